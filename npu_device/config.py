@@ -71,7 +71,7 @@ MOST_QUEUED = 65536
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """The submission queues. The device holds `command_size` commands in both modes; in loose mode a ring in memory of
+    """Submission queues. The device holds `command_size` commands in both modes; in loose mode a ring in memory of
     `size` entries feeds them. `tight_size` gives tight mode other storage, on purpose."""
 
     size: int = _key(1024, "ring entries, loose mode", "commands", MACHINE, min=2, max=MOST_QUEUED, power_of_two=True)
@@ -94,7 +94,7 @@ class FrontEndConfig:
 
 @dataclass(frozen=True)
 class ChainedConfig:
-    """A chain of vector engines, which is one tensor engine of kind `chained_ve`."""
+    """Chain of vector engines, which is one tensor engine of kind `chained_ve`."""
 
     T: int = _key(8, "engines of a chain, each with a channel to read", "engines", CHAINED, min=1, max=256)
     lanes: int = _key(16, "elements of one engine per cycle", "lanes", CHAINED, min=1, max=4096)
@@ -109,7 +109,7 @@ class ChainedConfig:
 
 @dataclass(frozen=True)
 class ExternalConfig:
-    """An engine outside, in place of tensor engines at CA_FULL."""
+    """External engine, in place of tensor engines at CA_FULL."""
 
     engine: tuple[str, ...] = _key((), "engine outside: a folder that build-engine made, a program and its arguments, "
                                    "or unix:PATH or tcp:HOST:PORT", source=LINK, section_value=True)  # fmt: skip
@@ -128,7 +128,7 @@ class ExternalConfig:
 
 @dataclass(frozen=True)
 class TeConfig:
-    """The tensor engines of a cluster."""
+    """Tensor engines of a cluster."""
 
     count: int = _key(2, "tensor engines of a cluster; affinity can name 15", "engines", MACHINE, min=1, max=16)
     kind: str = _key("roofline", "timing rule of the engine", source=ENGINES,
@@ -169,7 +169,7 @@ class VeOperations:
 
 @dataclass(frozen=True)
 class VeConfig:
-    """The vector engines of a cluster."""
+    """Vector engines of a cluster."""
 
     count: int = _key(4, "vector engines of a cluster", "engines", MACHINE, min=1, max=4)
     lanes: int = _key(64, "elements of 8 bits per cycle", "lanes", min=1)
@@ -185,7 +185,7 @@ class VeConfig:
 
 @dataclass(frozen=True)
 class SpmConfig:
-    """The scratchpad of a cluster and its banks."""
+    """Scratchpad of a cluster and its banks."""
 
     size: int = _key(mm.SPM_SIZE, "scratchpad of a cluster", "bytes", MACHINE, min=4096, max=mm.SPM_MAX_SIZE)
     banks: int = _key(8, "banks of a cluster", "banks", MACHINE, min=1, max=64)
@@ -197,7 +197,7 @@ class SpmConfig:
 
 @dataclass(frozen=True)
 class DmaConfig:
-    """The DMA channels of a cluster."""
+    """DMA channels of a cluster."""
 
     channels: int = _key(2, "channels of a cluster; the first 32 of all clusters have counters", "channels", MACHINE,
                          min=1, max=16)  # fmt: skip
@@ -221,7 +221,7 @@ class DmaConfig:
 
 
 def _of_device(name: str) -> Any:
-    """The key of a parameter of a DRAM device."""
+    """Return the key of a parameter of a DRAM device."""
     meaning, unit, least, power_of_two = PARAMETERS[name]
     rule = {"power_of_two": True} if power_of_two else {}
     return _key(None, f"{meaning}; none: that of the device", unit, DRAM, min=least, **rule)
@@ -229,7 +229,7 @@ def _of_device(name: str) -> Any:
 
 @dataclass(frozen=True)
 class TimedDramConfig:
-    """A DRAM channel command by command, for `dram.model: timed`."""
+    """DRAM channel command by command, for `dram.model: timed`."""
 
     device: str = _key("ddr4-3200", "device of each channel, whose numbers hold where no other is set", source=DRAM,
                        choices=tuple(DEVICES))  # fmt: skip
@@ -278,7 +278,7 @@ class TimedDramConfig:
 
 @dataclass(frozen=True)
 class DramConfig:
-    """The DRAM and its channels."""
+    """DRAM and its channels."""
 
     size: int = _key(mm.DRAM_SIZE, "DRAM", "bytes", MEMORY_MAP, min=4096)
     model: str = _key("simple", "simple: latency and bandwidth; timed: commands to banks, by the keys of dram.timed",
@@ -308,7 +308,7 @@ class DramConfig:
 
 @dataclass(frozen=True)
 class L2Config:
-    """A cache between NoC and DRAM, for all clusters."""
+    """Cache between NoC and DRAM, for all clusters."""
 
     enabled: bool = _key(False, "whether there is an L2 between NoC and DRAM", source=L2)
     bytes: int = _key(1 << 20, "L2", "bytes", min=64, max=1 << 26)
@@ -325,7 +325,7 @@ class L2Config:
 
 @dataclass(frozen=True)
 class NocConfig:
-    """The network between clusters and DRAM."""
+    """Network between clusters and DRAM."""
 
     latency: int = _key(8, "of one transfer", "NPU cycles", min=0)
     bytes_per_second: int | None = _key(256_000_000_000, f"bandwidth of each link; {UNLIMITED}", "bytes per second",
@@ -337,7 +337,7 @@ class NocConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """The choice among commands that are ready."""
+    """Choice among commands that are ready."""
 
     policy: str = _key("cp", "which ready command starts first", source=SCHEDULER,
                        choices=("fifo", "prio", "cp"))  # fmt: skip
@@ -395,7 +395,7 @@ class SubmitConfig:
 
 @dataclass(frozen=True)
 class NpuConfig:
-    """The whole device."""
+    """Whole device."""
 
     mode: str = _key("tight", "how firmware submits", source=INTERFACE, choices=("loose", "tight"))
     clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=mm.MAX_CLUSTERS)

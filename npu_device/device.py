@@ -118,14 +118,14 @@ class NpuDevice:
 
     @property
     def l2(self) -> "L2 | None":
-        """The L2 as the core sees it; None where there is none."""
+        """L2 as the core sees it, or None."""
         return self.host.l2 if self._config.l2.enabled else None
 
     # -- the device protocol -----------------------------------------------------------------------------------
 
     @property
     def irq(self) -> bool:
-        """The level of the interrupt line."""
+        """Level of the interrupt line."""
         interrupts = self._interrupts
         return interrupts is not None and (
             interrupts.level if self._injector is None else self._injector.line(interrupts.level)
@@ -151,11 +151,11 @@ class NpuDevice:
         return registers.peek(offset, now) if registers.accepts(offset, size) else None
 
     def refused(self, offset: int, size: int, write: bool, now: int) -> None:
-        """The bus has turned away an access that `accepts` did not like: count and trace it."""
+        """Count and trace an access that the bus has refused because of `accepts`."""
         self.host.registers.trace(offset, Refusal.ACCESS, now)
 
     def next_event(self) -> int | None:
-        """The cycle at whose start the device next changes by itself, or None."""
+        """Return the cycle at whose start the device next changes by itself, or None."""
         return None if self._timeline is None else self._timeline.next_event()
 
     def advance(self, now: int) -> None:
@@ -208,7 +208,7 @@ class NpuDevice:
     # -- reports -----------------------------------------------------------------------------------------------
 
     def uses(self, descriptor: bytes) -> "Uses":
-        """The memory that a descriptor asks for. Nothing changes."""
+        """Return the memory that a descriptor asks for. Nothing changes."""
         return self.host.decoder.uses(descriptor)
 
     @property
@@ -218,7 +218,7 @@ class NpuDevice:
 
     @property
     def error_log(self) -> "Sequence[ErrorEntry]":
-        """The latest error tickets, oldest first."""
+        """Latest error tickets, oldest first."""
         return () if self._host is None else self._host.error_log
 
     @property

@@ -47,7 +47,7 @@ class DramTiming(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of `DramTiming` in tables and in the configuration."""
+    """Parameter of `DramTiming` in tables and in the configuration."""
 
     meaning: str
     unit: str
@@ -88,7 +88,7 @@ assert tuple(PARAMETERS) == DramTiming._fields
 
 
 class DramDevice(NamedTuple):
-    """A device that ships with the package."""
+    """Device that ships with the package."""
 
     title: str
     timing: DramTiming

@@ -106,7 +106,7 @@ def _text(field: str, value: Any) -> Iterator[Fault]:
 
 
 def _words(field: str, value: Any) -> Iterator[Fault]:
-    """The macro form's words: names and ranges are those of the extended block, see `extended`."""
+    """Yield the macro form's words: names and ranges are those of the extended block, see `extended`."""
     if not isinstance(value, dict):
         yield Fault(Code.TYPE, field, value, "must be a table of the extended block's words")
         return

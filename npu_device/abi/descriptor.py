@@ -8,7 +8,7 @@ from npu_device.abi.errors import AbiError
 
 
 class Word(NamedTuple):
-    """A little-endian field of `size` bytes at `offset`; `repeat` of them in a row."""
+    """Little-endian field of `size` bytes at `offset`; `repeat` of them in a row."""
 
     name: str
     offset: int
@@ -204,7 +204,7 @@ class Descriptor(NamedTuple):
     ticket: int = 0
 
     def pack(self) -> bytes:
-        """The 64 bytes; AbiError names a value that does not fit."""
+        """Return the 64 bytes; AbiError names a value that does not fit."""
         for value, limit in zip(self, _LIMITS, strict=True):
             if not 0 <= value < limit:
                 self._check()
@@ -244,7 +244,7 @@ class Descriptor(NamedTuple):
         )  # fmt: skip
 
     def with_(self, **changes: int) -> Self:
-        """A copy with some parts changed."""
+        """Return a copy with some parts changed."""
         return self._replace(**changes)
 
 

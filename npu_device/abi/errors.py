@@ -8,11 +8,11 @@ class NpuDeviceError(Exception):
 
 
 class ExternalEngineError(NpuDeviceError):
-    """An engine outside could not be greeted, has died, is late, breaks the protocol or computes something else."""
+    """Error of an external engine: no greeting, death, a timeout, a breach of the protocol, or a wrong result."""
 
 
 class AbiError(NpuDeviceError):
-    """A table of the ABI contradicts itself, or a value does not fit the ABI."""
+    """Error of a table of the ABI that contradicts itself, or of a value that does not fit the ABI."""
 
 
 @unique

@@ -56,8 +56,8 @@ _ALIGNMENT_BITS = 5
 
 
 def alignments(sizes: Mapping[str, int]) -> int:
-    """The word of operands whose accesses of DRAM have an alignment of their own, in bytes. AbiError: none of that
-    name, no power of two."""
+    """Return the word of operands whose accesses of DRAM have their own alignment, in bytes. AbiError: unknown name, no
+    power of two."""
     word = 0
     for name, size in sizes.items():
         if name not in ALIGNED or size < 1 or size & size - 1:
@@ -142,7 +142,8 @@ def unpack_words(words: tuple[Word, ...], data: bytes) -> dict[str, Any]:
 
 
 def pack_words(words: tuple[Word, ...], values: dict[str, Any]) -> bytes:
-    """The bytes of the fields; one that is not given is 0. AbiError: an unknown name, a value that does not fit."""
+    """Return the bytes of the fields; one that is not given is 0. AbiError: an unknown name, a value that does not
+    fit."""
     unknown = set(values) - {word.name for word in words}
     if unknown:
         raise AbiError(f"no field {sorted(unknown)[0]}: fields are {', '.join(word.name for word in words)}")
@@ -164,7 +165,7 @@ _SHARED = EXTENDED_WORDS[:-1]
 
 
 class Extended(NamedTuple):
-    """The shared words by name, and those of the operation in `per_op`."""
+    """Shared words by name, and those of the operation in `per_op`."""
 
     m: int = 0
     n: int = 0
@@ -185,7 +186,7 @@ class Extended(NamedTuple):
     per_op: bytes = bytes(PER_OP_BYTES)
 
     def pack(self) -> bytes:
-        """The 128 bytes; AbiError names a value that does not fit."""
+        """Return the 128 bytes; AbiError names a value that does not fit."""
         values = self._asdict()
         del values["per_op"]
         return pack_words(_SHARED, values) + self.per_op.ljust(PER_OP_BYTES, b"\0")
@@ -199,12 +200,12 @@ class Extended(NamedTuple):
 
     @classmethod
     def make(cls, opcode: Opcode, *, own: dict[str, Any] | None = None, **shared: Any) -> Self:
-        """A block of `opcode`; `own`: the words of its layout by name."""
+        """Return a block of `opcode`; `own`: the words of its layout by name."""
         words = LAYOUTS.get(opcode, ())
         return cls(**shared, per_op=pack_words(words, own or {}).ljust(PER_OP_BYTES, b"\0"))
 
     def own(self, opcode: Opcode) -> dict[str, Any]:
-        """The words of the operation's layout by name."""
+        """Return the words of the operation's layout by name."""
         return unpack_words(LAYOUTS[opcode], self.per_op) if opcode in LAYOUTS else {}
 
     def aligned(self) -> dict[str, int]:

@@ -80,7 +80,7 @@ _FIELD_MACRO = """\
 
 
 def header() -> str:
-    """The text of `npu_abi.h`: constants, structures, and assertions on their layout (C99 with GNU attributes).
+    """Return the text of `npu_abi.h`: constants, structures, and assertions on their layout (C99 with GNU attributes).
 
     Raises AbiError when two constants would have the same name.
     """

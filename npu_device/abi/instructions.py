@@ -51,7 +51,7 @@ TSTAT_ERROR_SHIFT = 31
 
 
 class CsrEntry(NamedTuple):
-    """A CSR that mirrors the register of the same name."""
+    """CSR that mirrors the register of the same name."""
 
     name: str
     address: int
@@ -71,7 +71,7 @@ CSRS = (
 
 
 def match_mask(row: CustomEncoding, slot: int = DEFAULT_SLOT) -> tuple[int, int]:
-    """(match, mask) of the encoding in an opcode slot."""
+    """Return (match, mask) of the encoding in an opcode slot."""
     match = CUSTOM_OPCODES[slot] | row.funct3 << 12
     mask = 0x0000_707F | row.zero_mask
     if row.funct7 is not None:
@@ -100,7 +100,7 @@ check_instructions(CUSTOM_INSTRUCTIONS, CSRS)
 
 
 class PortReply(NamedTuple):
-    """The instruction retires."""
+    """Reply of an instruction that retires."""
 
     value: int
     """For rd; may be negative."""
@@ -115,7 +115,7 @@ class PortWait(NamedTuple):
 
 
 class PortTrap(NamedTuple):
-    """The instruction traps."""
+    """Reply of an instruction that traps."""
 
     cause: int
     value: int

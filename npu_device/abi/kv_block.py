@@ -28,7 +28,7 @@ KV_BLOCK_WORDS = (
 
 @unique
 class KvPolicy(IntEnum):
-    """The codec of keys, or of values."""
+    """Codec of keys, or of values."""
 
     OAKEN = 1
     HEAD_TOKEN = 2
@@ -57,7 +57,7 @@ _LAYOUT = struct.Struct("<2H4HHHQ4H")
 
 
 class KvHalf(NamedTuple):
-    """The words about keys, or about values."""
+    """Words about keys, or about values."""
 
     thresholds: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Bits of fp16."""
@@ -69,7 +69,7 @@ class KvHalf(NamedTuple):
     kv_reserved: tuple[int, ...] = (0,) * 4
 
     def pack(self) -> bytes:
-        """The 32 bytes."""
+        """Return the 32 bytes."""
         return _LAYOUT.pack(
             self.policy, self.outlier_code, *self.thresholds, self.chunk, self.no_values, self.table, *self.kv_reserved
         )

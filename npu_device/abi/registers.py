@@ -22,7 +22,7 @@ class Mode(Enum):
 
 
 class Bits(NamedTuple):
-    """A field within a register: bits [low+width-1 : low]."""
+    """Field within a register: bits [low+width-1 : low]."""
 
     name: str
     low: int
@@ -31,7 +31,7 @@ class Bits(NamedTuple):
 
 
 class Register(NamedTuple):
-    """A 32-bit register at a byte offset from the base of the window."""
+    """32-bit register at a byte offset from the base of the window."""
 
     name: str
     offset: int
@@ -44,7 +44,7 @@ class Register(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A 64-bit counter: a LO/HI pair; reading LO latches HI."""
+    """64-bit counter: a LO/HI pair; reading LO latches HI."""
 
     name: str
     text: str

@@ -77,7 +77,7 @@ class Tiles(NamedTuple):
 
 
 def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> Tiles:
-    """The tiles of `queries` consecutive queries and `keys` consecutive keys.
+    """Return the tiles of `queries` consecutive queries and `keys` consecutive keys.
 
     `ahead`: position of the first query less that of the first key. `window`: a query sees the latest so many keys up
     to its own, 0: all. Tiles begin at the diagonal: keys before it are the past. With at most T queries or keys, tiles
@@ -166,7 +166,7 @@ def masked(
 
 
 def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
-    """A tile of ATTN_T: rows of all heads of a group, head by head; `bits`: of an element of keys or values."""
+    """Return a tile of ATTN_T: rows of all heads of a group, head by head; `bits`: of an element of keys or values."""
     members: Counter[tuple[int, int]] = Counter()
     for member in range(sight.group):
         first = (member - sight.phase) % sight.group
@@ -188,7 +188,7 @@ def unmasked_rows(rows: int, sight: Sight) -> int:
 
 
 class Broadcast(NamedTuple):
-    """A product on engines without chain: T vectors stay in the engines, those of the other operand pass by all."""
+    """Product on engines without chain: T vectors stay in the engines, those of the other operand pass by all."""
 
     work: Work
     reads: tuple[Fraction, Fraction]

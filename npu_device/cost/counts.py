@@ -106,7 +106,7 @@ def _vector(piece: Compute, kind: DataType) -> Iterator[tuple[Count, int]]:
 
 
 def _width(bits: int, kind: DataType) -> DataType:
-    """The type of elements of a vector command, which may work on scores beside the elements of its operands."""
+    """Return the type of elements of a vector command, which may work on scores beside the elements of its operands."""
     return DataType.FP32 if bits == 32 and kind is not DataType.INT32 else kind
 
 

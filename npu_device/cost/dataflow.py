@@ -168,7 +168,7 @@ def attend(chain: Engines, q: Floats, k: Floats, v: Floats, scale: float = 1.0, 
 
 
 def _pairs(chain: Engines, queries: int, past: int, form: str) -> Iterator[tuple[Places, Places]]:
-    """The pairs of each cycle."""
+    """Yield the pairs of each cycle."""
     for tile in run(chain, queries, past, form):
         for query, key, paired in zip(tile.query, tile.key, tile.paired, strict=True):
             yield query[paired], key[paired]

@@ -45,7 +45,7 @@ ENGINE = -1
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
-    """(aligned bytes, bursts) of moving a region row by row (docs/bit-widths.md, R5 and R8).
+    """Return (aligned bytes, bursts) of moving a region row by row (docs/bit-widths.md, R5 and R8).
 
     How rows lie on the alignment repeats after so many of them.
     """
@@ -133,7 +133,7 @@ class Cost(NamedTuple):
 
 
 class Timing:
-    """The rules with one configuration's numbers. What a command computes never depends on them."""
+    """Rules with one configuration's numbers. What a command computes never depends on them."""
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
@@ -172,7 +172,7 @@ class Timing:
         return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
 
     def located(self, piece: Piece, dram: int) -> Piece:
-        """A piece at a DRAM address, as far as the address matters for its cost."""
+        """Return a piece at a DRAM address, as far as the address matters for its cost."""
         if not isinstance(piece, Transfer):
             return piece
         address, rows, row_bytes, stride = piece.dram
@@ -180,7 +180,7 @@ class Timing:
         return piece if address == matters else piece._replace(dram=Region(matters, rows, row_bytes, stride))
 
     def first(self, cost: Cost) -> Cost:
-        """The cost of a step that is its command's first on the tensor engine."""
+        """Return the cost of a step that is its command's first on the tensor engine."""
         if cost.kind is not Kind.TE or not self._once:
             return cost
         return cost._replace(cycles=max(0, cost.cycles + self._once))

@@ -25,7 +25,7 @@ NONE = -1
 
 
 class Transfer(NamedTuple):
-    """A move between DRAM and the scratchpad of the command's cluster."""
+    """Move between DRAM and the scratchpad of the command's cluster."""
 
     write: bool
     """False: DRAM to scratchpad."""
@@ -142,13 +142,13 @@ def buffers(buffering: str, prefetch_dist: int) -> Buffers:
 
 
 def single(piece: Piece, dram: int = 0) -> Plan:
-    """The plan of a tile command."""
+    """Return the plan of a tile command."""
     zero = np.zeros(1, np.int64)
     return Plan((piece,), zero, zero, np.array([dram], np.int64), np.full((1, MAX_AFTER), NONE, np.int64), zero)
 
 
 def columns(steps: "list[tuple[int, int, int, tuple[int, ...]]]", pieces: tuple[Piece, ...]) -> Plan:
-    """A plan from rows (piece, tile, dram, after): for short plans, long ones fill the columns with numpy."""
+    """Return a plan from rows (piece, tile, dram, after): for short plans, long ones fill the columns with numpy."""
     after = np.full((len(steps), MAX_AFTER), NONE, np.int64)
     for index, (_, _, _, earlier) in enumerate(steps):
         after[index, : len(earlier)] = earlier

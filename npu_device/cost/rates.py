@@ -81,7 +81,7 @@ class Rates:
         return int((rate or 0) * self.per_byte)
 
     def channel_of(self, address: int) -> int:
-        """The DRAM channel of an address."""
+        """Return the DRAM channel of an address."""
         return address // self._interleave % self._channels
 
     def lone(self, *channels: int) -> int:

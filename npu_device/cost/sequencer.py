@@ -20,7 +20,7 @@ from npu_device.trace.events import Role
 
 
 def classes(*columns: Column) -> tuple[Column, Column]:
-    """(distinct rows in their order, index of each row among them) of columns side by side."""
+    """Return (distinct rows in their order, index of each row among them) of columns side by side."""
     combined = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column) or column.min() == column.max():
@@ -52,8 +52,8 @@ class Bus(NamedTuple):
     read_modify_write: bool = False
 
     def size(self, region: Region, write: bool, alignment: int = 0) -> tuple[int, int]:
-        """(aligned bytes, bursts) of moving a region of DRAM whose tensor has an `alignment` of its own, or none. A
-        line that is read before a part of it is written crosses the bus twice (docs/bit-widths.md, R21)."""
+        """Return (aligned bytes, bursts) of moving a region of DRAM whose tensor has an `alignment` of its own, or
+        none. A line that is read before a part of it is written crosses the bus twice (docs/bit-widths.md, R21)."""
         unit = alignment or self.alignment
         aligned, bursts = transfer_size(region, unit, self.bus_width)
         if write and self.read_modify_write:
@@ -176,7 +176,7 @@ class Nest:
 
 
 def lanes_of(chain: Column, lanes: int) -> Column:
-    """The engine of each tile, for engines that work side by side: chains go to them in turn.
+    """Return the engine of each tile, for engines that work side by side: chains go to them in turn.
 
     `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together.
     """
@@ -186,9 +186,9 @@ def lanes_of(chain: Column, lanes: int) -> Column:
 
 
 def side_by_side(lane: Column, phase: Column | None = None) -> Column:
-    """The order in which lanes advance together, a row of each in turn; those of a later `phase` come behind all of the
-    one before. Steps of one class start in the order of the plan, so that no engine waits for the rows of another
-    one."""
+    """Return the order in which lanes advance together, a row of each in turn; those of a later `phase` come behind all
+    of the one before. Steps of one class start in the order of the plan, so that no engine waits for the rows of
+    another one."""
     when = np.zeros_like(lane) if phase is None else phase
     rank = np.zeros(len(lane), np.int64)
     for index in np.unique(lane):
@@ -201,7 +201,7 @@ def side_by_side(lane: Column, phase: Column | None = None) -> Column:
 
 
 class _After:
-    """The dependencies under construction."""
+    """Dependencies under construction."""
 
     def __init__(self, steps: int) -> None:
         self.rows = np.full((steps, MAX_AFTER), NONE, np.int64)
@@ -215,7 +215,7 @@ class _After:
         self._used[steps] += 1
 
     def add_once(self, steps: Column, earlier: Column) -> None:
-        """The same, but for what they wait for already."""
+        """Add dependencies as `add` does, without those that exist already."""
         self.add(steps, np.where((self.rows[steps] == earlier[:, None]).any(axis=1), NONE, earlier))
 
 
@@ -226,7 +226,7 @@ def _scatter(size: int, rows: Column, values: Column) -> Column:
 
 
 def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
-    """The plan of a nest: steps in the order of tiles, engines side by side, and what each of them waits for."""
+    """Return the plan of a nest: steps in the order of tiles, engines side by side, and what each of them waits for."""
     tiles = len(nest.lane)
     pieces: list[Piece] = []
     kinds: list[Column] = []
@@ -311,7 +311,7 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
 
 
 def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
-    """A read waits for the last uses of what its buffer held; the lanes that did not make it wait for it."""
+    """Make a read wait for the last uses of its buffer's content; lanes that did not read wait for it."""
     if stream.last_uses is not None:
         for users in stream.last_uses.T:
             after.add_once(read[stream.tile], np.where(users == NONE, NONE, compute[users]))
@@ -321,7 +321,8 @@ def _order_resident(stream: Stream, read: Column, compute: Column, after: _After
 
 
 def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _After) -> None:
-    """A write without a computation waits for the reads of its tile, the next read into its buffer for the write."""
+    """Make a write without a computation wait for the reads of its tile, and the next read into its buffer for the
+    write."""
     write = step[:, len(nest.reads) + 2 + index]
     for which, stream in enumerate(nest.reads):
         after.add(write, step[:, which])

@@ -98,7 +98,7 @@ def _grouped(te: TeConfig, m: int, n: int, k: int, bits_a: int, bits_w: int, gro
 
 
 def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
-    """A tile of ATTN_T on a chain that sees its mask: queries by keys of so many bits, or weights by values."""
+    """Return a tile of ATTN_T on a chain that sees its mask: queries by keys of so many bits, or weights by values."""
     if te.ideal:
         return Product(0)
     from npu_device.cost import chained

@@ -9,7 +9,7 @@ from npu_device.config import NpuConfig
 
 
 class Route(NamedTuple):
-    """The way of one cluster to one memory port."""
+    """Way of one cluster to one memory port."""
 
     hops: int
     reads: tuple[int, ...]
@@ -18,7 +18,7 @@ class Route(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The links of a topology."""
+    """Links of a topology."""
 
     links: int
     ports: int

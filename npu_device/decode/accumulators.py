@@ -67,7 +67,7 @@ class Accumulators:
 
     @property
     def sums(self) -> list[AccumulatorSum]:
-        """The sums that can be added to."""
+        """Sums that can be added to."""
         return list(self._sums.values())
 
     def state(self, index: Callable[[AccumulatorSum], int]) -> list[list[int]]:
@@ -106,7 +106,7 @@ class Accumulators:
         return room
 
     def _engine(self, command: Command, room: list[int]) -> int:
-        """The engine that the command names, or the one that has most room (lowest first)."""
+        """Return the engine that the command names, or the one that has most room (lowest first)."""
         engines = [command.affinity - 1] if command.affinity else range(len(room))
         return max(engines, key=lambda index: (room[index], -index))
 

@@ -44,7 +44,7 @@ class Sum(NamedTuple):
 
 
 class AccumulatorSum:
-    """The sum for one output address."""
+    """Sum for one output address."""
 
     def __init__(self, engine: int, shape: tuple[int, int], integer: bool, spans: list[tuple[int, int]]) -> None:
         self.engine = engine
@@ -83,7 +83,7 @@ class AccumulatorSum:
         return total
 
     def values(self, content: bytes) -> NDArray[Any]:
-        """An array of its shape and type."""
+        """Return an array of its shape and type."""
         return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
 
 

@@ -32,7 +32,7 @@ _NO_STATUS = bytes(DESCRIPTOR_SIZE - STATUS_OFFSET)
 
 
 class Request:
-    """A descriptor, and what it asks for once that is known."""
+    """Descriptor, and what it asks for once that is known."""
 
     __slots__ = ("descriptor", "order")
 
@@ -49,7 +49,7 @@ class Requests:
         self._known: dict[bytes, Request] = {}
 
     def of(self, data: bytes) -> Request:
-        """The request of 64 bytes; its descriptor has neither status nor ticket."""
+        """Return the request of 64 bytes; its descriptor has neither status nor ticket."""
         key = data[:STATUS_OFFSET]
         request = self._known.get(key)
         if request is None:
@@ -95,7 +95,7 @@ class Decoder:
         self.reset()
 
     def reset(self) -> None:
-        """The device was reset: the accumulators are empty."""
+        """Reset the device's accumulators."""
         self._accumulators = [
             Accumulators(cluster, self._te.count, self._te.acc_bytes) for cluster in range(self._clusters)
         ]
@@ -105,7 +105,7 @@ class Decoder:
         return self.command(Request(d), prio, stream)
 
     def command(self, request: Request, prio: int, stream: int) -> Command:
-        """The command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
+        """Return the command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
 
         Raises DescriptorError; where something does not fit, it suggests a legal tile.
         """
@@ -171,7 +171,7 @@ class Decoder:
     def restored(
         self, descriptor: bytes, block: bytes | None, prio: int, stream: int, accumulator: AccumulatorSum | None
     ) -> Command:
-        """The command that these bytes became when they were valid. StateError if they are not."""
+        """Return the command that these bytes became when they were valid. StateError if they are not."""
         request = self.requests.of(descriptor)
         try:
             order = request.order or self._order(request.descriptor, block)
@@ -189,7 +189,7 @@ class Decoder:
     # -- validation --------------------------------------------------------------------------------------------
 
     def _command(self, order: Order, prio: int = 0, stream: int = 0) -> Command:
-        """A command whose sum fits the accumulators; nothing has changed."""
+        """Return a command whose sum fits the accumulators; nothing has changed."""
         d = order.descriptor
         command = Command(order, d.stream or stream, d.prio or prio)
         if d.affinity:
@@ -307,7 +307,7 @@ class Decoder:
         return block
 
     def _alignment(self, name: str, size: int) -> None:
-        """An access is on one DRAM channel, and is made of whole lines of the L2."""
+        """Check that an access is on one DRAM channel, and made of whole lines of the L2."""
         if size & size - 1 or size > self._most_aligned:
             raise DescriptorError(
                 TicketError.SHAPE, f"{name} {size}: must be a power of two up to {self._most_aligned}, which is the "

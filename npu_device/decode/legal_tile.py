@@ -50,7 +50,7 @@ def _halved(d: Descriptor, name: str) -> Descriptor:
 
 
 def _grown(d: Descriptor, name: str, limit: int, check: Check) -> Descriptor:
-    """The largest size of the dimension below `limit`, which is not legal."""
+    """Return the largest size of the dimension below `limit`, which is not legal."""
     unit = UNIT if getattr(d, name) >= UNIT else 1
     legal, not_legal = getattr(d, name) // unit, -(-limit // unit)
     while not_legal - legal > 1:

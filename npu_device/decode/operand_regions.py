@@ -33,7 +33,7 @@ class Banks:
             )
 
     def bank(self, offset: int) -> int:
-        """The bank of a byte of the scratchpad."""
+        """Return the bank of a byte of the scratchpad."""
         return offset // self._unit % self._count
 
     def check(self, mask: int, name: str, start: int, end: int, remedy: str) -> None:
@@ -86,7 +86,7 @@ class OperandRegions:
         return False
 
     def tile_operand(self, d: Descriptor, name: str, matrix: Matrix, in_dram: bool) -> None:
-        """An operand of the tile form is in the scratchpad, or where `in_dram` says so in DRAM."""
+        """Check that an operand of the tile form is in the scratchpad, or with `in_dram` in DRAM."""
         region = matrix.region
         address, end = region.address, region.end
         element = ELEMENT_BYTES[matrix.kind]
@@ -113,7 +113,7 @@ class OperandRegions:
             raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
 
     def workspace(self, d: Descriptor, at: int, size: int) -> Region | None:
-        """The workspace of the macro form, None for one without bytes."""
+        """Return the workspace of the macro form, None for one without bytes."""
         if not size:
             return None
         base, end = self._bases[d.cluster], at + size
@@ -135,7 +135,8 @@ class OperandRegions:
         return Region(at, 1, size, size)
 
     def macro_operand(self, d: Descriptor, operand: Operand, workspace: Region | None) -> None:
-        """An operand of the macro form is in DRAM or in the cluster's own scratchpad, outside the workspace."""
+        """Check that an operand of the macro form is in DRAM or in the cluster's own scratchpad, outside the
+        workspace."""
         name, region = operand.name, operand.region
         address, end = region.address, region.end
         if address % operand.element or region.stride % operand.element:

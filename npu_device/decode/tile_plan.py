@@ -17,7 +17,7 @@ _CARRIED = {int(Carried.WEIGHT): Role.WEIGHT}
 
 
 def tile_step(order: Order, bus: Bus, costs: VeOperations) -> tuple[Piece, int]:
-    """(the step, the DRAM address that it begins at)."""
+    """Return (the step, the DRAM address that it begins at)."""
     d = order.descriptor
     aux = order.opcode | d.function << 8
     assert order.output is not None, "what runs on a unit has a result"

@@ -22,7 +22,7 @@ END_OF_TIME = FOREVER >> 20
 
 
 def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
-    """The first DRAM cycle that does not begin before a core cycle."""
+    """Return the first DRAM cycle that does not begin before a core cycle."""
     if cycle >= END_OF_TIME:
         return FOREVER
     times = dram.times
@@ -30,7 +30,7 @@ def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
 
 
 def core_cycle_of(dram: TimedDram, dram_cycle: int) -> int:
-    """The first core cycle that does not begin before a DRAM cycle."""
+    """Return the first core cycle that does not begin before a DRAM cycle."""
     times = dram.times
     return (dram_cycle * times.denominator + times.numerator - 1) // times.numerator
 
@@ -76,7 +76,8 @@ def is_queued(request: Request) -> int:
 
 
 def channel_of(dram: TimedDram, address: int) -> int:
-    """The channel of an address: the low bits of its block, with those above folded into them where `hash` is set."""
+    """Return the channel of an address: the low bits of its block, with those above folded into them where `hash` is
+    set."""
     times = dram.times
     block = address >> times.block_shift
     bits = times.channel_bits
@@ -248,7 +249,8 @@ def select_segment(channel: TimedChannel, passes: int) -> int:
 
 
 def bank_of(times: DramTimes, burst: int) -> int:
-    """The bank of a burst, counted through its channel: rank, group, bank; `hash`: with bits of its row folded in."""
+    """Return the bank of a burst, counted through its channel: rank, group, bank; `hash`: with bits of its row folded
+    in."""
     rank = burst >> times.rank_shift & times.rank_mask
     group = burst >> times.group_shift & times.group_mask
     bank = burst >> times.bank_shift & times.bank_mask

@@ -13,7 +13,7 @@ FOREVER = LATEST
 
 @record
 class BankGroup:
-    """A bank group of a rank."""
+    """Bank group of a rank."""
 
     activate_at: int = 0
     """DRAM cycle before which no row is opened, by tRRD_L."""
@@ -25,7 +25,7 @@ class BankGroup:
 
 @record
 class DramRank:
-    """A rank of a timed DRAM channel."""
+    """Rank of a timed DRAM channel."""
 
     activate_at: int = 0
     """DRAM cycle before which no row is opened, by tRRD_S."""
@@ -39,7 +39,7 @@ class DramRank:
 
 @record
 class DramBank:
-    """A bank of a timed DRAM channel."""
+    """Bank of a timed DRAM channel."""
 
     row: int = -1
     """The open row; -1: none."""
@@ -103,7 +103,7 @@ class Request:
 
 @record
 class TimedChannel:
-    """A DRAM channel that serves row segments, and its queue."""
+    """DRAM channel that serves row segments, and its queue."""
 
     decision: int = 0
     """DRAM cycle of the last read or write: the next row segment is chosen then."""
@@ -200,7 +200,7 @@ class DramTimes:
 
 @record
 class TimedDram:
-    """The channels of a timed DRAM, and the requests that they serve."""
+    """Channels of a timed DRAM, and the requests that they serve."""
 
     times: DramTimes = field(default_factory=DramTimes)
     oldest_first: int = 0

@@ -29,7 +29,7 @@ def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: i
 
 
 def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
-    """The bank accesses of a unit's step begin, all at once."""
+    """Begin the bank accesses of a unit's step, all at once."""
     piece = unit.step.piece
     for own in piece.own_stalls:
         code = unit.code
@@ -128,7 +128,7 @@ def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
 
 
 def emit_conflict(loop: EventLoop, unit: Unit, bank: int, t: int, cycles: int) -> None:
-    """A bank conflict has lengthened a unit's step."""
+    """Emit the bank conflict that has lengthened a unit's step."""
     emit(loop, t, bank, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
 
 

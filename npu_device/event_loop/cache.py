@@ -28,7 +28,7 @@ CLEAN, FLUSH, INVALIDATE = range(3)
 
 
 def access(loop: EventLoop, unit: Unit, t: int) -> int:
-    """A transfer goes through the L2: its parts of the DRAM channels; whether it misses."""
+    """Move a transfer through the L2, and set its parts of the DRAM channels; return whether it misses."""
     l2 = loop.l2
     step = unit.step
     piece = step.piece
@@ -125,7 +125,7 @@ def maintain(loop: EventLoop, t: int, number: int, operation: int) -> None:
 
 
 def find(l2: Cache, number: int) -> int:
-    """The way that holds a line, counted through all sets, or NO_WAY."""
+    """Return the way that holds a line, counted through all sets, or NO_WAY."""
     first = first_way(l2, number)
     for way in range(first, first + l2.ways):
         if l2.tags[way] >> FLAGS == number:
@@ -134,12 +134,12 @@ def find(l2: Cache, number: int) -> int:
 
 
 def first_way(l2: Cache, number: int) -> int:
-    """The first way of a line's set."""
+    """Return the first way of a line's set."""
     return number % l2.sets * l2.ways
 
 
 def allocate(loop: EventLoop, t: int, number: int) -> int:
-    """An empty way in a line's set; if there is none, the LRU line is evicted."""
+    """Return an empty way in a line's set; if there is none, the LRU line is evicted."""
     l2 = loop.l2
     first = first_way(l2, number)
     last = first + l2.ways - 1
@@ -153,7 +153,7 @@ def allocate(loop: EventLoop, t: int, number: int) -> int:
 
 
 def make_most_recent(l2: Cache, number: int, way: int, tag: int) -> None:
-    """A line, found or allocated in a way, becomes its set's most recently used one."""
+    """Make a line, found or allocated in a way, the most recently used of its set."""
     first = first_way(l2, number)
     while way > first:
         l2.tags[way] = l2.tags[way - 1]
@@ -190,7 +190,7 @@ def write_back(loop: EventLoop, t: int, way: int) -> None:
 
 
 def drop_watch(l2: Cache, way: int) -> None:
-    """A line no longer differs from DRAM: report it if it is watched."""
+    """End the watch of a line that no longer differs from DRAM: report it if it is watched."""
     if l2.tags[way] & WATCHED:
         l2.dropped.append(l2.tags[way])
 
@@ -206,7 +206,7 @@ def mark(loop: EventLoop, number: int, flags: int) -> int:
 
 
 def channel_of(loop: EventLoop, number: int) -> int:
-    """The DRAM channel of a line."""
+    """Return the DRAM channel of a line."""
     return number * loop.l2.line // loop.interleave % len(loop.channels)
 
 
@@ -214,7 +214,7 @@ def channel_of(loop: EventLoop, number: int) -> int:
 
 
 def begin_report(l2: Cache) -> None:
-    """A transfer or a maintenance operation begins."""
+    """Begin the report of a transfer or a maintenance operation."""
     l2.written_back = 0
     l2.written_until = 0
     l2.filled_until = 0
@@ -222,7 +222,7 @@ def begin_report(l2: Cache) -> None:
 
 
 def note_stale_read(l2: Cache, tag: int) -> None:
-    """A line is read; DRAM may have a newer one."""
+    """Report a read of a line of which DRAM may have a newer one."""
     if tag & STALE:
         if not l2.stale:
             l2.stale_address = (tag >> FLAGS) * l2.line

@@ -58,7 +58,7 @@ def start_next(loop: EventLoop) -> Entry | None:
 
 
 def free_run(loop: EventLoop) -> Run:
-    """The run of the lowest free slot; there is always one."""
+    """Return the run of the lowest free slot; there is always one."""
     free = loop.runs[0]
     for run in loop.runs:
         if not run.number:

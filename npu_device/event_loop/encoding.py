@@ -31,7 +31,7 @@ def step_class(cost: Cost) -> int:
 
 
 class PieceImage(NamedTuple):
-    """A piece as it stands in the buffer, wherever that is."""
+    """Piece as it stands in the buffer, wherever that is."""
 
     step_class: int
     cycles: int
@@ -39,7 +39,7 @@ class PieceImage(NamedTuple):
 
 
 def piece_image(cost: Cost, per_byte: int) -> PieceImage:
-    """The record of work with these costs."""
+    """Return the record of work with these costs."""
     capacities = {"accesses": len(cost.demands), "own_stalls": len(cost.stalls), "channel_bytes": len(cost.channels)}
     arena = Arena(Piece, capacities)
     piece = arena.root
@@ -100,7 +100,7 @@ class _Template(NamedTuple):
 
 
 class Encoded:
-    """A plan of many steps."""
+    """Plan of many steps."""
 
     def __init__(
         self, plan: Plan, pieces: list[PieceImage], piece: Column, templates: list[_Template] | None = None
@@ -110,7 +110,7 @@ class Encoded:
         self._templates: list[_Template] = [] if templates is None else templates
 
     def moved(self, dram: Column) -> "Encoded":
-        """The plan with other DRAM addresses, whose transfers cost what they cost here."""
+        """Return the plan with other DRAM addresses, whose transfers cost what they cost here."""
         return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._templates)
 
     def size(self) -> int:
@@ -161,7 +161,7 @@ class Encoded:
 
 
 def encode(plan: Plan, pieces: Pieces) -> Encoded:
-    """A plan of many steps, with what its steps take."""
+    """Return a plan of many steps, with what its steps take."""
     works, index = locate(plan, pieces.timing)
     images = [pieces.of(work) for work in works]
     tensor = np.flatnonzero(np.array([image.step_class == TENSOR for image in images], bool)[index])
@@ -175,7 +175,8 @@ def encode(plan: Plan, pieces: Pieces) -> Encoded:
 
 
 def locate(plan: Plan, timing: Timing) -> tuple[list[Work], Column]:
-    """(pieces, which of them each step is), where a transfer's piece says how its bytes lie on the DRAM's channels."""
+    """Return (pieces, which of them each step is), where a transfer's piece says how its bytes lie on the DRAM's
+    channels."""
     if timing.turn == 1 or not len(plan):
         return list(plan.pieces), plan.piece
     moves = np.array([isinstance(piece, Transfer) for piece in plan.pieces])[plan.piece]

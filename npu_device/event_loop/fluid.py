@@ -12,7 +12,7 @@ from npu_device.event_loop.state import FLOWING, FOREVER, WAITING, EventLoop, Un
 
 
 def begin_flow(loop: EventLoop, unit: Unit) -> None:
-    """A transfer, whose data moves from `unit.start` on, takes along the lines of the L2 that it writes back."""
+    """Begin the flow of a transfer, from `unit.start` on, with the lines of the L2 that it writes back."""
     unit.phase = FLOWING
     end_data(unit, unit.start)
     unit.left += loop.l2.written_back * loop.l2.line_credits

@@ -34,7 +34,7 @@ STEP_EVENTS = {
 
 
 class Begun(NamedTuple):
-    """A step that has begun on an external unit."""
+    """Step that has begun on an external unit."""
 
     unit: int
     """Its code."""
@@ -46,7 +46,7 @@ class Begun(NamedTuple):
 def power_up(
     config: NpuConfig, timing: Timing, events: EventStream, analytic: bool = False, external: Collection[int] = ()
 ) -> Storage:
-    """The records of a device on which nothing has run. `external`: codes of the external units."""
+    """Return the records of a device on which nothing has run. `external`: codes of the external units."""
     dram, l2, rates = config.dram, config.l2, timing.rates
     lines = l2.bytes // l2.line if l2.enabled else 0
     counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
@@ -248,7 +248,7 @@ class Machine:
         return slot
 
     def run_entry(self, slot: int, entry: int) -> None:
-        """The run of a slot is that of the command with this entry."""
+        """Link the run of a slot to the entry of its command."""
         if entry:
             view = self.storage.arena.view(Entry, entry)
             self.storage.loop.running[slot], view.slot = view, slot
@@ -273,7 +273,7 @@ class Machine:
 
     @property
     def now(self) -> int:
-        """The cycle that was stepped last."""
+        """Cycle that was stepped last."""
         time: int = self.storage.loop.time
         return time
 
@@ -283,7 +283,7 @@ class Machine:
         return not self.storage.active and not self.storage.loop.rates_due
 
     def next_cycle(self) -> int | None:
-        """The next cycle in which something happens here."""
+        """Return the next cycle in which something happens here."""
         if self._next == UNKNOWN:
             self._next = self._calls[stepper.next_cycle](self.storage.arena)
         return None if self._next >= FOREVER else self._next
@@ -333,7 +333,7 @@ class Machine:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _free_slot(self) -> int:
-        """The lowest slot that no run has."""
+        """Return the lowest slot that no run has."""
         return next(slot for slot, run in enumerate(self.storage.runs) if not run.number)
 
     def _tell_dropped(self) -> None:

@@ -41,7 +41,7 @@ def moved_at(loop: EventLoop, unit: Unit) -> int:
 
 
 def flowed_at(loop: EventLoop, unit: Unit) -> int:
-    """The same as far as rates say."""
+    """Return the cycle at which the data has moved, as far as rates determine it."""
     start = credits_flow_from(loop, unit)
     if not unit.left or not unit.rate:
         return start
@@ -117,7 +117,7 @@ def max_rate(piece: Piece) -> int:
 
 
 def begin_data(unit: Unit, t: int) -> None:
-    """The first byte of a transfer moves, after it has waited for older transfers."""
+    """Begin the data of a transfer, after it has waited for older transfers."""
     if unit.length < 0 and unit.left >= unit.step.piece.credits and unit.start < t:
         waited = t - unit.start
         unit.start = t
@@ -176,7 +176,7 @@ def fill_progressively(loop: EventLoop, count: int) -> None:
 
 
 def demand(loop: EventLoop, link: int, unassigned: int) -> int:
-    """The parts of all moving transfers on a link; `unassigned`: of those without a rate."""
+    """Return the parts of all moving transfers on a link; `unassigned`: of those without a rate."""
     total = 0
     for unit in loop.units:
         if unit.phase == MOVING and (not unassigned or unit.rate == NO_RATE):
@@ -185,7 +185,7 @@ def demand(loop: EventLoop, link: int, unassigned: int) -> int:
 
 
 def take_credits(loop: EventLoop, unit: Unit, rate: int) -> None:
-    """A transfer's rate takes credits per cycle of all links that it uses."""
+    """Take credits per cycle of a transfer's rate from all links that it uses."""
     for i in range(len(loop.links)):
         link = loop.links[i]
         link.spare = max(0, link.spare - ((rate * unit.share[i] + WHOLE - 1) >> FRACTION_BITS))
@@ -205,7 +205,7 @@ def headroom(loop: EventLoop, unit: Unit) -> int:
 
 
 def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> None:
-    """The token bucket of a DRAM channel fills while no transfer uses the channel."""
+    """Fill the token bucket of a DRAM channel while no transfer uses the channel."""
     if not demand:
         if channel.tokens_at == FOREVER:
             channel.tokens_at = t

@@ -145,7 +145,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
 
 
 def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> int:
-    """A run in flight: its slot."""
+    """Return a run in flight: its slot."""
     slot = fields.integer("slot", 0, len(storage.runs) - 1)
     if storage.runs[slot].number:
         raise StateError("has a run already", "slot")
@@ -190,7 +190,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
 
 
 def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
-    """The step that is in progress on a unit."""
+    """Restore the step in progress on a unit. StateError."""
     loop = storage.loop
     run = storage.runs[fields.integer("slot", 0, len(storage.runs) - 1)]
     base, count = storage.span(run.slot) if run.number else (0, 0)
@@ -214,7 +214,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
 
 
 def _find_heads(storage: Storage, run: Any) -> None:
-    """The first step of each class that has not begun: all before it have, none after it."""
+    """Find the first step of each class that has not begun: all before it have, none after it. StateError."""
     if not run.left:
         return
     steps = storage.columns(run.slot)

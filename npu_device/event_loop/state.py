@@ -41,7 +41,7 @@ WAITING = -1
 
 @record
 class Step:
-    """A step of a plan: one tile on an engine, or one transfer."""
+    """Step of a plan: one tile on an engine, or one transfer."""
 
     piece: Piece = REFERENCE
     tile: int = 0
@@ -65,7 +65,7 @@ class Step:
 
 @record
 class Run:
-    """A command in flight: the steps of its plan that have not started, and the units that it has to itself."""
+    """Command in flight: the steps of its plan that have not started, and the units that it has to itself."""
 
     slot: int = 0
     number: int = 0
@@ -89,7 +89,7 @@ class Run:
 
 @record
 class Unit:
-    """A tensor engine, a vector engine or a DMA channel, and the step on it."""
+    """Tensor engine, a vector engine or a DMA channel, and the step on it."""
 
     code: int = 0
     """As in events."""
@@ -154,7 +154,7 @@ class Unit:
 
 @record
 class Bank:
-    """A bank of a scratchpad."""
+    """Bank of a scratchpad."""
 
     code: int = 0
     busy: int = 0
@@ -177,7 +177,7 @@ class Link:
 
 @record
 class Route:
-    """The way of one cluster to one memory port."""
+    """Way of one cluster to one memory port."""
 
     hops: int = 0
     reads: list[int] = items(MAX_HOPS)
@@ -187,7 +187,7 @@ class Route:
 
 @record
 class DramChannel:
-    """A DRAM channel: its open rows, and a token bucket for priority accesses."""
+    """DRAM channel: its open rows, and a token bucket for priority accesses."""
 
     index: int = 0
     code: int = 0
@@ -207,7 +207,7 @@ class DramChannel:
 
 @record
 class Cache:
-    """The L2: sets of ways, least recently used lines are evicted first."""
+    """L2: sets of ways, least recently used lines are evicted first."""
 
     code: int = 0
     line: int = 0
@@ -240,7 +240,7 @@ class Cache:
 
 @record
 class EventLoop:
-    """The whole state of one device's event loop."""
+    """Whole state of one device's event loop."""
 
     time: int = 0
     """The cycle that was stepped last."""

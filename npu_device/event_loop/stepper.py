@@ -70,7 +70,7 @@ def end_steps(loop: EventLoop, t: int) -> None:
 
 
 def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
-    """The step of a unit ends: its operands are free, its result follows after the drain."""
+    """End the step of a unit: its operands are free, its result follows after the drain."""
     run = unit.run
     step = unit.step
     piece = step.piece
@@ -131,7 +131,7 @@ def usable(unit: Unit, run: Run) -> int:
 
 
 def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | None:
-    """The lowest free unit for a step: the one of its lane where its command's are of the same kind."""
+    """Return the lowest free unit for a step: the one of its lane where its command's are of the same kind."""
     kind = TE if step_class == TENSOR else VE if step_class == VECTOR else DMA
     if run.units[0].kind == kind:
         own = run.units[lane]
@@ -216,7 +216,7 @@ def issue_requests(loop: EventLoop, t: int) -> None:
 
 
 def next_request(run: Run, step_class: int) -> Step | None:
-    """The first step of a class whose request has not been issued."""
+    """Return the first step of a class whose request has not been issued."""
     step = run.heads[step_class]
     while step is not None and step.issued != NOT_YET:
         step = step.next
@@ -247,7 +247,7 @@ def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
 
 
 def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> None:
-    """The next step of its class begins on a unit."""
+    """Begin the next step of its class on a unit."""
     piece = step.piece
     run.heads[piece.step_class] = step.next
     unit.busy = 1
@@ -281,7 +281,7 @@ def start(loop: EventLoop, t: int) -> int:
 
 
 def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, count: int, t: int) -> None:
-    """A run of `count` steps takes a slot in cycle `t`. It has no units and no heads yet. Without steps, it is over."""
+    """Admit a run of `count` steps to a slot in cycle `t`, without units and heads. Without steps, it is over."""
     run.number = number
     run.ticket = ticket
     run.cluster = cluster
@@ -301,7 +301,7 @@ def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, cou
 
 
 def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
-    """A run has a unit to itself, for the next lane; channels with several outstanding transfers have several runs."""
+    """Assign a unit to a run, for the next lane; channels with several outstanding transfers have several runs."""
     run.units.append(unit)
     if unit.kind == DMA and loop.outstanding > 1:
         unit.assigned += 1
@@ -330,7 +330,7 @@ def begin_single(
 
 
 def next_cycle(loop: EventLoop) -> int:
-    """The next cycle in which something happens here, or of a timed DRAM may happen; FOREVER: none."""
+    """Return the next cycle in which something happens here, or of a timed DRAM may happen; FOREVER: none."""
     soonest = next_event(loop)
     if loop.timed and loop.dram.unserved:
         for unit in loop.units:
@@ -340,7 +340,8 @@ def next_cycle(loop: EventLoop) -> int:
 
 
 def next_event(loop: EventLoop) -> int:
-    """The next cycle in which something happens here, but for transfers whose end a timed DRAM does not know yet."""
+    """Return the next cycle in which something happens here, but for transfers whose end a timed DRAM does not know
+    yet."""
     soonest = loop.wake
     for unit in loop.units:
         if unit.busy:

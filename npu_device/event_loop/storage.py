@@ -35,14 +35,14 @@ FUNCTIONS: tuple[Definition, ...] = (
 
 @memoized
 def interpreted_calls() -> Calls:
-    """The event loop as CPython runs it: for lock-step and debugging."""
+    """Return the event loop as CPython runs it: for lock-step and debugging."""
     return {function: interpreted(function, EventLoop) for function in FUNCTIONS}
 
 
 @memoized
 def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, checked: bool = False) -> Calls:
-    """The event loop compiled for UNIFORM machines or all; code for external units and for a timed DRAM is in none but
-    theirs."""
+    """Return the event loop compiled for UNIFORM machines or all; code for external units and for a timed DRAM is in
+    none but theirs."""
     constants = {
         "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), "EventLoop.timed": int(timed),
     }  # fmt: skip
@@ -66,7 +66,7 @@ MIN_PIECES = 256
 
 
 class Storage:
-    """The buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
+    """Buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
     def __init__(self, events: EventStream, lines: int, capacities: Mapping[str, int]) -> None:
         """`events`: its records stand in this buffer. `lines`: of the L2. `capacities`: of other lists."""
@@ -128,7 +128,7 @@ class Storage:
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def placed(self, step: object) -> int | None:
-        """The offset of the piece that was placed for this very step."""
+        """Return the offset of the piece that was placed for this very step."""
         place = self._steps.get(id(step))
         return None if place is None else place[1]
 
@@ -173,7 +173,7 @@ class Storage:
             self.arena.free(span.base)
 
     def span(self, slot: int) -> PlanSpan:
-        """The steps of the plan of a slot."""
+        """Return the steps of the plan of a slot."""
         span = self._spans.get(slot)
         return PlanSpan(self.runs[slot].single.offset, 1) if span is None else span
 

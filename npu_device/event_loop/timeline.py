@@ -15,7 +15,7 @@ NEVER = LATEST
 
 
 class Phase(IntEnum):
-    """The order of events at equal cycles (docs/npu-timing.md, "Events"). The core acts after all of them."""
+    """Order of events at equal cycles (docs/npu-timing.md, "Events"). The core acts after all of them."""
 
     END = 0
     RELEASE = 1
@@ -63,7 +63,7 @@ class Timeline:
         heappush(self._heap, (cycle, action.phase, self._sequence, action, argument))
 
     def next_event(self) -> int | None:
-        """The cycle of the next event, or None."""
+        """Return the cycle of the next event, or None."""
         return self._heap[0][0] if self._heap else None
 
     def horizon(self) -> int:
@@ -85,13 +85,13 @@ class Timeline:
         self._heap.clear()
 
     def pending(self, action: Action) -> list[tuple[int, Any]]:
-        """(cycle, argument) of the events of an action, in their order."""
+        """Return (cycle, argument) of the events of an action, in their order."""
         return [(cycle, argument) for cycle, _, _, one, argument in sorted(self._heap) if one is action]
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def join(self, agenda: "Agenda") -> Action:
-        """The action of an agenda, whose state is a part of the timeline's."""
+        """Return the action of an agenda, whose state is a part of the timeline's."""
         self._agendas[agenda.name] = agenda
         return self.action(agenda.name, agenda.phase, agenda.run)
 
@@ -154,11 +154,11 @@ class Agenda:
             self._at(cycle, self._action)
 
     def reset(self) -> None:
-        """The timeline has been cleared."""
+        """Clear the plan, after the timeline was cleared."""
         self.planned = NEVER
 
     def run(self, cycle: int, _: Any) -> None:
-        """The cycle has come."""
+        """Execute the action in its cycle."""
         if self.planned == cycle:
             self.planned = NEVER
         self._call(cycle)

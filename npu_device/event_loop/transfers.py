@@ -155,7 +155,7 @@ def share_route(loop: EventLoop, unit: Unit) -> int:
 
 
 def progress(loop: EventLoop, unit: Unit, t: int) -> None:
-    """A transfer comes in cycle `t` to its first byte, or to its last."""
+    """Advance a transfer in cycle `t` to its first byte, or to its last."""
     if unit.phase == MOVING and moved_at(loop, unit) <= t:
         move_credits(loop, t)
         unit.left = 0
@@ -174,7 +174,7 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
-    """A transfer ends: the work of its KV engine, and by how much that has lengthened it."""
+    """Report the work of a transfer's KV engine at its end, and the delay by it."""
     step = unit.step
     piece = step.piece
     ticket = unit.run.ticket
@@ -238,7 +238,7 @@ def address_on(loop: EventLoop, channel: DramChannel, address: int) -> int:
 
 
 def report_moved(loop: EventLoop, t: int, ticket: int) -> None:
-    """A command completes: what each DRAM channel has moved since the last one did."""
+    """Report the bytes that each DRAM channel has moved since the last command completed."""
     if loop.timed:
         for i in range(len(loop.channels)):
             timed = loop.dram.channels[i]

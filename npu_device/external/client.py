@@ -37,7 +37,7 @@ MOST_ELEMENTS = 1 << 14
 
 
 def arguments_of(engine: Sequence[str]) -> list[str]:
-    """The program and its arguments that a configuration means. NpuDeviceError where there is none."""
+    """Return the program and its arguments that a configuration means. NpuDeviceError where there is none."""
     folder = Path(engine[0])
     if not folder.is_dir():
         return list(engine)

@@ -40,7 +40,7 @@ class End(NamedTuple):
 
 
 class External:
-    """The engines outside of one device."""
+    """Engines outside of one device."""
 
     def __init__(self, config: NpuConfig) -> None:
         """Start them all. NpuDeviceError where one cannot be started, ExternalEngineError where it misbehaves.
@@ -115,18 +115,18 @@ class External:
     # -- steps -------------------------------------------------------------------------------------------------
 
     def begin(self, unit: int, cycle: int, command: Command, step: int, lanes: int) -> End | None:
-        """The tensor step number `step` of a command begins on a unit: when it ends, if that is known."""
+        """Return the tensor step number `step` of a command begins on a unit: when it ends, if that is known."""
         return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
 
     def due(self, unit: int, stalled: int) -> int | None:
-        """The core cycle from which more time can be granted to a unit; None: it needs none."""
+        """Return the core cycle from which more time can be granted to a unit; None: it needs none."""
         step = self._steps.get(unit)
         if step is None or step.ended:
             return None
         return step.began + stalled + self._core(step.before + step.granted + 1) - 1
 
     def grant(self, unit: int) -> End | None:
-        """The time granted so far is over: the end of the step, if it is known then."""
+        """Handle the end of the granted time; return the end of the step, if it is known then."""
         return self._guarded(unit, lambda: self._run(unit))
 
     @property
@@ -135,7 +135,7 @@ class External:
         return [unit for unit, step in self._steps.items() if not step.ended]
 
     def over(self, command: Command) -> WriteSet | None:
-        """A command has ended: its result, where it is made of what the engines have computed."""
+        """Return the result of a command that has ended, if engines have computed it."""
         for key in [key for key in self._jobs if key[0] == command.number]:
             del self._jobs[key]
         products, command.products = command.products, None
@@ -163,7 +163,7 @@ class External:
 
     @property
     def cannot_save(self) -> str | None:
-        """The name of an engine that does not say that it saves; None where all do."""
+        """Name of an engine that does not say that it saves; None where all do."""
         return next((one.offer.name for one in self._clients.values() if not one.saves), None)
 
     def state(self, running: Iterable[Command]) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class External:
         return self._start(unit)
 
     def _start(self, unit: int) -> End | None:
-        """The next job of a unit begins."""
+        """Return the next job of a unit begins."""
         step = self._steps[unit]
         job = step.jobs[step.at]
         in0, in1 = step.products.operands(job)

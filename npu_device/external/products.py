@@ -26,7 +26,7 @@ Codes = NDArray[np.int8]
 
 
 class Job(NamedTuple):
-    """A product that an engine takes at once: a part of a tile, of one group."""
+    """Product that an engine takes at once: a part of a tile, of one group."""
 
     tile: int
     group: int
@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
 
 class Products:
-    """The products of one command, and the sums that come back."""
+    """Products of one command, and the sums that come back."""
 
     def __init__(self, in0: Codes, in1: Codes, zeros: tuple[int, int], read: Read) -> None:
         """Groups x M x K and groups x K x N; the codes of their zero points. `read`: how the epilogue reads."""
@@ -48,12 +48,12 @@ class Products:
         """Sums of the products so far."""
 
     def operands(self, job: Job) -> tuple[Codes, Codes]:
-        """The matrices of a job."""
+        """Return the matrices of a job."""
         in0, in1 = self.in0[job.group, job.rows, job.depth], self.in1[job.group, job.depth, job.columns]
         return np.ascontiguousarray(in0), np.ascontiguousarray(in1)
 
     def add(self, job: Job, result: NDArray[np.int32]) -> None:
-        """A job is done."""
+        """Add the result of a job."""
         with np.errstate(over="ignore"):
             self.total[job.group, job.rows, job.columns] += result
 
@@ -86,7 +86,7 @@ class Products:
 
     @classmethod
     def restored(cls, state: Any, read: Read) -> "Products":
-        """The inverse. StateError for what it cannot be. `read`: for what has not been read."""
+        """Restore products from their state. StateError. `read`: for data that has not been read."""
         fields = Fields(state, "shape", "in0", "in1", "zeros", "total", "read")
         groups, m, n, k = fields.row("shape", *[(1, WORD32)] * 4)
         za, zb = fields.row("zeros", *[(-(1 << 15), 1 << 15)] * 2)
@@ -105,7 +105,7 @@ class Products:
         return made
 
     def result(self, command: Command) -> WriteSet:
-        """The result of the command: of the sums that came back."""
+        """Return the result of the command: of the sums that came back."""
         total = self.sums()
         if command.descriptor.accumulate:
             assert command.accumulator is not None and command.accumulator.value is not None
@@ -165,7 +165,7 @@ def _kinds(command: Command) -> tuple[DataType, DataType]:
 
 
 def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
-    """The jobs of each step on a tensor engine, in the order of the plan."""
+    """Return the jobs of each step on a tensor engine, in the order of the plan."""
     macro = command.macro
     if macro is None:
         d = command.descriptor
@@ -187,6 +187,6 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
 
 
 def expected(in0: Codes, in1: Codes) -> NDArray[np.int32]:
-    """The result by the numpy kernels."""
+    """Return the result by the numpy kernels."""
     made: NDArray[np.int32] = gemm.product(in0, in1)
     return made

@@ -84,7 +84,7 @@ class Hello(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """An engine's answer to HELLO: what it is."""
+    """Engine's answer to HELLO: what it is."""
 
     version: int
     rows: int
@@ -106,7 +106,7 @@ class Offer(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A product M x K times K x N."""
+    """Product M x K times K x N."""
 
     now: int
     """Core cycle, for waveforms: the engine's cycle 0."""
@@ -154,12 +154,12 @@ def name_of(kind: type[IntEnum], value: int) -> str:
 
 
 def pack(frame: Frame, body: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return LENGTH.pack(1 + len(body)) + bytes((frame,)) + body
 
 
 def pack_cycle(cycle: int) -> bytes:
-    """The body of RUN_UNTIL and REACHED."""
+    """Pack the body of RUN_UNTIL and REACHED."""
     return _CYCLE.pack(cycle)
 
 

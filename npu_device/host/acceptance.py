@@ -63,7 +63,7 @@ class Acceptance:
         self.execution.accept(cycle, command)
 
     def _ticket(self, taken: Taken, asked: int) -> tuple[int, bool]:
-        """(ticket, whether it is the one that the descriptor asks for)."""
+        """Return (ticket, whether it is the one that the descriptor asks for)."""
         if taken.ticket:
             return taken.ticket, True
         if not asked:

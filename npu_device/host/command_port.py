@@ -172,7 +172,7 @@ class CommandPort:
     # -- the device --------------------------------------------------------------------------------------------
 
     def completed(self, ticket: int) -> None:
-        """A ticket ended: its deadlines are dropped."""
+        """Drop the deadlines of a ticket that has ended."""
         if self._deadlines:
             for key in [key for key in self._deadlines if key[1] == ticket]:
                 del self._deadlines[key]

@@ -92,11 +92,7 @@ class FrontEnd:
         return ticket, accepted
 
     def reset(self, cycle: int, reason: str) -> None:
-        """The pipeline is empty; the timeline has been cleared. Call it before `Execution.reset`.
-
-        What came from the ring was not accepted yet and is gone. The core has the tickets of ENQCMD_T: they are
-        accepted and end with an error.
-        """
+        """Empty the pipeline; the timeline has been cleared. Call it before `Execution.reset`."""
         self.enabled = False
         self._fetch_free = self._validate_free = 0
         self._fetch.reset()
@@ -110,7 +106,7 @@ class FrontEnd:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def promised(self) -> list[int]:
-        """The tickets that the core has of descriptors that are not accepted yet."""
+        """Return the tickets that the core holds of descriptors not yet accepted."""
         return list(self._promised)
 
     def state(self) -> dict[str, Any]:

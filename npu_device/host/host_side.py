@@ -131,7 +131,7 @@ class HostSide:
 
     @property
     def l2(self) -> "L2 | None":
-        """The L2 as the core sees it; None where there is none."""
+        """L2 as the core sees it, or None."""
         return self.execution.l2 if self._config.l2.enabled else None
 
     def use_plans(self, plans: "Plans") -> None:
@@ -207,7 +207,7 @@ class HostSide:
 
     @property
     def error_log(self) -> Sequence[ErrorEntry]:
-        """The latest error tickets, oldest first."""
+        """Latest error tickets, oldest first."""
         return tuple(self._completion.log)
 
     @property

@@ -36,7 +36,7 @@ class Control(Protocol):
     """CTRL: what the device as a whole does."""
 
     def read_control(self) -> int:
-        """The register's value."""
+        """Return the register's value."""
 
     def write_control(self, value: int, cycle: int) -> bool:
         """Obey, with effect from `cycle`; False when reserved bits were set (they are ignored)."""
@@ -91,7 +91,7 @@ class RegisterFile:
         return size == WORD and (offset in _BY_OFFSET or offset in self._counts or offset - WORD in self._counts)
 
     def read(self, offset: int, now: int) -> int:
-        """The value in cycle `now`; 0 for a register that can only be written."""
+        """Return the value in cycle `now`; 0 for a register that can only be written."""
         if offset in self._counts:
             value = self._counts[offset](now)
             self._latched[offset] = value >> 32 & MASK32
@@ -224,7 +224,7 @@ class RegisterFile:
         return True
 
     def ring_doorbell(self, tail: int, cycle: int) -> None:
-        """A doorbell arrives."""
+        """Handle a doorbell."""
         count = self._ring.doorbell(tail)
         if count is None:
             self._interrupts.set(cycle, Irq.RING_OVERFLOW)

@@ -54,7 +54,8 @@ class Ring:
         return index
 
     def fetched(self) -> bool:
-        """The 64 bytes of the oldest descriptor taken have been read; True when SPACE is to be signalled."""
+        """Record that the 64 bytes of the oldest taken descriptor have been read; return whether SPACE is to be
+        signalled."""
         self.head = (self.head + 1) & INDEX_MASK
         wanted, self.wanted = self.wanted, False
         return wanted

@@ -10,7 +10,7 @@ from pyv_native.state import LATEST, WORD32, WORD64, StateError, data, inside, l
 
 
 class Taken(NamedTuple):
-    """A descriptor on its way through the pipeline."""
+    """Descriptor on its way through the pipeline."""
 
     address: int
     slot: int

@@ -25,7 +25,7 @@ class CommandQueue:
         return self.depth + self._reserved < self.capacity
 
     def want(self) -> None:
-        """A submission was refused or waits: IRQ_STATUS.SPACE when the queue next leaves full."""
+        """Request IRQ_STATUS.SPACE when the queue next leaves full: a submission was refused or waits."""
         self._wanted = True
 
     def reserve(self) -> None:
@@ -33,12 +33,12 @@ class CommandQueue:
         self._reserved += 1
 
     def enter(self) -> None:
-        """A command takes its reserved entry."""
+        """Enter a command into its reserved entry."""
         self._reserved -= 1
         self.depth += 1
 
     def cancel(self, cycle: int) -> None:
-        """The reserved entry is not needed: the descriptor was in error."""
+        """Free the reserved entry of a descriptor that was in error."""
         self._reserved -= 1
         self._leave(cycle, cycle)
 

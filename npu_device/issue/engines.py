@@ -76,7 +76,7 @@ class Engines:
         }
 
     def hold(self, unit: int, command: Command) -> None:
-        """A unit has taken a command and does not begin it, by an injected fault."""
+        """Suspend a unit before the command that it has taken, by an injected fault."""
         self._stuck[unit] = command
         self.machine.set_stuck(unit, True)
 
@@ -129,7 +129,7 @@ class Engines:
             self._step.request(cycle)
 
     def priority_access(self, cycle: int, address: int, size: int) -> int:
-        """A descriptor is fetched from DRAM, before transfers move on: cycles until it is there."""
+        """Fetch a descriptor from DRAM, before transfers; return the cycles until it arrives."""
         wait = self.machine.priority_access(cycle, address, size)
         if not self.machine.idle:
             self.schedule()
@@ -192,7 +192,7 @@ class Engines:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def units(self, place: UnitClass | None) -> tuple[int, ...]:
-        """The codes of the units that a place names; none for no place."""
+        """Return the codes of the units that a place names; none for no place."""
         return () if place is None else self._units[place]
 
     def state(self) -> dict[str, Any]:

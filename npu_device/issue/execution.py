@@ -83,7 +83,7 @@ class Execution:
         self._machine.storage.loop.enabled = int(enabled)
 
     def accept(self, cycle: int, command: Command) -> None:
-        """A valid command, with ticket and number, takes its reserved entry of the queue."""
+        """Accept a valid command, with ticket and number, into its reserved entry of the queue."""
         if command.kind is not None:
             command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
         self._queue.enter()
@@ -262,7 +262,7 @@ class Execution:
         self.engines.schedule()
 
     def _takes(self, cycle: int, command: Command) -> bool:
-        """A command starts on its unit: whether this is stuck with it, by an injected fault."""
+        """Check whether the unit of a command that starts is stuck with it, by an injected fault."""
         if self.l2 is not None and self.l2.on_use is not None:
             self.l2.on_use((*command.reads(), *command.writes()))
         if self.injector is None or not self.injector.takes(cycle, command):
@@ -274,7 +274,7 @@ class Execution:
         self._request(cycle, self.station.release(cycle))
 
     def resume(self, cycle: int, command: Command) -> None:
-        """The unit that was stuck with a command begins it, unless a reset came first."""
+        """Begin the command of a unit that was stuck with it, unless a reset came first."""
         if not self.engines.free_stuck(command):
             return
         if command.macro is None:
@@ -325,7 +325,7 @@ class Execution:
         self.engines.schedule()
 
     def _ended(self, command: Command) -> None:
-        """A command ends that has run: park its results."""
+        """End a command that has run: park its results."""
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
@@ -345,7 +345,7 @@ class Execution:
             self._completion.retire(cycle, command)
 
     def _write_status(self, cycle: int, command: Command) -> None:
-        """A command with a status word retires: outputs are in memory before it."""
+        """Write the status word of a command that retires; its outputs are in memory before."""
         self._take_retired(cycle)
         self._results.publish(command.number)
         self._completion.write_status(cycle, command)

@@ -43,14 +43,14 @@ class History:
                 yield ticket, self._find(ticket)[0]
 
     def get(self, ticket: int) -> int | None:
-        """The code of a ticket, 0 for success; None: it is not here."""
+        """Return the code of a ticket, 0 for success; None: it is not here."""
         at = ticket % self._capacity
         if ticket != NONE and self._tickets[at] == ticket:
             return self._codes[at]
         return self._others[ticket][0] if ticket in self._others else None
 
     def add(self, ticket: int, code: int) -> None:
-        """A ticket that is not here completes; the oldest one leaves where there are too many."""
+        """Add the completion of a ticket that is not here; evict the oldest where there are too many."""
         while self._count >= self._size:
             oldest = self._ring[self._begin % len(self._ring)]
             self._begin += 1
@@ -63,7 +63,7 @@ class History:
         self._append(ticket, code)
 
     def discard(self, ticket: int) -> None:
-        """A ticket is given again: its completion, if there was one, is no more."""
+        """Remove the completion, if any, of a ticket that is assigned again."""
         if (self._others or self._tickets[ticket % self._capacity] == ticket) and self.get(ticket) is not None:
             self._ring[self._find(ticket)[1] % len(self._ring)] = NONE
             self._forget(ticket)

@@ -34,7 +34,7 @@ _FIELDS = (
 
 
 class InFlight(NamedTuple):
-    """A command that was restored."""
+    """Command that was restored."""
 
     command: Command
     entry: EntryState
@@ -45,7 +45,7 @@ class InFlight(NamedTuple):
 def state_of(
     command: Command, entry: Any, parked: Writes | None, epochs: list[int], sums: Sequence[AccumulatorSum]
 ) -> dict[str, Any]:
-    """A command and its entry as plain data; the sum that it adds to or keeps is its number in `sums`."""
+    """Return a command and its entry as plain data; the sum that it adds to or keeps is its number in `sums`."""
     result, macro, failure = command.result, command.macro, command.failure
     writes = parked if result is None else result.writes
     return {
@@ -71,7 +71,7 @@ def state_of(
 
 
 def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], memory: Memory, values: bool) -> InFlight:
-    """The inverse. `values`: whether this device computes results."""
+    """Restore a command from plain data. StateError. `values`: whether this device computes results."""
     fields = Fields(state, *_FIELDS)
     block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
     index = fields.optional("sum", 0, len(sums) - 1)
@@ -114,7 +114,7 @@ def _load_position(command: Command, position: int, stage: int, memory: Memory) 
     where = {part.region for part in operands if part.name == "pos_addr"}
 
     def read(region: Region) -> Bytes:
-        """The position that was read; what else it reads when it starts has not changed since."""
+        """Return the position that was read; what else it reads when it starts has not changed since."""
         return word if region in where else memory.rows(region)
 
     try:

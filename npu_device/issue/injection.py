@@ -13,7 +13,7 @@ class Injector:
     """
 
     def line(self, level: bool) -> bool:
-        """The interrupt line as the core sees it, where the device drives `level`."""
+        """Return the interrupt line as the core sees it, where the device drives `level`."""
         return level
 
     def doorbell(self, cycle: int, tail: int) -> bool:
@@ -29,14 +29,14 @@ class Injector:
         return head
 
     def descriptor(self, cycle: int, content: bytes) -> bytes:
-        """The 64 bytes that the decoder gets."""
+        """Return the 64 bytes that the decoder gets."""
         return content
 
     def accepted(self, cycle: int, command: "Command", depth: int) -> None:
-        """A command was accepted; `depth` commands wait, this one among them."""
+        """Handle an accepted command; `depth` commands wait, this one included."""
 
     def sampled(self, cycle: int, command: "Command") -> None:
-        """A command is about to start on a unit, with its result computed: it may be changed, or fail."""
+        """Handle a command about to start on a unit, with its result computed: it may be changed, or fail."""
 
     def takes(self, cycle: int, command: "Command") -> bool:
         """Check whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""

@@ -13,7 +13,7 @@ _BIT = {bits.name: 1 << bits.low for bits in IRQ_BITS}
 
 
 class Irq(IntEnum):
-    """The bits of IRQ_STATUS; the table is `abi.registers.IRQ_BITS`."""
+    """Bits of IRQ_STATUS; the table is `abi.registers.IRQ_BITS`."""
 
     DONE = _BIT["DONE"]
     ERROR = _BIT["ERROR"]
@@ -44,7 +44,7 @@ class Interrupts:
         self._change(cycle, self.status, mask & IRQ_ALL)
 
     def reset(self, cycle: int) -> None:
-        """The timeline has been cleared: no cause, no mask."""
+        """Clear cause and mask, after the timeline was cleared."""
         self._check.reset()
         self._change(cycle, 0, 0)
 
@@ -66,7 +66,7 @@ class Interrupts:
             self._check.request(cycle)
 
     def _settle(self, cycle: int) -> None:
-        """The last phase of a cycle: a line that fell and rose within it has not moved."""
+        """Update the line in the last phase of a cycle: a line that fell and rose within it has not moved."""
         level = self.level
         if level and not self._line:
             self._events.emit(cycle, FRONTEND, What.IRQ, aux=self.status & self.mask)

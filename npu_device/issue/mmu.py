@@ -102,7 +102,7 @@ class Mmu:
             self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.used, needed)
 
     def _take(self) -> int:
-        """The lowest page that is free."""
+        """Take the lowest free page."""
         if self._free:
             return heappop(self._free)
         self._fresh += 1
@@ -111,7 +111,7 @@ class Mmu:
     # -- translation -------------------------------------------------------------------------------------------
 
     def translated(self, plan: Plan, accesses: Sequence[KvAccess]) -> Plan:
-        """A plan whose transfers of keys and values go where their pages are; these have been touched."""
+        """Return a plan whose transfers of keys and values go where their pages are; these have been touched."""
         if not accesses or self._virtual:
             return plan
         moves = [isinstance(piece, Transfer) and piece.role is Role.KV for piece in plan.pieces]

@@ -55,7 +55,7 @@ class _Kept(NamedTuple):
 
 
 class Plans:
-    """The plans of devices with one configuration, those used last."""
+    """Plans of devices with one configuration, those used last."""
 
     def __init__(self, config: NpuConfig, kept_steps: int = KEPT_STEPS) -> None:
         self._config = _timed(config)
@@ -72,7 +72,7 @@ class Plans:
         return self._config == _timed(config)
 
     def of(self, macro: Macro, setting: Setting, lanes: int) -> Encoded:
-        """The plan of a command for so many engines; encoded keys and values lie where the command says."""
+        """Return the plan of a command for so many engines; encoded keys and values lie where the command says."""
         place = placed(macro, lanes, lcm(self.pieces.timing.turn, setting.bus.alignment, *macro.alignments.values()))
         found = self._kept.pop(place.key, None)
         if found is None:
@@ -90,7 +90,7 @@ class Plans:
 
 
 def _timed(config: NpuConfig) -> NpuConfig:
-    """A configuration without what says how commands arrive."""
+    """Return a configuration without what says how commands arrive."""
     return replace(config, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig(), submit=SubmitConfig())
 
 
@@ -123,12 +123,12 @@ def placed(macro: Macro, lanes: int, unit: int) -> Place:
 
 
 def _group(starts: Sequence[int], address: int) -> int:
-    """The last group that does not begin behind an address."""
+    """Return the last group that does not begin behind an address."""
     return sum(start <= address for start in starts) - 1
 
 
 def _located(encoded: Encoded, place: Place) -> _Kept | None:
-    """A plan whose transfers know their operands; None where one of them lies outside all operands."""
+    """Return a plan whose transfers know their operands; None if a transfer lies outside all operands."""
     plan: Plan = encoded.plan
     moves = np.array([isinstance(piece, Transfer) for piece in plan.pieces], bool)[plan.piece]
     none = len(place.starts)

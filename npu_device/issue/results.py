@@ -47,7 +47,7 @@ class Results:
         return self._parked.get(number)
 
     def publish(self, number: int) -> None:
-        """The command retires: its outputs, if it has some here, go to memory."""
+        """Write the outputs of a command that retires, if any are parked, to memory."""
         if self._parked:
             for region, data in self._parked.pop(number, ()):
                 self._memory.write(region, data)

@@ -37,7 +37,7 @@ class Tickets:
         self._history = history
 
     def take(self) -> int:
-        """The acceptance number of one more descriptor, from 1."""
+        """Assign the acceptance number of one more descriptor, from 1."""
         self.taken += 1
         return self.taken
 
@@ -61,11 +61,11 @@ class Tickets:
         self.in_flight[ticket] = None
 
     def accept(self, ticket: int, command: "Command") -> None:
-        """A ticket in flight is that of a command."""
+        """Assign a ticket in flight to its command."""
         self.in_flight[ticket] = command
 
     def finish(self, ticket: int, code: int = 0) -> None:
-        """The ticket is done, or with a code it ended in an error."""
+        """End a ticket: done, or in an error with a code."""
         del self.in_flight[ticket]
         self.completed += 1
         self._ended.add(ticket, code)
@@ -100,7 +100,7 @@ class Tickets:
         self.in_flight = {}
 
     def load_in_flight(self, tickets: "Iterable[tuple[int, Command | None]]") -> None:
-        """The tickets in flight, and their commands."""
+        """Restore the tickets in flight, and their commands."""
         for ticket, command in tickets:
             if ticket in self.in_flight:
                 raise StateError(f"ticket {ticket} is in flight twice")

@@ -42,7 +42,7 @@ class EntryState(NamedTuple):
 
 
 class Station:
-    """The commands in flight of one device, between acceptance and retirement."""
+    """Commands in flight of one device, between acceptance and retirement."""
 
     def __init__(self, config: NpuConfig, machine: Machine, write_status: Callable[[int, Command], None]) -> None:
         """`write_status`: is called with the cycle and each command that writes a status word as it retires."""
@@ -89,7 +89,7 @@ class Station:
         return list(self._commands.values())
 
     def command(self, entry: int) -> Command:
-        """The command of an entry."""
+        """Return the command of an entry."""
         return self._commands[entry]
 
     def accept(self, cycle: int, command: Command) -> int:
@@ -244,7 +244,7 @@ class Station:
         return [self._commands[entry.offset] for entry in _linked(self.buffer.issue.released)]
 
     def load_ready(self, command: Command, announced: bool) -> None:
-        """A command is startable; `announced`: READY was emitted."""
+        """Restore a startable command; `announced`: READY was emitted."""
         self._call(scheduler.mark_ready if announced else scheduler.enqueue_released, command.entry)
 
 

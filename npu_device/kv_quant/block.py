@@ -33,18 +33,19 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
 
 
 def halves_of(data: bytes) -> list[KvHalf]:
-    """The halves of a block that `pack_block` made: one if its table, or nothing, comes right behind the first."""
+    """Return the halves of a block that `pack_block` made: one if its table, or nothing, comes right behind the
+    first."""
     alone = len(data) == KV_HALF_SIZE or KvHalf.unpack(data[:KV_HALF_SIZE]).table == KV_HALF_SIZE
     return [KvHalf.unpack(data[at : at + KV_HALF_SIZE]) for at in ((0,) if alone else (0, KV_HALF_SIZE))]
 
 
 def without_values(data: bytes) -> bytes:
-    """The halves of a block as a run without values has them."""
+    """Return the halves of a block as a run without values has them."""
     return b"".join(KvHalf(policy=half.policy, no_values=1, table=half.table).pack() for half in halves_of(data))
 
 
 def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:
-    """The sides of a block that `pack_block` made, with values. NpuDeviceError for words that are none."""
+    """Return the sides of a block that `pack_block` made, with values. NpuDeviceError for words that are none."""
     sides = []
     for index, half in enumerate(halves_of(data)):
         begin = index * KV_HALF_SIZE

@@ -181,7 +181,7 @@ class KvCodec(ABC):
     """Whether its offline knowledge is a file of thresholds."""
 
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
-        """(rows, bytes of a group of tokens in a row) of the metadata; (1, 0): none."""
+        """Return (rows, bytes of a group of tokens in a row) of the metadata; (1, 0): none."""
         return 1, 0
 
     @abstractmethod
@@ -309,7 +309,7 @@ def check_values(name: str, x: NDArray[Any]) -> None:
 
 
 def chunk_counts(outlier: NDArray[np.bool_]) -> Bytes:
-    """(tokens, chunks): entries of each chunk of elements, which are flagged (tokens, C)."""
+    """Return (tokens, chunks): entries of each chunk of elements, which are flagged (tokens, C)."""
     counts: Bytes = outlier.reshape(len(outlier), -1, KV_CHUNK).sum(axis=2, dtype=np.uint8)
     return counts
 
@@ -340,7 +340,7 @@ def unpack(data: Bytes, bits: int) -> Bytes:
 
 
 def asymmetric(x: Floats, bits: int) -> tuple[Bytes, Floats]:
-    """(codes, (..., 2) minimum and step that fp16 holds) of groups along the last axis."""
+    """Return (codes, (..., 2) minimum and step that fp16 holds) of groups along the last axis."""
     top = np.float32((1 << bits) - 1)
     low, high = round_to_fp16(x.min(axis=-1)), x.max(axis=-1)
     step = round_to_fp16((high - low) / top)
@@ -361,7 +361,7 @@ def to_fp16(x: Floats) -> NDArray[np.float16]:
 
 
 def meta_bytes(meta: Floats) -> Bytes:
-    """(groups, bytes) of fp16 metadata (groups, ...)."""
+    """Return (groups, bytes) of fp16 metadata (groups, ...)."""
     return np.ascontiguousarray(meta.reshape(len(meta), -1).astype(np.float16)).view(np.uint8)
 
 

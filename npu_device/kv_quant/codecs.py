@@ -315,7 +315,7 @@ class TokenLevelsCodec(LevelsCodec):
 
     @staticmethod
     def _ranked(x: Floats) -> tuple[NDArray[np.bool_], Floats, Floats]:
-        """(outliers, middle and reach of the other elements of each token)."""
+        """Return (outliers, middle and reach of the other elements of each token)."""
         count = -(-x.shape[1] * OUTLIERS // 1000)
         order = np.argsort(x, axis=1, kind="stable")
         outlier = np.zeros(x.shape, bool)
@@ -375,7 +375,7 @@ class ChannelShiftsCodec(KvCodec):
 
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:
-        """(scale, order, middle) of channels."""
+        """Return (scale, order, middle) of channels."""
         check_table(parameters, FP16_BYTES * (1 + 3 * width))
         words = np.frombuffer(parameters.table, "<u2")
         order, shift = words[1 : 1 + width].astype(np.int64), words[1 + width : 1 + 2 * width]

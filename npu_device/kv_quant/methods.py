@@ -25,7 +25,7 @@ FLOAT8 = {DataType.E4M3FN: ml_dtypes.float8_e4m3fn, DataType.E5M2: ml_dtypes.flo
 
 @dataclass(frozen=True)
 class KvMethod:
-    """A method: numbers, or a codec for keys and one for values."""
+    """Method: numbers, or a codec for keys and one for values."""
 
     name: str
     element: DataType = DataType.FP16

@@ -58,7 +58,7 @@ class _Scale(NamedTuple):
         return made
 
     def values(self, top: int) -> Floats:
-        """(tokens, codes): what each code stands for before the shift is undone."""
+        """Return (tokens, codes): what each code stands for before the shift is undone."""
         return np.arange(top + 1, dtype=np.float32) * self.step[:, None] + self.low[:, None]
 
 
@@ -70,8 +70,7 @@ def _scale(low: Floats, high: Floats, top: int) -> _Scale:
 
 
 def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_], top: int) -> _Scale:
-    """A scale with a code below 0 where the group has elements of the low side, and one from 0 on where it has some of
-    the high side: min and step give way by one unit of fp16 where their rounding left none."""
+    """Adjust min and step by one fp16 ulp if rounding left the low or the high group without a code."""
     low, step = scale.low.copy(), scale.step.copy()
     short = has_low & (low >= 0)
     step[short & has_high & (step == 0)] = _TINY
@@ -176,13 +175,13 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
 
 
 def _first_high(scale: _Scale, top: int) -> Bytes:
-    """The first code that stands for 0 or more, of each token."""
+    """Return the first code that stands for 0 or more, of each token."""
     made: Bytes = (scale.values(top) < 0).sum(axis=1).astype(np.uint8)
     return made
 
 
 def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Floats, Floats]:
-    """(smallest, largest) of each row; infinity and its negative where there is none. `rows` ascends."""
+    """Return (smallest, largest) of each row; infinity and its negative where there is none. `rows` ascends."""
     low, high = np.full(tokens, np.inf, np.float32), np.full(tokens, -np.inf, np.float32)
     if len(rows):
         first = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -192,7 +191,7 @@ def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Fl
 
 
 def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np.float16]:
-    """The numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
+    """Return the numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
     check_code(code)
     tokens, width = len(encoded.dense), 2 * encoded.dense.shape[1]
     check_width(width)
@@ -237,7 +236,7 @@ def _unshifted(v: Floats, low: float, high: float) -> Floats:
 
 
 def _outer(scale: _Scale, t: Thresholds, code: str) -> Floats:
-    """(tokens, 32): numbers of the codes of the outer group."""
+    """Return (tokens, 32): numbers of the codes of the outer group."""
     if code == MSB_CLAMP:
         return _unshifted(scale.values(OUTLIER_TOP), t.outer_low, t.outer_high)
     size = scale.values(MIDDLE_TOP)

@@ -26,7 +26,7 @@ _ORDER = (OUTER, MIDDLE, INNER)
 
 
 def group_of(x: np.float32, t: Thresholds) -> tuple[int, bool]:
-    """(group, whether x is on its high side)."""
+    """Return (group, whether x is on its high side)."""
     if x <= t.outer_low or x >= t.outer_high:
         return OUTER, bool(x >= t.outer_high)
     if t.inner_low < x < t.inner_high:
@@ -44,7 +44,7 @@ def shift_of(group: int, high: bool, t: Thresholds) -> np.float32:
 
 
 class Quantizer:
-    """The uniform quantizer of one group of a token: min and step as the metadata hold them."""
+    """Uniform quantizer of one group of a token: min and step as the metadata hold them."""
 
     def __init__(self, numbers: Sequence[tuple[np.float32, bool]], top: int, sided: bool) -> None:
         """`numbers`: shifted elements, and whether each is of the high side; `sided`: codes tell the side."""
@@ -77,7 +77,7 @@ class Quantizer:
 
 
 def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tuple[bytes, bytes, bytes, bytes]:
-    """(dense, counts, sparse, metadata) of one token-vector. NpuDeviceError as the fast form."""
+    """Return (dense, counts, sparse, metadata) of one token-vector. NpuDeviceError as the fast form."""
     check_width(len(x))
     check_code(code)
     numbers = [F(one) for one in x]
@@ -113,7 +113,7 @@ def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tu
 def decode_token(
     dense: bytes, counts: bytes, sparse: bytes, meta: bytes, t: Thresholds, code: str = MSB_CLAMP
 ) -> list[float]:
-    """The numbers of one token-vector, which fp16 holds."""
+    """Return the numbers of one token-vector, which fp16 holds."""
     check_code(code)
     scales = [(F(low), F(step)) for low, step in np.frombuffer(meta, np.float16).reshape(3, 2)]
     nibbles = [nibble for byte in dense for nibble in (byte & 15, byte >> 4)]

@@ -91,7 +91,7 @@ class PredictedCodec(KvCodec):
         return np.where(np.abs(centered) < dead, 0, scaled).astype(np.int16)
 
     def _dead_zone(self, centered: Floats) -> Floats:
-        """(C,) distances from the middle of channels below which an element is stored as the middle."""
+        """Return (C,) distances from the middle of channels below which an element is stored as the middle."""
         return np.zeros(centered.shape[1], np.float32)
 
     def _predict(self, integers: Integers) -> Integers:
@@ -134,8 +134,8 @@ class DifferenceCodec(PredictedCodec):
 
 @dataclass(frozen=True)
 class NonzeroCodec(PredictedCodec):
-    """A bitmap of integers that are not zero, and these as bytes. Elements nearer to the middle of their channel than
-    the median distance at calibration are zero."""
+    """Bitmap of integers that are not zero, and these as bytes. Elements nearer to the middle of their channel than the
+    median distance at calibration are zero."""
 
     policy = KvPolicy.NONZERO
     bits: int = 1

@@ -114,7 +114,7 @@ class EncodedCache:
         return self.streams["sparse"].rows if "sparse" in self.streams else 0
 
     def lengths(self, read: Read, count: int) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of entries of the first `count` encoded tokens. NpuDeviceError: no counts."""
+        """Return (tokens, streams): bytes of entries of the first `count` encoded tokens. NpuDeviceError: no counts."""
         if not count or not self.chunks:
             return np.zeros((count, self.entry_streams), np.int64)
         counts = read(self.rows("counts", 0, count)).reshape(count, -1)
@@ -127,8 +127,8 @@ class EncodedCache:
         return self.stream_bytes(counts)
 
     def lengths_after(self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of entries of the encoded tokens, as tokens (tokens, C) come after the `first`
-        tokens. NpuDeviceError: no counts, numbers that cannot be encoded."""
+        """Return (tokens, streams): bytes of entries of the encoded tokens, as tokens (tokens, C) come after the
+        `first` tokens. NpuDeviceError: no counts, numbers that cannot be encoded."""
         begin, end = self.coded(first), self.coded(first + len(rows))
         stored = self.lengths(read, begin)
         if end == begin:
@@ -143,7 +143,7 @@ class EncodedCache:
         return np.concatenate((tail.astype(np.float32), rows.astype(np.float32)))
 
     def stream_bytes(self, counts: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
+        """Return (tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
         if not self.chunks:
             return np.zeros((len(counts), 0), np.int64)
         by_stream = counts.reshape(len(counts), self.entry_streams, self.chunks // self.entry_streams)
@@ -151,8 +151,8 @@ class EncodedCache:
         return sizes
 
     def expected(self, count: int, permille: int) -> NDArray[np.int64]:
-        """(tokens, streams): bytes of entries of encoded tokens where a configuration assumes so many outliers of every
-        thousand elements."""
+        """Return (tokens, streams): bytes of entries of encoded tokens where a configuration assumes so many outliers
+        of every thousand elements."""
         if not self.chunks:
             return np.zeros((count, 0), np.int64)
         share = self.width // self.entry_streams * self.codec.entries(permille)
@@ -168,7 +168,7 @@ class EncodedCache:
     # -- tokens ------------------------------------------------------------------------------------------------
 
     def encoded(self, read: Read, tokens: int) -> Encoded:
-        """The encoded ones of the first `tokens` tokens as they are stored."""
+        """Read those of the first `tokens` tokens that are encoded, as they are stored."""
         count = self.coded(tokens)
         lengths = self.lengths(read, count)
         total = lengths.sum(axis=0)
@@ -187,7 +187,7 @@ class EncodedCache:
         )
 
     def _by_token(self, read: Read, name: str, count: int) -> Bytes:
-        """(groups, bytes of all rows) of a stream."""
+        """Return (groups, bytes of all rows) of a stream."""
         stream = self.streams[name]
         groups = count // stream.group
         if not groups:
@@ -196,13 +196,13 @@ class EncodedCache:
         return np.ascontiguousarray(data).reshape(groups, -1)
 
     def _by_row(self, name: str, first: int, data: Bytes) -> tuple[Region, Bytes]:
-        """The write of (groups, bytes of all rows) to a stream."""
+        """Return the write of (groups, bytes of all rows) to a stream."""
         stream = self.streams[name]
         by_row = data.reshape(len(data), stream.rows, -1).transpose(1, 0, 2)
         return self.rows(name, first, len(data) * stream.group), np.ascontiguousarray(by_row).reshape(-1)
 
     def ring_spans(self, first: int, end: int) -> list[tuple[int, int]]:
-        """(slot, tokens) of tokens in the ring of the tail: two where it comes round."""
+        """Return (slot, tokens) of tokens in the ring of the tail: two where it comes round."""
         ring = self.streams["tail"].groups(self.t_max) if "tail" in self.streams else 0
         spans = []
         while first < end:
@@ -235,8 +235,8 @@ class EncodedCache:
     def append(
         self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters
     ) -> tuple[Writes, NDArray[np.float16]]:
-        """(writes, the numbers of these tokens and of those in the tail before as they will be read, (heads, tokens,
-        D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
+        """Return (writes, the numbers of these tokens and of those in the tail before as they will be read, (heads,
+        tokens, D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
         begin, end, total = self.coded(first), self.coded(first + len(rows)), first + len(rows)
         pending, parameters = self._pending(read, first, rows), replace(parameters, first=begin)
         writes, parts = list[tuple[Region, Bytes]](), list[NDArray[np.float16]]()
@@ -272,7 +272,7 @@ class EncodedCache:
         return writes
 
     def _heads(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """(tokens, C) as (heads, tokens, D)."""
+        """Return (tokens, C) as (heads, tokens, D)."""
         by_head: NDArray[Any] = tokens.reshape(len(tokens), self.heads, self.head_dim).transpose(1, 0, 2)
         return np.ascontiguousarray(by_head)
 
@@ -291,13 +291,13 @@ class Sizes(NamedTuple):
     def between(
         self, stream: NDArray[np.int64], first: NDArray[np.int64], count: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(offset, bytes) in a stream of `count` tokens from `first` on."""
+        """Return (offset, bytes) in a stream of `count` tokens from `first` on."""
         begin = self.ends[first, stream]
         return begin, self.ends[first + count, stream] - begin
 
 
 class KvAccess(NamedTuple):
-    """An encoded cache that a command reads or appends to."""
+    """Encoded cache that a command reads or appends to."""
 
     cache: EncodedCache
     tokens: int
@@ -307,7 +307,7 @@ class KvAccess(NamedTuple):
     sizes: Sizes
 
     def row_bytes(self) -> "list[tuple[int, int, int]]":
-        """(virtual address, page table, bytes) of each row of each stream, in the order of allocation."""
+        """Return (virtual address, page table, bytes) of each row of each stream, in the order of allocation."""
         cache, coded = self.cache, self.cache.coded(self.tokens)
         entries = self.sizes.ends[coded].tolist()
         moved = [stream for stream in cache.streams.values() if stream.moved]

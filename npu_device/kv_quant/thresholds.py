@@ -57,8 +57,9 @@ def check_ratios(ratios: Sequence[float]) -> None:
 
 
 def order_statistics(sample: NDArray[Any], ratios: Sequence[float] = RATIOS) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(upper, lower), each (outer, inner, median) of one run's keys or values: all tokens and channels together. Shares
-    are two-sided: half of the outer share lies above the upper threshold. NpuDeviceError for NaN and infinities."""
+    """Return (upper, lower), each (outer, inner, median) of one run's keys or values: all tokens and channels together.
+    Shares are two-sided: half of the outer share lies above the upper threshold. NpuDeviceError for NaN and
+    infinities."""
     check_ratios(ratios)
     flat = np.sort(np.asarray(sample, np.float32).ravel())
     if not len(flat) or not np.isfinite(flat[[0, -1]]).all():
@@ -89,7 +90,7 @@ class Profiler:
         self._runs[key] = self._runs.get(key, 0) + 1
 
     def document(self) -> dict[str, Any]:
-        """The file's contents. NpuDeviceError where a layer lacks keys or values."""
+        """Return the file's contents. NpuDeviceError where a layer lacks keys or values."""
         layers = 1 + max((layer for layer, _ in self._sums), default=-1)
         made: dict[str, Any] = {"n_quant_group": GROUPS}
         for side in SIDES:

@@ -43,7 +43,7 @@ SHOWN_FAULTS = 8
 
 
 class ListError(NpuDeviceError):
-    """A list that cannot run: one line for each of the first faults."""
+    """Error of a list that cannot run: a line for each of the first faults."""
 
     def __init__(self, found: Sequence[Fault]) -> None:
         more = [f"and {len(found) - SHOWN_FAULTS} more"] if len(found) > SHOWN_FAULTS else []
@@ -64,7 +64,7 @@ class ListRun(NamedTuple):
 
 
 def load(document: Any, config: NpuConfig) -> list[Listed]:
-    """The commands of a list. ListError names every fault at once."""
+    """Return the commands of a list. ListError names every fault at once."""
     found = faults(document)
     if found:
         raise ListError(found)
@@ -109,7 +109,7 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
 
 
 def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
-    """The commands of the device that one of a list stands for."""
+    """Return the commands of the device that one of a list stands for."""
     shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
     opcode, at = command["opcode"], command.get("at", 0)
     if opcode in (LOAD_TILE, STORE_TILE):
@@ -126,7 +126,7 @@ def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
 def _move(
     command: Mapping[str, Any], place: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
 ) -> Descriptor:
-    """A DMA command: LOAD, STORE, or with role kv KV_READ, KV_APPEND, which may convert."""
+    """Return a DMA command: LOAD, STORE, or with role kv KV_READ, KV_APPEND, which may convert."""
     dram = DRAM_BASE + place["dram_addr"]
     spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
     load_tile = command["opcode"] == LOAD_TILE
@@ -269,7 +269,7 @@ def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 class _Tile:
-    """A tile that was loaded into several banks."""
+    """Tile that was loaded into several banks."""
 
     def __init__(self, command: int, region: Region) -> None:
         self.command = command
@@ -279,7 +279,7 @@ class _Tile:
 
 
 class _LastWriters:
-    """The tile that each byte of the scratchpads belongs to; None: it is of none in several banks."""
+    """Tile that each byte of the scratchpads belongs to; None: it is of none in several banks."""
 
     def __init__(self) -> None:
         self._starts = [0]
@@ -344,7 +344,7 @@ def _spans(region: Region, config: NpuConfig) -> bool:
 def _too_full(
     commands: Sequence[Mapping[str, Any]], first: int, index: int, region: Region, tile: Region, config: NpuConfig
 ) -> Fault | None:
-    """The sum of two tiles in the first bank that cannot hold both, with the largest tile that could stay."""
+    """Return the sum of two tiles in the first bank that cannot hold both, with the largest tile that could stay."""
     size = config.spm.size // config.spm.banks
     for both in zip(bytes_per_bank(tile, config.spm), bytes_per_bank(region, config.spm), strict=True):
         try:
@@ -365,7 +365,8 @@ def _too_full(
 def _decoded(
     commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig
 ) -> tuple[list[int], list[Command], list[Fault]]:
-    """The descriptors of a list as the device decodes them, by the index of their command, and what it refuses."""
+    """Return the descriptors of a list as the device decodes them, by the index of their command, and what it
+    refuses."""
     runner = Runner(config, values=False)
     decoder = Decoder(config, runner.memory)
     owner = [index for index, part in enumerate(parts) for _ in part]

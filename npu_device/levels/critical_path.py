@@ -74,7 +74,7 @@ class CriticalPath:
         self._engines: list[tuple[int, int]] = []
 
     def walk(self, descriptors: Sequence[Descriptor], accepted: Sequence[int]) -> Path:
-        """The path; `accepted`: cycle of acceptance of each command.
+        """Return the path; `accepted`: cycle of acceptance of each command.
 
         NpuDeviceError for a command that the device would end with an error.
         """
@@ -133,7 +133,7 @@ class CriticalPath:
         }[Scope(command.descriptor.function)]
 
     def _end(self, command: Command, start: int) -> int:
-        """The cycle at which the last result of a command that starts in `start` is there."""
+        """Return the cycle in which the last result of a command that starts in `start` is complete."""
         macro, kind = command.macro, command.kind
         assert kind is not None
         if macro is None:

@@ -81,7 +81,7 @@ class Explanation(NamedTuple):
     """The same by ticket: of the command that the cycles were spent on, or that waited."""
 
     def text(self) -> str:
-        """A table for people."""
+        """Return a table for people."""
         lines = [f"{'makespan':<16}{self.makespan:>14,}", "", "lower bounds"]
         largest = max(self.bounds.values(), default=0)
         for name, cycles in self.bounds.items():
@@ -282,7 +282,8 @@ class _Walk:
         return Blocker.FILL_DRAIN if draining and self._product.drain else Blocker.DEPENDENCY
 
     def _before(self, at: int, step: _Step | None) -> _Step | None:
-        """The step that ended in cycle `at`: of the same command if there is one, else on the same unit, else any."""
+        """Return the step that ended in cycle `at`: of the same command if there is one, else on the same unit, else
+        any."""
         ending = [other for other in self._ending.get(at, ()) if other.begin < at]
         if not ending:
             return None
@@ -291,7 +292,7 @@ class _Walk:
         return min(ending, key=lambda other: (other.ticket != step.ticket, other.unit != step.unit, other.unit))
 
     def _latest_end(self, at: int) -> int:
-        """The last cycle before `at` in which a step ended; 0: none."""
+        """Return the last cycle before `at` in which a step ended; 0: none."""
         index = bisect_left(self._ends, at) - 1
         return self._ends[index] if index >= 0 else 0
 
@@ -347,7 +348,7 @@ class _Walk:
         return ceil_div(self._traffic.during(step.begin, step.end) * rates.per_byte, lowest)
 
     def _latencies(self, step: _Step) -> tuple[tuple[Blocker, int], ...]:
-        """The latency of a transfer."""
+        """Return the latency of a transfer."""
         timing, config, way = self._timing, self._config, step.way
         hops = timing.network.hops(unit_index(step.unit) // config.dma.channels) * timing.hop_latency
         if way is Way.L2:
@@ -400,7 +401,7 @@ _TICKET, _END = (list(SPAN.fields or ()).index(name) for name in ("ticket", "end
 
 
 def _steps(spans: Spans) -> Iterator[_Step]:
-    """The steps of engines, in the order in which they ended."""
+    """Yield the steps of engines, in the order in which they ended."""
     work = spans.steps[spans.steps["last"] != UNFINISHED]
     stalls: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for row in spans.select(What.STALL):

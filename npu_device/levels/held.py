@@ -12,7 +12,7 @@ from npu_device.trace.spans import UNFINISHED, Table
 
 
 class Held:
-    """The engines of a run. A command holds those that it takes from its first step to its last."""
+    """Engines of a run. A command holds those that it takes from its first step to its last."""
 
     def __init__(self, config: NpuConfig, spans: Spans, engines: Mapping[int, tuple[int, int]]) -> None:
         """`engines`: of each ticket, (kind, how many it could use side by side)."""
@@ -59,7 +59,7 @@ class Held:
 
 
 def _reach(work: Table) -> tuple[dict[int, int], dict[int, int]]:
-    """(first start, last end) of steps by ticket."""
+    """Return (first start, last end) of steps by ticket."""
     names, index = np.unique(work["ticket"], return_inverse=True)
     first = np.full(len(names), np.iinfo(np.int64).max)
     last = np.zeros(len(names), np.int64)

@@ -50,13 +50,14 @@ class Run(NamedTuple):
 
 
 def list_config(config: NpuConfig, commands: int) -> NpuConfig:
-    """The configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it can."""
+    """Return the configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it
+    can."""
     held = max(config.device_queue, min(commands, MOST_QUEUED))
     return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, tight_size=held))
 
 
 class Runner:
-    """A device with memory of its own, without a core."""
+    """Device with memory of its own, without a core."""
 
     def __init__(
         self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True, analytic: bool = False,
@@ -79,7 +80,7 @@ class Runner:
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def place(self, commands: Sequence[Listed]) -> list[Descriptor]:
-        """The descriptors, with extended blocks written to the end of the DRAM that a core would see."""
+        """Return the descriptors, with extended blocks written to the end of the DRAM that a core would see."""
         at = DRAM_BASE + min(self.config.dram.size, DRAM_CORE_VISIBLE)
         placed = []
         for command in commands:
@@ -127,7 +128,7 @@ class Runner:
         return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
 
     def _idle(self, now: int) -> int:
-        """The cycle in which everything is complete."""
+        """Return the cycle in which everything is complete."""
         while (event := self.device.next_event()) is not None:
             now = max(now + 1, event)
             self.device.advance(now)

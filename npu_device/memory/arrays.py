@@ -13,7 +13,7 @@ Read = Callable[[Region], Bytes]
 
 
 class WriteSet(NamedTuple):
-    """The effect of a command, to be made visible when it completes."""
+    """Effect of a command, to be made visible when it completes."""
 
     writes: tuple[tuple[Region, Bytes], ...] = ()
     """Bytes of its outputs."""

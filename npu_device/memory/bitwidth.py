@@ -30,7 +30,7 @@ FULL_PRECISION = 32
 
 
 class BitWidthError(NpuDeviceError):
-    """A size, width or alignment that cannot be."""
+    """Error of an impossible size, width or alignment."""
 
     def __init__(self, code: str, field: str, value: object, rule: str) -> None:
         self.code, self.field, self.value, self.rule = code, field, value, rule
@@ -65,7 +65,7 @@ def offset_bytes(elements: int, qbits: int) -> int:
 
 
 def expanded(kind: DataType) -> DataType:
-    """The type that elements have in the scratchpad, where the DMA changes it."""
+    """Return the type that elements have in the scratchpad, where the DMA changes it."""
     if kind is DataType.ENCODED:
         return KV_DECODED
     return VQ_EXPANDED if kind is DataType.VQ8 else kind

@@ -62,7 +62,7 @@ class Memory:
         return False
 
     def rows(self, region: Region) -> "Bytes":
-        """A view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        """Return a view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
         views = self._views.get(region)
         return (self._make_views(region) if views is None else views)[0]
 
@@ -84,7 +84,7 @@ class Memory:
         raise _no_memory(region.address, region.end)
 
     def arrays(self) -> "list[Bytes]":
-        """The regions."""
+        """Return the regions."""
         import numpy as np
 
         return [np.frombuffer(window.data, np.uint8) for window in self._windows]
@@ -122,7 +122,7 @@ def _no_memory(address: int, end: int) -> NpuDeviceError:
 
 
 def scratchpads(config: NpuConfig, memory: Memory) -> list[int]:
-    """The addresses of the scratchpads. NpuDeviceError where the memory lacks one."""
+    """Return the addresses of the scratchpads. NpuDeviceError where the memory lacks one."""
     bases = [SPM_BASE + cluster * SPM_CLUSTER_STRIDE for cluster in range(config.clusters)]
     size = config.spm.size
     for cluster, base in enumerate(bases):

@@ -31,6 +31,7 @@ class Matrix(NamedTuple):
 
 
 def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0, bits: int = 0) -> Matrix:
-    """A matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: of an element that its codec encodes."""
+    """Return a matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: of an element that its codec
+    encodes."""
     size = bytes_total(columns, bits or BITS[kind])
     return Matrix(make_region(address, rows, size, stride), rows, columns, kind, bits or BITS[kind])

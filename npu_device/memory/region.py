@@ -28,7 +28,7 @@ class Region(NamedTuple):
 
 
 def make_region(address: int, rows: int, row_bytes: int, stride: int = 0) -> Region:
-    """The region of a matrix; stride 0 means packed. Rows without a gap become one row."""
+    """Return the region of a matrix; stride 0 means packed. Rows without a gap become one row."""
     if rows == 1 or stride in (0, row_bytes):
         return Region(address, 1, rows * row_bytes, rows * row_bytes)
     return Region(address, rows, row_bytes, stride)

@@ -21,7 +21,7 @@ class DescriptorError(NpuDeviceError):
 
     @classmethod
     def of(cls, code: TicketError, reason: str) -> "DescriptorError":
-        """The error with this `reason`."""
+        """Return the error with this `reason`."""
         return DescriptorError(code, reason.removeprefix(f"{TICKET_ERROR_TEXT[code]}: "))
 
 
@@ -39,7 +39,7 @@ class NoRoomError(DescriptorError):
         super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {room}: {self.over} over{end}")
 
     def with_remedy(self, remedy: str) -> "NoRoomError":
-        """The same with what would fit."""
+        """Return the same error with a size that fits."""
         return NoRoomError(*self._found, remedy)
 
 
@@ -47,7 +47,7 @@ _TYPE = {int(kind): kind for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}
 
 
 def element_type(d: Descriptor, name: str, allowed: Collection[DataType]) -> DataType:
-    """The type in the part `name` of the quant word, one of `allowed`."""
+    """Return the type in the part `name` of the quant word, one of `allowed`."""
     kind = _TYPE.get(getattr(d, name))
     if kind is None or kind not in allowed:
         names = ", ".join(one.name for one in allowed)

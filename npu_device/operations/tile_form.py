@@ -27,7 +27,7 @@ class Broadcast(IntEnum):
 
 
 class Operands(NamedTuple):
-    """The matrices of one command."""
+    """Matrices of one command."""
 
     inputs: tuple[Matrix, ...] = ()
     output: Matrix | None = None
@@ -216,7 +216,7 @@ def _gelu(d: Descriptor) -> Operands:
 
 
 def reduce_types(d: Descriptor) -> tuple[DataType, DataType]:
-    """(in0, out) of REDUCE."""
+    """Return (in0, out) of REDUCE."""
     kind = element_type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
     integer = d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS)
     return kind, element_type(d, "type_out", (DataType.INT32 if integer else kind,))
@@ -231,7 +231,7 @@ def _reduce(d: Descriptor) -> Operands:
 
 
 def pool_window(d: Descriptor) -> Windows:
-    """The window of POOL in tile form."""
+    """Return the window of POOL in tile form."""
     kh, kw, sh, sw = d.param0.to_bytes(4, "little")
     pt, pl, pb, pr = d.param1.to_bytes(4, "little")
     return Windows(1, d.tile_m, d.tile_n, kh, kw, sh, sw, 1, 1, pt, pl, pb, pr)
@@ -277,7 +277,7 @@ def _gather(d: Descriptor) -> Operands:
 
 
 def _kv(d: Descriptor, name: str, other: str) -> tuple[DataType, DataType]:
-    """(cache, scratchpad): the same type, or floats in the scratchpad."""
+    """Return (cache, scratchpad): the same type, or floats in the scratchpad."""
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
     kind = element_type(d, name, dict.fromkeys((*FLOATS, kind_kv)))
     unused_type(d, "type_in1", other)

@@ -63,7 +63,8 @@ def blind(s: Windows) -> bool:
 
 
 def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
-    """(first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image."""
+    """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the
+    image."""
     if s.pointwise:
         return row, rows
     image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)

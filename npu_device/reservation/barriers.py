@@ -27,7 +27,7 @@ def domain_of(entry: Entry, scope: int) -> int:
 
 
 def new_epoch(issue: Issue) -> Epoch | None:
-    """An epoch without commands."""
+    """Return an epoch without commands."""
     epoch = issue.free_epochs
     if epoch is not None:
         issue.free_epochs = epoch.next
@@ -149,7 +149,7 @@ def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
 
 
 def complete(issue: Issue, entry: Entry, cycle: int) -> int:
-    """A command has completed: epochs whose turn comes set others free."""
+    """Complete a command: epochs whose turn comes release others."""
     requests = 0
     for scope in range(SCOPES):
         entry.epochs[scope].in_flight -= 1
@@ -160,7 +160,7 @@ def complete(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def begin_turn(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
-    """The turn of a domain's next epoch: its barriers are lifted."""
+    """Begin the turn of a domain's next epoch: its barriers are lifted."""
     over = domain.first
     epoch = over.next
     requests = 0

@@ -57,7 +57,7 @@ def _word(record: type, field: str) -> int:
 
 
 class IssueBuffer:
-    """The records of the issue stage in an arena, and its functions."""
+    """Records of the issue stage in an arena, and its functions."""
 
     def __init__(self, arena: Arena, calls: Calls, allocate: Callable[[int], int]) -> None:
         """`arena`: its root is the issue stage, or has it as `issue`. `allocate`: reserves bytes of the arena."""
@@ -135,7 +135,7 @@ _NEXT = _word(Entry, "next")
 
 
 def list_buffer() -> IssueBuffer:
-    """An issue stage by itself, for dependencies of a list."""
+    """Return an issue stage by itself, for dependencies of a list."""
     arena = Arena(Issue, ISSUE_CAPACITIES)
     return IssueBuffer(arena, _list_calls(), arena.allocate)
 

@@ -111,7 +111,7 @@ def retire(issue: Issue, entry: Entry, cycle: int) -> None:
 
 
 def end(issue: Issue, entry: Entry, cycle: int) -> int:
-    """A command has ended. It and what waits behind it retire as far as its stream's order allows."""
+    """End a command; it and the commands behind it retire as far as the order of its stream allows."""
     requests = START if issue.oldest is not None and entry.unit_class != NO_UNIT else 0
     entry.stage = ENDED
     requests = requests | end_hazards(issue, entry, cycle)

@@ -209,7 +209,7 @@ def collect(issue: Issue, access: Access) -> None:
 
 
 def use(issue: Issue, entry: Entry, first: int) -> None:
-    """A command uses the operand at word `first`: wait for older accesses, and let later ones find it."""
+    """Register the use of the operand at word `first`: the command waits for older accesses, and later ones find it."""
     access = issue.free_accesses
     if access is None:
         return
@@ -292,7 +292,7 @@ def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
 
 
 def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
-    """A command has ended: it has read its operands, and its results can be forwarded."""
+    """End the hazards of a command that has ended: it has read its operands, and its results can be forwarded."""
     requests = release_listed(issue, entry.after_end, cycle)
     entry.after_end = None
     access = entry.accesses
@@ -306,7 +306,7 @@ def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def retire_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
-    """The results of a command are in memory: its accesses are over."""
+    """End the accesses of a command whose results are in memory."""
     requests = release_listed(issue, entry.after_retirement, cycle)
     entry.after_retirement = None
     access = entry.accesses

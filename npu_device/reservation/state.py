@@ -34,7 +34,7 @@ MAX_EVENTS = BATCH
 
 @record
 class Access:
-    """A region that a command in flight reads or writes, a node of one of two interval trees."""
+    """Region that a command in flight reads or writes, a node of one of two interval trees."""
 
     entry: "Entry" = REFERENCE
     low: int = 0
@@ -65,7 +65,7 @@ class Access:
 
 @record
 class Dependency:
-    """A command that waits for another."""
+    """Command that waits for another."""
 
     waiter: "Entry" = REFERENCE
     next: "Dependency | None" = REFERENCE
@@ -73,7 +73,7 @@ class Dependency:
 
 @record
 class PendingBarrier:
-    """A barrier that is in force."""
+    """Barrier that is in force."""
 
     ticket: int = 0
     """Ticket of BARRIER; 0 for TBAR."""
@@ -99,7 +99,7 @@ class Epoch:
 
 @record
 class Domain:
-    """The epochs of a stream, a cluster or the device, oldest first; the last is open for new commands."""
+    """Epochs of a stream, a cluster or the device, oldest first; the last is open for new commands."""
 
     first: Epoch = REFERENCE
     last: Epoch = REFERENCE
@@ -107,7 +107,7 @@ class Domain:
 
 @record
 class Entry:
-    """A command in flight: its entry of the reservation station."""
+    """Command in flight: its entry of the reservation station."""
 
     number: int = 0
     """Acceptance number: the age. Smaller is older."""
@@ -174,7 +174,7 @@ class Stream:
 
 @record
 class Issue:
-    """The state of one device's issue stage."""
+    """State of one device's issue stage."""
 
     readers: Access | None = REFERENCE
     """Interval tree of the reads of commands that have not ended."""

@@ -153,7 +153,7 @@ class Counters:
         return self._busy[unit] + (max(0, cycle - running[1][0]) if running is not None else 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The `npu` object of docs/results.md, as of the latest event."""
+        """Return the `npu` object of docs/results.md, as of the latest event."""
         return {
             "submitted": self.submitted,
             "accepted": self.accepted,
@@ -190,7 +190,7 @@ class Counters:
         return [self.busy(unit, self.cycle) for unit in self._units[kind]]
 
     def _handed_over(self, records: "Batch") -> None:
-        """A subscriber of the EventStream."""
+        """Count events as a subscriber of the EventStream."""
         records = records[len(records) - (self._events.count - self._seen) :]
         if len(records) < FEW:
             self._count_single(records.tolist())
@@ -271,7 +271,7 @@ class Counters:
     # -- one method per kind of record -------------------------------------------------------------------------
 
     def _fetch(self, record: Record) -> None:
-        """A descriptor that ENQCMD_T names is read by the core."""
+        """Count a descriptor of ENQCMD_T, which the core reads."""
         _, _, _, _, _, address, slot = record
         if slot == TIGHT or address < DRAM_BASE:
             return
@@ -342,7 +342,7 @@ class Counters:
         self._complete(record)
 
     def _stop(self, record: Record) -> None:
-        """A reset has stopped the steps of a command that ends with an error."""
+        """Count the steps that a reset has stopped, of a command that ends with an error."""
         self._error(record)
         for unit, (_, begin) in list(self._running.items()):
             if begin[3] == record[3]:

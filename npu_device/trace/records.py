@@ -47,7 +47,7 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """The inverse of `pack`. ValueError for bytes that are none of it."""
+    """Invert `pack`. ValueError: the bytes are no records."""
     inflate = zlib.decompressobj()
     columns = np.frombuffer(inflate.decompress(packed, BATCH * PACKED.size), np.uint8)
     if inflate.unconsumed_tail or inflate.unused_data or not inflate.eof or not len(columns):

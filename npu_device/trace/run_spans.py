@@ -26,7 +26,7 @@ COMMAND = np.dtype(
 
 
 class Spans:
-    """The rows of a whole run; what is unfinished at its end lasts to `end`."""
+    """Rows of a whole run; what is unfinished at its end lasts to `end`."""
 
     def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
         """Build the spans of all records; `end`: None is the cycle of the last."""
@@ -39,12 +39,12 @@ class Spans:
         self.end = end
 
     def select(self, *kinds: What) -> Table:
-        """The rows of these kinds."""
+        """Return the rows of these kinds."""
         return self.rows[np.isin(self.rows["what"], kinds)]
 
     @cached_property
     def steps(self) -> Table:
-        """The steps of all engines, in the order in which they end."""
+        """Steps of all engines, in the order in which they end."""
         return self.rows[IS_BEGIN[self.rows["what"]]]
 
     def units(self, kind: Kind) -> dict[int, Table]:

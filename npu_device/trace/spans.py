@@ -82,7 +82,7 @@ def first_begins(records: Batch) -> Flags:
 
 
 def steps(records: Batch, running: Running, number: int = 0) -> Table:
-    """The steps that end in `records`, the first of which has this number; `running` is brought up to date.
+    """Return the steps that end in `records`, the first of which has this number; `running` is brought up to date.
 
     A unit works on one step at a time: an end belongs to the begin before it. A command that ends with an error ends
     its steps: a reset has stopped them.
@@ -139,7 +139,7 @@ def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
 
 
 def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
-    """A row for each record, without length and without a command."""
+    """Return a row for each record, without length and without a command."""
     rows = np.zeros(len(begins), SPAN)
     for name in ("unit", "what", "ticket", "tile", "bytes", "aux"):
         rows[name] = begins[name]
@@ -172,7 +172,7 @@ class SpanBuilder:
         """By ticket."""
 
     def take(self, records: Batch) -> Table:
-        """The rows that end in these records."""
+        """Return the rows that end in these records."""
         records = np.concatenate([self._rest, records]) if len(self._rest) else records
         split = len(records)
         while split and records["what"][split - 1] == What.STALL and records["unit"][split - 1] == FRONTEND:
@@ -189,7 +189,7 @@ class SpanBuilder:
         return rows
 
     def finish(self) -> Table:
-        """The rows of what is unfinished when the run is over."""
+        """Return the rows of spans that are open at the end of the run."""
         left = sorted([*self._running.values(), *(each for queue in self._barriers.values() for each in queue)])
         first = np.array([number for number, _ in left], np.int64)
         rows = _rows(np.array([record for _, record in left], RECORD), first, np.full(len(left), UNFINISHED))
@@ -255,7 +255,7 @@ class SpanBuilder:
                 self._commands["stream"][at[met]] = records["aux"][where[met]]
 
     def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
-        """The last command with each ticket that was accepted by then, and whether there is one."""
+        """Return the last command with each ticket that was accepted by then, and whether there is one."""
         known = self._commands
         if not len(known):
             return np.zeros(len(tickets), np.int64), np.zeros(len(tickets), np.bool_)

@@ -22,7 +22,7 @@ Subscriber = Callable[["Batch"], None]
 
 
 class EventMark(NamedTuple):
-    """A place in an event stream, to which it can be set back."""
+    """Place in an event stream, to which it can be set back."""
 
     flushed: int
     pending: bytes
@@ -74,7 +74,7 @@ class EventStream:
 
     @property
     def last_cycle(self) -> int:
-        """The cycle of the latest event; no later one is earlier."""
+        """Cycle of the latest event; no later one is earlier."""
         used = self._lengths[self._length]
         if not used:
             return self._last
@@ -160,7 +160,7 @@ class EventStream:
 
 
 def all_records(stream: EventStream) -> "Batch":
-    """The records of a stream that keeps them, as one array."""
+    """Return the records of a stream that keeps them, as one array."""
     from npu_device.trace.records import joined
 
     return joined(stream.kept())

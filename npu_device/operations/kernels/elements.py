@@ -41,7 +41,7 @@ LARGEST = {
 
 
 def limits(kind: DataType) -> tuple[int, int]:
-    """(lowest, highest) of an integer type."""
+    """Return (lowest, highest) of an integer type."""
     bits = BITS[kind]
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind in SIGNED else (0, (1 << bits) - 1)
 
@@ -63,7 +63,7 @@ def decode(data: Bytes, kind: DataType, rows: int, columns: int) -> Values:
 
 
 def encode(values: Values, kind: DataType) -> Bytes:
-    """The bytes of a matrix whose values are of `DTYPE[kind]` and in range, one row per row."""
+    """Return the bytes of a matrix whose values are of `DTYPE[kind]` and in range, one row per row."""
     bits = BITS[kind]
     rows, columns = values.shape
     if bits >= 8:
@@ -138,10 +138,10 @@ def saturate(values: Values, kind: DataType) -> Values:
 
 
 def as_float(word: int) -> np.float32:
-    """The f32 with these bits."""
+    """Return the f32 with these bits."""
     return np.float32(struct.unpack("<f", word.to_bytes(4, "little"))[0])
 
 
 def as_signed(word: int) -> int:
-    """The i32 with these bits."""
+    """Return the i32 with these bits."""
     return word - (1 << 32) if word >> 31 else word

@@ -142,7 +142,7 @@ COMPARE: dict[Eltwise, Callable[[Values, Values], Values]] = {
 
 
 def narrow(values: Values, kind: DataType) -> Values:
-    """A result to its type in memory."""
+    """Return a result to its type in memory."""
     return wrap(values, kind) if kind in INTEGERS else to_float(values, kind)
 
 
@@ -163,7 +163,7 @@ def quantize(values: Values, scale: Values, zero_point: int, kind: DataType) -> 
 
 
 def dequantize(values: Values, scale: Values, zero_point: int, kind: DataType) -> Values:
-    """(x - zero point) * scale, rounded to fp32 and then to the type."""
+    """Return (x - zero point) * scale, rounded to fp32 and then to the type."""
     difference = (values.astype(np.int64) - zero_point).astype(np.float64)
     return to_float((difference * scale.astype(np.float64)).astype(np.float32), kind)
 
@@ -185,7 +185,7 @@ def clip(values: Values, p: Parameters, kind: DataType) -> Values:
 
 
 def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataType) -> Values:
-    """The result in `kind`. WHERE takes condition, value where it holds, value elsewhere."""
+    """Return the result in `kind`. WHERE takes condition, value where it holds, value elsewhere."""
     first = operands[0]
     with np.errstate(all="ignore"):
         if function is Eltwise.WHERE:

@@ -59,7 +59,7 @@ class Epilogue(NamedTuple):
 
 
 def finish(total: Values, epilogue: Epilogue, kind: DataType) -> Values:
-    """The result in `kind` of a sum, int32 or fp32."""
+    """Return the result in `kind` of a sum, int32 or fp32."""
     activate = ACTIVATIONS[epilogue.activation]
     with np.errstate(all="ignore"):
         if total.dtype.kind == "i":

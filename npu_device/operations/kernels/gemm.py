@@ -73,7 +73,7 @@ def finish_tile(d: Descriptor, output: Matrix, holds: bool, total: Values) -> Wr
 
 
 def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) -> Values:
-    """A product whose depth is cut into tiles: their sums are added in k order to `total`, or to nothing.
+    """Compute a product whose depth is cut into tiles: their sums are added in k order to `total`, if any.
 
     The last two axes are M x K and K x N; axes before them are independent products. Integers need no tiles, their sum
     is exact and wraps.

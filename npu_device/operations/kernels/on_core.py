@@ -50,7 +50,7 @@ def operand_shapes(kernel: Kernel, words: tuple[int, ...]) -> list[tuple[int, ..
 
 
 def execute(kernel: Kernel, operands: Sequence[Values], words: tuple[int, ...]) -> Found:
-    """The result of a kernel on operands of `operand_shapes`."""
+    """Return the result of a kernel on operands of `operand_shapes`."""
     return _KERNELS[kernel](operands, words)
 
 

@@ -25,8 +25,8 @@ def windows(images: Values, s: Windows, pad: float) -> Values:
 
 
 def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: DataType) -> Values:
-    """The largest or the mean of each window, shape (batch, P, Q, channels); means in fp64, rounded to fp32, then to
-    the type."""
+    """Return the largest or the mean of each window, shape (batch, P, Q, channels); means in fp64, rounded to fp32,
+    then to the type."""
     if function is Pool.MAX:
         lowest = -np.inf if kind in FLOATS else limits(kind)[0]
         wide = images.astype(np.float32) if kind in FLOATS else images.astype(np.int64)

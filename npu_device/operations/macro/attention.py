@@ -305,8 +305,8 @@ class AttentionMacro(Macro):
     def _appended(
         self, of: Operands, head: Column, row: Column, fresh: Column, phase: Column
     ) -> tuple[list[Tiles], list[Stream]]:
-        """The tiles of the new keys and values, and their way into the caches, once for each head: there is nothing to
-        compute before it."""
+        """Return the tiles of the new keys and values, and their way into the caches, once for each head: there is
+        nothing to compute before it."""
         read, written = list[Tiles](), list[Stream]()
         if self.new is None:
             return read, written

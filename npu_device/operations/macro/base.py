@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     """Of tensor engines that see the masks of attention: `te.chained.mask_skip`."""
 
     def sequence(self, nest: Nest, d: Descriptor) -> Plan:
-        """The plan of a command's nest."""
+        """Return the plan of a command's nest."""
         return sequence(nest, self.bus, self.buffers(d.prefetch_dist))
 
 
@@ -68,7 +68,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Macro(ABC):
-    """A validated command in macro form. All that is said about one operation is in one subclass."""
+    """Validated command in macro form. All that is said about one operation is in one subclass."""
 
     d: Descriptor
     block: Extended
@@ -92,7 +92,7 @@ class Macro(ABC):
 
     @property
     def kv_accesses(self) -> "tuple[KvAccess, ...]":
-        """The encoded caches that it touches, once it has started."""
+        """Encoded caches that it touches, once it has started."""
         return ()
 
     @property
@@ -111,11 +111,11 @@ class Macro(ABC):
         return max(1, min(self.chains, self.reserved.lanes(engines), self.block.engines or engines))
 
     def start(self, read: Read) -> Self:
-        """The command with everything known that it reads when it starts (the token position)."""
+        """Return the command with all values that it samples at its start (the token position)."""
         return self
 
     def at(self, position: int) -> Self:
-        """The command once it has read its token position."""
+        """Return the command at a token position."""
         return replace(self, position=position)
 
     @cached_property
@@ -134,17 +134,17 @@ def operand(name: str, matrix: Matrix, written: bool = False) -> Operand:
 
 
 def values(read: Read, matrix: Matrix) -> Values:
-    """The elements of a matrix, shape (rows, columns); may share memory with the source."""
+    """Return the elements of a matrix, shape (rows, columns); may share memory with the source."""
     return decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
 
 
 def whole(matrix: Matrix, result: Values) -> tuple[Region, Bytes]:
-    """The write of a whole matrix, from values of its type."""
+    """Return the write of a whole matrix, from values of its type."""
     return matrix.region, encode(result, matrix.kind)
 
 
 def strided(name: str, address: int, rows: int, columns: int, kind: DataType, distance: int) -> Matrix:
-    """A matrix with `distance` bytes between rows, 0: packed. DescriptorError when its rows overlap."""
+    """Return a matrix with `distance` bytes between rows, 0: packed. DescriptorError when its rows overlap."""
     if 0 < distance < row_bytes(columns, kind):
         raise DescriptorError(
             TicketError.SHAPE, f"{name}: rows of {row_bytes(columns, kind)} bytes overlap, {distance} bytes apart"
@@ -153,7 +153,7 @@ def strided(name: str, address: int, rows: int, columns: int, kind: DataType, di
 
 
 def require_dram(site: Site, name: str, matrix: Matrix) -> None:
-    """A cache or table that is moved by DMA lies there (docs/bit-widths.md, R12)."""
+    """Check that a cache or table that is moved by DMA lies in DRAM (docs/bit-widths.md, R12)."""
     if site.in_spm(matrix.region):
         raise DescriptorError(TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM")
 
@@ -169,7 +169,7 @@ POSITION_BYTES = 4
 
 
 def position_operand(address: int) -> tuple[Operand, ...]:
-    """The operand for `pos_addr`; none for 0."""
+    """Return the operand for `pos_addr`; none for 0."""
     if not address:
         return ()
     region = Region(address, 1, POSITION_BYTES, POSITION_BYTES)
@@ -177,7 +177,7 @@ def position_operand(address: int) -> tuple[Operand, ...]:
 
 
 def read_position(read: Read, address: int, rows: int, t_max: int) -> int:
-    """The position t of the first of `rows` tokens. DescriptorError when the last is not below t_max."""
+    """Return the position t of the first of `rows` tokens. DescriptorError when the last is not below t_max."""
     data = read(Region(address, 1, POSITION_BYTES, POSITION_BYTES))
     position = int.from_bytes(data.tobytes(), "little")
     if position + rows > t_max:

@@ -22,7 +22,7 @@ from npu_device.operations.macro.workspace import Site
 
 
 class Codebooks(NamedTuple):
-    """The codebooks of a product, one vector per row."""
+    """Codebooks of a product, one vector per row."""
 
     books: int
     matrix: Matrix
@@ -33,7 +33,7 @@ class Codebooks(NamedTuple):
         return self.books * CODEBOOK_BYTES
 
     def expanded(self, read: Read, in1: Matrix) -> Values:
-        """The elements of the weights, shape (rows, columns)."""
+        """Return the elements of the weights, shape (rows, columns)."""
         vectors = values(read, self.matrix).reshape(self.books, VQ_ENTRIES, VQ_VECTOR)
         codes = decode(read(in1.region), DataType.UINT8, in1.rows, -(-in1.columns // VQ_VECTOR))
         return looked_up(vectors, codes)[:, : in1.columns]

@@ -87,7 +87,7 @@ def read_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters
 
 
 def require_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters:
-    """The same; a block without values is wrong, too."""
+    """Read the parameters. DescriptorError: the block has not been written."""
     parameters = read_parameters(cache, read, address)
     if parameters is None:
         raise DescriptorError(
@@ -108,8 +108,8 @@ def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Value
 def append_tokens(
     cache: EncodedCache, read: Read, first: int, rows: Values, half: int, with_stored: bool = False
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
-    """(writes, fp32 as they will be read) of tokens behind the first ones, rows (tokens, C); `with_stored`: numbers of
-    all tokens. DescriptorError."""
+    """Return (writes, fp32 as they will be read) of tokens behind the first ones, rows (tokens, C); `with_stored`:
+    numbers of all tokens. DescriptorError."""
     parameters = require_parameters(cache, read, half)
     try:
         writes, latest = cache.append(read, first, rows, parameters)
@@ -170,7 +170,7 @@ class Tokens(NamedTuple):
 
 
 class Transfers:
-    """The transfers of the streams of one cache, between DRAM and the buffers `slots`."""
+    """Transfers of the streams of one cache, between DRAM and the buffers `slots`."""
 
     def __init__(
         self, of: Operands, name: str, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
@@ -205,7 +205,7 @@ class Transfers:
         )
 
     def table(self, region: Region | None, moves: Column) -> tuple[Stream, ...]:
-        """The table that was made offline, before the first of the tiles `moves`."""
+        """Return the table that was made offline, before the first of the tiles `moves`."""
         if region is None or not len(moves):
             return ()
         zero = np.zeros_like(self._of.lane)
@@ -281,7 +281,7 @@ def rows_of_tokens(
     of: Operands, name: str, slots: Slots | None, table: Matrix, row: Column, first: Column, count: Column,
     moves: Column, write: bool,
 ) -> tuple[Stream, ...]:  # fmt: skip
-    """The transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`."""
+    """Return the transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`."""
     if slots is None:
         return ()
     here = Operands({name: slots}, of.lane, of.alignments)

@@ -40,7 +40,7 @@ class Finish:
         return tuple(operand(name, matrix) for name, matrix in named if matrix is not None)
 
     def apply(self, total: epilogue.Values, read: Read) -> epilogue.Values:
-        """The result of a sum, in its type."""
+        """Return the result of a sum, in its type."""
         bias = None if self.bias is None else values(read, self.bias)
         scales = None if self.scale is None else values(read, self.scale)[0]
         residual = None if self.residual is None else values(read, self.residual)
@@ -61,7 +61,7 @@ class Finish:
 
 
 def zero_point(block: Extended, index: int, kind: DataType | None) -> int:
-    """A zero point: within its type's range, 0 for what is no small integer."""
+    """Return a zero point: within its type's range, 0 for what is no small integer."""
     value = block.zero_point[index]
     if value == 0:
         return 0
@@ -75,7 +75,8 @@ def zero_point(block: Extended, index: int, kind: DataType | None) -> int:
 
 
 def finish(d: Descriptor, block: Extended, rows: int, columns: int, integer: bool, kind: DataType) -> Finish:
-    """The epilogue of an int32 (`integer`) or fp32 sum with a result of `kind`. DescriptorError when it cannot be."""
+    """Decode the epilogue of an int32 (`integer`) or fp32 sum with a result of `kind`. DescriptorError: it is
+    invalid."""
     word = block.epilogue
     if word & ~_ALL:
         raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: bits above [7] must be 0")

@@ -83,7 +83,7 @@ class Cache:
 
     @property
     def encoded(self) -> EncodedCache | None:
-        """The cache of encoded elements that it is."""
+        """Cache of encoded elements that it is."""
         if self.kind is not DataType.ENCODED:
             return None
         return EncodedCache(self.address, self.heads, self.t_max, self.head_dim, self.codec)
@@ -222,7 +222,7 @@ def append_scaled(
 
 @dataclass(frozen=True, eq=False)
 class KvMacro(Macro):
-    """A move between `tensor` and `cache`."""
+    """Move between `tensor` and `cache`."""
 
     tensor: Matrix
     cache: Cache

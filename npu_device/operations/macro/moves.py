@@ -47,7 +47,7 @@ class Lattice:
         return Region(low, 1, size, size)
 
     def view(self, data: Bytes) -> Bytes:
-        """The elements in the bytes of the region, shape dims + (size,)."""
+        """Return the elements in the bytes of the region, shape dims + (size,)."""
         return np.ndarray(
             (*self.dims, self.size), np.uint8, data, self.address - self.region.address, (*self.strides, 1)
         )
@@ -146,7 +146,7 @@ class CopyMacro(Macro):
 def _moves(
     slots: Slots, part: Lattice, blocks: Blocks, lane: Column, write: bool, alignment: int
 ) -> tuple[Stream, ...]:
-    """The blocks of one side between DRAM and their buffers."""
+    """Return the blocks of one side between DRAM and their buffers."""
     _, d1, d2, _ = part.dims
     row, moved = blocks.row, blocks.rows * blocks.columns * part.size
     steps = (row // (d1 * d2), row // d2 % d1, row % d2, blocks.column)
@@ -162,7 +162,7 @@ def _moves(
 
 
 def _far(part: Lattice) -> int:
-    """A distance between runs that keeps them apart: runs of a copy do not lie side by side."""
+    """Return a distance between runs that keeps them apart: runs of a copy do not lie side by side."""
     return max(2 * part.run, max(abs(stride) for stride in part.strides))
 
 

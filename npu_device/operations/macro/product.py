@@ -37,8 +37,8 @@ from npu_device.trace.events import Kind, Role
 
 
 class Grid(NamedTuple):
-    """The parts of tiles, one row each in the order in which the array takes them: all k parts of some columns, then
-    the next columns."""
+    """Parts of tiles, one row each in the order in which the array takes them: all k parts of some columns, then the
+    next columns."""
 
     tile: Column
     """Which tile it is a part of."""
@@ -59,7 +59,7 @@ class Grid(NamedTuple):
 
 
 def grid(columns: Column, depth: Column, fold: tuple[int, int] | None, tile: tuple[int, int, int]) -> Grid:
-    """The parts of tiles of so many columns and so deep, for an array of `fold` = (rows, columns).
+    """Return the parts of tiles of so many columns and so deep, for an array of `fold` = (rows, columns).
 
     Tiles that are no multiple of the array are taken whole, and so are all where `fold` is None: where parts would not
     be whole accesses of DRAM.
@@ -84,8 +84,8 @@ def whole_accesses(matrix: Matrix, width: int, alignment: int) -> bool:
 
 
 def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], whole: Collection[str] = ("sums",)) -> Operands:
-    """The operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile; what is
-    `whole` has none."""
+    """Return the operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile; what
+    is `whole` has none."""
     if not parts.split:
         return of
     slots = {}
@@ -103,8 +103,8 @@ SUM_BYTES = 4
 
 
 def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
-    """(in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights, and those of a
-    codebook."""
+    """Return (in0, in1, out, whether the sum is an integer) of a product. Floats also take integer weights, and those
+    of a codebook."""
     kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
     integer = kind0 in SMALL_INTEGERS
     kind1 = element_type(d, "type_in1", SMALL_INTEGERS if integer else (kind0, *SMALL_INTEGERS, DataType.VQ8))
@@ -117,7 +117,7 @@ def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
 
 
 class Product(NamedTuple):
-    """The tiles of a product, one row each, in the order of the loop nest."""
+    """Tiles of a product, one row each, in the order of the loop nest."""
 
     row: Column
     rows: Column
@@ -133,7 +133,7 @@ class Product(NamedTuple):
     """Whether the weights are those of the tile before."""
 
     def taken(self, order: Column) -> "Product":
-        """The tiles in another order."""
+        """Return the tiles in another order."""
         columns: tuple[NDArray[Any], ...] = self
         return Product(*(column[order] for column in columns))
 
@@ -161,7 +161,7 @@ class Movement(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """A nest whose rows are tiles, or parts of tiles."""
+    """Nest whose rows are tiles, or parts of tiles."""
 
     nest: Product
     of: Operands
@@ -169,7 +169,7 @@ class Parted(NamedTuple):
     movement: Movement
 
     def step_rows(self) -> Product:
-        """The rows of steps on tensor engines, in the order of the plan."""
+        """Return the rows of steps on tensor engines, in the order of the plan."""
         return self.nest.taken(side_by_side(self.of.lane, self.movement.phase))
 
 
@@ -188,21 +188,21 @@ class ProductMacro(Macro):
     loops: Loops
 
     def weights(self, read: Read) -> elements.Values:
-        """The elements of in1, less their zero point."""
+        """Return the elements of in1, less their zero point."""
         if self.codebooks is not None:
             return self.codebooks.expanded(read, self.in1)
         return gemm.shifted(values(read, self.in1), self.zeros[1])
 
     @abstractmethod
     def factors(self, read: Read) -> tuple[elements.Values, elements.Values]:
-        """The matrices that are multiplied, less their zero points: groups x M x K and groups x K x N."""
+        """Return the matrices that are multiplied, less their zero points: groups x M x K and groups x K x N."""
 
     @abstractmethod
     def rows(self, setting: Setting, lanes: int) -> Product:
         """Return a row for each step on a tensor engine, in the order of the plan for `lanes` engines."""
 
     def finished(self, total: elements.Values, read: Read) -> WriteSet:
-        """The result of a sum."""
+        """Return the result of a sum."""
         if self.d.function & Gemm.HOLD:
             return WriteSet(accumulator=total)
         return WriteSet((whole(self.out, self.finish.apply(total, read)),))
@@ -236,8 +236,9 @@ class ProductMacro(Macro):
     def blocked_nest(
         self, counts: dict[str, int], image: bool, lanes: int
     ) -> tuple[dict[str, Column], NDArray[np.bool_], Movement]:
-        """The tiles of a nest that is not plain, by their indices, where the weights are those of the tile before, and
-        how its operands move. `counts`: of groups, and along m, n and k; `image`: in0 has no tiles along k."""
+        """Return the tiles of a nest that is not plain, by their indices, where the weights are those of the tile
+        before, and how its operands move. `counts`: of groups, and along m, n and k; `image`: in0 has no tiles along
+        k."""
         loops, nest = self.loops, TileOrder.of(self.loops, counts)
         axes = {"in0": "m" if image else "mk", "in1": "nk"}
         axis = loops.shared_axis
@@ -255,8 +256,8 @@ class ProductMacro(Macro):
         return nest.tiles, ~changes(nest.key("nk"), lane), Movement(lane, by_operand, phase, open_sums)
 
     def parted(self, nest: Product, movement: Movement, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
-        """The nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move as
-        they do for a tile."""
+        """Return the nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move
+        as they do for a tile."""
         fold = setting.fold if self.loops.plain and self._divides(setting) else None
         parts = grid(nest.columns, nest.depth, fold, self.tile)
         sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
@@ -276,7 +277,7 @@ class ProductMacro(Macro):
         )
 
     def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
-        """The plan of a product whose first operand is seen as given."""
+        """Return the plan of a product whose first operand is seen as given."""
         d, (nest, of, parts, movement) = self.d, folds
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
@@ -316,7 +317,7 @@ class ProductMacro(Macro):
         return setting.sequence(steps, d)
 
     def _codebook_stream(self, of: Operands) -> tuple[Stream, ...]:
-        """The one move of the codebooks, before the weights."""
+        """Return the one move of the codebooks, before the weights."""
         if self.codebooks is None:
             return ()
         matrix, zero, once = self.codebooks.matrix, np.zeros_like(of.lane), np.zeros(1, np.int64)
@@ -343,7 +344,7 @@ class ProductMacro(Macro):
 
 
 def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
-    """The row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
+    """Return the row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
     row = np.arange(len(kept))
     began = np.where(kept, 0, parts.first)
     for one in range(lane.max(initial=-1) + 1):

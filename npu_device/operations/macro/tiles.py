@@ -25,7 +25,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """The part of a matrix that each tile of a nest uses. Columns have one row per tile."""
+    """Part of a matrix that each tile of a nest uses. Columns have one row per tile."""
 
     matrix: Matrix
     slots: Slots | None
@@ -50,7 +50,7 @@ class Tiles:
 
     @property
     def _owner(self) -> Column:
-        """The lane whose buffers each move fills."""
+        """Lane whose buffers each move fills."""
         return np.zeros_like(self.moves) if self.common else self.lane[self.moves]
 
     @property
@@ -73,7 +73,7 @@ class Tiles:
         self, role: Role, opcode: Opcode, write: bool = False, late: bool = False, table: bool = False,
         early: bool = False, passes: int = 2, inside: int = 0,
     ) -> tuple[Stream, ...]:  # fmt: skip
-        """The moves; none for a matrix in the scratchpad, or that no tile uses."""
+        """Return the moves; none for a matrix in the scratchpad, or that no tile uses."""
         if self.slots is None or not len(self.moves):
             return ()
         at = self.moves
@@ -86,7 +86,7 @@ class Tiles:
         )  # fmt: skip
 
     def _move(self) -> Column:
-        """The index of the move that brought what each tile reads."""
+        """Return the index of the move that brought what each tile reads."""
         moved = np.zeros(len(self.row), np.int64)
         moved[self.moves] = np.arange(len(self.moves))
         if self.source is not None:
@@ -99,7 +99,7 @@ class Tiles:
         return moved
 
     def regions(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
-        """(address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
+        """Return (address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
         if self.slots is None:
             where = (self._address(), self.rows, self._row_bytes())
         elif not len(self.moves):
@@ -117,19 +117,19 @@ class Tiles:
         return address, rows, size
 
     def region(self, address: int, rows: int, row_bytes: int) -> tuple[Region, ...]:
-        """The region of one class."""
+        """Return the region of one class."""
         if address == NOWHERE:
             return ()
         return (make_region(address, rows, row_bytes, 0 if self.slots else self._stride),)
 
 
 def in_place(matrix: Matrix) -> Slots:
-    """A matrix in the scratchpad as the one buffer of what moves into it or out of it."""
+    """Return a matrix in the scratchpad as the one buffer of what moves into it or out of it."""
     return Slots((matrix.region.address,))
 
 
 class Operands:
-    """The operands of a nest: those for which the workspace has buffers move, the others are used in place."""
+    """Operands of a nest: those for which the workspace has buffers move, the others are used in place."""
 
     def __init__(self, slots: dict[str, Slots], lane: Column, alignments: Mapping[str, int]) -> None:
         self.slots = slots
@@ -143,8 +143,8 @@ class Operands:
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
         moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "",
     ) -> Tiles:  # fmt: skip
-        """An operand; it moves at every tile if nothing else is said. `word`: the operand of the extended block that it
-        is, where its buffers have another name."""
+        """Return an operand; it moves at every tile if nothing else is said. `word`: the operand of the extended block
+        that it is, where its buffers have another name."""
         slots = self.slots.get(name)
         return Tiles(
             matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
@@ -154,7 +154,7 @@ class Operands:
     def moved(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves
     ) -> Tiles:
-        """An operand of a product whose loops have blocks."""
+        """Return an operand of a product whose loops have blocks."""
         tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source)
         return replace(tiles, last_uses=moves.last_uses, common=moves.common)
 
@@ -166,7 +166,7 @@ def work(
     writes: Sequence[tuple[Tiles, NDArray[np.bool_]]] = (),
     only: NDArray[np.bool_] | None = None,
 ) -> Work:
-    """The computations of a nest: `make(shape, reads, writes)` for each distinct combination.
+    """Return the computations of a nest: `make(shape, reads, writes)` for each distinct combination.
 
     `only`: tiles that compute; None: all. A result appears where the second of a pair in `writes` is True.
     """
@@ -193,14 +193,14 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, columns: int, tile: tuple[int, int]) -> Self:
-        """The blocks of `rows` x `columns`."""
+        """Return the blocks of `rows` x `columns`."""
         m, n = tile
         grid = np.indices((-(-rows // m), -(-columns // n))).reshape(2, -1).astype(np.int64)
         row, column = grid[0] * m, grid[1] * n
         return cls(row, np.minimum(m, rows - row), column, np.minimum(n, columns - column))
 
     def operands(self, macro: Macro, lanes: int) -> Operands:
-        """The operands of a nest over the blocks: engines take them in turn."""
+        """Return the operands of a nest over the blocks: engines take them in turn."""
         return Operands(macro.reserved.slots(lanes), np.arange(len(self.row)) % lanes, macro.alignments)
 
 

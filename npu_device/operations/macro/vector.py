@@ -40,7 +40,7 @@ from npu_device.operations.tile_form import (
 
 
 class Source(NamedTuple):
-    """An operand that is read, and which part of it the result's rows r and columns c need."""
+    """Operand that is read, and which part of it the result's rows r and columns c need."""
 
     name: str
     matrix: Matrix
@@ -99,7 +99,7 @@ class VectorMacro(Macro):
 
 
 def _part(one: Source, blocks: Blocks) -> tuple[Column, Column, Column, Column]:
-    """(first row, rows, first column, columns) of a source for each block of the result."""
+    """Return (first row, rows, first column, columns) of a source for each block of the result."""
     zero = np.zeros_like(blocks.row)
     across = (blocks.column, blocks.columns) if one.columns else (zero, zero + one.matrix.columns)
     if not one.rows:
@@ -111,7 +111,7 @@ def make_vector(
     d: Descriptor, block: Extended, site: Site, sources: tuple[Source, ...], out: Matrix, evaluate: Evaluate,
     work_per_element: int, tile: tuple[int, int],
 ) -> VectorMacro:  # fmt: skip
-    """The command, with its buffers. DescriptorError when the workspace is too small."""
+    """Return the command, with its buffers. DescriptorError when the workspace is too small."""
     check_operations(site.limits, out.rows * out.columns * work_per_element)
 
     def demand(tile: Tile, buffers: Buffers) -> None:
@@ -128,14 +128,14 @@ def make_vector(
 
 
 def _whole_rows(d: Descriptor, block: Extended) -> tuple[int, int]:
-    """The tile of an operation that needs all of a row: tile_n is 0 or at least N."""
+    """Return the tile of an operation that needs all of a row: tile_n is 0 or at least N."""
     if 0 < d.tile_n < block.n:
         raise DescriptorError(TicketError.SHAPE, f"tile_n {d.tile_n}: rows of {block.n} cannot be cut, give 0 or N")
     return tile_size(d, "tile_m", block.m), block.n
 
 
 def _source(name: str, address: int, block: Extended, kind: DataType, shape: int, distance: int) -> Source:
-    """An operand of ELTWISE in the shape that a broadcast word names."""
+    """Return an operand of ELTWISE in the shape that a broadcast word names."""
     if shape > max(Broadcast):
         raise DescriptorError(TicketError.RESERVED, f"broadcast of {name} {shape}: must be 0..{max(Broadcast)}")
     high = 1 if shape in (Broadcast.ROW, Broadcast.SCALAR) else block.m

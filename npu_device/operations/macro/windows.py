@@ -45,7 +45,7 @@ from npu_device.operations.windows import Windows, blind, most_pixels, patch
 
 @dataclass(frozen=True, eq=False)
 class ConvMacro(ProductMacro):
-    """A convolution. `in0` has one row per pixel, `in1` one per kernel position and channel, `out` one per pixel."""
+    """Convolution. `in0` has one row per pixel, `in1` one per kernel position and channel, `out` one per pixel."""
 
     shape: Windows
     groups: int
@@ -79,7 +79,7 @@ class ConvMacro(ProductMacro):
         return patches.reshape(groups, pixels, -1)
 
     def _rows(self, patches: elements.Values, kernel: elements.Values) -> elements.Values:
-        """The sums of some rows of windows; the groups are products of their own."""
+        """Return the sums of some rows of windows; the groups are products of their own."""
         total = gemm.tiled(self._by_group(patches), kernel, self.tile[2])
         return np.ascontiguousarray(total.transpose(1, 0, 2)).reshape(total.shape[1], -1)
 
@@ -175,7 +175,8 @@ def _images(patches: elements.Values) -> list[elements.Values]:
 
 
 def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
-    """The words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded image."""
+    """Return the words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded
+    image."""
     names = ("batch", "h", "w", "kh", "kw", "sh", "sw", "dh", "dw")
     dimensions(own, *(prefix + name for name in names))
     shape = Windows(*(own[prefix + name] for name in Windows._fields))
@@ -230,7 +231,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
 
 
 def _groups_of_tile(d: Descriptor, groups: int, filters: int) -> int:
-    """The groups that a tile covers. DescriptorError when it ends within one."""
+    """Return the groups that a tile covers. DescriptorError when it ends within one."""
     if d.tile_n >= groups * filters:
         return groups
     if d.tile_n > filters and d.tile_n % filters:

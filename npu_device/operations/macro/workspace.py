@@ -24,7 +24,7 @@ Tile = tuple[int, ...]
 
 
 class Site(NamedTuple):
-    """The cluster that a command runs on, as far as its operands are concerned."""
+    """Cluster that a command runs on, as far as its operands are concerned."""
 
     spm_base: int
     spm_size: int
@@ -50,7 +50,7 @@ class Site(NamedTuple):
 
 
 class Placed(Protocol):
-    """An operand, as far as it has an address."""
+    """Operand, as far as it has an address."""
 
     @property
     def region(self) -> Region: ...
@@ -121,8 +121,8 @@ class Reserved:
         return min(engines, (self.room - self._shared_bytes) // need) if need else engines
 
     def slots(self, lanes: int) -> dict[str, Slots]:
-        """The buffers of each operand. Engines have equal shares of the workspace, in banks of their own where it is
-        large enough."""
+        """Return the buffers of each operand. Engines have equal shares of the workspace, in banks of their own where
+        it is large enough."""
         rest = self.room - self._shared_bytes
         share = rest // lanes
         banks = share - share % self.site.bank_bytes
@@ -180,7 +180,7 @@ def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, 
 
 
 def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:
-    """The tile along one dimension, at most its extent. Types whose rows it cuts must be cut at a byte."""
+    """Return the tile along one dimension, at most its extent. Types whose rows it cuts must be cut at a byte."""
     size: int = getattr(d, name)
     if not size:
         raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
