@@ -5,7 +5,7 @@ request are released from its last to its first, a block that is found again lea
 new tokens loses its name.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Sequence
 
 Key = Hashable
@@ -17,21 +17,23 @@ class BlockPool:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
-        self._free = OrderedDict.fromkeys(range(count))  # of a dict the first key is sought behind all that left
-        self._users = [0] * count
+        self._fresh = 0
+        """Blocks that were given out once: those from it on come before `_free` in the free queue."""
+        self._free = OrderedDict[int, None]()  # of a dict the first key is sought behind all that left
+        self._users = Counter[int]()
         self._named: dict[Key, int] = {}
-        self._key: list[Key | None] = [None] * count
+        self._key: dict[int, Key] = {}
         self.allocated = 0
         """Blocks given out so far, found ones included."""
         self.released = 0
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        return self.count - self._fresh + len(self._free)
 
     @property
     def used(self) -> int:
-        return self.count - len(self._free)
+        return self._fresh - len(self._free)
 
     def needed(self, tokens: int) -> int:
         """Blocks that hold so many tokens."""
@@ -39,15 +41,16 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Blocks for new tokens; there must be as many."""
-        free, made = self._free, []
-        for _ in range(count):
-            block, _ = free.popitem(last=False)
-            key = self._key[block]
-            if key is not None:
-                del self._named[key]
-                self._key[block] = None
-            self._users[block] = 1
+        first = self._fresh
+        self._fresh = min(self.count, first + count)
+        made = list(range(first, self._fresh))
+        for _ in range(count - len(made)):
+            block, _ = self._free.popitem(last=False)
+            if block in self._key:
+                del self._named[self._key.pop(block)]
             made.append(block)
+        for block in made:
+            self._users[block] = 1
         self.allocated += count
         return made
 
@@ -75,7 +78,7 @@ class BlockPool:
 
     def name(self, block: int, key: Key) -> None:
         """A block is full: it can be found by its key, unless another one has it."""
-        if self._key[block] is None and key not in self._named:
+        if block not in self._key and key not in self._named:
             self._named[key] = block
             self._key[block] = key
 

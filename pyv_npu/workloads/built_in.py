@@ -30,7 +30,7 @@ from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Wor
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
-from toolchain.decoders.shapes import ACTIVATION, KV_BITS, Job
+from toolchain.decoders.shapes import ACTIVATION, KV_BITS, LEARNED_OFFSET, Job
 from toolchain.errors import ModelError, RuleError
 from toolchain.program_image import Piece, with_pieces
 from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
@@ -123,6 +123,10 @@ def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMAT
     if position + tokens > t_max:
         raise ModelError(
             f"{request.name}: tokens {position}..{position + tokens - 1} do not fit caches of {t_max}: a larger --t-max"
+        )
+    if shape.positions and position + tokens > shape.positions - LEARNED_OFFSET:
+        raise ModelError(
+            f"{request.name}: position {position + tokens - 1}: the table has 0..{shape.positions - LEARNED_OFFSET - 1}"
         )
     if shape.cache_window:
         t_max = min(t_max, shape.cache_window + tokens - 1)

@@ -118,7 +118,8 @@ class _MixedStep(Step):
         x = self._tokens()
         if not self.shape.positions:
             return x
-        table = self._weight("positions.table", (self.shape.positions, width))
+        entries = max(self.shape.positions, LEARNED_OFFSET + self.job.t_max)  # times are looked for beyond the table
+        table = self._weight("positions.table", (entries, width))
         for index, (first, chunk) in enumerate(zip(self.firsts, self.chunks, strict=True)):
             block = chunk.tokens, width
             rows = self._view(table, block, (LEARNED_OFFSET + chunk.context) * width)

@@ -4,6 +4,7 @@ A row of a schedule: what each request brings (request: tokens@context), who is 
 copied to swap space or back (request: tokens). Blocks hold four tokens.
 """
 
+import tracemalloc
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.serving.blocks import BlockPool
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
@@ -122,6 +124,19 @@ def test_a_schedule_is_that_of_the_table(case: Case) -> None:
     wanted = [[part.split() for part in (*row.split("|"), "", "", "")[:4]] for row in case.steps]
     assert shown == wanted
     assert run.allocated == run.released
+
+
+def test_blocks_that_were_never_given_out_take_no_memory() -> None:
+    """A small model on a large memory has a quarter of a billion of them."""
+    tracemalloc.start()
+    pool = BlockPool(1 << 22, 16)
+    assert (pool.take(2), pool.free) == ([0, 1], (1 << 22) - 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 16
+    pool = BlockPool(3, 16)
+    pool.release(pool.take(2))
+    assert pool.free == 3 and pool.take(3) == [2, 1, 0] and pool.used == 3
 
 
 def test_a_request_that_can_never_fit_is_refused_by_name() -> None:

@@ -94,6 +94,11 @@ def test_times_put_together_are_those_of_whole_steps(shape: Shape, kv: str) -> N
     assert abs(bend) < 0.02 if bend is not None else len(times.kinds) == 2
 
 
+def test_points_of_an_axis_may_lie_beyond_the_table_of_positions() -> None:
+    short = Simulator(NPU, replace(OPT, positions=34), 16)
+    assert short.run([Chunk(40, 0)], Parts.PRODUCTS).cycles > short.run([Chunk(30, 0)], Parts.PRODUCTS).cycles
+
+
 def test_attention_of_each_method_is_simulated() -> None:
     simulator, widths = Simulator(NPU, LLAMA, 16), ("uniform2", "uniform4", "uniform8", "fp16")
     cycles = {name: simulator.run([Chunk(1, 1000)], Parts.ATTENTION, 1, kv_storage(name)).cycles for name in METHODS}

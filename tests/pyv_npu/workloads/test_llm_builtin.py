@@ -166,6 +166,7 @@ def test_both_levels_move_the_same_bytes() -> None:
     [
         (Request("llama2-7b", context=-1), CONFIG, "context -1: must be at least 0"),
         (Request("llama2-7b", Phase.PREFILL, tokens=0), CONFIG, "tokens 0: must be at least 1"),
+        (Request("opt-6.7b", context=2048), CONFIG, r"position 2048: the table has 0\.\.2047"),
         (Request("llama2-7b", context=64, t_max=64), CONFIG, r"tokens 64\.\.64 do not fit caches of 64"),
         (Request("llama2-7b"), NpuConfig(), "weights 13.5 GB .* npu.dram.size is 0.1 GB"),
         (Request("llama2-7b", layers=0), CONFIG, "layers 0: must be at least 1"),
