@@ -342,11 +342,9 @@ class Recorder:
         for name in _LISTS:
             with inside(name):
                 values[name] = unpacked(fields[name], _WIDTHS.get(name, 1))
-                _check_range(values[name])
         _check(values)
-        for name, table in (("finished", self._rows), ("evidence", self._evidence)):
-            with inside(name):
-                table.load_state(fields[name], _check_range)
+        fields.load("finished", self._rows)
+        fields.load("evidence", self._evidence)
         if values["accepted"] != len(self._rows) + len(values["order"]) - values["oldest"]:
             raise StateError("its rows are not those that were accepted", "accepted")
         self._build(values)
@@ -355,12 +353,6 @@ class Recorder:
 def _pairs(numbers: "array[int]") -> "Iterator[tuple[int, int]]":
     words = iter(numbers)
     return zip(words, words, strict=True)
-
-
-def _check_range(numbers: "array[int]") -> None:
-    """StateError for integers that no list has."""
-    if numbers and not (min(numbers) >= NONE and max(numbers) <= LATEST):
-        raise StateError(f"a number is not within {NONE}..{LATEST}")
 
 
 def _check(values: Mapping[str, Any]) -> None:

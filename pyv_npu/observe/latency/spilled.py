@@ -1,11 +1,12 @@
 """Rows of integers that are spilled, so that memory does not grow with the length of a run."""
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyv_native.spool import Segment, Segments, Spool
 from pyv_native.state import LATEST, StateError, data
+from pyv_npu.observe.latency.rows import NONE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,19 +22,15 @@ def packed(numbers: Iterable[int]) -> bytes:
 
 
 def unpacked(state: object, width: int) -> "array[int]":
-    """The inverse, for rows of `width` integers."""
+    """Returns rows of `width` integers within NONE..LATEST that `packed` has written. StateError for anything else."""
     numbers = array("q")
     content = data(state)
     if len(content) % (width * numbers.itemsize):
         raise StateError(f"{len(content)} bytes are no rows of {width} integers")
     numbers.frombytes(content)
+    if numbers and not (min(numbers) >= NONE and max(numbers) <= LATEST):
+        raise StateError(f"a number is not within {NONE}..{LATEST}")
     return numbers
-
-
-def check_cycles(numbers: "array[int]") -> None:
-    """StateError for an integer outside 0..LATEST."""
-    if any(not 0 <= number <= LATEST for number in numbers):
-        raise StateError(f"a number is not within 0..{LATEST}")
 
 
 class Table:
@@ -50,10 +47,6 @@ class Table:
         """Rows so far."""
         size = sum(segment.size for segment in self._spilled) // self._tail.itemsize
         return (size + len(self._tail)) // self._width
-
-    def add(self, *row: int) -> None:
-        """Adds a row."""
-        self.extend(row)
 
     def extend(self, numbers: Iterable[int]) -> None:
         """Adds rows, one after the other."""
@@ -74,14 +67,13 @@ class Table:
         """Returns all rows so far, which never change: chunks, and the last ones."""
         return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
 
-    def load_state(self, state: object, check: "Callable[[array[int]], None]" = check_cycles) -> None:
-        """Restores a state: that of this process (`Segments`) as it is, one from a file after `check` (StateError)."""
+    def load_state(self, state: object) -> None:
+        """Restores a state: that of this process (`Segments`) as it is."""
         if isinstance(state, Segments):
             *self._spilled, tail = state.parts
             self._tail = unpacked(tail.read(), self._width)
             return
         numbers = unpacked(state, self._width)
-        check(numbers)
         self._spilled, self._tail = [], array("q")
         for at in range(0, len(numbers), self._chunk):
             self.extend(numbers[at : at + self._chunk])
