@@ -25,15 +25,15 @@ from pyv_ext.elf_tables import (
     SEGMENT_EXECUTABLE,
     TYPES,
     UNTYPED,
-    Entry,
+    ElfNote,
     Header,
-    Note,
     SectionHeader,
     SegmentHeader,
+    SymbolEntry,
     Tables,
 )
 from pyv_ext.errors import PyvExtError
-from pyv_ext.source_lines import SECTIONS, Line, SourceLines
+from pyv_ext.source_lines import SECTIONS, SourceLine, SourceLines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ class Program:
     """By name; where a name occurs twice, the global symbol, else the first."""
     functions: tuple[Symbol, ...]
     """Code symbols by address, one for each address."""
-    notes: tuple[Note, ...]
+    notes: tuple[ElfNote, ...]
     extensions: tuple[str, ...] = ()
     """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
     sidecars: Mapping[str, bytes] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Program:
         function, line = self.function_at(address), self.line_of(address)
         return ", ".join([*([] if function is None else [function.name]), *([] if line is None else [str(line)])])
 
-    def line_of(self, address: int) -> Line | None:
+    def line_of(self, address: int) -> SourceLine | None:
         """Return the source line of the instruction that holds `address`; None without debug information for it."""
         return self.lines.at(address)
 
@@ -256,7 +256,7 @@ def _loads_section(segment: SegmentHeader, section: SectionHeader) -> bool:
     return bool(section.sh_size > 0 and segment.p_vaddr <= section.sh_addr <= end - section.sh_size)
 
 
-def _by_name(symbols: Iterable[Entry]) -> dict[str, Symbol]:
+def _by_name(symbols: Iterable[SymbolEntry]) -> dict[str, Symbol]:
     result: dict[str, Symbol] = {}
     for symbol in symbols:
         if symbol.bind == GLOBAL or symbol.name not in result:
@@ -264,7 +264,7 @@ def _by_name(symbols: Iterable[Entry]) -> dict[str, Symbol]:
     return result
 
 
-def _functions(tables: Tables, symbols: Iterable[Entry]) -> tuple[Symbol, ...]:
+def _functions(tables: Tables, symbols: Iterable[SymbolEntry]) -> tuple[Symbol, ...]:
     """Collect functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
     best: dict[int, tuple[bool, bool, str]] = {}
     result: dict[int, Symbol] = {}

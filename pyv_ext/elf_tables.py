@@ -91,7 +91,7 @@ class SectionHeader(NamedTuple):
     sh_entsize: int
 
 
-class Entry(NamedTuple):
+class SymbolEntry(NamedTuple):
     """A row of a symbol table."""
 
     name: str
@@ -102,7 +102,7 @@ class Entry(NamedTuple):
     section: int
 
 
-class Note(NamedTuple):
+class ElfNote(NamedTuple):
     """Entry of a note section; the reader of `owner` interprets `desc`."""
 
     owner: str
@@ -143,7 +143,7 @@ class Tables:
     def content(self, section: SectionHeader) -> bytes:
         return b"" if section.sh_type == NO_BITS else self._at(section.sh_offset, section.sh_size)
 
-    def symbols(self) -> Iterator[Entry]:
+    def symbols(self) -> Iterator[SymbolEntry]:
         """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
         remaining = MAX_NAMES
         for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
@@ -158,9 +158,9 @@ class Tables:
                 name = _string(names, at, remaining)
                 remaining -= len(name)
                 if name and not name.startswith(("$", ".L")):
-                    yield Entry(name, value, size, info >> 4, kind, section)
+                    yield SymbolEntry(name, value, size, info >> 4, kind, section)
 
-    def notes(self) -> Iterator[Note]:
+    def notes(self) -> Iterator[ElfNote]:
         """Yield the entries of the note sections."""
         for section in self._of_type(NOTES, MAX_NOTES):
             data, at = self.content(section), 0
@@ -172,7 +172,7 @@ class Tables:
                 if desc + size > len(data):
                     raise ValueError("a note is longer than its section")
                 owner = data[name : name + name_size].partition(b"\0")[0]
-                yield Note(owner.decode("utf-8", "replace"), kind, data[desc : desc + size])
+                yield ElfNote(owner.decode("utf-8", "replace"), kind, data[desc : desc + size])
 
     def architecture(self) -> str | None:
         """Return the attribute Tag_RISCV_arch of the whole file, for example rv32i2p1_m2p0_zicsr2p0."""

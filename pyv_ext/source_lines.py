@@ -33,7 +33,7 @@ MAX_UNITS = 1 << 20
 T = TypeVar("T")
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """Line of a source file, named as in the compiler's command."""
 
     file: str
@@ -48,7 +48,7 @@ class _LineRange(NamedTuple):
 
     start: int
     end: int
-    line: Line
+    line: SourceLine
 
 
 class SourceLines:
@@ -59,7 +59,7 @@ class SourceLines:
         self.sections: Mapping[str, bytes] = sections or {}
         self._remaining = MAX_UNITS
 
-    def at(self, address: int) -> Line | None:
+    def at(self, address: int) -> SourceLine | None:
         """Return the line of the instruction that holds `address`, or None."""
         index = bisect_right(self._rows, address, key=itemgetter(0)) - 1
         if index < 0 or address >= self._rows[index].end:
@@ -166,5 +166,5 @@ def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_LineR
         if state is None:
             continue
         if before is not None and before.address < state.address:
-            yield _LineRange(before.address, state.address, Line(file(before.file), before.line))
+            yield _LineRange(before.address, state.address, SourceLine(file(before.file), before.line))
         before = None if state.end_sequence else state

@@ -15,7 +15,7 @@ from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.history import TimeMachine
-from pyv_ext.gdb.registers import Feature, Register
+from pyv_ext.gdb.registers import RegisterFeature, RegisterView
 from pyv_ext.gdb.rtos import Read, Tasks
 from pyv_ext.gdb.session import Monitor, serve
 from pyv_native.files import write_bytes
@@ -103,13 +103,13 @@ def time_machine(platform: Platform) -> TimeMachine:
 # -- registers ---------------------------------------------------------------------------------------------------
 
 
-def npu_feature(platform: Platform) -> Feature:
+def npu_feature(platform: Platform) -> RegisterFeature:
     """The NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
-    return Feature(FEATURE, [_register(platform, register) for register in SHOWN], "npu")
+    return RegisterFeature(FEATURE, [_register(platform, register) for register in SHOWN], "npu")
 
 
-def _register(platform: Platform, register: NpuRegister) -> Register:
-    return Register(
+def _register(platform: Platform, register: NpuRegister) -> RegisterView:
+    return RegisterView(
         f"npu_{register.name.lower()}", lambda: platform.npu.registers.peek(register.offset, platform.cycle)
     )
 

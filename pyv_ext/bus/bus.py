@@ -15,7 +15,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import accesses
 from pyv_ext.machine.accesses import WATCHED_LOADS
 from pyv_ext.machine.bus import find_register
-from pyv_ext.machine.state import LINE_BITS, MAX_MEMORIES, REGISTERS, Register
+from pyv_ext.machine.state import LINE_BITS, MAX_MEMORIES, REGISTERS, RegisterRecord
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 from pyv_native.emitter import Definition
@@ -126,7 +126,7 @@ class Bus:
         if self._registers == _MAX_REGISTERS:
             self._forget_registers()
         self._registers += 1
-        record: Register = self.clock.arena.view(Register, register)
+        record: RegisterRecord = self.clock.arena.view(RegisterRecord, register)
         window = self.window_at(address, size)
         record.tag, record.changes = address | size << 32, 0
         record.readable = record.writable = False

@@ -8,7 +8,7 @@ from pyv_ext.bus.core_log import CoreLog
 from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus, log
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.state import MAX_DEVICES, NEVER, PYTHON, UART, Device
+from pyv_ext.machine.state import MAX_DEVICES, NEVER, PYTHON, UART, DeviceRecord
 from pyv_ext.protocols import Reply, Timed
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row
@@ -21,7 +21,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._devices: list[Any] = []
-        self._records: list[Device] = []
+        self._records: list[DeviceRecord] = []
         self._passive: list[bool] = []
         self._shared: list[bool] = []
         self._field_offsets: list[tuple[int, int] | None] = []
@@ -87,7 +87,7 @@ class Clock:
         record = self.machine.devices.add()
         self._records.append(record)
         self._shared.append(shared)
-        fields = layout(Device).fields
+        fields = layout(DeviceRecord).fields
         field_offsets = (record.offset + fields["due"].offset) // WORD, record.offset + fields["level"].offset
         kind: int = getattr(device, "kind", PYTHON)
         if kind != PYTHON and all(other.kind != kind for other in self._records):

@@ -1,7 +1,7 @@
 """Address window of a device: the cost of its accesses, and the cycle of their effect (docs/core-timing.md)."""
 
 from pyv_ext.bus.clock import Clock
-from pyv_ext.machine.state import Register
+from pyv_ext.machine.state import RegisterRecord
 from pyv_ext.protocols import Device
 from pyv_ext.timing import CoreTiming
 
@@ -27,7 +27,7 @@ class DeviceWindow:
             self.load_acts = min(1 + timing.mmio_one_way, timing.mmio_read) - 1
             self.store_cycles, self.one_way = timing.mmio_write, timing.mmio_one_way
 
-    def fill(self, register: Register, address: int, size: int) -> None:
+    def fill(self, register: RegisterRecord, address: int, size: int) -> None:
         """Set the record of a register."""
         device, offset = self.device, address - self.base
         stable = getattr(device, "stable", None)

@@ -34,7 +34,7 @@ class Clint(RegisterDevice):
         if divider < 1:
             raise PyvExtError(f"clint.divider {divider}: a tick of mtime must last at least 1 cycle")
         super().__init__()
-        self.record = new_record(state.Clint)
+        self.record = new_record(state.ClintRecord)
         self.record.divider = divider
 
     def bind(self, machine: Machine) -> None:

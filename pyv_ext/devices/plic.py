@@ -31,7 +31,7 @@ class Plic(RegisterDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.record = new_record(state.Plic)
+        self.record = new_record(state.PlicRecord)
 
     def bind(self, machine: Machine) -> None:
         """Move the registers into the record of a machine."""

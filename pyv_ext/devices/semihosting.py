@@ -28,7 +28,7 @@ FEATURE_BITS = b"SHFB\x03"
 MAX_ERROR = 1 << 16
 
 
-class Mode(NamedTuple):
+class OpenMode(NamedTuple):
     """Mode in which SYS_OPEN opens a file, by the number that stands for the string of `fopen`."""
 
     read: bool
@@ -39,9 +39,9 @@ class Mode(NamedTuple):
 
 
 _MODES_BY_TEXT = (
-    (Mode(True, False), Mode(True, True)),
-    (Mode(False, True, True, True), Mode(True, True, True, True)),
-    (Mode(False, True, True, False, True), Mode(True, True, True)),
+    (OpenMode(True, False), OpenMode(True, True)),
+    (OpenMode(False, True, True, True), OpenMode(True, True, True, True)),
+    (OpenMode(False, True, True, False, True), OpenMode(True, True, True)),
 )
 MODES = tuple(mode for text in _MODES_BY_TEXT for mode in text for _ in ("text", "binary"))
 """r, rb, r+, r+b, w, wb, w+, w+b, a, ab, a+, a+b. The last two begin at the begin, and write where they are: picolibc
@@ -55,11 +55,11 @@ class Handle:
     """Open file; without `file`, the console."""
 
     file: File | None
-    mode: Mode
+    mode: OpenMode
     position: int = 0
 
 
-class Memory(NamedTuple):
+class FreeMemory(NamedTuple):
     """Result of SYS_HEAPINFO: addresses of the first byte of free memory, and after the last."""
 
     start: int
@@ -81,7 +81,7 @@ class Semihosting:
         console_input: bytes,
         clock_hz: int,
         start: int,
-        free: Memory,
+        free: FreeMemory,
     ) -> None:
         """`console_input`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
         self._hart = hart

@@ -80,7 +80,7 @@ class Uart(DeviceBase):
         self.console.sources.append(self._take_sent)
         self._waiting: deque[int] = deque()
         """Fed bytes for which the receiver has no room yet."""
-        self.record = new_record(state.Uart)
+        self.record = new_record(state.UartRecord)
         self.record.divisor = RESET_DIVISOR
 
     def bind(self, machine: Machine) -> None:

@@ -49,7 +49,7 @@ def declarations(xlen: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-class Lowering:
+class ExpressionLowering:
     """Lowering of expressions to IR of one function. Operands are IR values of a register's width, by name."""
 
     def __init__(self, ir: Ir, xlen: int) -> None:

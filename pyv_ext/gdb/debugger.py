@@ -12,10 +12,10 @@ from pyv_ext.engines.code import Hook
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.engines.engine import Engine
 from pyv_ext.errors import PyvExtError
-from pyv_ext.gdb.history import History, TimeMachine
+from pyv_ext.gdb.history import SnapshotHistory, TimeMachine
 from pyv_ext.gdb.pacing import Clock, Intervals, Slices
-from pyv_ext.gdb.points import BREAKPOINTS, Hit, Points
-from pyv_ext.gdb.registers import Feature, Register, hart_features
+from pyv_ext.gdb.points import BREAKPOINTS, DebugPoints, Hit
+from pyv_ext.gdb.registers import RegisterFeature, RegisterView, hart_features
 from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import MIE_BIT
@@ -25,7 +25,7 @@ Poll = Callable[[], bool]
 """Whether the client wants the hart to stop."""
 
 
-class Signal(IntEnum):
+class GdbSignal(IntEnum):
     """GDB's numbers of signals (include/gdb/signals.def)."""
 
     NONE = 0
@@ -37,11 +37,11 @@ class Signal(IntEnum):
 
 
 _SIGNAL_OF = {
-    StopReason.DEADLOCK: Signal.ABRT,
-    StopReason.TRAP_LOOP: Signal.SEGV,
-    StopReason.ENGINE: Signal.ABRT,
-    StopReason.LIMIT: Signal.XCPU,
-    StopReason.TIMEOUT: Signal.XCPU,
+    StopReason.DEADLOCK: GdbSignal.ABRT,
+    StopReason.TRAP_LOOP: GdbSignal.SEGV,
+    StopReason.ENGINE: GdbSignal.ABRT,
+    StopReason.LIMIT: GdbSignal.XCPU,
+    StopReason.TIMEOUT: GdbSignal.XCPU,
 }
 """Ends of a run that a debugger may look into; the program cannot go on from them."""
 
@@ -54,7 +54,7 @@ HANDLED = Stop(StopReason.BREAKPOINT, text="the handler has returned")
 class Halt(NamedTuple):
     """Reason of a halt of the hart."""
 
-    signal: Signal = Signal.TRAP
+    signal: GdbSignal = GdbSignal.TRAP
     hit: Hit | None = None
     text: str = ""
     """One line for people."""
@@ -143,15 +143,15 @@ class Debugger:
         self,
         engine: Engine,
         *,
-        features: Sequence[Feature] = (),
+        features: Sequence[RegisterFeature] = (),
         tasks: Callable[[Read], Tasks | None] = lambda read: None,
         time_machine: TimeMachine | None = None,
         limit: int = NEVER,
         clock: Clock = process_time,
     ) -> None:
         self.features = [*hart_features(engine.hart), *features]
-        self.registers: list[Register] = [register for feature in self.features for register in feature.registers]
-        self.points = Points(engine)
+        self.registers: list[RegisterView] = [register for feature in self.features for register in feature.registers]
+        self.points = DebugPoints(engine)
         self._bus: Bus = engine.bus
         self.tasks = tasks(self.read)
         self.running = False
@@ -163,12 +163,12 @@ class Debugger:
         self._slices = Slices(clock)
         self._next_poll = 0
         """The cycle of the next look at the client."""
-        self._history: History | None = None
+        self._history: SnapshotHistory | None = None
         self.no_history = "" if time_machine is not None else "this machine keeps no past"
         """Why it cannot go back; empty when it can."""
         if time_machine is not None:
             try:
-                self._history = History(engine, time_machine, Intervals(clock))
+                self._history = SnapshotHistory(engine, time_machine, Intervals(clock))
                 self._history.remember()
             except PyvExtError as error:
                 self._history, self.no_history = None, str(error)
@@ -206,7 +206,7 @@ class Debugger:
         """Return the tasks of the RTOS by their numbers; none as long as only the hart exists."""
         return {} if self.tasks is None else {thread.number: thread for thread in self.tasks.threads()}
 
-    def registers_of(self, number: int) -> Sequence[Register]:
+    def registers_of(self, number: int) -> Sequence[RegisterView]:
         """Return the registers of a thread: those of the hart, or their saved copies while it does not run.
 
         Registers that no frame holds, CSRs for example, are the hart's. ValueError for a thread that does not exist.
@@ -218,7 +218,7 @@ class Debugger:
             raise ValueError(f"thread {number}")
         saved, pointer = tasks.saved_registers(thread.task), tasks.stack_pointer(thread.task)
 
-        def as_saved(register: Register) -> Register:
+        def as_saved(register: RegisterView) -> RegisterView:
             if register.name == "sp" and pointer is not None:
                 return register._replace(read=lambda: pointer, write=None)
             address = saved.get(register.name)
@@ -226,7 +226,7 @@ class Debugger:
 
         return [as_saved(register) for register in self.registers]
 
-    def _in_memory(self, register: Register, address: int) -> Register:
+    def _in_memory(self, register: RegisterView, address: int) -> RegisterView:
         size = register.bits // 8
         return register._replace(
             read=lambda: int.from_bytes(self.read(address, size), "little"),
@@ -240,7 +240,7 @@ class Debugger:
         self._bus.poke(address, data)
         self._forget_history()
 
-    def write_register(self, register: Register, value: int) -> None:
+    def write_register(self, register: RegisterView, value: int) -> None:
         """Write a register. PyvExtError: the debugger cannot write it."""
         if register.write is None:
             raise PyvExtError(f"{register.name} cannot be written by the debugger: let the program do it")
@@ -311,7 +311,7 @@ class Debugger:
             while True:
                 if self._hart.cycle >= self._limit:
                     text = f"cycle limit {self._limit} reached at pc {self._hart.pc:#010x}"
-                    return Halt(Signal.XCPU, text=text)
+                    return Halt(GdbSignal.XCPU, text=text)
                 stop = go()
                 if stop is not None:
                     return self._halt(stop)
@@ -321,7 +321,7 @@ class Debugger:
                     self._slices.end()
                     self._set_next_poll()
                     if poll():
-                        return Halt(Signal.INT)
+                        return Halt(GdbSignal.INT)
                     if history is not None and history.due:
                         points.unplant()
                         history.remember()
@@ -349,7 +349,7 @@ class Debugger:
         history = self._require_history()
         position = self.position
         if position <= history.begin:
-            return Halt(Signal.NONE, begin=True)
+            return Halt(GdbSignal.NONE, begin=True)
         history.go_to(position - 1)
         self._deliver_events()
         return Halt()
@@ -368,14 +368,14 @@ class Debugger:
                     return Halt(hit=stop_point[1])
                 end = start
             history.go_to(history.begin)
-            return Halt(Signal.NONE, begin=True)
+            return Halt(GdbSignal.NONE, begin=True)
         except InterruptedError:
             history.go_to(position)
-            return Halt(Signal.INT)
+            return Halt(GdbSignal.INT)
         finally:
             self._deliver_events()
 
-    def _last_hit(self, history: History, end: int, poll: Poll) -> tuple[int, Hit] | None:
+    def _last_hit(self, history: SnapshotHistory, end: int, poll: Poll) -> tuple[int, Hit] | None:
         """Replay to position `end`; return position and hit of the last point before it. InterruptedError: the client
         stops it."""
         points, last = self.points, None
@@ -396,7 +396,7 @@ class Debugger:
             points.unplant()
         return last
 
-    def _require_history(self) -> History:
+    def _require_history(self) -> SnapshotHistory:
         if self._history is None:
             raise PyvExtError(f"no way back: {self.no_history}")
         self._history.remember()

@@ -34,7 +34,7 @@ class _Snapshot(NamedTuple):
     snapshot: Any
 
 
-class History:
+class SnapshotHistory:
     """Snapshots of one run, from the first `remember` on."""
 
     def __init__(self, engine: Engine, machine: TimeMachine, intervals: Intervals | None = None) -> None:

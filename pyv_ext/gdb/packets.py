@@ -40,7 +40,7 @@ def unescape(data: bytes) -> bytes:
     return first + b"".join(bytes((part[0] ^ ESCAPE_XOR,)) + part[1:] for part in rest if part)
 
 
-class Decoder:
+class PacketDecoder:
     """Decoder of a byte stream to packets."""
 
     def __init__(self) -> None:

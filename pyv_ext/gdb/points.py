@@ -29,7 +29,7 @@ class PointKind(Enum):
 BREAKPOINTS = frozenset((PointKind.SOFTWARE, PointKind.HARDWARE))
 
 
-class Point(NamedTuple):
+class DebugPoint(NamedTuple):
     """Breakpoint at `address`, or watchpoint on `size` bytes from there."""
 
     kind: PointKind
@@ -48,7 +48,7 @@ class Hit(NamedTuple):
 Guard = Callable[[int, int, bool], None]
 
 
-class Points:
+class DebugPoints:
     """Points of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
 
     def __init__(self, engine: Engine) -> None:
@@ -57,8 +57,8 @@ class Points:
         """Position (instructions and traps so far) at which nothing stops: the hart stands there already."""
         self._engine = engine
         self._bus = engine.bus
-        self._points: dict[Point, None] = {}
-        self._guards: dict[Point, Guard] = {}
+        self._points: dict[DebugPoint, None] = {}
+        self._guards: dict[DebugPoint, Guard] = {}
         """What watches the accesses, for each watchpoint that works: without any, accesses are as fast as ever."""
         self._planted = False
 
@@ -67,7 +67,7 @@ class Points:
         hit, self._hit = self._hit, None
         return hit
 
-    def insert(self, point: Point) -> None:
+    def insert(self, point: DebugPoint) -> None:
         """Set a point, unless it is set. PyvExtError: too many points."""
         if point not in self._points:
             if len(self._points) == MAX_POINTS:
@@ -76,7 +76,7 @@ class Points:
             if self._planted:
                 self._plant(point)
 
-    def remove(self, point: Point) -> None:
+    def remove(self, point: DebugPoint) -> None:
         """Remove a point, if it is set."""
         if point in self._points:
             if self._planted:
@@ -101,7 +101,7 @@ class Points:
 
     # -- planting ----------------------------------------------------------------------------------------------
 
-    def _plant(self, point: Point) -> None:
+    def _plant(self, point: DebugPoint) -> None:
         if point.kind in BREAKPOINTS:
             self._engine.add_hook(point.address, self._on_breakpoint, first=True)
         else:
@@ -111,7 +111,7 @@ class Points:
             self._bus.watch(page)
             self._bus.watch_stores(page, _ignore_store)
 
-    def _unplant(self, point: Point) -> None:
+    def _unplant(self, point: DebugPoint) -> None:
         if point.kind in BREAKPOINTS:
             self._engine.remove_hook(point.address, self._on_breakpoint)
         else:
@@ -120,7 +120,7 @@ class Points:
             self._bus.unwatch(page)
             self._bus.unwatch_stores(page, _ignore_store)
 
-    def _pages(self, point: Point) -> list[int]:
+    def _pages(self, point: DebugPoint) -> list[int]:
         """Return the pages of memory whose accesses must go through the bus; those of devices do."""
         if point.kind in BREAKPOINTS:
             return []
@@ -140,7 +140,7 @@ class Points:
         self._hit = Hit(kind, hart.pc)
         return BREAKPOINT
 
-    def _on_access(self, point: Point, address: int, size: int, write: bool) -> None:
+    def _on_access(self, point: DebugPoint, address: int, size: int, write: bool) -> None:
         kind, start, length = point
         concerns = kind is PointKind.ACCESS or (kind is PointKind.WRITE) == write
         if concerns and start < address + size and address < start + length and not self._is_passing():

@@ -17,7 +17,7 @@ ARCHITECTURE = "riscv:rv{xlen}"
 _POINTERS = {"sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "s0": "data_ptr", "ra": "code_ptr"}
 
 
-class Register(NamedTuple):
+class RegisterView(NamedTuple):
     """Row of a view. Reading changes nothing; without `write` the debugger cannot write it."""
 
     name: str
@@ -27,54 +27,56 @@ class Register(NamedTuple):
     type: str = "int"
 
 
-class Feature(NamedTuple):
+class RegisterFeature(NamedTuple):
     """Registers that belong together, under a name of GDB's or of our own; `info registers GROUP` lists a group."""
 
     name: str
-    registers: Sequence[Register]
+    registers: Sequence[RegisterView]
     group: str = ""
 
 
-def hart_features(hart: Hart) -> list[Feature]:
+def hart_features(hart: Hart) -> list[RegisterFeature]:
     """Return the registers of a hart: x0..x31 and pc first, then CSRs other than event counters, then the privilege
     mode."""
     return [
-        Feature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
-        *([Feature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
-        Feature("org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _is_shown(each)]),
-        Feature("org.gnu.gdb.riscv.virtual", [Register("priv", lambda: hart.priv)]),
+        RegisterFeature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
+        *([RegisterFeature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
+        RegisterFeature(
+            "org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _is_shown(each)]
+        ),
+        RegisterFeature("org.gnu.gdb.riscv.virtual", [RegisterView("priv", lambda: hart.priv)]),
     ]
 
 
-def _integer(hart: Hart, number: int) -> Register:
+def _integer(hart: Hart, number: int) -> RegisterView:
     def write(value: int) -> None:
         if number:
             hart.x[number] = value & hart.isa.mask
 
     name = ABI_NAMES[number]
-    return Register(name, lambda: int(hart.x[number]), write, hart.isa.xlen, _POINTERS.get(name, "int"))
+    return RegisterView(name, lambda: int(hart.x[number]), write, hart.isa.xlen, _POINTERS.get(name, "int"))
 
 
-def _pc(hart: Hart) -> Register:
+def _pc(hart: Hart) -> RegisterView:
     def write(value: int) -> None:
         """Set pc, and drop the instruction that waits at the old pc."""
         hart.pc = value & hart.isa.mask & -hart.isa.alignment
         hart.waiting = None
 
-    return Register("pc", lambda: hart.pc, write, hart.isa.xlen, "code_ptr")
+    return RegisterView("pc", lambda: hart.pc, write, hart.isa.xlen, "code_ptr")
 
 
-def _float(hart: Hart) -> list[Register]:
+def _float(hart: Hart) -> list[RegisterView]:
     """Return f0..f31 (of a hart without D, their singles) and fcsr."""
     mask, boxed = (1 << hart.isa.flen) - 1, 0 if hart.isa.flen == 64 else BOX
 
-    def register(number: int) -> Register:
+    def register(number: int) -> RegisterView:
         def write(value: int) -> None:
             hart.x[number] = value & mask | boxed
 
         kind = "ieee_double" if hart.isa.flen == 64 else "ieee_single"
         name = F_ABI_NAMES[number - F0]
-        return Register(name, lambda: int(hart.x[number]) & mask, write, hart.isa.flen, kind)
+        return RegisterView(name, lambda: int(hart.x[number]) & mask, write, hart.isa.flen, kind)
 
     return [*(register(F0 + number) for number in range(32)), *(_csr(hart, address) for address in FLOAT)]
 
@@ -84,15 +86,15 @@ def _is_shown(address: int) -> bool:
     return "hpm" not in NAMES[address] and address not in FLOAT
 
 
-def _csr(hart: Hart, address: int) -> Register:
+def _csr(hart: Hart, address: int) -> RegisterView:
     def write(value: int) -> None:
         hart.csrs.write(address, value & hart.isa.mask)
 
     writable = write if address in WRITABLE else None
-    return Register(NAMES[address], lambda: hart.csrs.read(address), writable, hart.isa.xlen)
+    return RegisterView(NAMES[address], lambda: hart.csrs.read(address), writable, hart.isa.xlen)
 
 
-def target_xml(features: Sequence[Feature], xlen: int) -> bytes:
+def target_xml(features: Sequence[RegisterFeature], xlen: int) -> bytes:
     """Return the target description; registers are numbered from 0 in the order of the features."""
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE target SYSTEM "gdb-target.dtd">', '<target version="1.0">']
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.gdb.debugger import Debugger, Halt, Signal
-from pyv_ext.gdb.packets import LIMIT, Decoder, PacketKind, ReceivedPacket, frame
-from pyv_ext.gdb.points import BREAKPOINTS, Point, PointKind
-from pyv_ext.gdb.registers import Register, target_xml
+from pyv_ext.gdb.debugger import Debugger, GdbSignal, Halt
+from pyv_ext.gdb.packets import LIMIT, PacketDecoder, PacketKind, ReceivedPacket, frame
+from pyv_ext.gdb.points import BREAKPOINTS, DebugPoint, PointKind
+from pyv_ext.gdb.registers import RegisterView, target_xml
 
 OK, NOTHING = b"OK", b""
 MALFORMED, BAD_ADDRESS = b"E01", b"E0e"
@@ -77,7 +77,7 @@ class SessionEnd(Enum):
     """The client is gone without a word: another one may come."""
 
 
-class Session:
+class GdbSession:
     """Session of one client, until it leaves. It can do no more than the protocol defines."""
 
     def __init__(self, connection: socket.socket, debugger: Debugger, monitors: Sequence[Monitor]) -> None:
@@ -86,7 +86,7 @@ class Session:
         self._connection = connection
         self._debugger = debugger
         self._monitors = [*monitors, Monitor("step-interrupts", STEP_INTERRUPTS, self._step_interrupts, "[off|on]")]
-        self._decoder = Decoder()
+        self._decoder = PacketDecoder()
         self._received: list[ReceivedPacket] = []
         self._acknowledge = True
         self._last = b""
@@ -211,7 +211,7 @@ class Session:
     def _stop_reply(self, halt: Halt) -> bytes:
         if halt.end is not None:
             code = halt.end.code
-            return b"X%02x" % Signal.INT if code is None else b"W%02x" % (code & 0xFF)
+            return b"X%02x" % GdbSignal.INT if code is None else b"W%02x" % (code & 0xFF)
         reason = ""
         if halt.begin:
             reason = "replaylog:begin;"
@@ -253,11 +253,11 @@ class Session:
             self._debugger.step_interrupts = text == "on"
         return f"step-interrupts is {'on' if self._debugger.step_interrupts else 'off'}"
 
-    def _point(self, text: str, act: Callable[[Point], None]) -> bytes:
+    def _point(self, text: str, act: Callable[[DebugPoint], None]) -> bytes:
         kind, address, size = text.partition(";")[0].split(",")
         if kind not in _POINTS:
             return NOTHING
-        point = Point(_POINTS[kind], int(address, 16), int(size, 16))
+        point = DebugPoint(_POINTS[kind], int(address, 16), int(size, 16))
         if not 0 <= point.address < point.address + point.size <= 1 << 32 or point.size > PACKET_SIZE:
             raise ValueError
         act(point)
@@ -288,19 +288,19 @@ class Session:
         thread = self._debugger.threads().get(int(text, 16))
         return ("no task runs" if thread is None else str(thread)).encode().hex().encode()
 
-    def _registers(self) -> Sequence[Register]:
+    def _registers(self) -> Sequence[RegisterView]:
         return self._debugger.registers_of(self._thread) if self._thread else self._debugger.registers
 
     # -- registers and memory ----------------------------------------------------------------------------------
 
-    def _register(self, text: str) -> Register:
+    def _register(self, text: str) -> RegisterView:
         number, registers = int(text, 16), self._registers()
         if not 0 <= number < len(registers):
             raise ValueError
         return registers[number]
 
     @staticmethod
-    def _hex(register: Register) -> bytes:
+    def _hex(register: RegisterView) -> bytes:
         return register.read().to_bytes(register.bits // 8, "little").hex().encode()
 
     def _write_one(self, text: str, data: bytes) -> bytes:
@@ -414,7 +414,7 @@ def serve(
                 with connection:
                     if isinstance(address, int):
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    session = Session(connection, debugger, monitors)
+                    session = GdbSession(connection, debugger, monitors)
                     end = session.run()
                 if end is SessionEnd.OVER:
                     return session.stop

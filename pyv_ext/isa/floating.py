@@ -25,7 +25,7 @@ def single(register: int) -> int:
 class _Type:
     """Floating-point format with the operations of its instructions."""
 
-    def __init__(self, letter: str, form: softfloat.Format, bits: str) -> None:
+    def __init__(self, letter: str, form: softfloat.FloatFormat, bits: str) -> None:
         self.letter = letter
         self.form = form
         self.bits = bits

@@ -10,7 +10,7 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
-class Bits:
+class OperandBits:
     """Operand field of an instruction word.
 
     `layout` lists its pieces as in the manual's figures, "high:low@position": bits high..low of the operand stand at
@@ -67,9 +67,9 @@ BOX = 0xFFFF_FFFF << 32
 """The upper bits of an f register that holds a single."""
 
 
-def fixed(value: int) -> Bits:
+def fixed(value: int) -> OperandBits:
     """Return the bits of an operand that the format implies and the word does not hold."""
-    return Bits("", base=value)
+    return OperandBits("", base=value)
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Format:
     """
 
     text: str = ""
-    rd: Bits | None = None
-    rs1: Bits | None = None
-    rs2: Bits | None = None
-    rs3: Bits | None = None
-    imm: Bits | None = None
-    csr: Bits | None = None
+    rd: OperandBits | None = None
+    rs1: OperandBits | None = None
+    rs2: OperandBits | None = None
+    rs3: OperandBits | None = None
+    imm: OperandBits | None = None
+    csr: OperandBits | None = None
 
     @cached_property
     def _operand_fields(
@@ -97,7 +97,7 @@ class Format:
         position, mask and base; and others by index, pieces, sign and base."""
         simple, scattered = [], []
         for index, name in enumerate(OPERANDS):
-            bits: Bits | None = getattr(self, name)
+            bits: OperandBits | None = getattr(self, name)
             if bits is None:
                 continue
             if not bits.signed and len(bits.pieces) == 1 and not bits.pieces[0][0]:
@@ -135,8 +135,8 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 """What each part of an operand text stands for."""
 
 
-RD, RS1, RS2 = Bits("4:0@7"), Bits("4:0@15"), Bits("4:0@20")
-IMM_I = Bits("11:0@20", signed=True)
+RD, RS1, RS2 = OperandBits("4:0@7"), OperandBits("4:0@15"), OperandBits("4:0@20")
+IMM_I = OperandBits("11:0@20", signed=True)
 
 NONE = Format()
 R = Format("rd,rs1,rs2", RD, RS1, RS2)
@@ -144,27 +144,27 @@ UNARY = Format("rd,rs1", RD, RS1)
 I = Format("rd,rs1,imm", RD, RS1, imm=IMM_I)  # noqa: E741 - the manual's name
 LOAD = replace(I, text="rd,imm(rs1)")
 JALR = LOAD
-SHIFT = Format("rd,rs1,hex", RD, RS1, imm=Bits("5:0@20"))
-S = Format("rs2,imm(rs1)", rs1=RS1, rs2=RS2, imm=Bits("11:5@25 4:0@7", signed=True))
-B = Format("rs1,rs2,target", rs1=RS1, rs2=RS2, imm=Bits("12@31 11@7 10:5@25 4:1@8", signed=True))
-U = Format("rd,upper", RD, imm=Bits("31:12@12", signed=True))
-J = Format("rd,target", RD, imm=Bits("20@31 19:12@12 11@20 10:1@21", signed=True))
-CSR = Format("rd,csr,rs1", RD, RS1, csr=Bits("11:0@20"))
-CSR_I = replace(CSR, text="rd,csr,imm", rs1=None, imm=Bits("4:0@15"))
+SHIFT = Format("rd,rs1,hex", RD, RS1, imm=OperandBits("5:0@20"))
+S = Format("rs2,imm(rs1)", rs1=RS1, rs2=RS2, imm=OperandBits("11:5@25 4:0@7", signed=True))
+B = Format("rs1,rs2,target", rs1=RS1, rs2=RS2, imm=OperandBits("12@31 11@7 10:5@25 4:1@8", signed=True))
+U = Format("rd,upper", RD, imm=OperandBits("31:12@12", signed=True))
+J = Format("rd,target", RD, imm=OperandBits("20@31 19:12@12 11@20 10:1@21", signed=True))
+CSR = Format("rd,csr,rs1", RD, RS1, csr=OperandBits("11:0@20"))
+CSR_I = replace(CSR, text="rd,csr,imm", rs1=None, imm=OperandBits("4:0@15"))
 SFENCE = Format("rs1,rs2", rs1=RS1, rs2=RS2)
-FENCE = Format("pred,succ", imm=Bits("7:0@20"))
+FENCE = Format("pred,succ", imm=OperandBits("7:0@20"))
 AMO = Format("rd,rs2,(rs1)", RD, RS1, RS2)
 LR = Format("rd,(rs1)", RD, RS1)
 CBO = Format("(rs1)", rs1=RS1)
 
 # Floating point: fd, fs1, fs2 and fs3 are the manual's rd, rs1, rs2 and rs3 where they name f registers.
 _FD, _FS1, _FS2, _FS3 = (
-    Bits("4:0@7", base=F0),
-    Bits("4:0@15", base=F0),
-    Bits("4:0@20", base=F0),
-    Bits("4:0@27", base=F0),
+    OperandBits("4:0@7", base=F0),
+    OperandBits("4:0@15", base=F0),
+    OperandBits("4:0@20", base=F0),
+    OperandBits("4:0@27", base=F0),
 )
-_MODE = Bits("2:0@12")
+_MODE = OperandBits("2:0@12")
 F_LOAD = replace(LOAD, rd=_FD)
 F_STORE = replace(S, rs2=_FS2)
 F_R4 = Format("rd,rs1,rs2,rs3,mode", _FD, _FS1, _FS2, _FS3, imm=_MODE)
@@ -187,34 +187,38 @@ def custom(syntax: str) -> Format:
 
 
 # Compressed: three-bit register fields name x8..x15.
-_FULL_RD, _FULL_RS2 = Bits("4:0@7"), Bits("4:0@2")
-_LOW, _HIGH = Bits("2:0@2", base=8), Bits("2:0@7", base=8)
+_FULL_RD, _FULL_RS2 = OperandBits("4:0@7"), OperandBits("4:0@2")
+_LOW, _HIGH = OperandBits("2:0@2", base=8), OperandBits("2:0@7", base=8)
 _ZERO, _RA, _SP = fixed(0), fixed(1), fixed(2)
-_IMM_CI = Bits("5@12 4:0@2", signed=True)
+_IMM_CI = OperandBits("5@12 4:0@2", signed=True)
 
 CI = Format("rd,imm", _FULL_RD, _FULL_RD, imm=_IMM_CI)
 CI_LI = Format("rd,imm", _FULL_RD, _ZERO, imm=_IMM_CI)
-CI_LUI = Format("rd,upper", _FULL_RD, imm=Bits("17@12 16:12@2", signed=True))
-CI_SP = Format("rd,imm", _SP, _SP, imm=Bits("9@12 8:7@3 6@5 5@2 4@6", signed=True))
-CI_SHIFT = Format("rd,hex", _FULL_RD, _FULL_RD, imm=Bits("5@12 4:0@2"))
-CI_LWSP = Format("rd,imm(rs1)", _FULL_RD, _SP, imm=Bits("7:6@2 5@12 4:2@4"))
-CSS = Format("rs2,imm(rs1)", rs1=_SP, rs2=_FULL_RS2, imm=Bits("7:6@7 5:2@9"))
-CIW = Format("rd,rs1,imm", _LOW, _SP, imm=Bits("9:6@7 5:4@11 3@5 2@6"))
-CL = Format("rd,imm(rs1)", _LOW, _HIGH, imm=Bits("6@5 5:3@10 2@6"))
+CI_LUI = Format("rd,upper", _FULL_RD, imm=OperandBits("17@12 16:12@2", signed=True))
+CI_SP = Format("rd,imm", _SP, _SP, imm=OperandBits("9@12 8:7@3 6@5 5@2 4@6", signed=True))
+CI_SHIFT = Format("rd,hex", _FULL_RD, _FULL_RD, imm=OperandBits("5@12 4:0@2"))
+CI_LWSP = Format("rd,imm(rs1)", _FULL_RD, _SP, imm=OperandBits("7:6@2 5@12 4:2@4"))
+CSS = Format("rs2,imm(rs1)", rs1=_SP, rs2=_FULL_RS2, imm=OperandBits("7:6@7 5:2@9"))
+CIW = Format("rd,rs1,imm", _LOW, _SP, imm=OperandBits("9:6@7 5:4@11 3@5 2@6"))
+CL = Format("rd,imm(rs1)", _LOW, _HIGH, imm=OperandBits("6@5 5:3@10 2@6"))
 CS = Format("rs2,imm(rs1)", rs1=_HIGH, rs2=_LOW, imm=CL.imm)
-_F_LOW = Bits("2:0@2", base=F0 + 8)
-_IMM_DOUBLE, _IMM_LDSP, _IMM_SDSP = Bits("7:6@5 5:3@10"), Bits("8:6@2 5@12 4:3@5"), Bits("8:6@7 5:3@10")
+_F_LOW = OperandBits("2:0@2", base=F0 + 8)
+_IMM_DOUBLE, _IMM_LDSP, _IMM_SDSP = (
+    OperandBits("7:6@5 5:3@10"),
+    OperandBits("8:6@2 5@12 4:3@5"),
+    OperandBits("8:6@7 5:3@10"),
+)
 CF_L = replace(CL, rd=_F_LOW)
 CF_S = replace(CS, rs2=_F_LOW)
 CF_LSP = replace(CI_LWSP, rd=_FD)
-CF_SSP = replace(CSS, rs2=Bits("4:0@2", base=F0))
+CF_SSP = replace(CSS, rs2=OperandBits("4:0@2", base=F0))
 CD_L, CD_S = replace(CF_L, imm=_IMM_DOUBLE), replace(CF_S, imm=_IMM_DOUBLE)
 CD_LSP, CD_SSP = replace(CF_LSP, imm=_IMM_LDSP), replace(CF_SSP, imm=_IMM_SDSP)
 CA = Format("rd,rs2", _HIGH, _HIGH, _LOW)
-CB = Format("rs1,target", rs1=_HIGH, rs2=_ZERO, imm=Bits("8@12 7:6@5 5@2 4:3@10 2:1@3", signed=True))
+CB = Format("rs1,target", rs1=_HIGH, rs2=_ZERO, imm=OperandBits("8@12 7:6@5 5@2 4:3@10 2:1@3", signed=True))
 CB_SHIFT = Format("rd,hex", _HIGH, _HIGH, imm=CI_SHIFT.imm)
 CB_IMM = Format("rd,imm", _HIGH, _HIGH, imm=_IMM_CI)
-CJ = Format("target", _ZERO, imm=Bits("11@12 10@8 9:8@9 7@6 6@7 5@2 4@11 3:1@3", signed=True))
+CJ = Format("target", _ZERO, imm=OperandBits("11@12 10@8 9:8@9 7@6 6@7 5@2 4@11 3:1@3", signed=True))
 CJ_LINK = replace(CJ, rd=_RA)
 CR_JUMP = Format("rs1", _ZERO, _FULL_RD, imm=_ZERO)
 CR_LINK = replace(CR_JUMP, rd=_RA)

@@ -20,7 +20,7 @@ Result = tuple[int, int]
 """An encoding or an integer, and exceptions."""
 
 
-class Format(NamedTuple):
+class FloatFormat(NamedTuple):
     """Binary interchange format."""
 
     exponent: int
@@ -53,7 +53,7 @@ class Format(NamedTuple):
         return 2 - (1 << self.exponent - 1) - self.fraction
 
 
-SINGLE, DOUBLE = Format(8, 23), Format(11, 52)
+SINGLE, DOUBLE = FloatFormat(8, 23), FloatFormat(11, 52)
 
 
 class _Number(NamedTuple):
@@ -62,7 +62,7 @@ class _Number(NamedTuple):
     exponent: int
 
 
-def _unpack(form: Format, bits: int) -> _Number:
+def _unpack(form: FloatFormat, bits: int) -> _Number:
     """Unpack a finite number."""
     exponent, fraction = (bits & form.infinity) >> form.fraction, bits & (1 << form.fraction) - 1
     if exponent:
@@ -70,19 +70,19 @@ def _unpack(form: Format, bits: int) -> _Number:
     return _Number(bits // form.sign, fraction, form.min_exponent)
 
 
-def is_nan(form: Format, bits: int) -> bool:
+def is_nan(form: FloatFormat, bits: int) -> bool:
     return bits & ~form.sign > form.infinity
 
 
-def is_signaling(form: Format, bits: int) -> bool:
+def is_signaling(form: FloatFormat, bits: int) -> bool:
     return is_nan(form, bits) and not bits & form.quiet
 
 
-def _is_infinite(form: Format, bits: int) -> bool:
+def _is_infinite(form: FloatFormat, bits: int) -> bool:
     return bits & ~form.sign == form.infinity
 
 
-def _nan(form: Format, *operands: int) -> Result:
+def _nan(form: FloatFormat, *operands: int) -> Result:
     """Return the result of an operation with a NaN among its operands."""
     return form.nan, NV if any(is_signaling(form, bits) for bits in operands) else 0
 
@@ -102,7 +102,7 @@ def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
     return quotient + (1 if up else 0), NX if rest else 0
 
 
-def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) -> Result:
+def _round(form: FloatFormat, sign: int, significand: int, exponent: int, mode: int) -> Result:
     """Round and encode a number that is not zero."""
     excess = significand.bit_length() - form.fraction - 1
     drop = max(excess, form.min_exponent - exponent)
@@ -118,7 +118,7 @@ def _round(form: Format, sign: int, significand: int, exponent: int, mode: int) 
     return sign * form.sign | bits, flags
 
 
-def _sum(form: Format, left: _Number, right: _Number, mode: int) -> Result:
+def _sum(form: FloatFormat, left: _Number, right: _Number, mode: int) -> Result:
     """Add two numbers and round. A sum of zero is negative if both are, or if it is rounded down and either is."""
     exponent = min(left.exponent, right.exponent)
     total = 0
@@ -134,7 +134,7 @@ def _sum(form: Format, left: _Number, right: _Number, mode: int) -> Result:
 # -- arithmetic ------------------------------------------------------------------------------------------------
 
 
-def add(form: Format, a: int, b: int, mode: int) -> Result:
+def add(form: FloatFormat, a: int, b: int, mode: int) -> Result:
     """Return a + b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
@@ -145,12 +145,12 @@ def add(form: Format, a: int, b: int, mode: int) -> Result:
     return _sum(form, _unpack(form, a), _unpack(form, b), mode)
 
 
-def sub(form: Format, a: int, b: int, mode: int) -> Result:
+def sub(form: FloatFormat, a: int, b: int, mode: int) -> Result:
     """Return a - b."""
     return add(form, a, b if is_nan(form, b) else b ^ form.sign, mode)
 
 
-def mul(form: Format, a: int, b: int, mode: int) -> Result:
+def mul(form: FloatFormat, a: int, b: int, mode: int) -> Result:
     """Return a · b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
@@ -165,7 +165,7 @@ def mul(form: Format, a: int, b: int, mode: int) -> Result:
     return _round(form, left.sign ^ right.sign, product, left.exponent + right.exponent, mode)
 
 
-def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
+def fma(form: FloatFormat, a: int, b: int, c: int, mode: int) -> Result:
     """Return a · b + c, rounded once. Infinity times zero is invalid even when c is a NaN."""
     magnitudes = {a & ~form.sign, b & ~form.sign}
     if magnitudes == {0, form.infinity}:
@@ -184,7 +184,7 @@ def fma(form: Format, a: int, b: int, c: int, mode: int) -> Result:
     return _sum(form, product, _unpack(form, c), mode)
 
 
-def div(form: Format, a: int, b: int, mode: int) -> Result:
+def div(form: FloatFormat, a: int, b: int, mode: int) -> Result:
     """Return a / b."""
     if is_nan(form, a) or is_nan(form, b):
         return _nan(form, a, b)
@@ -204,7 +204,7 @@ def div(form: Format, a: int, b: int, mode: int) -> Result:
     return _round(form, dividend.sign ^ divisor.sign, sticky, dividend.exponent - divisor.exponent - shift - 1, mode)
 
 
-def sqrt(form: Format, a: int, mode: int) -> Result:
+def sqrt(form: FloatFormat, a: int, mode: int) -> Result:
     """Return the square root of a; that of -0 is -0."""
     if is_nan(form, a):
         return _nan(form, a)
@@ -225,44 +225,44 @@ def sqrt(form: Format, a: int, mode: int) -> Result:
 # -- comparison ------------------------------------------------------------------------------------------------
 
 
-def _order(form: Format, bits: int) -> int:
+def _order(form: FloatFormat, bits: int) -> int:
     """Return an integer by which numbers are ordered, -0 and 0 alike."""
     magnitude = bits & ~form.sign
     return -magnitude if bits & form.sign else magnitude
 
 
-def equal(form: Format, a: int, b: int) -> Result:
+def equal(form: FloatFormat, a: int, b: int) -> Result:
     """Compare a = b; a quiet NaN is no exception."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, _nan(form, a, b)[1]
     return int(_order(form, a) == _order(form, b)), 0
 
 
-def less(form: Format, a: int, b: int) -> Result:
+def less(form: FloatFormat, a: int, b: int) -> Result:
     """Compare a < b; any NaN is invalid."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, NV
     return int(_order(form, a) < _order(form, b)), 0
 
 
-def less_equal(form: Format, a: int, b: int) -> Result:
+def less_equal(form: FloatFormat, a: int, b: int) -> Result:
     """Compare a <= b; any NaN is invalid."""
     if is_nan(form, a) or is_nan(form, b):
         return 0, NV
     return int(_order(form, a) <= _order(form, b)), 0
 
 
-def minimum(form: Format, a: int, b: int) -> Result:
+def minimum(form: FloatFormat, a: int, b: int) -> Result:
     """Return minimumNumber of IEEE 754-2019: of a number and a NaN the number; -0 is below 0."""
     return _select_lower(form, a, b, 0)
 
 
-def maximum(form: Format, a: int, b: int) -> Result:
+def maximum(form: FloatFormat, a: int, b: int) -> Result:
     """Return maximumNumber of IEEE 754-2019."""
     return _select_lower(form, a, b, form.sign)
 
 
-def _select_lower(form: Format, a: int, b: int, negate: int) -> Result:
+def _select_lower(form: FloatFormat, a: int, b: int, negate: int) -> Result:
     flags = _nan(form, a, b)[1]
     numbers = [bits for bits in (a, b) if not is_nan(form, bits)]
     if not numbers:
@@ -270,7 +270,7 @@ def _select_lower(form: Format, a: int, b: int, negate: int) -> Result:
     return min(numbers, key=lambda bits: (_order(form, bits ^ negate), -((bits ^ negate) & form.sign))), flags
 
 
-def classify(form: Format, a: int) -> int:
+def classify(form: FloatFormat, a: int) -> int:
     """Return the mask of FCLASS: one of ten bits."""
     magnitude = a & ~form.sign
     if magnitude > form.infinity:
@@ -283,7 +283,7 @@ def classify(form: Format, a: int) -> int:
 # -- conversion ------------------------------------------------------------------------------------------------
 
 
-def to_integer(form: Format, a: int, mode: int, low: int, high: int) -> Result:
+def to_integer(form: FloatFormat, a: int, mode: int, low: int, high: int) -> Result:
     """Round a to an integer from `low` to `high`; a NaN becomes `high`."""
     sign = a & form.sign
     if is_nan(form, a):
@@ -296,12 +296,12 @@ def to_integer(form: Format, a: int, mode: int, low: int, high: int) -> Result:
     return (value, flags) if low <= value <= high else (low if sign else high, NV)
 
 
-def from_integer(form: Format, value: int, mode: int) -> Result:
+def from_integer(form: FloatFormat, value: int, mode: int) -> Result:
     """Round an integer to the nearest number."""
     return _round(form, int(value < 0), abs(value), 0, mode) if value else (0, 0)
 
 
-def convert(form: Format, a: int, to: Format, mode: int) -> Result:
+def convert(form: FloatFormat, a: int, to: FloatFormat, mode: int) -> Result:
     """Convert a to another format."""
     if is_nan(form, a):
         return to.nan, _nan(form, a)[1]

@@ -9,7 +9,7 @@ PMP or tracked code is concerned, and for all other memory and devices.
 from pyv_ext.machine.bus import load_register, register_at, store_register
 from pyv_ext.machine.hart import cancel_reservation, is_reserved, reserve
 from pyv_ext.machine.log import log_access, log_cycles
-from pyv_ext.machine.state import LINE, LINE_BITS, PAGE_BITS, LogKind, Machine, Memory
+from pyv_ext.machine.state import LINE, LINE_BITS, PAGE_BITS, LogKind, Machine, MemoryRecord
 from pyv_ext.machine.traps import Cause
 from pyv_native.arena import callback
 from pyv_native.intrinsics import load_i64, load_u8, load_u16, load_u32, store_i64, store_u8, store_u16, store_u32
@@ -48,7 +48,7 @@ def refuse_access(machine: Machine, address: int, size: int, write: int, start: 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def memory_at(machine: Machine, address: int, size: int) -> Memory | None:
+def memory_at(machine: Machine, address: int, size: int) -> MemoryRecord | None:
     """Find the memory that has all bytes of an access."""
     for memory in machine.memories:
         if memory.base <= address and address + size <= memory.base + memory.size:
@@ -77,7 +77,7 @@ def write_memory(address: int, size: int, value: int) -> None:
         store_i64(address, value)
 
 
-def load_memory(machine: Machine, memory: Memory, address: int, size: int, start: int) -> int:
+def load_memory(machine: Machine, memory: MemoryRecord, address: int, size: int, start: int) -> int:
     """Load from memory; return the value."""
     if machine.guarded or memory.shadowed:
         before_access(machine, address, size, 0, start)
@@ -91,7 +91,7 @@ def load_memory(machine: Machine, memory: Memory, address: int, size: int, start
     return value
 
 
-def store_memory(machine: Machine, memory: Memory, address: int, size: int, value: int, start: int) -> None:
+def store_memory(machine: Machine, memory: MemoryRecord, address: int, size: int, value: int, start: int) -> None:
     """Store to writable memory."""
     if machine.guarded or memory.shadowed:
         before_access(machine, address, size, 1, start)
@@ -169,7 +169,7 @@ def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:
 # -- atomics: of memory only, always aligned ---------------------------------------------------------------------------
 
 
-def atomic_memory(machine: Machine, address: int, size: int, write: int, start: int) -> Memory | None:
+def atomic_memory(machine: Machine, address: int, size: int, write: int, start: int) -> MemoryRecord | None:
     """Find the memory of an LR (`write` 0), SC or AMO; None where it traps."""
     if address & size - 1:
         machine.fault = Cause.MISALIGNED_STORE if write else Cause.MISALIGNED_LOAD

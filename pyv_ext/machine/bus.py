@@ -19,11 +19,11 @@ from pyv_ext.machine.state import (
     SENT,
     SUPERVISOR_INTERRUPTS,
     UART,
-    Device,
+    DeviceRecord,
     LogKind,
     Machine,
     PostedStore,
-    Register,
+    RegisterRecord,
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import callback
@@ -34,7 +34,7 @@ _MIX = 0x9E37
 
 
 @callback
-def find_register(machine: Machine, register: Register, address: int, size: int) -> int:
+def find_register(machine: Machine, register: RegisterRecord, address: int, size: int) -> int:
     """Set the record of a register."""
     raise NotImplementedError
 
@@ -121,7 +121,7 @@ def update_outputs(machine: Machine, cycle: int) -> None:
 # -- devices -----------------------------------------------------------------------------------------------------------
 
 
-def update_device(machine: Machine, device: Device) -> None:
+def update_device(machine: Machine, device: DeviceRecord) -> None:
     """Update line and next event of a device in the subset."""
     if device.kind == CLINT:
         device.due = machine.clint.due
@@ -129,7 +129,7 @@ def update_device(machine: Machine, device: Device) -> None:
         device.level = line(machine.uart)
 
 
-def read_register(machine: Machine, register: Register, size: int, now: int) -> int:
+def read_register(machine: Machine, register: RegisterRecord, size: int, now: int) -> int:
     """Read a register in cycle `now`."""
     device = machine.devices[register.number]
     if device.kind == PYTHON:
@@ -236,7 +236,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
 # -- device registers -------------------------------------------------------------------------------------------------
 
 
-def register_at(machine: Machine, address: int, size: int) -> Register:
+def register_at(machine: Machine, address: int, size: int) -> RegisterRecord:
     """Find the record of a device register, which is neither readable nor writable where no register is."""
     tag = address | size << 32
     index = (address * _MIX >> 12) % REGISTERS
@@ -248,7 +248,7 @@ def register_at(machine: Machine, address: int, size: int) -> Register:
     return register
 
 
-def load_register(machine: Machine, register: Register, address: int, size: int, start: int) -> int:
+def load_register(machine: Machine, register: RegisterRecord, address: int, size: int, start: int) -> int:
     """Load from a register in cycle `start`; return the value. Sets `cycles` and `fault`."""
     acts = start + register.load_acts
     machine.cycles = register.load_cycles
@@ -267,7 +267,7 @@ def load_register(machine: Machine, register: Register, address: int, size: int,
     return value
 
 
-def store_register(machine: Machine, register: Register, address: int, size: int, value: int, start: int) -> None:
+def store_register(machine: Machine, register: RegisterRecord, address: int, size: int, value: int, start: int) -> None:
     """Store to a register in cycle `start`. Sets `cycles` and `fault`. A posted store stalls while the write buffer is
     full, until the oldest store has arrived."""
     machine.cycles = register.store_cycles

@@ -1,37 +1,37 @@
 """Registers of the CLINT (SiFive layout) in the native subset."""
 
-from pyv_ext.machine.state import NEVER, WORD, Clint
+from pyv_ext.machine.state import NEVER, WORD, ClintRecord
 
 MSIP_AT, COMPARE_LOW, COMPARE_HIGH, TIME_LOW, TIME_HIGH = 0x0000, 0x4000, 0x4004, 0xBFF8, 0xBFFC
 """Offsets."""
 _FAR = 1 << 29
 
 
-def time_low(clint: Clint, ticks: int) -> int:
+def time_low(clint: ClintRecord, ticks: int) -> int:
     """Return the low half of mtime after a number of ticks."""
     return clint.offset_low + ticks & WORD
 
 
-def time_high(clint: Clint, ticks: int) -> int:
+def time_high(clint: ClintRecord, ticks: int) -> int:
     """Return the high half of mtime after a number of ticks."""
     carry = clint.offset_low + (ticks & WORD) >> 32
     return clint.offset_high + (ticks >> 32) + carry & WORD
 
 
-def set_time(clint: Clint, high: int, low: int, ticks: int) -> None:
+def set_time(clint: ClintRecord, high: int, low: int, ticks: int) -> None:
     """Set mtime, as of a number of ticks."""
     borrow = 1 if low < ticks & WORD else 0
     clint.offset_low = low - ticks & WORD
     clint.offset_high = high - (ticks >> 32) - borrow & WORD
 
 
-def is_reached(clint: Clint, ticks: int) -> bool:
+def is_reached(clint: ClintRecord, ticks: int) -> bool:
     """Check mtime >= mtimecmp."""
     high = time_high(clint, ticks)
     return high > clint.compare_high or (high == clint.compare_high and time_low(clint, ticks) >= clint.compare_low)
 
 
-def find_due(clint: Clint) -> None:
+def find_due(clint: ClintRecord) -> None:
     """Update the deadline of the timer's next change: mtime reaches mtimecmp or, after that, wraps around to 0 below
     it; at once where a tick has become shorter."""
     ticks = clint.last_cycle // clint.divider
@@ -50,14 +50,14 @@ def find_due(clint: Clint) -> None:
         clint.due = (ticks + ticks_left) * clint.divider
 
 
-def decide(clint: Clint, cycle: int) -> None:
+def decide(clint: ClintRecord, cycle: int) -> None:
     """Update the timer's level at the start of a cycle."""
     clint.last_cycle = cycle
     clint.timer = is_reached(clint, cycle // clint.divider)
     find_due(clint)
 
 
-def read_clint(clint: Clint, offset: int, now: int) -> int:
+def read_clint(clint: ClintRecord, offset: int, now: int) -> int:
     """Read a register in cycle `now`."""
     if offset == MSIP_AT:
         return clint.msip
@@ -69,7 +69,7 @@ def read_clint(clint: Clint, offset: int, now: int) -> int:
     return time_low(clint, ticks) if offset == TIME_LOW else time_high(clint, ticks)
 
 
-def write_clint(clint: Clint, offset: int, value: int, now: int) -> None:
+def write_clint(clint: ClintRecord, offset: int, value: int, now: int) -> None:
     """Store to a register in cycle `now`, with effect from the next one on."""
     ticks = (now + 1) // clint.divider
     if offset == MSIP_AT:

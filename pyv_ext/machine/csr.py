@@ -30,7 +30,7 @@ from pyv_ext.machine.state import (
     TVM,
     TW,
     WORD,
-    Counter,
+    CounterRecord,
     Machine,
 )
 from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER
@@ -60,19 +60,19 @@ MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], A
 # -- counters ----------------------------------------------------------------------------------------------------------
 
 
-def read_low(counter: Counter, count: int) -> int:
+def read_low(counter: CounterRecord, count: int) -> int:
     """Return the low half of a counter at a count."""
     return counter.low if counter.inhibited else counter.low + count & WORD
 
 
-def read_high(counter: Counter, count: int) -> int:
+def read_high(counter: CounterRecord, count: int) -> int:
     """Return the high half of a counter at a count."""
     if counter.inhibited:
         return counter.high
     return counter.high + (count >> 32) + (counter.low + (count & WORD) >> 32) & WORD
 
 
-def set_counter(counter: Counter, high: int, low: int, count: int) -> None:
+def set_counter(counter: CounterRecord, high: int, low: int, count: int) -> None:
     """Set a counter to `high` and `low` at a count of the cycles or instructions that it counts."""
     if not counter.inhibited:
         borrow = 1 if low < count & WORD else 0
@@ -82,7 +82,7 @@ def set_counter(counter: Counter, high: int, low: int, count: int) -> None:
     counter.high = high
 
 
-def inhibit(counter: Counter, inhibited: int, count: int) -> None:
+def inhibit(counter: CounterRecord, inhibited: int, count: int) -> None:
     """Set or clear the inhibit bit of a counter at a count."""
     low = read_low(counter, count)
     high = read_high(counter, count)

@@ -4,7 +4,7 @@ A kind of record is enabled always, or within a submission window only. The wind
 function. It closes when all submit functions have returned and a submission has left the core.
 """
 
-from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind, Machine, Register
+from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind, Machine, RegisterRecord
 from pyv_native.arena import callback
 
 EXTERNAL = 1 << 31 | 11
@@ -59,7 +59,7 @@ def follow(machine: Machine) -> None:
     machine.handed_over = False
 
 
-def log_access(machine: Machine, register: Register, kind: int, address: int, value: int, start: int) -> None:
+def log_access(machine: Machine, register: RegisterRecord, kind: int, address: int, value: int, start: int) -> None:
     """Log an access of a device register, whose latency is `machine.cycles`. A store to the doorbell, or a store
     that is not posted to a logged register, flushes the log to the observers."""
     if register.logged:

@@ -1,6 +1,6 @@
 """Registers of the PLIC (RISC-V PLIC specification 1.0.0, one context) in the native subset."""
 
-from pyv_ext.machine.state import Plic
+from pyv_ext.machine.state import PlicRecord
 
 SOURCES = 31
 PRIORITY_MASK = 7
@@ -9,7 +9,7 @@ PENDING, ENABLE, THRESHOLD, CLAIM = 0x1000, 0x2000, 0x20_0000, 0x20_0004
 ENABLED = 0xFFFF_FFFE
 
 
-def best(plic: Plic) -> int:
+def best(plic: PlicRecord) -> int:
     """Return the enabled pending sources of highest priority, as bits."""
     top = plic.pending & plic.enable & (plic.priority0 | plic.priority1 | plic.priority2)
     if top & plic.priority2:
@@ -21,7 +21,7 @@ def best(plic: Plic) -> int:
     return top
 
 
-def output(plic: Plic) -> bool:
+def output(plic: PlicRecord) -> bool:
     """Check the interrupt notification of the context: an enabled pending source is above the threshold."""
     top = best(plic)
     priority = (
@@ -30,7 +30,7 @@ def output(plic: Plic) -> bool:
     return priority > plic.threshold
 
 
-def candidate(plic: Plic) -> int:
+def candidate(plic: PlicRecord) -> int:
     """Return the source that a claim takes; 0: none."""
     top = best(plic)
     source = 0
@@ -40,13 +40,13 @@ def candidate(plic: Plic) -> int:
     return source if top else 0
 
 
-def set_levels(plic: Plic, levels: int) -> None:
+def set_levels(plic: PlicRecord, levels: int) -> None:
     """Set the lines of all sources; gateways pass one request at a time."""
     plic.levels = levels
     plic.pending |= levels & ~plic.service
 
 
-def claim(plic: Plic) -> int:
+def claim(plic: PlicRecord) -> int:
     """Take the candidate into service."""
     source = candidate(plic)
     bit = 1 << source if source else 0
@@ -55,7 +55,7 @@ def claim(plic: Plic) -> int:
     return source
 
 
-def read_plic(plic: Plic, offset: int) -> int:
+def read_plic(plic: PlicRecord, offset: int) -> int:
     """Read a register; a read of CLAIM takes a source."""
     if offset == PENDING:
         return plic.pending
@@ -69,7 +69,7 @@ def read_plic(plic: Plic, offset: int) -> int:
     return (plic.priority2 >> source & 1) << 2 | (plic.priority1 >> source & 1) << 1 | plic.priority0 >> source & 1
 
 
-def write_plic(plic: Plic, offset: int, value: int) -> None:
+def write_plic(plic: PlicRecord, offset: int, value: int) -> None:
     """Store to a register; a store to CLAIM completes a source."""
     if offset == ENABLE:
         plic.enable = value & ENABLED

@@ -79,7 +79,7 @@ class LogKind(IntEnum):
 
 
 @record
-class Counter:
+class CounterRecord:
     """64-bit counter in halves: its value is this plus a count that only rises; this alone while it is inhibited."""
 
     low: u32 = 0
@@ -123,8 +123,8 @@ class HartState:
     stval: int = 0
     scounteren: int = 0
     senvcfg: int = 0
-    mcycle: Counter = field(default_factory=Counter)
-    minstret: Counter = field(default_factory=Counter)
+    mcycle: CounterRecord = field(default_factory=CounterRecord)
+    minstret: CounterRecord = field(default_factory=CounterRecord)
     pmpcfg: list[int] = array(ENTRIES // 4)
     pmpaddr: list[int] = array(ENTRIES)
     pmp_writes: int = 1
@@ -208,7 +208,7 @@ class NativeState:
 
 
 @record
-class Clint:
+class ClintRecord:
     """Core-local interruptor. mtime is offset + ticks, modulo 2^64, in halves of 32 bits."""
 
     msip: u8 = 0
@@ -226,7 +226,7 @@ class Clint:
 
 
 @record
-class Plic:
+class PlicRecord:
     """Platform-level interrupt controller: one bit per source."""
 
     priority0: u32 = 0
@@ -241,7 +241,7 @@ class Plic:
 
 
 @record
-class Uart:
+class UartRecord:
     """Registers of a 16550A, the receiver's FIFO, and characters on their way to the console."""
 
     ier: u8 = 0
@@ -279,7 +279,7 @@ class Wiring:
 
 
 @record
-class Device:
+class DeviceRecord:
     """State of an attached device in the clock, by its index."""
 
     kind: u8 = PYTHON
@@ -294,7 +294,7 @@ class Device:
 
 
 @record
-class Register:
+class RegisterRecord:
     """Device register at a physical address, with its constants over all accesses."""
 
     tag: int = 0
@@ -321,7 +321,7 @@ class Register:
 
 
 @record
-class Memory:
+class MemoryRecord:
     """Memory of the bus, in bytes of the host."""
 
     base: int = 0
@@ -418,9 +418,9 @@ class Machine:
     count: int = 0
     """Posted stores that have not arrived."""
     posted: list[PostedStore] = records(DEEPEST + 1)
-    devices: list[Device] = records(MAX_DEVICES)
-    memories: list[Memory] = records(MAX_MEMORIES)
-    registers: list[Register] = records(REGISTERS)
+    devices: list[DeviceRecord] = records(MAX_DEVICES)
+    memories: list[MemoryRecord] = records(MAX_MEMORIES)
+    registers: list[RegisterRecord] = records(REGISTERS)
     kinds: u32 = 0
     """Kinds of the core log that are logged now, as bits."""
     always: u32 = 0
@@ -448,7 +448,7 @@ class Machine:
     logged: int = 0
     log: list[CoreRecord] = records()
     """Core log: `logged` records, oldest first. Its pages are touched when it is used."""
-    clint: Clint = field(default_factory=Clint)
-    plic: Plic = field(default_factory=Plic)
-    uart: Uart = field(default_factory=Uart)
+    clint: ClintRecord = field(default_factory=ClintRecord)
+    plic: PlicRecord = field(default_factory=PlicRecord)
+    uart: UartRecord = field(default_factory=UartRecord)
     wiring: Wiring = field(default_factory=Wiring)

@@ -1,6 +1,6 @@
 """Registers of the UART 16550A in the native subset. The line takes no time."""
 
-from pyv_ext.machine.state import Uart
+from pyv_ext.machine.state import UartRecord
 
 RBR_THR, IER, IIR_FCR, LCR, MCR, LSR, MSR, SCR = range(8)
 """Offsets; the names say what a read and a write reach. With LCR.DLAB set, 0 and 1 are the divisor latch."""
@@ -14,12 +14,12 @@ MSR_CONNECTED = 0xB0
 """DCD, DSR and CTS: the other end is connected."""
 
 
-def line(uart: Uart) -> bool:
+def line(uart: UartRecord) -> bool:
     """Return the level of the interrupt line."""
     return (uart.ier & 1 != 0 and uart.count > 0) or (uart.ier & IER_THRE != 0 and uart.thre)
 
 
-def cause(uart: Uart) -> int:
+def cause(uart: UartRecord) -> int:
     """Return the interrupt cause of highest priority; FCR[7:6] is the trigger level of the receiver."""
     if uart.ier & 1 and uart.count:
         level = uart.fcr >> 6
@@ -28,12 +28,12 @@ def cause(uart: Uart) -> int:
     return IIR_THRE if uart.ier & IER_THRE and uart.thre else IIR_NONE
 
 
-def identity(uart: Uart) -> int:
+def identity(uart: UartRecord) -> int:
     """Return IIR, without the effect of a read."""
     return cause(uart) | (IIR_FIFO if uart.fcr & FCR_ENABLE else 0)
 
 
-def receive(uart: Uart) -> int:
+def receive(uart: UartRecord) -> int:
     """Take the next character; 0: the receiver is empty."""
     if not uart.count:
         return 0
@@ -44,14 +44,14 @@ def receive(uart: Uart) -> int:
     return value
 
 
-def modem(uart: Uart) -> int:
+def modem(uart: UartRecord) -> int:
     """Return MSR: the modem lines, or in loopback the outputs."""
     if uart.mcr & MCR_LOOP:
         return (uart.mcr & 0xC) << 4 | (uart.mcr & 1) << 5 | (uart.mcr & 2) << 3
     return MSR_CONNECTED
 
 
-def read_uart(uart: Uart, offset: int) -> int:
+def read_uart(uart: UartRecord, offset: int) -> int:
     """Read a register; RBR takes a character, IIR an interrupt of the transmitter."""
     if offset == RBR_THR:
         return uart.divisor & 0xFF if uart.lcr & LCR_DLAB else receive(uart)
@@ -71,7 +71,7 @@ def read_uart(uart: Uart, offset: int) -> int:
     return modem(uart) if offset == MSR else uart.scr
 
 
-def control_fifo(uart: Uart, value: int) -> None:
+def control_fifo(uart: UartRecord, value: int) -> None:
     """Write FCR. An emptied transmitter interrupts, as in QEMU; without FCR[0] the other bits are not programmed."""
     clear = value if value & FCR_ENABLE else 0
     if (value ^ uart.fcr) & FCR_ENABLE:
@@ -83,7 +83,7 @@ def control_fifo(uart: Uart, value: int) -> None:
     uart.fcr = value & 0xC1 if value & FCR_ENABLE else 0
 
 
-def write_uart(uart: Uart, offset: int, value: int) -> None:
+def write_uart(uart: UartRecord, offset: int, value: int) -> None:
     """Store to a register. A character is appended to `sent`; with `looped`, the last character there comes back."""
     latch = uart.lcr & LCR_DLAB
     if offset == RBR_THR:

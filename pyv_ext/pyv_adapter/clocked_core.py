@@ -7,7 +7,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction
 from pyv_ext.machine.traps import INTERRUPT
-from pyv_ext.pyv_adapter.core import Core
+from pyv_ext.pyv_adapter.core import PyvCore
 from pyv_ext.pyv_adapter.evaluation import ChangeDriven, Evaluation, Ordered
 from pyv_ext.pyv_adapter.fetch import NOP
 from pyv_ext.pyv_adapter.isolation import OwnSimulator
@@ -22,7 +22,7 @@ class ClockedCore:
     def __init__(self, hart: Hart, bus: Bus, *, specialised: bool) -> None:
         simulator = OwnSimulator()
         with simulator.building():
-            core = Core(hart, bus)
+            core = PyvCore(hart, bus)
             simulator.addObj(core)
             simulator.init()
         self.core = core

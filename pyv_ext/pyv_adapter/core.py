@@ -15,7 +15,7 @@ from pyv_ext.pyv_adapter.state import CsrUnit, Registers
 from pyv_ext.pyv_adapter.system import SystemUnit
 
 
-class Core(SingleCycle):
+class PyvCore(SingleCycle):
     """Extended core, made while an `OwnSimulator` is building."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pyv.port import Input, Output, Wire
 from pyv.reg import Reg
 
-from pyv_ext.pyv_adapter.core import Core
+from pyv_ext.pyv_adapter.core import PyvCore
 from pyv_ext.pyv_adapter.isolation import OwnSimulator
 
 Method = Callable[[], None]
@@ -38,7 +38,7 @@ class Evaluation(Protocol):
 class ChangeDriven:
     """Py-V's evaluation."""
 
-    def __init__(self, core: Core, simulator: OwnSimulator) -> None:
+    def __init__(self, core: PyvCore, simulator: OwnSimulator) -> None:
         self.settle = self.settle_answer = simulator.settle
         self.requeue = simulator.requeue
         self.driving: AbstractContextManager[None] = simulator.active
@@ -47,7 +47,7 @@ class ChangeDriven:
 class Ordered:
     """Specialised evaluation."""
 
-    def __init__(self, core: Core, simulator: OwnSimulator) -> None:
+    def __init__(self, core: PyvCore, simulator: OwnSimulator) -> None:
         simulator.settle()
         for port in simulator.ports:
             port.__class__ = _FAST_CLASSES.get(type(port), type(port))

@@ -20,7 +20,7 @@ _FLOAT = {FFLAGS: "fflags", FRM: "frm", FS: "fs", **dict(enumerate(F_ABI_NAMES, 
 
 
 @dataclass
-class Side:
+class ComparedMachine:
     """Machine of a comparison. `journal` is filled by the set-up code: device accesses and custom commits, in order."""
 
     name: str
@@ -42,13 +42,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MachineDifference:
     """First difference of two machines, with both states."""
 
     cycle: int
     what: str
-    first: Side
-    second: Side
+    first: ComparedMachine
+    second: ComparedMachine
 
     def __str__(self) -> str:
         rows = [("", self.first.name, self.second.name)]
@@ -74,7 +74,9 @@ class Agreement:
     stop: Stop | None
 
 
-def run(first: Side, second: Side, until: int, *, memory_every: int = 1) -> Difference | Agreement:
+def run(
+    first: ComparedMachine, second: ComparedMachine, until: int, *, memory_every: int = 1
+) -> MachineDifference | Agreement:
     """Run both to cycle `until`, or to the same stop, and compare after each cycle; memory every `memory_every`
     cycles."""
     left, right = first.engine, second.engine
@@ -88,13 +90,15 @@ def run(first: Side, second: Side, until: int, *, memory_every: int = 1) -> Diff
             compared = left.hart.cycle
             problem = _memory(left, right)
         if problem is not None:
-            return Difference(cycle, problem, first, second)
+            return MachineDifference(cycle, problem, first, second)
         if ended:
             return Agreement(left.hart.cycle, stops[0])
         journal = len(first.journal)
 
 
-def _compare_states(first: Side, second: Side, stops: Sequence[Stop | None], journal: int) -> str | None:
+def _compare_states(
+    first: ComparedMachine, second: ComparedMachine, stops: Sequence[Stop | None], journal: int
+) -> str | None:
     if stops[0] != stops[1]:
         return f"{first.name} stops with {stops[0]}, {second.name} with {stops[1]}"
     left, right = first.state(), second.state()

@@ -5,7 +5,7 @@ from pathlib import Path
 from pyv_ext.bus.bus import Bus
 from pyv_ext.devices.host_files import HostFolder
 from pyv_ext.devices.program_exit import ExitCalls
-from pyv_ext.devices.semihosting import Memory, Semihosting
+from pyv_ext.devices.semihosting import FreeMemory, Semihosting
 from pyv_ext.devices.uart import Console
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
@@ -46,5 +46,5 @@ def semihosting(
         console_input=content,
         clock_hz=config.npu.clock_hz,
         start=options.time,
-        free=Memory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
+        free=FreeMemory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
     )

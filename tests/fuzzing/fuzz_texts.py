@@ -14,7 +14,7 @@ from fuzz_inputs import FoundError, change, flipped, refused
 from npu_device.abi.memory_map import DRAM_BASE
 from pyv_ext.gdb.debugger import Debugger
 from pyv_ext.gdb.packets import frame
-from pyv_ext.gdb.session import Session, SessionEnd
+from pyv_ext.gdb.session import GdbSession, SessionEnd
 from pyv_npu import manifest
 from pyv_npu.cli.shared import replay
 from pyv_npu.config import load as load_config
@@ -233,7 +233,7 @@ def gdb_packets(chance: random.Random, folder: Path) -> bool:
     hooks = set(platform.engine.code.hooks)
     debugger = Debugger(platform.engine, features=[npu_feature(platform)], limit=2000)
     ours, theirs = socket.socketpair()
-    session = Session(theirs, debugger, monitors(platform, folder))
+    session = GdbSession(theirs, debugger, monitors(platform, folder))
 
     def send() -> None:
         with ours:

@@ -12,7 +12,7 @@ from pyv_ext.isa import Isa, Row
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.row import Kind
-from pyv_ext.isa.softfloat import DOUBLE, SINGLE, Format
+from pyv_ext.isa.softfloat import DOUBLE, SINGLE, FloatFormat
 
 CODE, OPERANDS, OUTPUT = 0x8000_0000, 0x8040_0000, 0x8080_0000
 WORDS = 512
@@ -30,7 +30,7 @@ class FloatProgram(NamedTuple):
     """Bytes that it stores at most."""
 
 
-def edges(form: Format) -> list[int]:
+def edges(form: FloatFormat) -> list[int]:
     """Encodings around which results change their kind."""
     one = (1 << form.exponent - 1) - 1 << form.fraction
     found = [0, 1, 2, form.quiet, (1 << form.fraction) - 1, 1 << form.fraction, (1 << form.fraction) + 1]
@@ -41,7 +41,7 @@ def edges(form: Format) -> list[int]:
     return found
 
 
-def encodings(form: Format, chance: random.Random) -> Iterator[int]:
+def encodings(form: FloatFormat, chance: random.Random) -> Iterator[int]:
     """Edges, numbers near them, numbers of nearby exponents, and anything."""
     low = form.sign - 1
     one = (1 << form.exponent - 1) - 1

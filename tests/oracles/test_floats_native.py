@@ -13,7 +13,7 @@ import pytest
 from random_floats import encodings
 
 from pyv_ext.engines.fast import floating
-from pyv_ext.engines.fast.floating import Floating, Operation
+from pyv_ext.engines.fast.floating import Floating, FloatOperation
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.isa.softfloat import DOUBLE, NX, RNE, RTZ, SINGLE, UF
@@ -28,7 +28,7 @@ OPERATIONS = [
 TIMES = 1500
 
 
-def function(name: str, operation: Operation) -> str:
+def function(name: str, operation: FloatOperation) -> str:
     """`f(rs1, rs2, rs3, fflags, where the value goes) -> whether it leaves`."""
     ir = Ir()
     ir.block("entry")
@@ -69,7 +69,7 @@ def registers(chance: random.Random) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.row.name + "-rtz" * one.towards_zero)
-def test_agrees_with_the_definition(operation: Operation, native) -> None:
+def test_agrees_with_the_definition(operation: FloatOperation, native) -> None:
     compute, call = operation.row.compute, native[0][operation]
     assert compute is not None
     chance = random.Random(operation.row.name)

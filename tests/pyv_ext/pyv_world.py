@@ -16,7 +16,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Reply, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
-from pyv_ext.tracing.lockstep import Side
+from pyv_ext.tracing.lockstep import ComparedMachine
 
 ISA = "rv32im_zicsr_zifencei"
 RAM, RAM_SIZE = 0x8000_0000, 0x4000
@@ -175,7 +175,7 @@ def custom_instructions(journal: list[object]) -> list[CustomInstruction]:
     ]
 
 
-def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> Side:
+def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> ComparedMachine:
     """A world that starts with `image`, on the engine that `engine` makes."""
     journal: list[object] = []
     bus = Bus(Clock(), CoreTiming())
@@ -196,4 +196,4 @@ def side(name: str, engine: Callable[[Hart, Bus], Engine], image: Image) -> Side
     disturber = Disturber(bus, hart, image.events, journal)
     hart.csrs.add_window(DisturberCsrs(disturber, journal))
     bus.add_device(DISTURBER, disturber)
-    return Side(name, engine(hart, bus), journal)
+    return ComparedMachine(name, engine(hart, bus), journal)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from pyv_ext.elf import ElfError, Note, Program, load, parse_elf, read_elf
+from pyv_ext.elf import ElfError, ElfNote, Program, load, parse_elf, read_elf
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,8 +207,8 @@ def test_a_segment_with_code_is_executable_whatever_its_flags(tmp_path: Path) ->
 def test_notes_equal_readelf(executable: Path) -> None:
     notes = read_elf(executable).notes
     assert notes == (
-        Note("PyVNPU", 1, bytes.fromhex("4433221188776655")),
-        Note("abc", 0x8000_0001, b"\x09\x08"),
+        ElfNote("PyVNPU", 1, bytes.fromhex("4433221188776655")),
+        ElfNote("abc", 0x8000_0001, b"\x09\x08"),
     )
     listing = oracles.gnu("readelf", "--wide", "--notes", executable)
     theirs = re.findall(r"^\s+(PyVNPU|abc)\s+0x(\w+)", listing, re.MULTILINE)

@@ -10,7 +10,7 @@ import pytest
 
 from pyv_ext import source_lines
 from pyv_ext.elf import Program, parse_elf, read_elf
-from pyv_ext.source_lines import Line, SourceLines
+from pyv_ext.source_lines import SourceLine, SourceLines
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "firmware" / "prebuilt").glob("*.elf"))
 SOURCE = """
@@ -104,7 +104,7 @@ def test_lines_of_shipped_programs_equal_addr2line(path: Path) -> None:
 def test_assembly_has_lines_too(tmp_path: Path) -> None:
     elf = oracles.build(tmp_path, ".globl _start\n_start: nop\n\nlast: j last\n", "-g")
     program = read_elf(elf)
-    assert program.line_of(program.entry + 4) == Line(f"{tmp_path}/source.S", 4)
+    assert program.line_of(program.entry + 4) == SourceLine(f"{tmp_path}/source.S", 4)
     assert program.line_of(program.entry + 8) is None
     assert program.line_of(program.entry - 1) is None
 

@@ -270,9 +270,9 @@ def atomic(
     ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is Kind.AMO:
-        from pyv_ext.engines.lowering import Lowering  # not where the cache has the code
+        from pyv_ext.engines.lowering import ExpressionLowering  # not where the cache has the code
 
-        new = Lowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
+        new = ExpressionLowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, point, leave)
         return old
     reservation = [ir.value(f"zext i32 {value} to i64") for value in (address, old)]

@@ -41,7 +41,7 @@ def disturbs(instruction: Instruction) -> bool:
     return accesses_csr(instruction) and instruction.writes_csr and (address in _ENABLES or protects)
 
 
-class Block(NamedTuple):
+class BasicBlock(NamedTuple):
     """Basic block: instructions in sequence; only the last may satisfy `ends_block`."""
 
     pc: int
@@ -77,7 +77,7 @@ def find_blocks(
     takes: Callable[[int, Instruction], bool],
     hot: Callable[[int], bool],
     limit: int,
-) -> list[Block]:
+) -> list[BasicBlock]:
     """Find the block at `start` and all reached from it through hot addresses, of about `limit` instructions at most.
 
     `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block that
@@ -130,7 +130,7 @@ class AccessGroup(NamedTuple):
     """LOAD or STORE where all are, AMO where both are among them."""
 
 
-class Access(NamedTuple):
+class BlockAccess(NamedTuple):
     """Load or store of a block."""
 
     base: int | None
@@ -141,7 +141,9 @@ class Access(NamedTuple):
     """From the address of the access to the lowest of the reach, below 0 or 0."""
 
 
-def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict[int, Access], list[AccessGroup]]:
+def accesses(
+    block: BasicBlock, mask: int, *, misaligned: bool = False
+) -> tuple[dict[int, BlockAccess], list[AccessGroup]]:
     """Return the loads and stores of a block, by index in it, and their groups. A group is checked at its first access:
     the addresses of all its accesses are known there. `misaligned`: accesses need not be aligned."""
     values: dict[int, tuple[object, int]] = {0: (None, 0)}
@@ -182,12 +184,12 @@ def accesses(block: Block, mask: int, *, misaligned: bool = False) -> tuple[dict
         else:
             values[instruction.rd] = ("result", index), 0
     lowest = [min(offset for offset, _ in group) for group in groups]
-    result: dict[int, Access] = {}
+    result: dict[int, BlockAccess] = {}
     for index, (group_id, offset) in positions.items():
         if group_id is None:
-            result[index] = Access(None, offset)
+            result[index] = BlockAccess(None, offset)
         else:
-            result[index] = Access(group_id, offset - lowest[group_id], lowest[group_id] - offset)
+            result[index] = BlockAccess(group_id, offset - lowest[group_id], lowest[group_id] - offset)
     return result, [_group(group, low, misaligned) for group, low in zip(groups, lowest, strict=True)]
 
 
@@ -209,7 +211,7 @@ def _group(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool)
     return AccessGroup(size, max(start + size for start, size, _ in parts), lines if probed else (), probed, kind)
 
 
-def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], mask: int) -> Block:
+def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], mask: int) -> BasicBlock:
     instructions = []
     pc = head
     while pc in decoded and (pc == head or pc not in heads):
@@ -218,7 +220,7 @@ def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], m
         pc = pc + instruction.length & mask
         if ends_block(instruction):
             break
-    return Block(head, tuple(instructions), pc)
+    return BasicBlock(head, tuple(instructions), pc)
 
 
 def words_of(content: bytes) -> list[int]:

@@ -11,7 +11,7 @@ from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.blocks import TRANSLATED, is_direct
 from pyv_ext.engines.fast.entries import DECODE, Numbers
 from pyv_ext.isa import Isa, Kind
-from pyv_ext.isa.formats import OPERANDS, Bits, Format
+from pyv_ext.isa.formats import OPERANDS, Format, OperandBits
 from pyv_ext.isa.instruction_set import KEY
 from pyv_ext.isa.row import Row
 from pyv_ext.machine.slots import SINK
@@ -93,8 +93,8 @@ class _Decoder:
             ir.block(other)
         ir.goto(*stop)
 
-    def _operand(self, bits: Bits | None, word: str) -> str:
-        """Emit `Bits.extract` of a word (an i32)."""
+    def _operand(self, bits: OperandBits | None, word: str) -> str:
+        """Emit `OperandBits.extract` of a word (an i32)."""
         ir = self._ir
         value = "0"
         for low, mask, position in () if bits is None else bits.pieces:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.isa import Instruction, Kind, Row
 from pyv_ext.isa.formats import BOX
-from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, RUP, SINGLE, Format
+from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, RUP, SINGLE, FloatFormat
 from pyv_ext.machine.slots import FFLAGS, FRM, FS
 from pyv_ext.machine.state import DIRTY
 from pyv_native.host import x86_64_linux
@@ -42,7 +42,7 @@ COMPARISONS = {"feq": "oeq", "flt": "olt", "fle": "ole"}
 _EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
 
 
-class Operation(NamedTuple):
+class FloatOperation(NamedTuple):
     """Floating-point operation of an instruction, without its registers."""
 
     row: Row
@@ -66,30 +66,30 @@ class Operation(NamedTuple):
         return self.row.format.imm is not None and self.row.kind is Kind.FLOAT and self.row.name not in _EXACT
 
 
-def operations(rows: Iterable[Row], *, fused: bool) -> tuple[Operation, ...]:
+def operations(rows: Iterable[Row], *, fused: bool) -> tuple[FloatOperation, ...]:
     """Return the operations of an instruction set that have a native form; `fused`: the host has a fused
     multiply-add."""
     result = []
     for row in rows:
         if row.floating and host_agrees():
-            operation = Operation(row)
+            operation = FloatOperation(row)
             if fused or operation.base not in FUSED:
                 result.append(operation)
             if _to_integer(row):
-                result.append(Operation(row, towards_zero=True))
+                result.append(FloatOperation(row, towards_zero=True))
             if row.format.imm is not None and row.kind is Kind.FLOAT and has_strict(row, fused=fused):
-                result.append(Operation(row, strict=True))
+                result.append(FloatOperation(row, strict=True))
     return tuple(result)
 
 
-def operation_of(instruction: Instruction) -> Operation | None:
+def operation_of(instruction: Instruction) -> FloatOperation | None:
     """Return the operation of an instruction; None for RMM and rounding modes that do not exist."""
     row, mode = instruction.row, instruction.imm
     if row.kind is not Kind.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
-        return Operation(row)
+        return FloatOperation(row)
     if mode == RTZ and _to_integer(row):
-        return Operation(row, towards_zero=True)
-    return Operation(row, strict=True) if mode <= RUP else None
+        return FloatOperation(row, towards_zero=True)
+    return FloatOperation(row, strict=True) if mode <= RUP else None
 
 
 def host_agrees() -> bool:
@@ -145,7 +145,7 @@ def boxed(ir: Ir, word: str) -> str:
 class NumberType(NamedTuple):
     """Floating-point format with its names in LLVM."""
 
-    form: Format
+    form: FloatFormat
     name: str
     short: str
     bits: str
@@ -169,7 +169,7 @@ class Floating:
         """The number that a register value holds."""
         self._leave: Target = ("", ())
 
-    def value(self, operation: Operation, operands: Sequence[str], leave: Target) -> str:
+    def value(self, operation: FloatOperation, operands: Sequence[str], leave: Target) -> str:
         """Emit the value of rd: an i64 for an f register, else an i32; so are the operands rs1, rs2 and rs3.
 
         Branches to `leave` where the slow path must execute the instruction.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pyv_ext.engines.fast.blocks import CONTROL, Block, ends_block, target_of
+from pyv_ext.engines.fast.blocks import CONTROL, BasicBlock, ends_block, target_of
 from pyv_ext.isa import Kind
 
 # -- loops ---------------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ class LiveIn(NamedTuple):
 NO_LIVE_IN = LiveIn(frozenset(), (), frozenset())
 
 
-def loops(blocks: Sequence[Block], mask: int) -> list[LiveIn]:
+def loops(blocks: Sequence[BasicBlock], mask: int) -> list[LiveIn]:
     """Find the innermost loops among blocks that lead to each other without calls."""
     by_head = {block.pc: block for block in blocks if _has_known_successors(block)}
     edges = {head: [pc for pc in _successors(block, mask) if pc in by_head] for head, block in by_head.items()}
@@ -51,14 +51,14 @@ def loops(blocks: Sequence[Block], mask: int) -> list[LiveIn]:
     return result
 
 
-def _has_known_successors(block: Block) -> bool:
+def _has_known_successors(block: BasicBlock) -> bool:
     """Check whether the successors of a block are known, and it ends in no call."""
     last = block.instructions[-1][1]
     jump = last.row.kind is Kind.JUMP and not last.rd and not last.rs1
     return not ends_block(last) or bool(last.row.extra) or last.row.kind is Kind.BRANCH or jump
 
 
-def _successors(block: Block, mask: int) -> list[int]:
+def _successors(block: BasicBlock, mask: int) -> list[int]:
     pc, last = block.instructions[-1]
     target = target_of(pc, last, mask)
     return [*(() if target is None else (target,)), *(() if last.row.kind is Kind.JUMP else (block.end,))]
@@ -74,7 +74,7 @@ def _reachable(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
     return reached
 
 
-def _loop(blocks: Sequence[Block]) -> LiveIn:
+def _loop(blocks: Sequence[BasicBlock]) -> LiveIn:
     """Return the loop-carried registers. If there are too many, only upward-exposed reads are kept."""
     uses = [_uses(block) for block in blocks]
     written = frozenset().union(*(each.written for each in uses))
@@ -91,7 +91,7 @@ MAX_EXIT_REGISTERS = 8
 in the loop."""
 
 
-def live_in(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, LiveIn]:
+def live_in(blocks: Sequence[BasicBlock], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, LiveIn]:
     """Return the live-in registers of blocks by their heads: those of a loop from each other, others from their only
     predecessor. `points`: targets of returns (see `returns`)."""
     by_head = {block.pc: block for block in blocks}
@@ -118,7 +118,7 @@ def live_in(blocks: Sequence[Block], points: Mapping[int, Sequence[int]], mask: 
 
 
 def _single_predecessors(
-    by_head: Mapping[int, Block], points: Mapping[int, Sequence[int]], mask: int
+    by_head: Mapping[int, BasicBlock], points: Mapping[int, Sequence[int]], mask: int
 ) -> dict[int, int]:
     """Return the only predecessor of each block that has one, if it is earlier in order, by head."""
     sources: dict[int, list[int]] = {}
@@ -141,7 +141,7 @@ class _RegisterUses(NamedTuple):
     """Read before they are written."""
 
 
-def _uses(block: Block) -> _RegisterUses:
+def _uses(block: BasicBlock) -> _RegisterUses:
     read: set[int] = set()
     written: set[int] = set()
     before: set[int] = set()
@@ -162,7 +162,7 @@ MAX_RETURNS = 3
 """Places that a return is compared with at most."""
 
 
-def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
+def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...]]:
     """Return the targets of the returns that end blocks, by heads: the return addresses of calls that reach them, of
     indirect calls where no other does. Blocks with too many targets are omitted."""
     by_head = {block.pc: block for block in blocks}
@@ -186,6 +186,6 @@ def returns(blocks: Sequence[Block], mask: int) -> dict[int, tuple[int, ...]]:
     return {head: points for head, points in targets.items() if len(points) <= MAX_RETURNS}
 
 
-def _is_return(block: Block) -> bool:
+def _is_return(block: BasicBlock) -> bool:
     last = block.instructions[-1][1]
     return last.row.kind is Kind.JUMP and not last.rd and last.rs1 == LINK

@@ -9,7 +9,7 @@ from pyv_ext.engines.code import DecodeCache
 from pyv_ext.engines.core import AccessStopped, Core
 from pyv_ext.engines.fast import space
 from pyv_ext.engines.fast.access import SHADOW_TABLES, RamAccess
-from pyv_ext.engines.fast.blocks import Block
+from pyv_ext.engines.fast.blocks import BasicBlock
 from pyv_ext.engines.fast.custom import CustomCalls
 from pyv_ext.engines.fast.entries import DECODE, MarkedEntries, Numbers
 from pyv_ext.engines.fast.records import Exit
@@ -89,7 +89,7 @@ class Native:
 
             return Interpreter(isa, timing, access, self._numbers, fused=fused).text(hot) + caller("interpret")
 
-        def region(access: RamAccess, blocks: Sequence[Block]) -> str:
+        def region(access: RamAccess, blocks: Sequence[BasicBlock]) -> str:
             from pyv_ext.engines.fast.region import region_text
 
             return region_text(isa, timing, access, blocks, fused=fused)

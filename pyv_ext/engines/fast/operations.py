@@ -7,10 +7,10 @@ from typing import NamedTuple
 from pyv_ext.engines.fast import entries, floating, records
 from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomic
 from pyv_ext.engines.fast.blocks import ATOMIC
-from pyv_ext.engines.fast.floating import Floating, Operation
+from pyv_ext.engines.fast.floating import Floating, FloatOperation
 from pyv_ext.engines.fast.records import HartFunctions, advance
 from pyv_ext.engines.floating import DYNAMIC
-from pyv_ext.engines.lowering import Lowering
+from pyv_ext.engines.lowering import ExpressionLowering
 from pyv_ext.isa import Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
@@ -60,7 +60,7 @@ class Operations:
         self._pointers = pointers
         self._pc, self._progress, self._current = step
         self._fused = fused
-        self._lower = Lowering(ir, isa.xlen)
+        self._lower = ExpressionLowering(ir, isa.xlen)
         self._hart = functions
 
     def operation(self, number: int, row: Row) -> None:
@@ -164,7 +164,7 @@ class Operations:
         """Emit an exit to the slow path for the case that the kind is logged."""
         self._ir.unless(self._ir.value(f"xor i1 {records.logs(self._ir, kind)}, true"), self._leave)
 
-    def floating_point(self, number: int, operation: Operation) -> None:
+    def floating_point(self, number: int, operation: FloatOperation) -> None:
         ir, row = self._ir, operation.row
         ir.block(f"op{number}")
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")

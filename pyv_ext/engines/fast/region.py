@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, records
 from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, Block, accesses, disturbs, ends_block, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, BasicBlock, accesses, disturbs, ends_block, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
-from pyv_ext.engines.lowering import Lowering, declarations
+from pyv_ext.engines.lowering import ExpressionLowering, declarations
 from pyv_ext.isa import Instruction, Isa, Kind, Row
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine import csr, hart
@@ -75,7 +75,7 @@ class _SideExit(NamedTuple):
     unsaved: dict[int, str]
 
 
-def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool) -> str:
+def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[BasicBlock], *, fused: bool) -> str:
     """Return a module with `region(machine, progress, index of block) -> (progress, RegionExit << 32 | pc)`; `fused`:
     see `floating`."""
     return _Region(isa, timing, access, blocks, fused=fused).text()
@@ -83,7 +83,7 @@ def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequenc
 
 class _Region:
     def __init__(
-        self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[Block], *, fused: bool
+        self, isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[BasicBlock], *, fused: bool
     ) -> None:
         self._fused = fused
         self._isa = isa
@@ -94,7 +94,7 @@ class _Region:
         self._returns = returns(blocks, isa.mask)
         self._live_in = live_in(blocks, self._returns, isa.mask)
         self._ir = Ir()
-        self._lower = Lowering(self._ir, isa.xlen)
+        self._lower = ExpressionLowering(self._ir, isa.xlen)
         self._pointers: Pointers
 
     def text(self) -> str:
@@ -113,7 +113,7 @@ class _Region:
     def _cost(self, instruction: Instruction) -> int:
         return instruction.row.cost(self._timing)
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: BasicBlock) -> None:
         ir = self._ir
         self._head = block.pc
         live_in = self._live_in.get(block.pc, NO_LIVE_IN)

@@ -15,7 +15,7 @@ from pyv_ext.engines.fast.blocks import (
     ATOMIC,
     CONTROL,
     TRANSLATED,
-    Block,
+    BasicBlock,
     BlockWords,
     accesses_csr,
     addresses_of,
@@ -82,7 +82,7 @@ class DecodedWord(NamedTuple):
     """None where that depends on the address."""
 
 
-class Region(NamedTuple):
+class TranslatedRegion(NamedTuple):
     """Translated blocks with their native code."""
 
     native: NativeCode
@@ -102,7 +102,7 @@ class TranslationCache:
         compiler: Compiler,
         cache_keys: CacheKeys,
         access: RamAccess,
-        translate: Callable[[RamAccess, Sequence[Block]], str],
+        translate: Callable[[RamAccess, Sequence[BasicBlock]], str],
         custom_calls: CustomCalls,
         marked: MarkedEntries,
         decode: Decode,
@@ -136,7 +136,7 @@ class TranslationCache:
         self._words = bytearray(pack("3Q", *map(address_of, tables)))
         self.address = address_of(self._words)
         """Of the words `TABLE`, `FUNCTIONS` and `SELF_MODIFYING`."""
-        self.regions: dict[int, Region] = {}
+        self.regions: dict[int, TranslatedRegion] = {}
 
     @property
     def block_images(self) -> list[Sequence[BlockImage]]:
@@ -382,7 +382,7 @@ class TranslationCache:
         with suppress(LookupError):
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
 
-    def _block(self, pc: int, end: int, words: Sequence[int]) -> Block:
+    def _block(self, pc: int, end: int, words: Sequence[int]) -> BasicBlock:
         """Decode a block of the profile. LookupError: regions may not contain one of its instructions, or it would end
         before the last, as custom instructions may have changed since."""
         instructions: list[tuple[int, Instruction]] = []
@@ -395,9 +395,9 @@ class TranslationCache:
             ):
                 raise LookupError(f"{word:#x} at {at:#x}")
             instructions.append((at, decoded.instruction))
-        return Block(pc, tuple(instructions), end)
+        return BasicBlock(pc, tuple(instructions), end)
 
-    def _find(self, pc: int, hot: Callable[[int], bool]) -> list[Block]:
+    def _find(self, pc: int, hot: Callable[[int], bool]) -> list[BasicBlock]:
         return find_blocks(pc, self._isa.mask, self._instruction_at, self._is_translatable, hot, REGION)
 
     def _instruction_at(self, pc: int) -> Instruction | None:
@@ -411,7 +411,7 @@ class TranslationCache:
         supported = self._decoded_word(instruction.word).supported and pc not in self._code.hooks
         return supported and self._permitted(pc, instruction.length)
 
-    def _install(self, blocks: Sequence[Block]) -> bool:
+    def _install(self, blocks: Sequence[BasicBlock]) -> bool:
         """Translate the blocks; False where there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
         return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
@@ -423,7 +423,7 @@ class TranslationCache:
             return False  # there is enough translated code; the interpreter executes the rest
         native = self._compiler.load_cached(self._keys.region(self._access.key, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
-        self.regions[number] = Region(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
+        self.regions[number] = TranslatedRegion(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
         self._functions[number] = native.address("region")
         for index, head in enumerate(heads):
             self._entries.enter(head, number, index)
@@ -432,13 +432,13 @@ class TranslationCache:
                 del self.regions[old]
         return True
 
-    def _text(self, blocks: Sequence[Block]) -> str:
+    def _text(self, blocks: Sequence[BasicBlock]) -> str:
         return self._translate(self._access, blocks)
 
-    def _block_image(self, block: Block) -> BlockImage:
+    def _block_image(self, block: BasicBlock) -> BlockImage:
         size = sum(instruction.length for _, instruction in block.instructions)
         return BlockImage(block.pc, size, crc32(self._core.bus.peek(block.pc, size) or b""))
 
 
-def _size(blocks: Sequence[Block]) -> int:
+def _size(blocks: Sequence[BasicBlock]) -> int:
     return sum(len(block.instructions) for block in blocks)

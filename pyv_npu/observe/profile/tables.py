@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from pyv_ext.elf import Program
-from pyv_ext.source_lines import Line
+from pyv_ext.source_lines import SourceLine
 from pyv_npu.csv_table import csv_text
 from pyv_npu.observe.profile.profile import Activity, Profile
 from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
@@ -33,7 +33,7 @@ class Share(NamedTuple):
     """Self time of a function or line."""
 
     function: str
-    line: Line | None
+    line: SourceLine | None
     """Of a function: that of the instruction that took most cycles, the lowest of equal ones."""
     instructions: int
     cycles: int
@@ -73,15 +73,15 @@ class Profiled:
         """Returns shares by source line and function, most cycles first."""
         return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
 
-    def _shares(self, keys: Mapping[int, tuple[str, Line | None]]) -> list[Share]:
-        spent: defaultdict[tuple[str, Line | None], Counter[Activity]] = defaultdict(Counter)
+    def _shares(self, keys: Mapping[int, tuple[str, SourceLine | None]]) -> list[Share]:
+        spent: defaultdict[tuple[str, SourceLine | None], Counter[Activity]] = defaultdict(Counter)
         for charge, count in self.profile.cycles.items():
             spent[keys[charge.pc]][charge.activity] += count
-        retired: Counter[tuple[str, Line | None]] = Counter()
+        retired: Counter[tuple[str, SourceLine | None]] = Counter()
         for pc, count in self.profile.instructions.items():
             retired[keys[pc]] += count
         shares = [Share(*key, retired[key], cycles.total(), cycles) for key, cycles in spent.items()]
-        return sorted(shares, key=lambda share: (-share.cycles, share.function, share.line or Line("", 0)))
+        return sorted(shares, key=lambda share: (-share.cycles, share.function, share.line or SourceLine("", 0)))
 
     # -- text and tables ---------------------------------------------------------------------------------------
 
@@ -196,6 +196,6 @@ def _numbers(share: Share, used: Sequence[Activity], cycles: int) -> Iterator[st
     yield f"{share.instructions:,}"
 
 
-def _short(line: Line | None) -> str:
+def _short(line: SourceLine | None) -> str:
     """Returns the line without the folders of its file."""
     return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"

@@ -10,7 +10,7 @@ from pyv_world import DATA, DISTURBER, HANDLER, ISA, NOP, RAM, Event, Image, cus
 
 from pyv_ext.cores import make_engine
 from pyv_ext.isa import Instruction, Isa
-from pyv_ext.tracing.lockstep import Side
+from pyv_ext.tracing.lockstep import ComparedMachine
 
 MTI, MEI = 1 << 7, 1 << 11
 ADDI_X1 = 0x0010_8093
@@ -45,7 +45,7 @@ class Seen:
         self.traps.append((int(cause), start, end))
 
 
-World = tuple[Side, Seen]
+World = tuple[ComparedMachine, Seen]
 Start = Callable[..., World]
 
 

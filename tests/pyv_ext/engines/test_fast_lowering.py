@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from pyv_ext.engines.lowering import Lowering, declarations
+from pyv_ext.engines.lowering import ExpressionLowering, declarations
 from pyv_ext.isa import Isa, Kind
 from pyv_ext.isa.expressions import evaluator
 from pyv_native.compiler import make_compiler
@@ -21,7 +21,7 @@ GIVEN = {"a": "%a", "b": "%b", "pc": "%pc", "old": "%old"}
 def function(name, row):
     ir = Ir()
     ir.block("entry")
-    lower = Lowering(ir, ISA.xlen)
+    lower = ExpressionLowering(ir, ISA.xlen)
     if row.kind is Kind.BRANCH:
         value = ir.value(f"zext i1 {lower.condition(row.expr, GIVEN)} to i32")
     else:
@@ -55,4 +55,4 @@ def test_what_is_not_in_the_dialect_is_refused(expr):
     ir = Ir()
     ir.block("entry")
     with pytest.raises(ValueError, match=r"keep to the dialect of pyv_ext.isa.expressions"):
-        Lowering(ir, 32).value(expr, GIVEN)
+        ExpressionLowering(ir, 32).value(expr, GIVEN)

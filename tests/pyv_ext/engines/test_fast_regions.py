@@ -12,7 +12,7 @@ from hart_rig import DATA, RAM, Rig
 from pyv_ext.engines.closures import Closures, Step
 from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import flow, region, space
-from pyv_ext.engines.fast.blocks import Block, accesses
+from pyv_ext.engines.fast.blocks import BasicBlock, accesses
 from pyv_ext.engines.fast.flow import live_in, loops, returns
 from pyv_ext.isa import Instruction, Kind
 from pyv_ext.machine.state import LINE
@@ -151,7 +151,7 @@ def test_registers_around_loops_are_there_at_any_budget(name, monkeypatch):
 # -- what is found ---------------------------------------------------------------------------------------------
 
 
-def block(text: str, at: int = RAM) -> Block:
+def block(text: str, at: int = RAM) -> BasicBlock:
     made = Rig(text)
     instructions, pc = [], at
     for word in made.ram.u32[: len(text.split(";"))]:
@@ -159,7 +159,7 @@ def block(text: str, at: int = RAM) -> Block:
         assert instruction is not None
         instructions.append((pc, instruction))
         pc += instruction.length
-    return Block(at, tuple(instructions), pc)
+    return BasicBlock(at, tuple(instructions), pc)
 
 
 def test_returns_are_known_by_the_calls_that_lead_to_them():

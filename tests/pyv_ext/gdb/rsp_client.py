@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pyv_ext.gdb.debugger import Debugger
-from pyv_ext.gdb.session import Monitor, Session, SessionEnd
+from pyv_ext.gdb.session import GdbSession, Monitor, SessionEnd
 
 TIMEOUT = 30
 
@@ -75,7 +75,7 @@ class Served:
     """How a session ended, once it has."""
 
     end: SessionEnd | None = None
-    session: Session
+    session: GdbSession
     error: BaseException | None = None
 
 
@@ -85,7 +85,7 @@ def session(debugger: Debugger, monitors: Sequence[Monitor] = ()) -> Iterator[tu
     ours, theirs = socket.socketpair()
     ours.settimeout(TIMEOUT)
     served = Served()
-    served.session = Session(theirs, debugger, monitors)
+    served.session = GdbSession(theirs, debugger, monitors)
 
     def serve() -> None:
         try:

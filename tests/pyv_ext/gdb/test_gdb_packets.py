@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rsp_client import packet
 
-from pyv_ext.gdb.packets import LIMIT, Decoder, PacketKind, ReceivedPacket, frame, unescape
+from pyv_ext.gdb.packets import LIMIT, PacketDecoder, PacketKind, ReceivedPacket, frame, unescape
 
 
 def decoded(*pieces: bytes) -> list[ReceivedPacket]:
-    decoder = Decoder()
+    decoder = PacketDecoder()
     return [received for piece in pieces for received in decoder.feed(piece)]
 
 

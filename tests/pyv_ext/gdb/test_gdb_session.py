@@ -16,9 +16,9 @@ from shares import draws
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
-from pyv_ext.gdb.debugger import Debugger, Signal
-from pyv_ext.gdb.points import Point, PointKind
-from pyv_ext.gdb.registers import Feature, Register
+from pyv_ext.gdb.debugger import Debugger, GdbSignal
+from pyv_ext.gdb.points import DebugPoint, PointKind
+from pyv_ext.gdb.registers import RegisterFeature, RegisterView
 from pyv_ext.gdb.session import Monitor, SessionEnd, serve
 
 FINISHER = 0x0010_0000
@@ -40,7 +40,9 @@ loop:
 """
 START = RAM + 5 * 4
 """The label `loop`."""
-EXTRA = Feature("org.pyv-npu.test", [Register("answer", lambda: 42), Register("wide", lambda: 1 << 63, bits=64)])
+EXTRA = RegisterFeature(
+    "org.pyv-npu.test", [RegisterView("answer", lambda: 42), RegisterView("wide", lambda: 1 << 63, bits=64)]
+)
 
 
 class Machine:
@@ -261,7 +263,7 @@ def test_a_step_leaves_the_handlers_of_interrupts_out(every: int) -> None:
     debugger, pcs = Debugger(rig.engine), []
     while rig.hart.cycle < 450:
         pcs.append(rig.hart.pc)
-        assert debugger.step(never).signal == Signal.TRAP
+        assert debugger.step(never).signal == GdbSignal.TRAP
     assert pcs == program[: len(pcs)]
     other = counting(every)
     other.engine.run(rig.hart.cycle)
@@ -283,7 +285,7 @@ def test_a_step_enters_handlers_where_that_is_asked_for() -> None:
 def test_a_breakpoint_in_a_handler_stops_a_step() -> None:
     rig = counting(20)
     debugger = Debugger(rig.engine)
-    debugger.points.insert(Point(PointKind.HARDWARE, HANDLER + 16, 4))
+    debugger.points.insert(DebugPoint(PointKind.HARDWARE, HANDLER + 16, 4))
     while (halt := debugger.step(never)).hit is None:
         assert rig.hart.pc < HANDLER or rig.hart.pc >= HANDLER + 44
     assert rig.hart.pc == HANDLER + 16 == halt.hit.address

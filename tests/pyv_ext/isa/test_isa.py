@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa, Kind
-from pyv_ext.isa.formats import Bits
+from pyv_ext.isa.formats import OperandBits
 from pyv_ext.protocols import CustomInstruction
 
 FULL = "rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
@@ -141,7 +141,7 @@ def test_operands_that_do_not_fit_are_refused(name, operands, message):
 
 @given(st.integers(-(1 << 12), (1 << 12) - 1).map(lambda n: 2 * n))
 def test_scattered_bits_come_back(value):
-    bits = Bits("12@31 11@7 10:5@25 4:1@8", signed=True)
+    bits = OperandBits("12@31 11@7 10:5@25 4:1@8", signed=True)
     assert bits.fits(value) == (-4096 <= value < 4096)
     if bits.fits(value):
         assert bits.extract(bits.insert(value)) == value

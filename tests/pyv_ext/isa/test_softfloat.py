@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_ext.isa import softfloat
-from pyv_ext.isa.softfloat import DOUBLE, RNE, SINGLE, Format
+from pyv_ext.isa.softfloat import DOUBLE, RNE, SINGLE, FloatFormat
 
 TYPES = {SINGLE: (np.uint32, np.float32), DOUBLE: (np.uint64, np.float64)}
 OPERATIONS = {
@@ -19,12 +19,12 @@ OPERATIONS = {
 }
 
 
-def bits_of(form: Format, value: object) -> int:
+def bits_of(form: FloatFormat, value: object) -> int:
     word, number = TYPES[form]
     return form.nan if np.isnan(value) else int(np.array([value], number).view(word)[0])
 
 
-def encodings(form: Format) -> st.SearchStrategy[int]:
+def encodings(form: FloatFormat) -> st.SearchStrategy[int]:
     width = 1 + form.exponent + form.fraction
     numbers = st.floats(width=width).map(lambda value: bits_of(form, TYPES[form][1](value)))
     return numbers | st.integers(0, (1 << width) - 1)
@@ -32,7 +32,7 @@ def encodings(form: Format) -> st.SearchStrategy[int]:
 
 @pytest.mark.parametrize("form", [SINGLE, DOUBLE], ids=["single", "double"])
 @given(data=st.data())
-def test_results_are_those_of_numpy(form: Format, data: st.DataObject) -> None:
+def test_results_are_those_of_numpy(form: FloatFormat, data: st.DataObject) -> None:
     a, b = data.draw(encodings(form)), data.draw(encodings(form))
     word, number = TYPES[form]
     one, other = np.array([a, b], word).view(number)

@@ -19,7 +19,7 @@ from pyv_ext.protocols import CustomInstruction
 from pyv_ext.pyv_adapter.engine import PyvEngine
 from pyv_ext.timing import CoreTiming
 from pyv_ext.tracing import lockstep
-from pyv_ext.tracing.lockstep import Agreement, Difference, Side
+from pyv_ext.tracing.lockstep import Agreement, ComparedMachine, MachineDifference
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)
@@ -33,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> MakesEngine:
     return EVALUATIONS[request.param]
 
 
-def world(engine: MakesEngine, program: str, *events: Event, handler: str = "spin:; jal x0,spin") -> Side:
+def world(engine: MakesEngine, program: str, *events: Event, handler: str = "spin:; jal x0,spin") -> ComparedMachine:
     nops = NOP.to_bytes(4, "little") * 8
     memory = {RAM: assemble(CODE, program) + nops, HANDLER: assemble(CODE, handler, HANDLER) + nops}
     return side("world", engine, Image(memory, {5: DATA, 6: DISTURBER, 7: RAM}, events))
@@ -293,7 +293,7 @@ def test_a_difference_is_shown_with_both_states() -> None:
     image = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,2; lw x3,0(x6)")}, {6: DISTURBER})
     other = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,3; lw x3,0(x6)")}, {6: DISTURBER})
     result = lockstep.run(side("here", Engine, image), side("there", PyvEngine, other), 9, memory_every=99)
-    assert isinstance(result, Difference)
+    assert isinstance(result, MachineDifference)
     assert result.cycle == 2
     text = str(result).splitlines()
     assert text[0] == "cycle 2: different sp"
@@ -317,7 +317,7 @@ def test_every_kind_of_difference_is_found(change, what: str) -> None:
     assert isinstance(lockstep.run(*worlds, 5), Agreement)
     change(worlds[1])
     result = lockstep.run(*worlds, 9)
-    assert isinstance(result, Difference)
+    assert isinstance(result, MachineDifference)
     assert result.what.startswith(what)
 
 

@@ -18,14 +18,14 @@ from pyv_world import ISA, RAM, Image, custom_instructions, side
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
 from pyv_ext.pyv_adapter import loader
-from pyv_ext.tracing.lockstep import Side
+from pyv_ext.tracing.lockstep import ComparedMachine
 
 ROOT = Path(__file__).resolve().parents[3]
 REMEDY = "pyv-npu get-py-v brings it, or clone github.com/kyaso/py-v and set PYV_HOME to its folder"
 needs_pyv = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
-def counting(evaluation: str, step: int) -> Side:
+def counting(evaluation: str, step: int) -> ComparedMachine:
     """A core that adds `step` to x1 in every second cycle."""
     code = assemble(Isa(ISA, custom_instructions([])), f"again:; addi x1,x1,{step}; jal x0,again")
     return side(evaluation, EVALUATIONS[evaluation], Image({RAM: code}, {}))

@@ -19,7 +19,7 @@ from pyv_ext.cores import make_engine
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.tracing import lockstep
-from pyv_ext.tracing.lockstep import Agreement, Difference
+from pyv_ext.tracing.lockstep import Agreement, MachineDifference
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)
@@ -34,7 +34,7 @@ from pyv_ext.pyv_adapter.system import SystemUnit
 CYCLES = 300
 
 
-def compare(engine: MakesEngine, seed: int) -> Difference | Agreement:
+def compare(engine: MakesEngine, seed: int) -> MachineDifference | Agreement:
     image = random_image(seed, CYCLES)
     return lockstep.run(side("reference", Engine, image), side("pyv", engine, image), CYCLES)
 
@@ -184,7 +184,7 @@ def test_without_this_rule_the_programs_find_a_difference(
     monkeypatch.setattr(owner, attribute, mutant)
     for seed in range(100):
         try:
-            if isinstance(compare(EVALUATIONS[evaluation], seed), Difference):
+            if isinstance(compare(EVALUATIONS[evaluation], seed), MachineDifference):
                 return
         except Exception:  # a mutant may well break down instead
             return

@@ -9,7 +9,7 @@ import pytest
 from external_tools import GCC, needs
 
 from npu_device.abi.memory_map import NOTE_FILE, NOTE_OWNER
-from pyv_ext.elf import Note, Program, Segment, read_elf
+from pyv_ext.elf import ElfNote, Program, Segment, read_elf
 from pyv_npu.boot import check, find_program, requirements
 from pyv_npu.config import load
 from pyv_npu.errors import BadInputError
@@ -117,7 +117,7 @@ def test_an_image_for_rv32g_runs_up_to_its_first_instruction_of_f(tmp_path: Path
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/etc/hostname"])
 def test_a_file_note_names_a_file_in_the_folder_of_the_program(hello: Program, name: bytes) -> None:
     """Or it is broken, in one line."""
-    note = Note(NOTE_OWNER, NOTE_FILE, struct.pack("<2Q32x", 0, 4) + name + b"\0")
+    note = ElfNote(NOTE_OWNER, NOTE_FILE, struct.pack("<2Q32x", 0, 4) + name + b"\0")
     program = replace(hello, name="x.elf", notes=(*hello.notes, note))
     with pytest.raises(BadInputError, match=f"x.elf: note of type {NOTE_FILE} in .* is broken"):
         requirements(program)

@@ -14,9 +14,9 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.abi.registers import REGISTERS, Mode
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines.core import Stop, StopReason
-from pyv_ext.gdb.debugger import Debugger, Halt, Signal
+from pyv_ext.gdb.debugger import Debugger, GdbSignal, Halt
 from pyv_ext.gdb.pacing import FIRST_SLICE
-from pyv_ext.gdb.points import BREAKPOINTS, Point, PointKind
+from pyv_ext.gdb.points import BREAKPOINTS, DebugPoint, PointKind
 from pyv_ext.gdb.session import Monitor
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
@@ -81,13 +81,13 @@ def symbols(*names: str) -> list[int]:
 
 POINT = st.one_of(
     st.builds(
-        Point,
+        DebugPoint,
         st.sampled_from([PointKind.SOFTWARE, PointKind.HARDWARE]),
         st.integers(0, 0x700).map(lambda word: 0x8000_0000 + 4 * word),
         st.just(4),
     ),
     st.builds(
-        Point,
+        DebugPoint,
         st.sampled_from([PointKind.WRITE, PointKind.READ, PointKind.ACCESS]),
         st.sampled_from([NPU, NPU + 0x20, NPU + 0x34, 0x1000_0000, 0x8000_2000, 0x8000_3000, 0x8000_3800, 0x8040_7700]),
         st.sampled_from([1, 4, 64, 8000]),
@@ -146,8 +146,8 @@ def test_a_point_that_is_not_reached_costs_nothing_and_one_that_is_stops_in_ever
     for engine in ENGINES:
         platform = machine(engine=engine)
         debugger = debugger_of(platform)
-        debugger.points.insert(Point(PointKind.SOFTWARE, submit, 4))
-        debugger.points.insert(Point(PointKind.WRITE, 0x1000_0000, 1))
+        debugger.points.insert(DebugPoint(PointKind.SOFTWARE, submit, 4))
+        debugger.points.insert(DebugPoint(PointKind.WRITE, 0x1000_0000, 1))
         seen = []
         while (halt := debugger.resume(never)).end is None:
             seen.append((halt.hit, state(platform)))
@@ -235,7 +235,7 @@ def test_a_step_back_undoes_a_step() -> None:
     for expected in states[-2::-1]:
         assert debugger.step_back() == Halt()
         assert state(platform) == expected
-    assert debugger.step_back() == Halt(Signal.NONE, begin=True)
+    assert debugger.step_back() == Halt(GdbSignal.NONE, begin=True)
     assert state(platform) == states[0]
     for expected in states[1:]:
         debugger.step(never)
@@ -248,9 +248,9 @@ def test_going_back_meets_the_same_points_in_reverse(mode: str) -> None:
     platform = machine(mode)
     debugger = debugger_of(platform)
     submit, seen = symbols(f"npu_submit_{mode}", "seen")
-    debugger.points.insert(Point(PointKind.SOFTWARE, submit, 4))
-    debugger.points.insert(Point(PointKind.WRITE, seen, 4))
-    debugger.points.insert(Point(PointKind.ACCESS, NPU + 0x20, 4))
+    debugger.points.insert(DebugPoint(PointKind.SOFTWARE, submit, 4))
+    debugger.points.insert(DebugPoint(PointKind.WRITE, seen, 4))
+    debugger.points.insert(DebugPoint(PointKind.ACCESS, NPU + 0x20, 4))
     met = []
     while (halt := debugger.resume(never)).end is None:
         assert halt.hit is not None
@@ -288,17 +288,17 @@ def test_the_far_past_is_reached_through_few_snapshots(monkeypatch: pytest.Monke
     )
     start = state(platform)
     main, submit = symbols("main", "npu_submit_tight")
-    debugger.points.insert(Point(PointKind.HARDWARE, main, 4))
+    debugger.points.insert(DebugPoint(PointKind.HARDWARE, main, 4))
     debugger.resume(never)
     early = state(platform)
     debugger.points.clear()
-    debugger.points.insert(Point(PointKind.HARDWARE, submit, 4))
+    debugger.points.insert(DebugPoint(PointKind.HARDWARE, submit, 4))
     for _ in range(8):
         late = debugger.resume(never)
     assert late.hit is not None
     assert len(saved) > 10 and saved[-1] - saved[-2] > 2 * (saved[2] - saved[1])
     debugger.points.clear()
-    debugger.points.insert(Point(PointKind.HARDWARE, main, 4))
+    debugger.points.insert(DebugPoint(PointKind.HARDWARE, main, 4))
     assert debugger.resume_back(never).hit is not None
     assert state(platform) == early
     assert debugger.resume_back(never).begin
@@ -329,16 +329,16 @@ def test_going_back_shows_nothing_twice_and_ctrl_c_stays_where_it_is() -> None:
     platform = machine("loose", console=shown.append)
     debugger = debugger_of(platform)
     (exit_,) = symbols("npu_drain")
-    debugger.points.insert(Point(PointKind.SOFTWARE, exit_, 4))
+    debugger.points.insert(DebugPoint(PointKind.SOFTWARE, exit_, 4))
     debugger.resume(never)
     debugger.points.clear()
     text, here = b"".join(shown), state(platform)
     assert text
-    assert debugger.resume_back(lambda: True) == Halt(Signal.INT)
+    assert debugger.resume_back(lambda: True) == Halt(GdbSignal.INT)
     assert state(platform) == here
     assert debugger.resume_back(never).begin
     assert b"".join(shown) == text
-    debugger.points.insert(Point(PointKind.SOFTWARE, exit_, 4))
+    debugger.points.insert(DebugPoint(PointKind.SOFTWARE, exit_, 4))
     debugger.resume(never)
     assert state(platform) == here
     assert b"".join(shown) == text * 2  # this time it was run, not replayed

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pyv_ext.gdb.debugger import Debugger
-from pyv_ext.gdb.points import Point, PointKind
+from pyv_ext.gdb.points import DebugPoint, PointKind
 from pyv_ext.pyv_adapter import loader
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
@@ -40,8 +40,8 @@ def session(engine: str) -> list[Any]:
     """Everything that a debugger sees while it stops at accesses to the UART, steps, and goes back."""
     platform = machine(engine)
     debugger = Debugger(platform.engine, features=[npu_feature(platform)], time_machine=time_machine(platform))
-    debugger.points.insert(Point(PointKind.WRITE, UART, 1))
-    debugger.points.insert(Point(PointKind.READ, STATUS, 1))
+    debugger.points.insert(DebugPoint(PointKind.WRITE, UART, 1))
+    debugger.points.insert(DebugPoint(PointKind.READ, STATUS, 1))
     seen: list[Any] = []
     for act in (debugger.resume,) * 12 + (debugger.step,) * 2:
         seen.append((act(never).hit, place(platform)))
