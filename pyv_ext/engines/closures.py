@@ -12,7 +12,7 @@ from typing import Any
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Isa, Kind, Row
+from pyv_ext.isa import Instruction, InstructionDef, Isa, OpClass
 from pyv_ext.isa.expressions import functions, operands, python_source
 from pyv_ext.machine.slots import SINK
 
@@ -22,11 +22,11 @@ After = tuple[int, int]
 Step = Callable[[], After | None]
 
 _PARAMETERS = {
-    Kind.OP: "x, rd, rs1, rs2, imm, pc, after",
-    Kind.BRANCH: "x, rs1, rs2, after, taken",
-    Kind.JUMP: "x, rd, rs1, imm, pc, next_pc, cost, odd",
-    Kind.LOAD: "x, rd, rs1, imm, after, ok, base, ram",
-    Kind.STORE: "x, rs1, rs2, imm, after, ok, base, ram",
+    OpClass.OP: "x, rd, rs1, rs2, imm, pc, after",
+    OpClass.BRANCH: "x, rs1, rs2, after, taken",
+    OpClass.JUMP: "x, rd, rs1, imm, pc, next_pc, cost, odd",
+    OpClass.LOAD: "x, rd, rs1, imm, after, ok, base, ram",
+    OpClass.STORE: "x, rs1, rs2, imm, after, ok, base, ram",
 }
 """Parameters of a factory (`Closures.make`); its closure keeps those that it uses."""
 
@@ -36,29 +36,29 @@ _FACTORY = "factory"
 _TIMED = "timed"
 """An OP whose cycles depend on its operands."""
 
-_STATEMENTS: dict[Kind | str, str] = {
-    Kind.OP: """
+_STATEMENTS: dict[OpClass | str, str] = {
+    OpClass.OP: """
         x[rd] = {value}
         return after""",
     _TIMED: """
         result, cycles = {value}, {extra}
         x[rd] = result
         return after[0], after[1] + cycles""",
-    Kind.BRANCH: """
+    OpClass.BRANCH: """
         return taken if {value} else after""",
-    Kind.JUMP: """
+    OpClass.JUMP: """
         target = {value}
         if target & odd:
             return None
         x[rd] = next_pc
         return target, cost""",
-    Kind.LOAD: """
+    OpClass.LOAD: """
         address = (x[rs1] + imm) & {mask}
         if not ok[address >> {page}] or address & {low}:
             return None
         x[rd] = {loaded}
         return after""",
-    Kind.STORE: """
+    OpClass.STORE: """
         address = (x[rs1] + imm) & {mask}
         if not ok[address >> {page}] or address & {low}:
             return None
@@ -83,7 +83,7 @@ class Closures:
     def makes(self, instruction: Instruction) -> bool:
         """Check whether an instruction has a closure; any other has `leave`."""
         row = instruction.row
-        watched = self._bus.shadow is not None and row.kind in (Kind.LOAD, Kind.STORE)
+        watched = self._bus.shadow is not None and row.kind in (OpClass.LOAD, OpClass.STORE)
         return row.kind in _STATEMENTS and not row.floating and not watched
 
     def make(self, instruction: Instruction, pc: int) -> Step:
@@ -97,20 +97,20 @@ class Closures:
         x, rd, imm, cost = hart.x, rd or SINK, imm & mask, row.cost(timing)
         next_pc = pc + row.length & mask
         after = next_pc, cost
-        if row.kind is Kind.OP:
+        if row.kind is OpClass.OP:
             return factory(x, rd, rs1, rs2, imm, pc, after)
-        if row.kind is Kind.BRANCH:
+        if row.kind is OpClass.BRANCH:
             target = pc + imm & mask
             return factory(x, rs1, rs2, after, None if target % self._isa.alignment else (target, timing.taken))
-        if row.kind is Kind.JUMP:
+        if row.kind is OpClass.JUMP:
             return factory(x, rd, rs1, imm, pc, next_pc, cost, self._isa.alignment - 1)
         ram = self._bus.rams[0]
         cells = ram.u8 if row.size == 1 else ram.u16 if row.size == 2 else ram.u32
-        if row.kind is Kind.LOAD:
+        if row.kind is OpClass.LOAD:
             return factory(x, rd, rs1, imm, after, self._bus.load_ok, ram.base, cells)
         return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
 
-    def _factory(self, row: Row) -> Callable[..., Step]:
+    def _factory(self, row: InstructionDef) -> Callable[..., Step]:
         """Compile the factory of a row."""
         namespace: dict[str, Any] = functions(self._isa.xlen)
         exec(compile(_factory_text(row, self._isa), f"<{row.name}>", "exec"), namespace)
@@ -118,7 +118,7 @@ class Closures:
         return factory
 
 
-def _factory_text(row: Row, isa: Isa) -> str:
+def _factory_text(row: InstructionDef, isa: Isa) -> str:
     """Return Python for the factory of a row whose kind has statements."""
     scale = max(row.size.bit_length() - 1, 0)
     statements = _STATEMENTS[_TIMED if row.extra else row.kind].format(
@@ -135,7 +135,7 @@ def _factory_text(row: Row, isa: Isa) -> str:
     return f"def {_FACTORY}({_PARAMETERS[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
 
 
-def _python(row: Row, isa: Isa, expr: str) -> str:
+def _python(row: InstructionDef, isa: Isa, expr: str) -> str:
     """Return Python for an expression of a row."""
     if not expr:
         return ""
@@ -144,14 +144,14 @@ def _python(row: Row, isa: Isa, expr: str) -> str:
     return python_source(expr, isa.xlen, names)
 
 
-def _read_twice(row: Row) -> list[tuple[str, str]]:
+def _read_twice(row: InstructionDef) -> list[tuple[str, str]]:
     """Return the register operands that its expressions mention more than once, with the fields that name them."""
     mentioned = operands(f"{row.expr} {row.extra}")
     registers = [("a", "rs1"), ("b", "rs2")] if row.format.rs2 else [("a", "rs1")]
     return [(name, field) for name, field in registers if mentioned.count(name) > 1]
 
 
-def loaded(row: Row, isa: Isa, cell: str) -> str:
+def loaded(row: InstructionDef, isa: Isa, cell: str) -> str:
     """Return Python for the register value of a load; `cell` is the memory that it reads, zero-extended."""
     if not row.signed or row.size * 8 == isa.xlen:
         return cell

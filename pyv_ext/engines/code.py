@@ -9,11 +9,11 @@ from pyv_ext.engines.core import Core, Stop
 from pyv_ext.engines.steps import step_of
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.state import LINE
 from pyv_ext.machine.traps import Cause
 
-PLAIN = (Kind.OP, Kind.LOAD, Kind.BRANCH, Kind.JUMP)
+PLAIN = (OpClass.OP, OpClass.LOAD, OpClass.BRANCH, OpClass.JUMP)
 """Kinds that change registers alone, as long as their closures execute them."""
 
 Hook = Callable[[Hart], Stop | None]
@@ -226,7 +226,7 @@ class DecodeCache:
         kind = None if decoded.instruction is None else decoded.instruction.row.kind
         if kind in PLAIN:
             self.register_only[pc] = decoded.step
-        if kind is not Kind.STORE or not self._core.fetches_ahead:
+        if kind is not OpClass.STORE or not self._core.fetches_ahead:
             self.slow[pc] = decoded
 
     def _withdraw(self, pc: int) -> None:

@@ -16,7 +16,7 @@ from pyv_ext.engines.core import AccessStopped, Stop, StopReason, Tracer
 from pyv_ext.engines.protection import fault_of, load_port
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine import accesses, log
 from pyv_ext.machine.hart import repeats_trap
 from pyv_ext.machine.slots import CYCLE, GUARDED, INSTRET, MIE, MIP, PC
@@ -299,16 +299,16 @@ class Engine:
     def _report_retirement(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Log an instruction that has retired, and show it to the tracer."""
         kind = instruction.row.kind
-        if self._machine.kinds and kind in (Kind.STORE, Kind.FENCE, Kind.XRET):
+        if self._machine.kinds and kind in (OpClass.STORE, OpClass.FENCE, OpClass.XRET):
             self._log(kind, start, end, instruction)
         if self._tracer is not None:
             self._tracer.retire(pc, start, end, instruction)
 
-    def _log(self, kind: Kind, start: int, end: int, instruction: Instruction) -> None:
+    def _log(self, kind: OpClass, start: int, end: int, instruction: Instruction) -> None:
         execute = self.hart.records.execute
-        if kind is Kind.XRET:
+        if kind is OpClass.XRET:
             execute(log.log_mret, start, end - start)
-        elif kind is Kind.FENCE:
+        elif kind is OpClass.FENCE:
             execute(log.log_cycles, LogKind.FENCE, start, end - start, 0)
         else:
             address = self.hart.x[instruction.rs1] + instruction.imm & self.isa.mask
@@ -349,7 +349,7 @@ class Engine:
 
     def _overwritten_word(self, instruction: Instruction) -> int | None:
         """Return the word after the instruction at pc if that instruction is a store about to overwrite it."""
-        if instruction.row.kind is not Kind.STORE:
+        if instruction.row.kind is not OpClass.STORE:
             return None
         hart = self.hart
         address = hart.x[instruction.rs1] + instruction.imm & self.isa.mask
@@ -395,7 +395,7 @@ class Engine:
 
     def _at_wfi(self) -> bool:
         decoded = self._fetch(self.hart.pc)
-        return decoded.instruction is not None and decoded.instruction.row.kind is Kind.WFI
+        return decoded.instruction is not None and decoded.instruction.row.kind is OpClass.WFI
 
     def _take_interrupt(self) -> bool:
         """Take a pending interrupt that squashes the instruction at pc; return whether it was taken. A WFI retires

@@ -1,4 +1,4 @@
-"""Instructions with f registers in Python: loads, stores and what `Row.compute` defines.
+"""Instructions with f registers in Python: loads, stores and what `InstructionDef.compute` defines.
 
 They are illegal while mstatus.FS is Off, and those with a rounding mode while that does not exist. FS becomes Dirty
 with every write of an f register and every exception that accrues (RISC-V privileged manual, version 1.12, "Extension

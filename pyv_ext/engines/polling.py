@@ -6,7 +6,7 @@ memory and stable registers, repeats until the next event. So it is counted, not
 
 from pyv_ext.engines.code import PLAIN, DecodeCache
 from pyv_ext.engines.core import Core
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 from pyv_ext.machine.slots import INSTRET, PC
 
 MAX_INSTRUCTIONS = 32
@@ -86,7 +86,7 @@ class PollingDetection:
         changes = clock.changes
         after = decoded.step()
         if after is None:
-            if decoded.instruction.row.kind is not Kind.LOAD:
+            if decoded.instruction.row.kind is not OpClass.LOAD:
                 return False
             after = decoded.slow()
         if after is None:

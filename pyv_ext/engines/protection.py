@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pyv_ext.bus.bus import Bus
 from pyv_ext.engines.core import Core
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.pmp import READ, WRITE
 from pyv_ext.machine.slots import FS, GUARDED
 from pyv_ext.machine.traps import Cause
@@ -17,11 +17,11 @@ Fault = tuple[Cause, int]
 """The cause of a trap and its mtval."""
 
 _ACCESSES = {
-    Kind.LOAD: (READ, Cause.LOAD_FAULT),
-    Kind.LR: (READ, Cause.LOAD_FAULT),
-    Kind.STORE: (WRITE, Cause.STORE_FAULT),
-    Kind.SC: (WRITE, Cause.STORE_FAULT),
-    Kind.AMO: (READ | WRITE, Cause.STORE_FAULT),
+    OpClass.LOAD: (READ, Cause.LOAD_FAULT),
+    OpClass.LR: (READ, Cause.LOAD_FAULT),
+    OpClass.STORE: (WRITE, Cause.STORE_FAULT),
+    OpClass.SC: (WRITE, Cause.STORE_FAULT),
+    OpClass.AMO: (READ | WRITE, Cause.STORE_FAULT),
 }
 """What an instruction needs, and the trap that it takes without."""
 
@@ -65,14 +65,14 @@ def _unfetchable(core: Core) -> int | None:
 
 def _access(core: Core, instruction: Instruction) -> Fault | None:
     row, hart = instruction.row, core.hart
-    if row.kind is Kind.CBO:
+    if row.kind is OpClass.CBO:
         address = hart.x[instruction.rs1]
         permitted = any(hart.may_access(address, 1, right) for right in (READ, WRITE))
         return None if permitted else (Cause.STORE_FAULT, address)
     if row.kind not in _ACCESSES or (row.floating and not hart.x[FS]):
         return None
     rights, cause = _ACCESSES[row.kind]
-    load_or_store = row.kind in (Kind.LOAD, Kind.STORE)
+    load_or_store = row.kind in (OpClass.LOAD, OpClass.STORE)
     address = hart.x[instruction.rs1] + (instruction.imm if load_or_store else 0) & core.isa.mask
     if address & row.size - 1 and not (load_or_store and core.misaligned and core.bus.ram_at(address, row.size)):
         return None  # it traps for being misaligned, which comes first

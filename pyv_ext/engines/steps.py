@@ -15,7 +15,7 @@ from pyv_ext.engines.closures import After, Step, leave
 from pyv_ext.engines.core import Core
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.machine import accesses, csr
 from pyv_ext.machine import hart as machine
@@ -56,9 +56,9 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 def _control(core: Core, instruction: Instruction) -> After | None:
     """Execute a branch or jump that its closure has left, because its target is misaligned."""
-    if instruction.row.kind is Kind.BRANCH and not _value(core, instruction):
+    if instruction.row.kind is OpClass.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
-    if instruction.row.kind is Kind.BRANCH:
+    if instruction.row.kind is OpClass.BRANCH:
         target = core.hart.pc + instruction.imm & core.isa.mask
     else:
         target = _value(core, instruction)
@@ -97,15 +97,15 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     hart, bus, row = core.hart, core.bus, instruction.row
     address, operand = hart.x[instruction.rs1], hart.x[instruction.rs2]
     access = address, row.size
-    if row.kind is Kind.LR:
+    if row.kind is OpClass.LR:
         value = bus.access(accesses.load_reserved, *access, hart.cycle)
-    elif row.kind is Kind.SC:
+    elif row.kind is OpClass.SC:
         value = bus.access(accesses.store_conditional, *access, operand, hart.cycle, row.cost(hart.timing))
     else:
         value = bus.access(accesses.load_atomic, *access, 1, hart.cycle)
     if bus.fault:
         return core.trap(bus.fault, address)
-    if row.kind is Kind.AMO:
+    if row.kind is OpClass.AMO:
         bus.access(accesses.store_atomic, *access, _value(core, instruction, value), hart.cycle)
     hart.x[instruction.rd or SINK] = _register(core, instruction, value)
     return _next(core, instruction, bus.cycles)
@@ -181,7 +181,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     acted, declared = clock.change_reporter(getattr(window, "device", None)), getattr(window, "stable", None)
     quiet = not writes and declared is not None and declared(address)
-    reads, by_register = row.kind is not Kind.CSR_WRITE or bool(instruction.rd), row.format.rs1
+    reads, by_register = row.kind is not OpClass.CSR_WRITE or bool(instruction.rd), row.format.rs1
     cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
     after = pc + instruction.length & core.isa.mask, cost
 
@@ -314,28 +314,28 @@ def repetition(outcome: Stall | Retry, acts: int) -> tuple[int, int]:
     return next_call, next_call
 
 
-_CACHED: dict[Kind, Callable[[Core, int, Instruction], Step]] = {
-    Kind.CSR_WRITE: _csr,
-    Kind.CSR_UPDATE: _csr,
-    Kind.CUSTOM: _custom,
+_CACHED: dict[OpClass, Callable[[Core, int, Instruction], Step]] = {
+    OpClass.CSR_WRITE: _csr,
+    OpClass.CSR_UPDATE: _csr,
+    OpClass.CUSTOM: _custom,
 }
 """Kinds whose steps have an inline cache."""
 
-_UNCACHED: dict[Kind, Callable[[Core, Instruction], After | None]] = {
-    Kind.LOAD: _load,
-    Kind.STORE: _store,
-    Kind.BRANCH: _control,
-    Kind.JUMP: _control,
-    Kind.LR: _atomic,
-    Kind.SC: _atomic,
-    Kind.AMO: _atomic,
-    Kind.CBO: _cbo,
-    Kind.FENCE: _fence,
-    Kind.FENCE_I: _fence_i,
-    Kind.ECALL: _ecall,
-    Kind.EBREAK: _ebreak,
-    Kind.XRET: _xret,
-    Kind.SFENCE: _sfence,
-    Kind.WFI: _wfi,
+_UNCACHED: dict[OpClass, Callable[[Core, Instruction], After | None]] = {
+    OpClass.LOAD: _load,
+    OpClass.STORE: _store,
+    OpClass.BRANCH: _control,
+    OpClass.JUMP: _control,
+    OpClass.LR: _atomic,
+    OpClass.SC: _atomic,
+    OpClass.AMO: _atomic,
+    OpClass.CBO: _cbo,
+    OpClass.FENCE: _fence,
+    OpClass.FENCE_I: _fence_i,
+    OpClass.ECALL: _ecall,
+    OpClass.EBREAK: _ebreak,
+    OpClass.XRET: _xret,
+    OpClass.SFENCE: _sfence,
+    OpClass.WFI: _wfi,
 }
 """Rarer kinds."""

@@ -4,6 +4,6 @@
 """
 
 from pyv_ext.isa.instruction_set import EXTENSIONS, Isa
-from pyv_ext.isa.row import Instruction, Kind, Row
+from pyv_ext.isa.row import Instruction, InstructionDef, OpClass
 
-__all__ = ["EXTENSIONS", "Instruction", "Isa", "Kind", "Row"]
+__all__ = ["EXTENSIONS", "Instruction", "InstructionDef", "Isa", "OpClass"]

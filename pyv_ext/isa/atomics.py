@@ -5,7 +5,7 @@ spellings of a row differ in their text alone. LR and AMOs cost a load, SC a sto
 """
 
 from pyv_ext.isa.formats import AMO, LR
-from pyv_ext.isa.row import Kind, Row
+from pyv_ext.isa.row import InstructionDef, OpClass
 
 _ORDERS = (("", "0 0"), (".rl", "0 1"), (".aq", "1 0"), (".aqrl", "1 1"))
 
@@ -23,15 +23,19 @@ _COMBINE = (
 
 ROWS = (
     *(
-        Row("lr.w" + order, LR, f"00010 {bits} 00000 ----- 010 ----- 0101111", Kind.LR, "load", size=4, signed=True)
+        InstructionDef(
+            "lr.w" + order, LR, f"00010 {bits} 00000 ----- 010 ----- 0101111", OpClass.LR, "load", size=4, signed=True
+        )
         for order, bits in _ORDERS
     ),
     *(
-        Row("sc.w" + order, AMO, f"00011 {bits} ----- ----- 010 ----- 0101111", Kind.SC, "store", size=4)
+        InstructionDef("sc.w" + order, AMO, f"00011 {bits} ----- ----- 010 ----- 0101111", OpClass.SC, "store", size=4)
         for order, bits in _ORDERS
     ),
     *(
-        Row(name + order, AMO, f"{funct5} {bits} ----- ----- 010 ----- 0101111", Kind.AMO, "load", expr, 4, True)
+        InstructionDef(
+            name + order, AMO, f"{funct5} {bits} ----- ----- 010 ----- 0101111", OpClass.AMO, "load", expr, 4, True
+        )
         for name, funct5, expr in _COMBINE
         for order, bits in _ORDERS
     ),

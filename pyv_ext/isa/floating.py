@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyv_ext.isa import formats, softfloat
 from pyv_ext.isa.formats import BOX, Format
-from pyv_ext.isa.row import Compute, Kind, Row, short
+from pyv_ext.isa.row import Compute, InstructionDef, OpClass, short
 from pyv_ext.isa.softfloat import DOUBLE, SINGLE, Result
 
 _WORD = (1 << 32) - 1
@@ -104,11 +104,11 @@ class _Type:
 
         return compute
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[InstructionDef, ...]:
         """Return the rows that both formats have."""
         return (*self._arithmetic_rows(), *self._fused(), *self._unrounded(), *self._conversion_rows())
 
-    def _arithmetic_rows(self) -> list[Row]:
+    def _arithmetic_rows(self) -> list[InstructionDef]:
         rows = [
             _row(f"{name}.{self.letter}", formats.F_R, f"{funct5} {self.bits} ----- ----- --- ----- 1010011", timing,
                  self.arithmetic(function, 2))
@@ -123,7 +123,7 @@ class _Type:
         return [*rows, _row(f"fsqrt.{self.letter}", formats.F_UNARY, bits, "fp_div",
                              self.arithmetic(softfloat.sqrt, 1))]  # fmt: skip
 
-    def _fused(self) -> list[Row]:
+    def _fused(self) -> list[InstructionDef]:
         return [
             _row(f"{name}.{self.letter}", formats.F_R4, f"----- {self.bits} ----- ----- --- ----- 100{bits}11",
                  "fp_fma", self.fused(product, addend))
@@ -135,7 +135,7 @@ class _Type:
             )
         ]  # fmt: skip
 
-    def _unrounded(self) -> list[Row]:
+    def _unrounded(self) -> list[InstructionDef]:
         """Return the rows without a rounding mode."""
         form, read = self.form, self.read
         table: tuple[tuple[str, Format, str, str, str, Compute], ...] = (
@@ -157,7 +157,7 @@ class _Type:
         compute: Compute = lambda a, b, c, mode: (softfloat.classify(form, read(a)), 0)  # noqa: E731
         return [*rows, _row(f"fclass.{self.letter}", formats.F_MOVE_TO_X, bits, "fp_move", compute)]
 
-    def _conversion_rows(self) -> list[Row]:
+    def _conversion_rows(self) -> list[InstructionDef]:
         exact = self.form is DOUBLE  # every integer is a double
         from_x = formats.F_FROM_X_EXACT if exact else formats.F_FROM_X
         table = (
@@ -172,16 +172,16 @@ class _Type:
         ]
 
 
-def _row(name: str, format: Format, bits: str, timing: str, compute: Compute) -> Row:
-    return Row(name, format, bits, Kind.FLOAT, timing, floating=True, compute=compute)
+def _row(name: str, format: Format, bits: str, timing: str, compute: Compute) -> InstructionDef:
+    return InstructionDef(name, format, bits, OpClass.FLOAT, timing, floating=True, compute=compute)
 
 
-def _memory(letter: str, funct3: str, size: int) -> tuple[Row, Row]:
+def _memory(letter: str, funct3: str, size: int) -> tuple[InstructionDef, InstructionDef]:
     load = f"------------ ----- {funct3} ----- 0000111"
     store = f"------- ----- ----- {funct3} ----- 0100111"
     return (
-        Row(f"fl{letter}", formats.F_LOAD, load, Kind.LOAD, "load", size=size, floating=True),
-        Row(f"fs{letter}", formats.F_STORE, store, Kind.STORE, "store", size=size, floating=True),
+        InstructionDef(f"fl{letter}", formats.F_LOAD, load, OpClass.LOAD, "load", size=size, floating=True),
+        InstructionDef(f"fs{letter}", formats.F_STORE, store, OpClass.STORE, "store", size=size, floating=True),
     )
 
 

@@ -9,10 +9,10 @@ from types import ModuleType
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import atomics, compressed, expressions, formats, integer
 from pyv_ext.isa.csr_names import ADDRESSES
-from pyv_ext.isa.row import MAX_EXTRA, Instruction, Kind, Row
+from pyv_ext.isa.row import MAX_EXTRA, Instruction, InstructionDef, OpClass
 from pyv_ext.protocols import CustomInstruction, Operands, Value
 
-_TABLE: dict[str, tuple[Row, ...] | None] = {
+_TABLE: dict[str, tuple[InstructionDef, ...] | None] = {
     "i": integer.RV32I,
     "m": integer.M,
     "a": atomics.ROWS,
@@ -34,10 +34,10 @@ _TABLE: dict[str, tuple[Row, ...] | None] = {
 """None: rows of `pyv_ext.isa.bit_manipulation` or `floating`, under the extension's name in capitals."""
 
 
-class _Extensions(Mapping[str, tuple[Row, ...]]):
+class _Extensions(Mapping[str, tuple[InstructionDef, ...]]):
     """Rows by extension. Those of bit manipulation and floating point are made at first use."""
 
-    def __getitem__(self, name: str) -> tuple[Row, ...]:
+    def __getitem__(self, name: str) -> tuple[InstructionDef, ...]:
         rows = _TABLE[name]
         if rows is None:
             rows = _TABLE[name] = getattr(_import_rows(name), name.upper())
@@ -105,7 +105,7 @@ class Isa:
         self.mask = (1 << self.xlen) - 1
         """The largest value of a register."""
         self.custom = tuple(custom)
-        self.rows: tuple[Row, ...] = (
+        self.rows: tuple[InstructionDef, ...] = (
             *integer.PRIVILEGED,
             *(row for extension in self.extensions for row in EXTENSIONS[extension]),
             *_custom_rows(self.custom),
@@ -147,7 +147,7 @@ class Isa:
         return 64 if "d" in self.extensions else 32
 
     @cached_property
-    def by_name(self) -> dict[str, Row]:
+    def by_name(self) -> dict[str, InstructionDef]:
         """Rows by mnemonic."""
         return {row.name: row for row in self.rows}
 
@@ -160,7 +160,7 @@ class Isa:
                 instruction = _instruction(Instruction, (row, word, *row.format.extract(word)))
                 if row.nonzero and not all(getattr(instruction, name) for name in row.nonzero):
                     continue
-                if row.kind is not Kind.FLOAT or instruction.imm not in _RESERVED_MODES:
+                if row.kind is not OpClass.FLOAT or instruction.imm not in _RESERVED_MODES:
                     return instruction
         return None
 
@@ -247,7 +247,7 @@ _DELEGATION = ADDRESSES["medeleg"], ADDRESSES["mideleg"]
 """CSRs of machine mode that exist where there is a supervisor mode."""
 
 
-def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
+def _custom_rows(custom: Iterable[CustomInstruction]) -> list[InstructionDef]:
     rows = []
     for item in custom:
         fixed = item.mask & 0xFFFFFFFF
@@ -269,15 +269,15 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[Row]:
                 f"custom instruction {item.name}: cycles goes with expr; a handler returns Value(value, cycles)"
             )
         if item.expr:
-            rows.append(_native_row(item, Row(item.name, format, bits, Kind.OP, "custom", item.expr)))
+            rows.append(_native_row(item, InstructionDef(item.name, format, bits, OpClass.OP, "custom", item.expr)))
         elif item.handler is None:
             raise PyvExtError(f"custom instruction {item.name}: has neither a handler nor an expr: give one")
         else:
-            rows.append(Row(item.name, format, bits, Kind.CUSTOM, "custom", custom=item))
+            rows.append(InstructionDef(item.name, format, bits, OpClass.CUSTOM, "custom", custom=item))
     return rows
 
 
-def _native_row(item: CustomInstruction, row: Row) -> Row:
+def _native_row(item: CustomInstruction, row: InstructionDef) -> InstructionDef:
     """Return the row of an instruction that is an expression; its handler is for engines that execute no
     expressions."""
     if item.handler is not None or item.ready is not None or item.device is not None:
@@ -308,13 +308,13 @@ def _native_row(item: CustomInstruction, row: Row) -> Row:
     return replace(row, expr=expr, custom=item._replace(handler=handler, touches="nothing"))
 
 
-def _refuse_overlap(rows: Sequence[Row]) -> None:
+def _refuse_overlap(rows: Sequence[InstructionDef]) -> None:
     """Raise PyvExtError if a custom row shares a word or a name with any other row.
 
     Standard rows may share words: the one with more fixed bits wins, as in the manual's encodings.
     """
-    named: dict[str, Row] = {}
-    by_opcode: dict[int, list[Row]] = {}
+    named: dict[str, InstructionDef] = {}
+    by_opcode: dict[int, list[InstructionDef]] = {}
     for row in rows:
         alike = by_opcode.setdefault(row.match & _OPCODE, [])  # each row of 32 bits fixes all of it
         if row.custom is not None:
@@ -328,9 +328,9 @@ def _refuse_overlap(rows: Sequence[Row]) -> None:
         alike.append(row)
 
 
-def _group_rows(rows: Iterable[Row]) -> dict[tuple[int, int], list[Row]]:
+def _group_rows(rows: Iterable[InstructionDef]) -> dict[tuple[int, int], list[InstructionDef]]:
     """Group rows by length and key bits, those with more fixed bits first."""
-    groups: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
+    groups: defaultdict[tuple[int, int], list[InstructionDef]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: -row.mask.bit_count()):
         key = KEY[row.length]
         free = key & ~row.mask

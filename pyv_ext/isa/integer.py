@@ -5,27 +5,27 @@ operations, version 1.0; privileged manual, version 1.12.
 """
 
 from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SFENCE, SHIFT, B, I, J, R, S, U
-from pyv_ext.isa.row import Kind, Row, op
+from pyv_ext.isa.row import InstructionDef, OpClass, op
 
 
-def _load(name: str, funct3: str, size: int, signed: bool) -> Row:
+def _load(name: str, funct3: str, size: int, signed: bool) -> InstructionDef:
     bits = f"------------ ----- {funct3} ----- 0000011"
-    return Row(name, LOAD, bits, Kind.LOAD, "load", size=size, signed=signed)
+    return InstructionDef(name, LOAD, bits, OpClass.LOAD, "load", size=size, signed=signed)
 
 
-def _store(name: str, funct3: str, size: int) -> Row:
-    return Row(name, S, f"------- ----- ----- {funct3} ----- 0100011", Kind.STORE, "store", size=size)
+def _store(name: str, funct3: str, size: int) -> InstructionDef:
+    return InstructionDef(name, S, f"------- ----- ----- {funct3} ----- 0100011", OpClass.STORE, "store", size=size)
 
 
-def _branch(name: str, funct3: str, condition: str) -> Row:
-    return Row(name, B, f"------- ----- ----- {funct3} ----- 1100011", Kind.BRANCH, "branch", condition)
+def _branch(name: str, funct3: str, condition: str) -> InstructionDef:
+    return InstructionDef(name, B, f"------- ----- ----- {funct3} ----- 1100011", OpClass.BRANCH, "branch", condition)
 
 
 RV32I = (
     op("lui", U, "-------------------- ----- 0110111", "b & M"),
     op("auipc", U, "-------------------- ----- 0010111", "(pc + b) & M"),
-    Row("jal", J, "-------------------- ----- 1101111", Kind.JUMP, "jump", "(pc + b) & M"),
-    Row("jalr", JALR, "------------ ----- 000 ----- 1100111", Kind.JUMP, "jump", "(a + b) & (M - 1)"),
+    InstructionDef("jal", J, "-------------------- ----- 1101111", OpClass.JUMP, "jump", "(pc + b) & M"),
+    InstructionDef("jalr", JALR, "------------ ----- 000 ----- 1100111", OpClass.JUMP, "jump", "(a + b) & (M - 1)"),
     _branch("beq", "000", "a == b"),
     _branch("bne", "001", "a != b"),
     _branch("blt", "100", "S(a) < S(b)"),
@@ -60,10 +60,10 @@ RV32I = (
     op("or", R, "0000000 ----- ----- 110 ----- 0110011", "(a | b) & M"),
     op("and", R, "0000000 ----- ----- 111 ----- 0110011", "(a & b) & M"),
     # Reserved fm, rd and rs1 fields of FENCE must be ignored ("Memory Ordering Instructions").
-    Row("fence", FENCE, "---- ---- ---- ----- 000 ----- 0001111", Kind.FENCE, "fence"),
-    Row("fence.tso", NONE, "1000 0011 0011 00000 000 00000 0001111", Kind.FENCE, "fence"),
-    Row("ecall", NONE, "000000000000 00000 000 00000 1110011", Kind.ECALL, "trap"),
-    Row("ebreak", NONE, "000000000001 00000 000 00000 1110011", Kind.EBREAK, "trap"),
+    InstructionDef("fence", FENCE, "---- ---- ---- ----- 000 ----- 0001111", OpClass.FENCE, "fence"),
+    InstructionDef("fence.tso", NONE, "1000 0011 0011 00000 000 00000 0001111", OpClass.FENCE, "fence"),
+    InstructionDef("ecall", NONE, "000000000000 00000 000 00000 1110011", OpClass.ECALL, "trap"),
+    InstructionDef("ebreak", NONE, "000000000001 00000 000 00000 1110011", OpClass.EBREAK, "trap"),
 )
 
 
@@ -80,35 +80,37 @@ M = (
 
 
 PRIVILEGED = (
-    Row("mret", NONE, "001100000010 00000 000 00000 1110011", Kind.XRET, "jump"),
-    Row("wfi", NONE, "000100000101 00000 000 00000 1110011", Kind.WFI, "wfi"),
+    InstructionDef("mret", NONE, "001100000010 00000 000 00000 1110011", OpClass.XRET, "jump"),
+    InstructionDef("wfi", NONE, "000100000101 00000 000 00000 1110011", OpClass.WFI, "wfi"),
 )
 
 
 SUPERVISOR = (
-    Row("sret", NONE, "000100000010 00000 000 00000 1110011", Kind.XRET, "jump"),
-    Row("sfence.vma", SFENCE, "0001001 ----- ----- 000 00000 1110011", Kind.SFENCE, "fence"),
+    InstructionDef("sret", NONE, "000100000010 00000 000 00000 1110011", OpClass.XRET, "jump"),
+    InstructionDef("sfence.vma", SFENCE, "0001001 ----- ----- 000 00000 1110011", OpClass.SFENCE, "fence"),
 )
 
 
 ZICSR = (
-    Row("csrrw", CSR, "------------ ----- 001 ----- 1110011", Kind.CSR_WRITE, "csr", "a & M"),
-    Row("csrrs", CSR, "------------ ----- 010 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old | a) & M"),
-    Row("csrrc", CSR, "------------ ----- 011 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old & ~a) & M"),
-    Row("csrrwi", CSR_I, "------------ ----- 101 ----- 1110011", Kind.CSR_WRITE, "csr", "b & M"),
-    Row("csrrsi", CSR_I, "------------ ----- 110 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old | b) & M"),
-    Row("csrrci", CSR_I, "------------ ----- 111 ----- 1110011", Kind.CSR_UPDATE, "csr", "(old & ~b) & M"),
+    InstructionDef("csrrw", CSR, "------------ ----- 001 ----- 1110011", OpClass.CSR_WRITE, "csr", "a & M"),
+    InstructionDef("csrrs", CSR, "------------ ----- 010 ----- 1110011", OpClass.CSR_UPDATE, "csr", "(old | a) & M"),
+    InstructionDef("csrrc", CSR, "------------ ----- 011 ----- 1110011", OpClass.CSR_UPDATE, "csr", "(old & ~a) & M"),
+    InstructionDef("csrrwi", CSR_I, "------------ ----- 101 ----- 1110011", OpClass.CSR_WRITE, "csr", "b & M"),
+    InstructionDef("csrrsi", CSR_I, "------------ ----- 110 ----- 1110011", OpClass.CSR_UPDATE, "csr", "(old | b) & M"),
+    InstructionDef(
+        "csrrci", CSR_I, "------------ ----- 111 ----- 1110011", OpClass.CSR_UPDATE, "csr", "(old & ~b) & M"
+    ),
 )
 
 
 ZIFENCEI = (
     # Its imm, rs1 and rd fields are reserved and must be ignored.
-    Row("fence.i", NONE, "------------ ----- 001 ----- 0001111", Kind.FENCE_I, "fence"),
+    InstructionDef("fence.i", NONE, "------------ ----- 001 ----- 0001111", OpClass.FENCE_I, "fence"),
 )
 
 
 ZICBOM = tuple(
-    Row(name, CBO, f"{selector} ----- 010 00000 0001111", Kind.CBO, "store")
+    InstructionDef(name, CBO, f"{selector} ----- 010 00000 0001111", OpClass.CBO, "store")
     for name, selector in (
         ("cbo.inval", "000000000000"),
         ("cbo.clean", "000000000001"),

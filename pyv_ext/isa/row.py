@@ -10,7 +10,7 @@ from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
 
 
-class Kind(Enum):
+class OpClass(Enum):
     """Op class of a row, by which engines execute it. Rows of a class differ in their fields."""
 
     OP = auto()
@@ -56,7 +56,7 @@ Compute = Callable[[int, int, int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Row:
+class InstructionDef:
     """Instruction definition.
 
     `bits` is its encoding as the manuals print it, most significant bit first: 0 and 1 are fixed, "-" belongs to an
@@ -69,7 +69,7 @@ class Row:
     name: str
     format: Format
     bits: str
-    kind: Kind
+    kind: OpClass
     timing: str
     expr: str = ""
     size: int = 0
@@ -107,11 +107,11 @@ class Row:
         return cycles if isinstance(cycles, str) else ""
 
 
-def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> Row:
-    return Row(name, format, bits, Kind.OP, timing, expr)
+def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> InstructionDef:
+    return InstructionDef(name, format, bits, OpClass.OP, timing, expr)
 
 
-def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row:
+def short(name: str, base: InstructionDef, format: Format, bits: str, *nonzero: str) -> InstructionDef:
     """Return a compressed instruction: `base` under another encoding."""
     return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
 
@@ -119,7 +119,7 @@ def short(name: str, base: Row, format: Format, bits: str, *nonzero: str) -> Row
 class Instruction(NamedTuple):
     """Decoded word: its row and OPERANDS. Registers are numbers, the immediate is signed as its format defines."""
 
-    row: Row
+    row: InstructionDef
     word: int
     rd: int = 0
     rs1: int = 0
@@ -141,7 +141,7 @@ class Instruction(NamedTuple):
     @property
     def writes_csr(self) -> bool:
         """Check whether an instruction that accesses a CSR writes it."""
-        return self.row.kind is Kind.CSR_WRITE or bool(self.word >> 15 & 31)
+        return self.row.kind is OpClass.CSR_WRITE or bool(self.word >> 15 & 31)
 
     @property
     def length(self) -> int:

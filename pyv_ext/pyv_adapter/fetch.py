@@ -8,16 +8,16 @@ from pyv.reg import Reg
 from pyv.stages import IFID_t, IFStage
 
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.traps import Cause
 from pyv_ext.pyv_adapter.signals import NO_WORK, Duty, SystemWork, TrapRequest
 
 NOP = 0x0000_0013
 
-_PY_V = frozenset((Kind.OP, Kind.LOAD, Kind.STORE, Kind.BRANCH, Kind.JUMP, Kind.ECALL, Kind.XRET))
+_PY_V = frozenset((OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.BRANCH, OpClass.JUMP, OpClass.ECALL, OpClass.XRET))
 """Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
 
-_DUTY = {Kind.WFI: Duty.WFI}
+_DUTY = {OpClass.WFI: Duty.WFI}
 """Fences have none: this core does one thing at a time, and fetches from memory itself."""
 
 
@@ -47,7 +47,7 @@ class Fetch(IFStage):
     def holds_wfi(self) -> bool:
         """Check whether the instruction register holds a WFI."""
         instruction = None if self.fault_reg.cur.read() else self._decode(self.ir_reg.cur.read())
-        return instruction is not None and instruction.row.kind is Kind.WFI
+        return instruction is not None and instruction.row.kind is OpClass.WFI
 
     def write_output(self) -> None:
         pc = self.pc_reg_w.read()
@@ -79,13 +79,13 @@ class Fetch(IFStage):
 
     def _system(self, pc: int, word: int, instruction: Instruction) -> SystemWork | None:
         kind = instruction.row.kind
-        if kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE):
+        if kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE):
             if not self._csrs.accessible(instruction.csr, instruction.writes_csr):
                 return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.ILLEGAL, word))
             return SystemWork(Duty.CSR_WINDOW, pc, instruction) if instruction.csr in self._csrs.windows else None
-        if kind is Kind.EBREAK and self._hart.semihosting is not None:
+        if kind is OpClass.EBREAK and self._hart.semihosting is not None:
             return SystemWork(Duty.EBREAK, pc, instruction)
-        if kind is Kind.EBREAK:
+        if kind is OpClass.EBREAK:
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.BREAKPOINT, pc))
         if instruction.row.custom is not None:
             return SystemWork(Duty.CUSTOM, pc, instruction)

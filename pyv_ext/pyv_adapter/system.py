@@ -15,7 +15,7 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.protection import load_port
 from pyv_ext.engines.steps import A0, repetition, semihosting_answer
 from pyv_ext.hart.hart import Hart, Wait
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.isa.expressions import evaluator
 from pyv_ext.machine.traps import Cause
 from pyv_ext.protocols import Operands, Outcome, Retry, Stall, Trap, Value
@@ -128,7 +128,7 @@ class SystemUnit(Module, Clocked):
     def _window(self, instruction: Instruction) -> None:
         hart, clock = self._hart, self._bus.clock
         window, now = hart.csrs.windows[instruction.csr], hart.cycle
-        always = instruction.row.kind is Kind.CSR_WRITE
+        always = instruction.row.kind is OpClass.CSR_WRITE
         operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
         clock.advance(now)
         old = window.read(instruction.csr, now) if instruction.rd or not always else 0

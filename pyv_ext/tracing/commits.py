@@ -17,14 +17,14 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.elf import Program
 from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES, NAMES
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine.slots import SINK
 from pyv_ext.machine.traps import MACHINE
 
-_LOADS = (Kind.LOAD, Kind.LR, Kind.AMO)
-_MEMORY = (*_LOADS, Kind.STORE, Kind.SC)
+_LOADS = (OpClass.LOAD, OpClass.LR, OpClass.AMO)
+_MEMORY = (*_LOADS, OpClass.STORE, OpClass.SC)
 _SILENT = {
     *(ADDRESSES[f"mhpmcounter{n}{half}"] for n in range(3, 32) for half in ("", "h")),
     *(ADDRESSES[f"tdata{n}"] for n in (1, 2, 3)),
@@ -44,7 +44,7 @@ class CommitLog:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         hart, row = self._hart, instruction.row
-        priv = instruction.level if row.kind is Kind.XRET else hart.priv
+        priv = instruction.level if row.kind is OpClass.XRET else hart.priv
         line = f"core{hart.hart_id:4}: {priv} {pc:#010x} ({instruction.word:#0{2 + 2 * row.length}x})"
         if instruction.rd >= F0:
             value = hart.x[instruction.rd] & (1 << hart.isa.flen) - 1
@@ -72,9 +72,9 @@ class CommitLog:
         hart, row = self._hart, instruction.row
         address = self._x[instruction.rs1] + instruction.imm & hart.isa.mask
         loaded = f" mem {address:#010x}" if row.kind in _LOADS else ""
-        if row.kind in (Kind.LOAD, Kind.LR) or (row.kind is Kind.SC and hart.x[instruction.rd or SINK]):
+        if row.kind in (OpClass.LOAD, OpClass.LR) or (row.kind is OpClass.SC and hart.x[instruction.rd or SINK]):
             return loaded
-        if row.kind is Kind.AMO:
+        if row.kind is OpClass.AMO:
             value = int.from_bytes(self._bus.peek(address, row.size) or b"", "little")
         else:
             value = self._x[instruction.rs2] & (1 << 8 * row.size) - 1
@@ -84,10 +84,10 @@ class CommitLog:
 def _written_csrs(instruction: Instruction) -> tuple[int, ...]:
     """Return the CSRs that an instruction writes and Spike prints."""
     kind = instruction.row.kind
-    if kind is Kind.XRET:
+    if kind is OpClass.XRET:
         written = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
         return written if instruction.level == MACHINE else written[:1]
-    writes = kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.writes_csr
+    writes = kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE) and instruction.writes_csr
     return (instruction.csr,) if writes and instruction.csr not in _SILENT else ()
 
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 from pyv_ext.tracing.commits import CommitLog, signature
 from pyv_ext.tracing.instructions import InstructionLog
 from pyv_ext.tracing.tracers import add_tracer, remove_tracer
@@ -92,4 +92,4 @@ def profiling(platform: Platform) -> Iterator[Profile]:
         bus.clock.log.unsubscribe(profile.read)
         word = bus.peek(hart.pc, 4)
         instruction = None if word is None else platform.isa.decode(int.from_bytes(word, "little"))
-        profile.close(platform.cycle, instruction is not None and instruction.row.kind is Kind.WFI)
+        profile.close(platform.cycle, instruction is not None and instruction.row.kind is OpClass.WFI)

@@ -14,7 +14,7 @@ from qemu import Qemu
 from random_programs import CODE, COUNTERS, DATA, Program, random_program
 
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Isa, Kind
+from pyv_ext.isa import Instruction, Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_ext.machine.traps import Cause
@@ -145,7 +145,7 @@ class _Ours:
             csrs.mtval = 0  # permitted, as is the pc
         if csrs.mcause == Cause.MISALIGNED_FETCH and "target" in last.row.format.text:
             csrs.mtval = csrs.mepc  # it shows the target of jalr, but the pc of jal and branches
-        if last.row.kind is Kind.AMO:
+        if last.row.kind is OpClass.AMO:
             csrs.mcause = _FAULTS_OF_LOADS.get(csrs.mcause, csrs.mcause)  # its AMOs load first, and fault as loads do
 
     def text(self, pc: int) -> str:

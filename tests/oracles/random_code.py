@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa import InstructionDef, Isa, OpClass
 
 EDGES = (0, 1, 2, 31, 32, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE)
 
@@ -11,12 +11,12 @@ EDGES = (0, 1, 2, 31, 32, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 
 class Deck:
     """Rows drawn in random order, each once before any comes again."""
 
-    def __init__(self, rows: list[Row], chance: random.Random) -> None:
+    def __init__(self, rows: list[InstructionDef], chance: random.Random) -> None:
         self.rows = rows
         self._chance = chance
-        self._left: list[Row] = []
+        self._left: list[InstructionDef] = []
 
-    def draw(self) -> Row:
+    def draw(self) -> InstructionDef:
         if not self._left:
             self._left = self._chance.sample(self.rows, len(self.rows))
         return self._left.pop()
@@ -35,7 +35,7 @@ class Coder:
         self.base, self.recovery, self.scratch = chance.sample(range(3, 32), 3)
         self.free = [n for n in range(1, 32) if n not in (self.base, self.recovery, self.scratch)]
 
-    def deck(self, *kinds: Kind, where: Callable[[Row], bool] = lambda row: True) -> Deck:
+    def deck(self, *kinds: OpClass, where: Callable[[InstructionDef], bool] = lambda row: True) -> Deck:
         return Deck([row for row in self.isa.rows if row.kind in kinds and where(row)], self.chance)
 
     def one(self, name: str, **operands: int) -> bytes:
@@ -56,7 +56,7 @@ class Coder:
     def register(self) -> int:
         return self.chance.choice(self.free)
 
-    def random_word(self, row: Row) -> int:
+    def random_word(self, row: InstructionDef) -> int:
         """A word of the row, with operands that keep the reserved registers."""
         while True:
             word = row.match | self.chance.getrandbits(8 * row.length) & ~row.mask
@@ -64,7 +64,7 @@ class Coder:
             if instruction is not None and instruction.row is row and instruction.rd in (0, *self.free):
                 return word
 
-    def random_one(self, row: Row) -> bytes:
+    def random_one(self, row: InstructionDef) -> bytes:
         return self.random_word(row).to_bytes(row.length, "little")
 
     def value(self) -> int:

@@ -8,10 +8,10 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyv_ext.isa import Isa, Row
+from pyv_ext.isa import InstructionDef, Isa
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.formats import F0
-from pyv_ext.isa.row import Kind
+from pyv_ext.isa.row import OpClass
 from pyv_ext.isa.softfloat import DOUBLE, SINGLE, FloatFormat
 
 CODE, OPERANDS, OUTPUT = 0x8000_0000, 0x8040_0000, 0x8080_0000
@@ -88,8 +88,8 @@ class _Writer:
         self._isa = isa
         self._chance = chance
         self._double = isa.flen == 64
-        self._rows = [row for row in isa.rows if row.kind is Kind.FLOAT]
-        self._memory = [row for row in isa.rows if row.floating and row.kind is not Kind.FLOAT]
+        self._rows = [row for row in isa.rows if row.kind is OpClass.FLOAT]
+        self._memory = [row for row in isa.rows if row.floating and row.kind is not OpClass.FLOAT]
         self.words: list[bytes] = []
         self.stored = 0
 
@@ -196,7 +196,7 @@ class _Writer:
             case _:
                 self._compute(chance.choice(self._rows))
 
-    def _access(self, row: Row) -> None:
+    def _access(self, row: InstructionDef) -> None:
         """A load or store with an immediate of its own, in any encoding of it."""
         chance = self._chance
         base = 2 if row.name.endswith("sp") else IN
@@ -206,7 +206,7 @@ class _Writer:
         number = F0 + (chance.randrange(8, 16) if row.length == 2 else chance.randrange(32))
         self.emit(row.name, rd=number, rs2=number, rs1=base, imm=imm)
 
-    def _compute(self, row: Row) -> None:
+    def _compute(self, row: InstructionDef) -> None:
         chance = self._chance
         word = row.match | chance.getrandbits(32) & ~row.mask
         to_x = row.format.rd is not None and row.format.rd.base < F0

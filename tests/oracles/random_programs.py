@@ -13,7 +13,7 @@ from oracle_facts import MIE, MPP, MPRV, QEMU, Oracle
 from qemu import FINISHER, RESET
 from random_code import Coder
 
-from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa import InstructionDef, Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
 
 CODE = 0x8000_0000
@@ -58,17 +58,17 @@ class _Generator(Coder):
         """Regions of PMP that are not to be written: locked ones, and the last."""
         self.ranges: set[int] = set()
         """Those that begin where the region before them ends; QEMU 7.2 misses that a write of that one moves them."""
-        self.plain_rows = self.deck(Kind.OP)
-        self.word_rows = self.deck(Kind.OP, where=lambda row: row.length == 4)
-        self.memory_rows = self.deck(Kind.LOAD, Kind.STORE)
-        self.atomic_rows = self.deck(Kind.AMO, Kind.LR)
-        self.lr_rows, self.sc_rows, self.amo_rows = self.deck(Kind.LR), self.deck(Kind.SC), self.deck(Kind.AMO)
-        self.branch_rows = self.deck(Kind.BRANCH, Kind.JUMP, where=lambda row: "target" in row.format.text)
-        self.jump_rows = self.deck(Kind.JUMP, where=lambda row: "target" not in row.format.text)
-        self.csr_rows = self.deck(Kind.CSR_WRITE, Kind.CSR_UPDATE)
-        self.fence_rows = self.deck(Kind.FENCE, Kind.FENCE_I)
-        self.block_rows = self.deck(Kind.CBO)
-        self.trap_rows = self.deck(Kind.ECALL, Kind.EBREAK)
+        self.plain_rows = self.deck(OpClass.OP)
+        self.word_rows = self.deck(OpClass.OP, where=lambda row: row.length == 4)
+        self.memory_rows = self.deck(OpClass.LOAD, OpClass.STORE)
+        self.atomic_rows = self.deck(OpClass.AMO, OpClass.LR)
+        self.lr_rows, self.sc_rows, self.amo_rows = self.deck(OpClass.LR), self.deck(OpClass.SC), self.deck(OpClass.AMO)
+        self.branch_rows = self.deck(OpClass.BRANCH, OpClass.JUMP, where=lambda row: "target" in row.format.text)
+        self.jump_rows = self.deck(OpClass.JUMP, where=lambda row: "target" not in row.format.text)
+        self.csr_rows = self.deck(OpClass.CSR_WRITE, OpClass.CSR_UPDATE)
+        self.fence_rows = self.deck(OpClass.FENCE, OpClass.FENCE_I)
+        self.block_rows = self.deck(OpClass.CBO)
+        self.trap_rows = self.deck(OpClass.ECALL, OpClass.EBREAK)
 
     def has(self, item: str) -> bool:
         return item not in self.oracle.without
@@ -119,7 +119,7 @@ class _Generator(Coder):
             choices.append(self.one("sw", rs1=at, rs2=self.register()))
         return code + reserve + self.chance.choice(choices) + self.random_atomic(self.sc_rows.draw(), at)
 
-    def random_atomic(self, row: Row, at: int, keep: int = 0) -> bytes:
+    def random_atomic(self, row: InstructionDef, at: int, keep: int = 0) -> bytes:
         rd = self.chance.choice([0, *(r for r in self.free if r != keep)])
         return self.one(row.name, rd=rd, rs1=at, rs2=self.chance.randrange(32))
 
@@ -137,7 +137,7 @@ class _Generator(Coder):
         start = self.one("jal", imm=4 + len(body) + len(leave))
         return start + body + leave + self.directed(row, -len(body) - len(leave))
 
-    def directed(self, row: Row, distance: int) -> bytes:
+    def directed(self, row: InstructionDef, distance: int) -> bytes:
         """A random branch or jump of the row to `distance` from itself."""
         instruction = self.isa.decode(self.random_word(row))
         assert instruction is not None

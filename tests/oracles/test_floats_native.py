@@ -14,7 +14,7 @@ from random_floats import encodings
 
 from pyv_ext.engines.fast import floating
 from pyv_ext.engines.fast.floating import Floating, FloatOperation
-from pyv_ext.isa import Isa, Kind
+from pyv_ext.isa import Isa, OpClass
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.isa.softfloat import DOUBLE, NX, RNE, RTZ, SINGLE, UF
 from pyv_native.compiler import make_compiler
@@ -23,7 +23,8 @@ from pyv_native.ir import Ir
 ISA = Isa("rv32gc")
 COMPILER = make_compiler()
 OPERATIONS = [
-    one for one in floating.operations(ISA.rows, fused=COMPILER.fused) if one.row.kind is Kind.FLOAT and not one.strict
+    one for one in floating.operations(ISA.rows, fused=COMPILER.fused)
+    if one.row.kind is OpClass.FLOAT and not one.strict
 ]  # fmt: skip
 TIMES = 1500
 

@@ -20,7 +20,7 @@ from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import make_engine
 from pyv_ext.engines.core import Stop
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa import InstructionDef, Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
@@ -147,15 +147,15 @@ class Generator:
         self.jumps = jumps
         self.isa = instruction_set(Moods())
         self.chance = random.Random(seed)
-        kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in Kind}
+        kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in OpClass}
         self.rows = {
-            "op": [row for row in kinds[Kind.OP] if row.name != "c.addi16sp"],  # it writes a register that is kept
-            "memory": kinds[Kind.LOAD] + kinds[Kind.STORE],
-            "atomic": kinds[Kind.LR] + kinds[Kind.SC] + kinds[Kind.AMO] + kinds[Kind.CBO],
-            "csr": kinds[Kind.CSR_WRITE] + kinds[Kind.CSR_UPDATE],
-            "fence": kinds[Kind.FENCE] + kinds[Kind.FENCE_I],
-            "trap": kinds[Kind.ECALL] + kinds[Kind.EBREAK],
-            "branch": [row for row in kinds[Kind.BRANCH] if row.length == 4],
+            "op": [row for row in kinds[OpClass.OP] if row.name != "c.addi16sp"],  # it writes a register that is kept
+            "memory": kinds[OpClass.LOAD] + kinds[OpClass.STORE],
+            "atomic": kinds[OpClass.LR] + kinds[OpClass.SC] + kinds[OpClass.AMO] + kinds[OpClass.CBO],
+            "csr": kinds[OpClass.CSR_WRITE] + kinds[OpClass.CSR_UPDATE],
+            "fence": kinds[OpClass.FENCE] + kinds[OpClass.FENCE_I],
+            "trap": kinds[OpClass.ECALL] + kinds[OpClass.EBREAK],
+            "branch": [row for row in kinds[OpClass.BRANCH] if row.length == 4],
         }
         self.words = [int.from_bytes(self._wide_op(), "little") for _ in range(16)]
         self.slots: list[int] = []
@@ -247,7 +247,7 @@ class Generator:
     def _wide_op(self) -> bytes:
         return self._random(self.chance.choice([row for row in self.rows["op"] if row.length == 4]))
 
-    def _random(self, row: Row) -> bytes:
+    def _random(self, row: InstructionDef) -> bytes:
         """A random instruction of the row that writes free registers only."""
         while True:
             word = row.match | self.chance.getrandbits(8 * row.length) & ~row.mask
@@ -310,7 +310,7 @@ class Generator:
         csr = ADDRESSES[name] if name in ADDRESSES else int(name, 0)
         writable = name in WRITTEN and chance.random() < 0.5
         given = {"rs1": chance.choice(FREE) if writable else 0, "imm": chance.randrange(32) if writable else 0}
-        if not writable and row.kind is Kind.CSR_WRITE:
+        if not writable and row.kind is OpClass.CSR_WRITE:
             row = self.isa.by_name["csrrs"]
         return self.one(row.name, rd=chance.choice((0, *FREE)), csr=csr, **given)
 

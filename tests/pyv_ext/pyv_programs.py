@@ -20,7 +20,7 @@ from pyv_world import (
     custom_instructions,
 )
 
-from pyv_ext.isa import Isa, Kind
+from pyv_ext.isa import Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
 
 _DATA, _DISTURBER, _CODE, _SPM = 5, 6, 7, 8
@@ -44,10 +44,10 @@ class _Maker:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.isa = Isa(ISA, custom_instructions([]))
-        rows = {kind: [row.name for row in self.isa.rows if row.kind is kind] for kind in Kind}
-        self.ops, self.loads, self.stores = rows[Kind.OP], rows[Kind.LOAD], rows[Kind.STORE]
-        self.branches, self.customs = rows[Kind.BRANCH], rows[Kind.CUSTOM]
-        self.csr_rows = rows[Kind.CSR_WRITE] + rows[Kind.CSR_UPDATE]
+        rows = {kind: [row.name for row in self.isa.rows if row.kind is kind] for kind in OpClass}
+        self.ops, self.loads, self.stores = rows[OpClass.OP], rows[OpClass.LOAD], rows[OpClass.STORE]
+        self.branches, self.customs = rows[OpClass.BRANCH], rows[OpClass.CUSTOM]
+        self.csr_rows = rows[OpClass.CSR_WRITE] + rows[OpClass.CSR_UPDATE]
         self.words: list[int] = []
 
     # -- words -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pyv_ext.engines.fast.blocks import AccessGroup
 from pyv_ext.engines.fast.floating import boxed
 from pyv_ext.engines.fast.records import HartFunctions
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Kind, Row
+from pyv_ext.isa import InstructionDef, OpClass
 from pyv_ext.machine import hart as machine
 from pyv_ext.machine import pmp
 from pyv_ext.machine.slots import READABLE, WRITABLE
@@ -24,11 +24,11 @@ LOADS, STORES, WORD_BITS = 1, 2, 2
 """As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
 
 RIGHTS = {
-    Kind.LOAD: (pmp.READ,),
-    Kind.LR: (pmp.READ,),
-    Kind.STORE: (pmp.WRITE,),
-    Kind.SC: (pmp.WRITE,),
-    Kind.AMO: (pmp.READ, pmp.WRITE),
+    OpClass.LOAD: (pmp.READ,),
+    OpClass.LR: (pmp.READ,),
+    OpClass.STORE: (pmp.WRITE,),
+    OpClass.SC: (pmp.WRITE,),
+    OpClass.AMO: (pmp.READ, pmp.WRITE),
 }
 """What accesses need."""
 
@@ -116,7 +116,7 @@ class RamAccess:
             ir.unless(ir.value(f"icmp eq i8 {marked}, 0"), leave)
         return offset
 
-    def unless_code(self, ir: Ir, at: Pointers, row: Row, offset: str, leave: Target) -> None:
+    def unless_code(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str, leave: Target) -> None:
         """Emit a branch to `leave` for stores at the offset that must go through the bus."""
         code = self._code(ir, at, offset)
         if self.misaligned and row.size > 1:
@@ -136,12 +136,12 @@ class RamAccess:
         long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
-    def permit(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> None:
+    def permit(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> None:
         """Emit a branch to `leave` for accesses that PMP forbids."""
         for right in RIGHTS[row.kind] if self.guarded else ():
             _permit(ir, at, right, self._index(ir, address), row.size, leave)
 
-    def load(self, ir: Ir, at: Pointers, row: Row, address: str, leave: Target) -> str:
+    def load(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> str:
         """Emit a load; return its register value (an i64 for an f register). Branches to `leave` where the bus must
         execute it."""
         offset = self._ram_offset(ir, address, row.size, self._load_size, leave)
@@ -157,7 +157,7 @@ class RamAccess:
             ir.unless(ir.value(f"icmp eq {kind} {written}, {_bytes_of_one(row.size)}"), leave)
         return self.read(ir, at, row, offset)
 
-    def read(self, ir: Ir, at: Pointers, row: Row, offset: str) -> str:
+    def read(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str) -> str:
         """Emit a load that is known to be in RAM, at an i64 offset; return its register value."""
         kind = f"i{8 * row.size}"
         value = ir.load(kind, ir.at(at.ram, offset))
@@ -168,7 +168,7 @@ class RamAccess:
         return ir.value(f"{'sext' if row.signed else 'zext'} {kind} {value} to {self._word}")
 
     def store(
-        self, ir: Ir, at: Pointers, row: Row, address: str, value: str, point: ProgramPoint, leave: Target
+        self, ir: Ir, at: Pointers, row: InstructionDef, address: str, value: str, point: ProgramPoint, leave: Target
     ) -> None:  # fmt: skip
         """Emit a store of a register's low bytes. Branches to `leave` where the bus must execute it."""
         offset = self._ram_offset(ir, address, row.size, self._store_size, leave)
@@ -183,7 +183,7 @@ class RamAccess:
             ir.store(kind, str(_bytes_of_one(row.size)), ir.at(at.shadow[WRITTEN], offset))
         self.write(ir, at, row, offset, value)
 
-    def write(self, ir: Ir, at: Pointers, row: Row, offset: str, value: str) -> None:
+    def write(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str, value: str) -> None:
         """Emit a store that is known to be in RAM, at an i64 offset."""
         kind = f"i{8 * row.size}"
         register = "i64" if row.floating else self._word
@@ -256,7 +256,7 @@ def atomic(
     access: RamAccess,
     at: Pointers,
     hart: HartFunctions,
-    row: Row,
+    row: InstructionDef,
     address: str,
     b: str,
     point: ProgramPoint,
@@ -269,14 +269,14 @@ def atomic(
     """
     ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
     old = access.load(ir, at, row, address, leave)
-    if row.kind is Kind.AMO:
+    if row.kind is OpClass.AMO:
         from pyv_ext.engines.lowering import ExpressionLowering  # not where the cache has the code
 
         new = ExpressionLowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, point, leave)
         return old
     reservation = [ir.value(f"zext i32 {value} to i64") for value in (address, old)]
-    if row.kind is Kind.LR:
+    if row.kind is OpClass.LR:
         hart.call(machine.reserve, *reservation)
         return old
     holds = hart.holds(machine.is_reserved, *reservation)

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pyv_ext.hart.csr import REGISTERS
-from pyv_ext.isa import Instruction, Kind
-from pyv_ext.isa.row import Row
+from pyv_ext.isa import Instruction, OpClass
+from pyv_ext.isa.row import InstructionDef
 from pyv_ext.machine.csr import MIDELEG, MIE, MIP, MSTATUS, PMPADDR, PMPCFG, SIE, SIP, SSTATUS
 from pyv_ext.machine.state import ENTRIES, LINE
 
-CONTROL = (Kind.BRANCH, Kind.JUMP)
-ATOMIC = (Kind.LR, Kind.SC, Kind.AMO)
-TRANSLATED = (Kind.OP, Kind.LOAD, Kind.STORE, Kind.FLOAT, *CONTROL)
+CONTROL = (OpClass.BRANCH, OpClass.JUMP)
+ATOMIC = (OpClass.LR, OpClass.SC, OpClass.AMO)
+TRANSLATED = (OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.FLOAT, *CONTROL)
 """The kinds of instruction that translators take; `ATOMIC` and `SYSTEM` unless a sanitizer looks on; all others take
 the slow path."""
-SYSTEM = (Kind.CSR_WRITE, Kind.CSR_UPDATE, Kind.ECALL, Kind.XRET)
+SYSTEM = (OpClass.CSR_WRITE, OpClass.CSR_UPDATE, OpClass.ECALL, OpClass.XRET)
 
 
 _ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG)
@@ -26,12 +26,12 @@ def ends_block(instruction: Instruction) -> bool:
     """Check whether an instruction ends its block: control may leave the sequence after it, or its cycles are
     unknown."""
     row = instruction.row
-    return row.kind in CONTROL or row.kind in (Kind.ECALL, Kind.XRET) or bool(row.extra) or disturbs(instruction)
+    return row.kind in CONTROL or row.kind in (OpClass.ECALL, OpClass.XRET) or bool(row.extra) or disturbs(instruction)
 
 
 def accesses_csr(instruction: Instruction) -> bool:
     """Check whether an instruction accesses a CSR of the hart, not of a window."""
-    return instruction.row.kind in (Kind.CSR_WRITE, Kind.CSR_UPDATE) and instruction.csr in REGISTERS
+    return instruction.row.kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE) and instruction.csr in REGISTERS
 
 
 def disturbs(instruction: Instruction) -> bool:
@@ -65,9 +65,9 @@ def target_of(pc: int, instruction: Instruction, mask: int) -> int | None:
     return pc + instruction.imm & mask if is_direct(instruction.row) else None
 
 
-def is_direct(row: Row) -> bool:
+def is_direct(row: InstructionDef) -> bool:
     """Check whether a row jumps to its own address plus a constant."""
-    return row.kind is Kind.BRANCH or (row.kind is Kind.JUMP and row.format.rs1 is None)
+    return row.kind is OpClass.BRANCH or (row.kind is OpClass.JUMP and row.format.rs1 is None)
 
 
 def find_blocks(
@@ -126,7 +126,7 @@ class AccessGroup(NamedTuple):
     """Bytes, counted from the lowest, in whose lines the stores are; none where they are for each store to look at."""
     checked: bool
     """Whether the stores need no look of their own."""
-    kind: Kind
+    kind: OpClass
     """LOAD or STORE where all are, AMO where both are among them."""
 
 
@@ -152,9 +152,9 @@ def accesses(
     open_groups: dict[tuple[object, int, int], int] = {}
     for index, (pc, instruction) in enumerate(block.instructions):
         kind = instruction.row.kind
-        name = instruction.row.expr if kind is Kind.OP else ""
+        name = instruction.row.expr if kind is OpClass.OP else ""
         root, offset = values.setdefault(instruction.rs1, (("register", instruction.rs1), 0))
-        if kind is Kind.LOAD or kind is Kind.STORE:
+        if kind is OpClass.LOAD or kind is OpClass.STORE:
             offset += instruction.imm
             if root is None:
                 positions[index] = None, offset & mask
@@ -170,7 +170,7 @@ def accesses(
                     groups.append([])
                 groups[number].append((offset, instruction))
                 positions[index] = number, offset
-        if kind is Kind.STORE or not instruction.rd:
+        if kind is OpClass.STORE or not instruction.rd:
             continue
         if name == _ADD and not instruction.row.format.rs2:
             values[instruction.rd] = root, offset + instruction.imm
@@ -199,14 +199,14 @@ _ADD, _LUI, _AUIPC = "(a + b) & M", "b & M", "(pc + b) & M"
 
 def _group(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> AccessGroup:
     parts = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
-    stores = [(start, size) for start, size, kind in parts if kind is Kind.STORE]
+    stores = [(start, size) for start, size, kind in parts if kind is OpClass.STORE]
     lines: tuple[int, ...] = ()
     if stores:
         last = max(start + (size - 1 if misaligned else 0) for start, size in stores)
         lines = (*range(min(stores)[0], last, LINE), last)
     probed = len(lines) <= MAX_PROBES
     kinds = {kind for _, _, kind in parts}
-    kind = kinds.pop() if len(kinds) == 1 else Kind.AMO
+    kind = kinds.pop() if len(kinds) == 1 else OpClass.AMO
     size = 1 if misaligned else group[0][1].row.size
     return AccessGroup(size, max(start + size for start, size, _ in parts), lines if probed else (), probed, kind)
 

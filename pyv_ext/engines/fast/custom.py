@@ -6,7 +6,7 @@ from typing import Any
 
 from pyv_ext.engines.core import Core
 from pyv_ext.engines.steps import trap_or_wait
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
@@ -43,7 +43,7 @@ class CustomCalls:
     def number(self, pc: int, instruction: Instruction) -> int | None:
         """Return the index of an instruction's call; None where it takes the slow path."""
         custom, word = instruction.row.custom, instruction.word
-        if instruction.row.kind is not Kind.CUSTOM or custom is None or instruction.length != 4:
+        if instruction.row.kind is not OpClass.CUSTOM or custom is None or instruction.length != 4:
             return None
         if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
             return None

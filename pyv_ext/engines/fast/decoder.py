@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pyv_ext.engines.fast import entries
 from pyv_ext.engines.fast.blocks import TRANSLATED, is_direct
 from pyv_ext.engines.fast.entries import DECODE, Numbers
-from pyv_ext.isa import Isa, Kind
+from pyv_ext.isa import Isa, OpClass
 from pyv_ext.isa.formats import OPERANDS, Format, OperandBits
 from pyv_ext.isa.instruction_set import KEY
-from pyv_ext.isa.row import Row
+from pyv_ext.isa.row import InstructionDef
 from pyv_ext.machine.slots import SINK
 from pyv_native.ir import Ir
 
@@ -59,9 +59,11 @@ class _Decoder:
         ir.do(f"ret i64 {ir.value(f'or i64 {size}, {last}')}")
         return ir.text(f"i64 @{DECODE}(ptr %code, ptr %entries, i64 %size)")
 
-    def _groups(self, word: str, length: int, stop: tuple[str, Sequence[str]]) -> list[tuple[str, Sequence[Row], str]]:
+    def _groups(
+        self, word: str, length: int, stop: tuple[str, Sequence[str]]
+    ) -> list[tuple[str, Sequence[InstructionDef], str]]:
         """Emit a switch to the block of the word's group; return those blocks."""
-        labels: dict[tuple[Row, ...], str] = {}
+        labels: dict[tuple[InstructionDef, ...], str] = {}
         cases = []
         for (size, key), rows in self._isa.groups.items():
             if size == length:
@@ -70,7 +72,7 @@ class _Decoder:
         self._ir.switch("i32", self._ir.value(f"and i32 {word}, {KEY[length]}"), cases, stop)
         return [(label, rows, word) for rows, label in labels.items()]
 
-    def _group(self, label: str, rows: Sequence[Row], word: str, stop: tuple[str, Sequence[str]]) -> None:
+    def _group(self, label: str, rows: Sequence[InstructionDef], word: str, stop: tuple[str, Sequence[str]]) -> None:
         """Emit branches to the block of the format of the first row that matches the word."""
         ir = self._ir
         ir.block(label)
@@ -85,7 +87,7 @@ class _Decoder:
                 block = self._formats.setdefault((row.format, row.length), f"format{len(self._formats)}")
                 direct = is_direct(row) and self._isa.alignment > entries.STEP
                 arguments = (word, str(self._numbers.by_name[row.name]), *(
-                    str(flag).lower() for flag in (row.kind is Kind.JUMP, direct)
+                    str(flag).lower() for flag in (row.kind is OpClass.JUMP, direct)
                 ))  # fmt: skip
                 ir.goto(block, arguments)
             else:

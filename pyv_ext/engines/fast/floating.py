@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.floating import DYNAMIC
-from pyv_ext.isa import Instruction, Kind, Row
+from pyv_ext.isa import Instruction, InstructionDef, OpClass
 from pyv_ext.isa.formats import BOX
 from pyv_ext.isa.softfloat import DOUBLE, RNE, RTZ, RUP, SINGLE, FloatFormat
 from pyv_ext.machine.slots import FFLAGS, FRM, FS
@@ -45,7 +45,7 @@ _EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
 class FloatOperation(NamedTuple):
     """Floating-point operation of an instruction, without its registers."""
 
-    row: Row
+    row: InstructionDef
     towards_zero: bool = False
     strict: bool = False
     """Whether it has a form of `float_functions` alone: a static rounding mode other than to nearest even."""
@@ -58,15 +58,15 @@ class FloatOperation(NamedTuple):
     @property
     def rounds(self) -> bool:
         """Check whether it depends on the rounding mode in frm."""
-        return self.row.kind is Kind.FLOAT and self.row.format.imm is not None and not self.towards_zero
+        return self.row.kind is OpClass.FLOAT and self.row.format.imm is not None and not self.towards_zero
 
     @property
     def inexact(self) -> bool:
         """Check whether it may raise NX."""
-        return self.row.format.imm is not None and self.row.kind is Kind.FLOAT and self.row.name not in _EXACT
+        return self.row.format.imm is not None and self.row.kind is OpClass.FLOAT and self.row.name not in _EXACT
 
 
-def operations(rows: Iterable[Row], *, fused: bool) -> tuple[FloatOperation, ...]:
+def operations(rows: Iterable[InstructionDef], *, fused: bool) -> tuple[FloatOperation, ...]:
     """Return the operations of an instruction set that have a native form; `fused`: the host has a fused
     multiply-add."""
     result = []
@@ -77,7 +77,7 @@ def operations(rows: Iterable[Row], *, fused: bool) -> tuple[FloatOperation, ...
                 result.append(operation)
             if _to_integer(row):
                 result.append(FloatOperation(row, towards_zero=True))
-            if row.format.imm is not None and row.kind is Kind.FLOAT and has_strict(row, fused=fused):
+            if row.format.imm is not None and row.kind is OpClass.FLOAT and has_strict(row, fused=fused):
                 result.append(FloatOperation(row, strict=True))
     return tuple(result)
 
@@ -85,7 +85,7 @@ def operations(rows: Iterable[Row], *, fused: bool) -> tuple[FloatOperation, ...
 def operation_of(instruction: Instruction) -> FloatOperation | None:
     """Return the operation of an instruction; None for RMM and rounding modes that do not exist."""
     row, mode = instruction.row, instruction.imm
-    if row.kind is not Kind.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
+    if row.kind is not OpClass.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
         return FloatOperation(row)
     if mode == RTZ and _to_integer(row):
         return FloatOperation(row, towards_zero=True)
@@ -98,14 +98,14 @@ def host_agrees() -> bool:
     return 1 + ulp / 2 == 1 and 1 + ulp + ulp / 2 == 1 + 2 * ulp and smallest + smallest == 2 * smallest != 0
 
 
-def has_strict(row: Row, *, fused: bool) -> bool:
+def has_strict(row: InstructionDef, *, fused: bool) -> bool:
     """Check whether `float_functions` has a function of the row on this host."""
     base = row.name.partition(".")[0]
     supported = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
-    return x86_64_linux() and row.kind is Kind.FLOAT and supported and (fused or base not in FUSED)
+    return x86_64_linux() and row.kind is OpClass.FLOAT and supported and (fused or base not in FUSED)
 
 
-def _to_integer(row: Row) -> bool:
+def _to_integer(row: InstructionDef) -> bool:
     return row.name.startswith(("fcvt.w.", "fcvt.wu."))
 
 
@@ -457,7 +457,7 @@ _ASSEMBLY = {
 }  # fmt: skip
 
 
-def float_functions(rows: Iterable[Row]) -> str:
+def float_functions(rows: Iterable[InstructionDef]) -> str:
     """Return functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows: f registers as they are, modes RNE
     to RUP, exceptions accrued."""
     return "".join(_Function(row).text() for row in rows)
@@ -466,7 +466,7 @@ def float_functions(rows: Iterable[Row]) -> str:
 class _Function:
     """Generator of the function of one row."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: InstructionDef) -> None:
         self._ir = Ir()
         self._name = row.name
         self._base, *self._types = row.name.split(".")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyv_ext.engines.fast.blocks import CONTROL, BasicBlock, ends_block, target_of
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 
 # -- loops ---------------------------------------------------------------------------------------------------------
 
@@ -54,14 +54,14 @@ def loops(blocks: Sequence[BasicBlock], mask: int) -> list[LiveIn]:
 def _has_known_successors(block: BasicBlock) -> bool:
     """Check whether the successors of a block are known, and it ends in no call."""
     last = block.instructions[-1][1]
-    jump = last.row.kind is Kind.JUMP and not last.rd and not last.rs1
-    return not ends_block(last) or bool(last.row.extra) or last.row.kind is Kind.BRANCH or jump
+    jump = last.row.kind is OpClass.JUMP and not last.rd and not last.rs1
+    return not ends_block(last) or bool(last.row.extra) or last.row.kind is OpClass.BRANCH or jump
 
 
 def _successors(block: BasicBlock, mask: int) -> list[int]:
     pc, last = block.instructions[-1]
     target = target_of(pc, last, mask)
-    return [*(() if target is None else (target,)), *(() if last.row.kind is Kind.JUMP else (block.end,))]
+    return [*(() if target is None else (target,)), *(() if last.row.kind is OpClass.JUMP else (block.end,))]
 
 
 def _reachable(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
@@ -149,7 +149,7 @@ def _uses(block: BasicBlock) -> _RegisterUses:
         sources = {instruction.rs1, instruction.rs2, instruction.rs3}
         read |= sources
         before |= sources - written
-        if instruction.row.kind is not Kind.STORE:
+        if instruction.row.kind is not OpClass.STORE:
             written.add(instruction.rd)
     return _RegisterUses(*(frozenset(numbers - {0}) for numbers in (read, written, before)))
 
@@ -170,7 +170,7 @@ def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...
     calls: dict[int | None, list[int]] = {}
     for block in blocks:
         pc, last = block.instructions[-1]
-        if last.row.kind is Kind.JUMP and last.rd == LINK:
+        if last.row.kind is OpClass.JUMP and last.rd == LINK:
             calls.setdefault(target_of(pc, last, mask), []).append(block.end)
             after = [block.end]
         else:
@@ -188,4 +188,4 @@ def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...
 
 def _is_return(block: BasicBlock) -> bool:
     last = block.instructions[-1][1]
-    return last.row.kind is Kind.JUMP and not last.rd and last.rs1 == LINK
+    return last.row.kind is OpClass.JUMP and not last.rd and last.rs1 == LINK

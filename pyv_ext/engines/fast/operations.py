@@ -11,7 +11,7 @@ from pyv_ext.engines.fast.floating import Floating, FloatOperation
 from pyv_ext.engines.fast.records import HartFunctions, advance
 from pyv_ext.engines.floating import DYNAMIC
 from pyv_ext.engines.lowering import ExpressionLowering
-from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa import InstructionDef, Isa, OpClass
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
 from pyv_ext.machine import accesses, csr, hart, log
@@ -63,14 +63,14 @@ class Operations:
         self._lower = ExpressionLowering(ir, isa.xlen)
         self._hart = functions
 
-    def operation(self, number: int, row: Row) -> None:
+    def operation(self, number: int, row: InstructionDef) -> None:
         ir = self._ir
         ir.block(f"op{number}")
         operands = self._operands(row)
         cost = row.cost(self._timing)
         after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
-        if row.kind is Kind.OP:
+        if row.kind is OpClass.OP:
             if row.extra:
                 extra = ir.value(f"zext i32 {self._lower.value(row.extra, operands)} to i64")
                 after = ir.value(f"sub i64 {after}, {extra}")
@@ -78,16 +78,16 @@ class Operations:
             if row.extra:  # a block begins after it
                 ir.goto("head", (next_pc, after))
                 return
-        elif row.kind is Kind.LOAD:
+        elif row.kind is OpClass.LOAD:
             self._load(row, self._address(operands), next_pc, after)
             return
-        elif row.kind is Kind.STORE:
+        elif row.kind is OpClass.STORE:
             self._store(row, self._address(operands), self._register(entries.RS2), next_pc, after)
             return
         elif row.kind in ATOMIC:
             self._atomic(row, next_pc, after)
             return
-        elif row.kind is Kind.BRANCH:
+        elif row.kind is OpClass.BRANCH:
             progress_taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
             condition = self._lower.condition(row.expr, operands)
@@ -169,10 +169,10 @@ class Operations:
         ir.block(f"op{number}")
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
         next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
-        if row.kind is not Kind.FLOAT:
+        if row.kind is not OpClass.FLOAT:
             ir.unless(floating.ready(ir, self._pointers.x, rounds=False), self._leave)
             address = ir.value(f"add i32 {self._register(entries.RS1)}, {self._immediate()}")
-            if row.kind is Kind.LOAD:
+            if row.kind is OpClass.LOAD:
                 self._load(row, address, next_pc, after)
             else:
                 self._store(row, address, self._load_slot(self._slot(entries.RS2)), next_pc, after)
@@ -199,7 +199,7 @@ class Operations:
             self._strict(row, slots, to_x=to_x)
             self._next(next_pc, after, row.length)
 
-    def _strict(self, row: Row, slots: Sequence[str], *, to_x: bool) -> None:
+    def _strict(self, row: InstructionDef, slots: Sequence[str], *, to_x: bool) -> None:
         """Emit a call of the function with all exceptions and rounding modes, unless the instruction is illegal."""
         ir, x = self._ir, self._pointers.x
         ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * FS)}, 0"), self._leave)
@@ -218,7 +218,7 @@ class Operations:
     def _load_slot(self, slot: str) -> str:
         return self._ir.load("i64", slot)
 
-    def _load(self, row: Row, address: str, next_pc: str, after: str) -> None:
+    def _load(self, row: InstructionDef, address: str, next_pc: str, after: str) -> None:
         ir, bus_access = self._ir, self._ir.new_label()
         self._access.permit(ir, self._pointers, row, address, self._leave)
         value = self._access.load(ir, self._pointers, row, address, (bus_access, ()))
@@ -237,7 +237,7 @@ class Operations:
             ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), register)
         self._unless_disturbed(next_pc, later, row.length)
 
-    def _store(self, row: Row, address: str, value: str, next_pc: str, after: str) -> None:
+    def _store(self, row: InstructionDef, address: str, value: str, next_pc: str, after: str) -> None:
         ir, bus_access = self._ir, self._ir.new_label()
         self._access.permit(ir, self._pointers, row, address, self._leave)
         point = ProgramPoint(self._pc, self._progress)
@@ -257,7 +257,7 @@ class Operations:
         self._log_store(address, records.get(ir, "cycles"))
         self._unless_disturbed(next_pc, later, row.length)
 
-    def _atomic(self, row: Row, next_pc: str, after: str) -> None:
+    def _atomic(self, row: InstructionDef, next_pc: str, after: str) -> None:
         ir, bus_access = self._ir, self._ir.new_label()
         address, operand = self._register(entries.RS1), self._register(entries.RS2)
         point = ProgramPoint(self._pc, self._progress)
@@ -268,9 +268,9 @@ class Operations:
         self._next(next_pc, after, row.length)
         ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
-        if row.kind is Kind.LR:
+        if row.kind is OpClass.LR:
             answer, later = self._call_access(accesses.load_reserved, wide, (wide, row.size))
-        elif row.kind is Kind.SC:
+        elif row.kind is OpClass.SC:
             arguments, cost = (wide, row.size, self._extend(operand)), row.cost(self._timing)
             answer, later = self._call_access(accesses.store_conditional, wide, arguments, (cost,))
         else:
@@ -371,12 +371,12 @@ class Operations:
     def _leave(self) -> tuple[str, tuple[str, str]]:
         return "leave", (self._pc, self._progress)
 
-    def _operands(self, row: Row) -> Mapping[str, str]:
+    def _operands(self, row: InstructionDef) -> Mapping[str, str]:
         """Emit the operands of the row's expression, or of its address."""
         operands = {"pc": self._pc}
         if row.format.rs1:
             operands["a"] = self._register(entries.RS1)
-        if row.kind in (Kind.LOAD, Kind.STORE) or not row.format.rs2:
+        if row.kind in (OpClass.LOAD, OpClass.STORE) or not row.format.rs2:
             operands["b"] = self._immediate()
         else:
             operands["b"] = self._register(entries.RS2)

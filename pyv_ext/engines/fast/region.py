@@ -17,7 +17,7 @@ from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
 from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
 from pyv_ext.engines.lowering import ExpressionLowering, declarations
-from pyv_ext.isa import Instruction, Isa, Kind, Row
+from pyv_ext.isa import Instruction, InstructionDef, Isa, OpClass
 from pyv_ext.isa.formats import F0
 from pyv_ext.machine import csr, hart
 from pyv_ext.machine.accesses import O_BEFORE, fence
@@ -217,7 +217,7 @@ class _Region:
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
         point = ProgramPoint(str(pc), self._progress, self._cycles)
-        if row.kind is Kind.FENCE:
+        if row.kind is OpClass.FENCE:
             start, _ = self._point(count)
             cycles = self._hart.call(fence, instruction.imm, start, self._timing.fence)
             if instruction.imm & O_BEFORE:
@@ -233,21 +233,21 @@ class _Region:
             x[instruction.rd] = atomic(ir, self._access, self._pointers, self._hart, row, address, other, point, leave)
             self._end_safe_point()
             return
-        if row.kind is Kind.FLOAT:
+        if row.kind is OpClass.FLOAT:
             self._float(pc, instruction, count)
             return
         operands = {"pc": str(pc), "a": x[instruction.rs1]}
         operands["b"] = x[instruction.rs2] if row.format.rs2 else immediate
         if row.extra:
             self._timed(pc, instruction, count, operands)
-        elif row.kind is Kind.OP:
+        elif row.kind is OpClass.OP:
             x[instruction.rd] = self._rotation(instruction) or self._compute(row, operands)
-        elif row.kind is Kind.LOAD or row.kind is Kind.STORE:
+        elif row.kind is OpClass.LOAD or row.kind is OpClass.STORE:
             self._memory(pc, instruction, count, operands, point)
         else:
             self._control(pc, instruction, count, operands)
 
-    def _compute(self, row: Row, operands: dict[str, str]) -> str:
+    def _compute(self, row: InstructionDef, operands: dict[str, str]) -> str:
         value = self._lower.value(row.expr, operands)
         if row.expr in (_LEFT, _RIGHT) and not row.format.rs2:
             self._shifts[value] = row.expr, operands["a"], int(operands["b"])
@@ -283,7 +283,7 @@ class _Region:
         ir, x, row, access = self._ir, self._x, instruction.row, self._access
         address = ir.value(f"add i32 {operands['a']}, {instruction.imm}")
         offset = self._offset(pc, instruction, count, address)
-        if row.kind is Kind.LOAD:
+        if row.kind is OpClass.LOAD:
             if offset is None:
                 leave = self._side_exit(pc, count)
                 access.permit(ir, self._pointers, row, address, leave)
@@ -322,7 +322,7 @@ class _Region:
             offset, checked = self._offsets[access_info.base], group.checked
             if access_info.offset:
                 offset = ir.value(f"add i64 {offset}, {access_info.offset}")
-        if instruction.row.kind is Kind.STORE and not checked:
+        if instruction.row.kind is OpClass.STORE and not checked:
             access.unless_code(ir, self._pointers, instruction.row, offset, self._side_exit(pc, count))
         return offset
 
@@ -331,8 +331,8 @@ class _Region:
         ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
         leave, cost = self._side_exit(pc, count), self._cycles + self._cost(instruction)
         cycle, retired = self._point(count)
-        if kind is Kind.ECALL or kind is Kind.XRET:
-            if kind is Kind.ECALL:
+        if kind is OpClass.ECALL or kind is OpClass.XRET:
+            if kind is OpClass.ECALL:
                 target = functions.call(hart.call_environment, pc, retired)
                 after = self._after(count, self._cycles + self._timing.trap)
             else:
@@ -382,7 +382,7 @@ class _Region:
         next_pc = pc + instruction.length & self._isa.mask
         target = target_of(pc, instruction, self._isa.mask)
         after = self._after(count + 1, self._cycles + self._cost(instruction))
-        if row.kind is Kind.BRANCH:
+        if row.kind is OpClass.BRANCH:
             assert target is not None
             condition = self._lower.condition(row.expr, operands)
             progress_taken = self._after(count + 1, self._cycles + self._timing.taken)

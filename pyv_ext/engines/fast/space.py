@@ -30,7 +30,7 @@ from pyv_ext.engines.persistent.cache_keys import CacheKeys
 from pyv_ext.engines.persistent.profile_image import BlockImage
 from pyv_ext.hart.csr import FLOAT
 from pyv_ext.hart.pmp import Spans
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
 from pyv_native.compiler import Compiler, NativeCode
 from pyv_native.intrinsics import address_of
@@ -56,7 +56,7 @@ _LEAVE, _SELF_MODIFYING, _SELF_MODIFYING_AT_PC = map(
 LONGEST = 4
 """Bytes of an instruction."""
 _SYSTEM = {
-    Kind.ECALL: entries.ECALL, Kind.XRET: entries.XRET, Kind.WFI: entries.WFI, Kind.FENCE_I: entries.FENCE_I
+    OpClass.ECALL: entries.ECALL, OpClass.XRET: entries.XRET, OpClass.WFI: entries.WFI, OpClass.FENCE_I: entries.FENCE_I
 }  # fmt: skip
 TABLE, FUNCTIONS, SELF_MODIFYING = range(3)
 """Words of a space: addresses of the table of entries, of the functions of regions, and of the word with the address of
@@ -300,7 +300,7 @@ class TranslationCache:
             imm = instruction.csr << 5 | imm if accesses_csr(instruction) else instruction.level
             entry = entry_of(self._numbers.system[operation], rd, rs1, immediate=imm)
         elif supported or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
-            immediate = rs3 | imm << entries.MODE if row.kind is Kind.FLOAT else imm
+            immediate = rs3 | imm << entries.MODE if row.kind is OpClass.FLOAT else imm
             entry = entry_of(self._number(instruction), rd, rs1, rs2, immediate)
         return DecodedWord(instruction, instruction.length, ends_block(instruction), supported, entry)
 
@@ -310,7 +310,7 @@ class TranslationCache:
             operation = floating.operation_of(instruction)
             assert operation is not None  # else it was not taken
             return self._numbers.by_float[operation]
-        if instruction.row.kind is Kind.FENCE:
+        if instruction.row.kind is OpClass.FENCE:
             return self._numbers.fence
         assert instruction.row.kind in ATOMIC
         return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
@@ -320,7 +320,7 @@ class TranslationCache:
         if accesses_csr(instruction):
             return instruction.name.removesuffix("i") if instruction.writes_csr else entries.CSR_READ
         kind = instruction.row.kind
-        return None if self._shadowed and kind is Kind.XRET else _SYSTEM.get(kind)
+        return None if self._shadowed and kind is OpClass.XRET else _SYSTEM.get(kind)
 
     def _is_supported(self, instruction: Instruction) -> bool:
         """Check whether regions may contain an instruction that is not plain."""
@@ -328,10 +328,10 @@ class TranslationCache:
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             return operation is not None and operation in self._numbers.by_float and not operation.strict
-        if kind in ATOMIC or kind is Kind.XRET:
+        if kind in ATOMIC or kind is OpClass.XRET:
             return not self._shadowed
         csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks look at the rounding mode once
-        return kind is Kind.FENCE or kind is Kind.ECALL or csr
+        return kind is OpClass.FENCE or kind is OpClass.ECALL or csr
 
     def _permitted(self, pc: int, length: int) -> bool:
         """Check whether an instruction may be fetched at `pc`."""

@@ -30,7 +30,7 @@ from npu_device.device import NpuDevice
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Device, Operands, Outcome, Stall
 from pyv_ext.timing import CoreTiming
@@ -67,7 +67,7 @@ _SELECTORS = frozenset(register.offset for register in REGISTERS if register.nam
 _WORD = 0xFFFF_FFFF
 _BUSY = -ReturnCode.EBUSY & _WORD
 _ENQCMD, _TSTAT = "enqcmd_t", "tstat"
-_CSRS = (Kind.CSR_WRITE, Kind.CSR_UPDATE)
+_CSRS = (OpClass.CSR_WRITE, OpClass.CSR_UPDATE)
 
 
 class Profile:
@@ -130,7 +130,7 @@ class Profile:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row, stacks = instruction.row, self.stacks
-        if row.kind in (Kind.LOAD, Kind.STORE):
+        if row.kind in (OpClass.LOAD, OpClass.STORE):
             self._bus.clock.log.read()
         self.instructions[pc] += 1
         self.mnemonics[row.name] += 1
@@ -138,20 +138,20 @@ class Profile:
         if stacks.handling:
             self.cycles[Charge(stacks.now, pc, Activity.HANDLER)] += cycles
             self._forget()
-        elif row.kind is Kind.WFI:
+        elif row.kind is OpClass.WFI:
             self.cycles[Charge(stacks.now, pc, Activity.WFI)] += cycles
             self._moved_on()
         elif self._access is not None or self._load is not None:
             self._device(pc, cycles)
-        elif row.kind is Kind.CUSTOM:
+        elif row.kind is OpClass.CUSTOM:
             self._custom(pc, cycles, instruction)
         elif row.kind in _CSRS and instruction.csr in self._hart.csrs.windows:
             value = int(self._hart.x[instruction.rd])
             self._look(pc, cycles, instruction.csr, value, Activity.CUSTOM, Activity.POLLING)
         else:
-            waits = row.kind is Kind.FENCE and cycles > row.cost(self._timing)
+            waits = row.kind is OpClass.FENCE and cycles > row.cost(self._timing)
             self._add(pc, cycles, Activity.MMIO if waits else Activity.EXECUTING)
-        if row.kind is Kind.JUMP or row.kind is Kind.XRET:
+        if row.kind is OpClass.JUMP or row.kind is OpClass.XRET:
             stacks.retired(pc, instruction)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:

@@ -7,7 +7,7 @@ same stack pointer, so that tasks of an RTOS keep theirs, and begins one where t
 """
 
 from pyv_ext.hart.hart import Hart
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 
 LINKS = (1, 5)
 STACK_POINTER = 2
@@ -54,9 +54,9 @@ class Stacks:
     def retired(self, pc: int, instruction: Instruction) -> None:
         """Follow a retired instruction; the hart is at the next one."""
         kind = instruction.row.kind
-        if kind is Kind.XRET:
+        if kind is OpClass.XRET:
             self._resume()
-        elif kind is Kind.JUMP:
+        elif kind is OpClass.JUMP:
             if instruction.rd in LINKS:
                 self._push(pc, pc + instruction.length)
             elif not instruction.rd and instruction.rs1 in LINKS:

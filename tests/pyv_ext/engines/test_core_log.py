@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from pyv_ext.errors import PyvExtError
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind
 
 pytestmark = pytest.mark.usefixtures("each_engine")
@@ -68,15 +68,15 @@ class Tracer(Reader):
     def retire(self, pc, start, end, instruction):
         kind, x = instruction.row.kind, self._hart.x
         address = int(x[instruction.rs1]) + instruction.imm
-        if kind is Kind.FENCE:
+        if kind is OpClass.FENCE:
             self.add(LogKind.FENCE, start, end - start)
-        elif kind is Kind.XRET:
+        elif kind is OpClass.XRET:
             self.add(LogKind.MRET, start, end - start)
-        elif kind is Kind.STORE and address >= RAM:
+        elif kind is OpClass.STORE and address >= RAM:
             self.add(LogKind.STORES, start, end - start, address=address & -LINE)
-        elif kind is Kind.STORE:
+        elif kind is OpClass.STORE:
             self.add(LogKind.STORE, start, end - start, pc, address, int(x[instruction.rs2]))
-        elif kind is Kind.LOAD:
+        elif kind is OpClass.LOAD:
             self.add(LogKind.LOAD, start, end - start, pc, address, int(x[instruction.rd]))
 
     def trap(self, pc, cause, value, start, end, interrupt):

@@ -13,7 +13,7 @@ from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.fast import engine, entries, space
 from pyv_ext.engines.fast.blocks import TRANSLATED, targets_misaligned
 from pyv_ext.engines.persistent import profile_image
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 from pyv_ext.machine.state import LINE
 
 ISAS = ("rv32i", "rv32im_zicsr_zifencei", "rv32imac_zicsr_zifencei", "rv32imafdcu_zicsr_zifencei_zba_zbb_zbs")
@@ -43,7 +43,7 @@ def is_plain(rig: Rig, word: int) -> bool:
 def ends(rig: Rig, word: int) -> bool:
     """Whether what follows a plain word may be data."""
     instruction = rig.isa.decode(word)
-    return instruction is not None and instruction.row.kind is Kind.JUMP and not instruction.rd
+    return instruction is not None and instruction.row.kind is OpClass.JUMP and not instruction.rd
 
 
 def entry_at(of: space.TranslationCache, pc: int) -> bytes:

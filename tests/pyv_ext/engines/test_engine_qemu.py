@@ -8,7 +8,7 @@ from external_tools import QEMU, needs
 from hart_rig import RAM, Rig, assemble
 
 from pyv_ext.engines.core import Stop, StopReason
-from pyv_ext.isa import Isa, Kind, Row
+from pyv_ext.isa import InstructionDef, Isa, OpClass
 
 NAME = "rv32imac_zicsr_zifencei_zba_zbb_zbs"
 ISA = Isa(NAME)
@@ -75,7 +75,7 @@ TRAPS = (
 )
 
 
-def operation(row: Row, chance: random.Random) -> bytes:
+def operation(row: InstructionDef, chance: random.Random) -> bytes:
     """A random instruction of the row; memory is accessed around x30."""
     while True:
         word = row.match | chance.getrandbits(8 * row.length) & ~row.mask
@@ -85,7 +85,7 @@ def operation(row: Row, chance: random.Random) -> bytes:
         if max(instruction.rd, instruction.rs1, instruction.rs2) >= FREE:
             continue
         code = word.to_bytes(row.length, "little")
-        if row.kind is Kind.OP:
+        if row.kind is OpClass.OP:
             return code
         if row.length == 2:
             return assemble(ISA, f"add x{instruction.rs1},x30,x0") + code
@@ -94,7 +94,7 @@ def operation(row: Row, chance: random.Random) -> bytes:
         return word.to_bytes(row.length, "little")
 
 
-def skip(row: Row, chance: random.Random) -> bytes:
+def skip(row: InstructionDef, chance: random.Random) -> bytes:
     """A branch or jump to a random one of the six addresses in and around five instructions."""
     fields = {"rd": chance.randrange(FREE), "rs1": chance.randrange(8, 16), "rs2": chance.randrange(FREE)}
     word = ISA.encode(row.name, **fields, imm=row.length + 2 * chance.randrange(6))
@@ -114,8 +114,12 @@ def leap(chance: random.Random) -> bytes:
 
 def program(seed: int) -> bytes:
     chance = random.Random(seed)
-    plain = [row for row in ISA.rows if row.kind in (Kind.OP, Kind.LOAD, Kind.STORE, Kind.LR, Kind.SC, Kind.AMO)]
-    control = [row for row in ISA.rows if row.kind is Kind.BRANCH or row.name in ("jal", "c.j", "c.jal")]
+    plain = [
+        row
+        for row in ISA.rows
+        if row.kind in (OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.LR, OpClass.SC, OpClass.AMO)
+    ]
+    control = [row for row in ISA.rows if row.kind is OpClass.BRANCH or row.name in ("jal", "c.j", "c.jal")]
     items = [f"li x{n},{chance.getrandbits(32):#x}" for n in range(1, FREE)]
     items += [f"li x30,{DATA:#x}", "addi x29,x0,0"]
     code = assemble(ISA, ";".join(items))

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from pyv_ext.engines.lowering import ExpressionLowering, declarations
-from pyv_ext.isa import Isa, Kind
+from pyv_ext.isa import Isa, OpClass
 from pyv_ext.isa.expressions import evaluator
 from pyv_native.compiler import make_compiler
 from pyv_native.ir import Ir
@@ -22,7 +22,7 @@ def function(name, row):
     ir = Ir()
     ir.block("entry")
     lower = ExpressionLowering(ir, ISA.xlen)
-    if row.kind is Kind.BRANCH:
+    if row.kind is OpClass.BRANCH:
         value = ir.value(f"zext i1 {lower.condition(row.expr, GIVEN)} to i32")
     else:
         value = lower.value(row.expr, GIVEN)

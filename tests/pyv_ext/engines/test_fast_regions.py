@@ -14,7 +14,7 @@ from pyv_ext.engines.fast import engine as fast
 from pyv_ext.engines.fast import flow, region, space
 from pyv_ext.engines.fast.blocks import BasicBlock, accesses
 from pyv_ext.engines.fast.flow import live_in, loops, returns
-from pyv_ext.isa import Instruction, Kind
+from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.state import LINE
 from pyv_ext.timing import CoreTiming
 
@@ -203,7 +203,7 @@ def test_addresses_are_followed_through_what_adds_a_constant():
         block("lw x5,8(x10); addi x11,x10,16; sw x5,0(x11); lb x6,1(x10); mul x10,x10,x5; lw x7,8(x10)"), 0xFFFF_FFFF
     )
     assert [made[index].base for index in (0, 2, 3, 5)] == [0, 0, 1, 2]
-    assert reaches[0] == (4, 12, (8,), True, Kind.AMO)
+    assert reaches[0] == (4, 12, (8,), True, OpClass.AMO)
     assert (made[2].offset, made[2].group_distance) == (8, -8)
 
 
@@ -212,7 +212,7 @@ def test_accesses_that_need_not_be_aligned_are_checked_together_whatever_their_s
         block("lw x5,9(x10); sb x5,1(x10); sw x5,63(x10); lh x6,-2(x10)"), 0xFFFF_FFFF, misaligned=True
     )
     assert [(each.base, each.offset) for each in made.values()] == [(0, 11), (0, 3), (0, 65), (0, 0)]
-    assert reach == (1, 69, (3, 67, 68), True, Kind.AMO)  # the last byte stored to is 68
+    assert reach == (1, 69, (3, 67, 68), True, OpClass.AMO)  # the last byte stored to is 68
 
 
 def test_a_known_address_is_checked_when_it_is_translated():

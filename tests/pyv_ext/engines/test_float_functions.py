@@ -14,7 +14,7 @@ from work_count import calls
 from pyv_ext.engines.fast import floating
 from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX
-from pyv_ext.isa.row import Row
+from pyv_ext.isa.row import InstructionDef
 from pyv_ext.machine import slots
 from pyv_ext.machine.state import HartState
 from pyv_native.compiler import Compiler
@@ -51,18 +51,18 @@ OPERANDS = {
 
 
 @cache
-def code(row: Row) -> NativeCode:
+def code(row: InstructionDef) -> NativeCode:
     text = floating.float_functions([row]).replace("define internal", "define")
     return COMPILER.load(text, f"strict.{row.name}")
 
 
-def function(row: Row) -> "ctypes._CFuncPtr":
+def function(row: InstructionDef) -> "ctypes._CFuncPtr":
     address = code(row).address(f"strict.{row.name}")
     u64 = ctypes.c_uint64
     return ctypes.CFUNCTYPE(u64, u64, u64, u64, ctypes.c_uint32, ctypes.c_void_p)(address)
 
 
-def cases(row: Row) -> list[tuple[int, ...]]:
+def cases(row: InstructionDef) -> list[tuple[int, ...]]:
     """Operands: all pairs of the 42 numbers, or some of the triples; singles that are not boxed, and random ones."""
     chance = random.Random(row.name)
     kind = row.name.split(".")[-1][:1]
@@ -80,7 +80,7 @@ def cases(row: Row) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_results_and_exceptions_are_those_of_the_definition(row: Row) -> None:
+def test_results_and_exceptions_are_those_of_the_definition(row: InstructionDef) -> None:
     call, x = function(row), np.zeros(WORDS, np.uint64)
     compute = row.compute
     assert compute is not None

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from shares import draws
 
-from pyv_ext.isa import EXTENSIONS, Isa, Kind
+from pyv_ext.isa import EXTENSIONS, Isa, OpClass
 from pyv_ext.isa.expression_tree import parse
 from pyv_ext.isa.expressions import OPERANDS, constants, evaluator, functions, operands, python_source
 
@@ -258,7 +258,7 @@ def test_wrapping_64_bit_arithmetic_gives_the_same(expr, values):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_values_end_in_a_mask_and_conditions_compare(row):
-    if row.kind is Kind.BRANCH:
+    if row.kind is OpClass.BRANCH:
         assert isinstance(parse(row.expr), ast.Compare)
     else:
         value = evaluator(row.expr, 32)(0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF)

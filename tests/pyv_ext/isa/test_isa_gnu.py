@@ -6,7 +6,7 @@ import re
 import pytest
 from gnu import MARCH, ORIGIN, assemble, needs_gnu, objdump, words
 
-from pyv_ext.isa import Isa, Row
+from pyv_ext.isa import InstructionDef, Isa
 from pyv_ext.isa.csr_names import NAMES
 
 ISA = Isa(MARCH)
@@ -14,7 +14,7 @@ SAMPLES = 12
 pytestmark = needs_gnu
 
 
-def sample(row: Row, chance: random.Random) -> int:
+def sample(row: InstructionDef, chance: random.Random) -> int:
     """A word of the row with random operands."""
     while True:
         word = row.match | chance.getrandbits(8 * row.length) & ~row.mask

@@ -21,7 +21,7 @@ from npu_device.abi.opcodes import Opcode, TicketState
 from npu_device.event_loop.state import NOT_YET, WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.core import StopReason
-from pyv_ext.isa import Kind
+from pyv_ext.isa import OpClass
 from pyv_ext.protocols import CustomInstruction, Device, Operands, Stall, Value
 from pyv_native.state import StateError
 from pyv_npu.boot import find_program
@@ -431,7 +431,7 @@ def test_the_wrong_field_is_named(path: tuple[Any, ...], value: Any, why: str) -
     assert str(error.value) == f"snapshot: its state does not fit this machine ({why}); take it again"
 
 
-@pytest.mark.parametrize("member", [Opcode.GEMM_T, Kind.CUSTOM, StopReason.EXIT])
+@pytest.mark.parametrize("member", [Opcode.GEMM_T, OpClass.CUSTOM, StopReason.EXIT])
 def test_a_snapshot_keeps_members_of_enumerations(member: Any) -> None:
     assert devices.decode(devices.encode(member, "x")) is member
 
