@@ -15,7 +15,7 @@ from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError
 
 
-class Parts(NamedTuple):
+class PluginParts(NamedTuple):
     """Devices and instructions that plugins add to a platform."""
 
     devices: tuple[Placed, ...] = ()
@@ -27,7 +27,7 @@ _MODULE = "pyv_npu_plugin_"
 _NAMES = {"DEVICES": Placed, "INSTRUCTIONS": CustomInstruction}
 
 
-def parts(files: Iterable[str]) -> Parts:
+def parts(files: Iterable[str]) -> PluginParts:
     """Returns new devices and instructions of these files, in their order. BadInputError names file, line and
     reason."""
     devices: list[Placed] = []
@@ -40,7 +40,7 @@ def parts(files: Iterable[str]) -> Parts:
             )
         devices += _listed(file, names, "DEVICES")
         instructions += _listed(file, names, "INSTRUCTIONS")
-    return Parts(tuple(devices), tuple(instructions))
+    return PluginParts(tuple(devices), tuple(instructions))
 
 
 def _executed(file: str) -> dict[str, Any]:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from npu_device.trace.records import Batch
     from npu_device.trace.run_spans import Spans
     from pyv_npu.faults.record import Record
-    from pyv_npu.observe.analysis.energy import Estimate
+    from pyv_npu.observe.analysis.energy import EnergyEstimate
     from pyv_npu.observe.analysis.model import Analysis
-    from pyv_npu.observe.analysis.traffic import Traffic
-    from pyv_npu.observe.analysis.work import Work
+    from pyv_npu.observe.analysis.traffic import RoleTraffic
+    from pyv_npu.observe.analysis.work import CommandWork
     from pyv_npu.observe.sanitizer.findings import Findings
     from pyv_npu.sections import Section
     from toolchain.codegen import Command
@@ -167,7 +167,7 @@ class Result(Generic[D]):
     """Bytes by address that commands read when they start."""
     faults: Mapping[str, Any] | None = None
     """What injected faults led to, as `pyv_npu.studies.fault_outcomes` says it in JSON."""
-    moved: "Traffic | None" = None
+    moved: "RoleTraffic | None" = None
     """What was counted while the run went on; None: it is counted from the events that were kept."""
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class Result(Generic[D]):
         return Spans(self.batches, self.cycles)
 
     @cached_property
-    def traffic(self) -> "Traffic | None":
+    def traffic(self) -> "RoleTraffic | None":
         """Traffic of the DMA by role; None where there is no time."""
         from pyv_npu.observe.analysis.traffic import traffic_of
 
@@ -238,7 +238,7 @@ class Result(Generic[D]):
         return EXTENDED_SIZE * sum(command.block is not None for command in fetched)
 
     @cached_property
-    def works(self) -> "Sequence[Work]":
+    def works(self) -> "Sequence[CommandWork]":
         """Work of each command of a model, in the order of submission; empty where it is not known."""
         if not self.commands:
             return ()
@@ -249,7 +249,7 @@ class Result(Generic[D]):
         return works(listed, self.config.npu, self.memory)
 
     @cached_property
-    def energy(self) -> "Estimate | None":
+    def energy(self) -> "EnergyEstimate | None":
         """Estimate of energy and area; None where the commands are not known, or nothing has time."""
         if not self.works or not self.cycles:
             return None

@@ -116,7 +116,7 @@ class Section(NamedTuple):
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """A table as all renderers show it."""
 
     units: Sequence[str]
@@ -130,7 +130,7 @@ class Layout(NamedTuple):
     """Headers with the units of the values of cells, as a copy of the table has them."""
 
 
-def layout(table: Table) -> Layout:
+def layout(table: Table) -> TableLayout:
     """Formats the cells of a table, with one prefix a column."""
     units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
     scales = [scale_of([row[at] for row in table.rows if isinstance(row[at], int | float)], unit)  # type: ignore[misc]
@@ -159,7 +159,7 @@ def layout(table: Table) -> Layout:
             for head, shown, unit, scale in zip(table.heads, heads, units, scales, strict=True)]  # fmt: skip
     rows = [[cell(row, at) for at in range(len(row))] for row in table.rows]
     text = [bool(rows) and all(row[at].kind == "text" for row in rows) for at in range(len(table.heads))]
-    return Layout([scale.unit for scale in scales], rows, text, heads, bare)
+    return TableLayout([scale.unit for scale in scales], rows, text, heads, bare)
 
 
 def _is_text(value: Value) -> bool:

@@ -35,7 +35,7 @@ HELP_TEXT = b"\r\nCtrl-A x  end the run\r\nCtrl-A Ctrl-A  send Ctrl-A\r\n"
 # -- lines -----------------------------------------------------------------------------------------------------------
 
 
-class Line:
+class SerialLine:
     """Serial backend on file descriptors; `source` is None after the end of the input."""
 
     source: int | None = None
@@ -52,7 +52,7 @@ class Line:
         """Leave the host as it was."""
 
 
-class Terminal(Line):
+class Terminal(SerialLine):
     """Standard input: in raw mode on a terminal; by lines where `lines` asks for it, or where it is no terminal.
 
     Ctrl-A x ends the run. Output goes to standard output, as in every run.
@@ -99,7 +99,7 @@ class Terminal(Line):
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
 
 
-class PseudoTerminal(Line):
+class PseudoTerminal(SerialLine):
     """A pseudo terminal for `screen`, `picocom` and the like; output that nobody reads is dropped, as on a cable."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class PseudoTerminal(Line):
         os.close(self._other_end)
 
 
-class Connection(Line):
+class Connection(SerialLine):
     """A socket that listens; one client at a time. Output without a client is dropped."""
 
     def __init__(self, spec: Spec) -> None:
@@ -178,7 +178,7 @@ class LiveLines:
     comes; it falls behind where the program has more to do than the host can simulate.
     """
 
-    def __init__(self, platform: Platform, lines: Sequence[tuple[SerialInput, Line]]) -> None:
+    def __init__(self, platform: Platform, lines: Sequence[tuple[SerialInput, SerialLine]]) -> None:
         self._platform = platform
         self._lines = lines
         self._slices = Slices(time.monotonic)
@@ -233,7 +233,7 @@ def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]
         platform.engine.stop(Stop(StopReason.INTERRUPTED))
 
     with ExitStack() as stack:
-        lines: list[tuple[SerialInput, Line]] = []
+        lines: list[tuple[SerialInput, SerialLine]] = []
         shown = platform.console.sink
         for number, (text, uart) in enumerate(zip(texts, platform.uarts, strict=False)):
             console = uart.console
@@ -243,7 +243,7 @@ def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]
                 console.sink = None
             if not spec.live:
                 continue
-            line: Line
+            line: SerialLine
             if spec.kind == "stdio":
                 line = Terminal(spec.argument == "line", shown, leave)
             elif spec.kind == "pty":

@@ -16,7 +16,7 @@ LEAST_SHARE = 0.0005
 """Share from which one decimal of its per cent is enough."""
 
 
-class Scale(NamedTuple):
+class UnitScale(NamedTuple):
     """A prefix of a unit."""
 
     factor: float
@@ -25,23 +25,23 @@ class Scale(NamedTuple):
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"))
-SCALES: Mapping[str, tuple[Scale, ...]] = {
-    "s": (Scale(1.0, "s"), Scale(1e-3, "ms"), Scale(1e-6, "us"), Scale(1e-9, "ns")),
-    "bytes": (Scale(2**30, "GiB"), Scale(2**20, "MiB"), Scale(2**10, "KiB"), Scale(1, "bytes")),
-    "bytes/s": tuple(Scale(factor, f"{prefix}B/s") for factor, prefix in _DECIMAL),
-    "ops/s": tuple(Scale(factor, f"{prefix}OPS") for factor, prefix in _DECIMAL),
-    "J": tuple(Scale(factor, f"{prefix}J") for factor, prefix in _SMALL),
-    "J s": tuple(Scale(factor, f"{prefix}J s") for factor, prefix in _SMALL),
-    "W": (Scale(1.0, "W"), Scale(1e-3, "mW"), Scale(1e-6, "uW")),
-    "share": (Scale(0.01, "%"),),
+SCALES: Mapping[str, tuple[UnitScale, ...]] = {
+    "s": (UnitScale(1.0, "s"), UnitScale(1e-3, "ms"), UnitScale(1e-6, "us"), UnitScale(1e-9, "ns")),
+    "bytes": (UnitScale(2**30, "GiB"), UnitScale(2**20, "MiB"), UnitScale(2**10, "KiB"), UnitScale(1, "bytes")),
+    "bytes/s": tuple(UnitScale(factor, f"{prefix}B/s") for factor, prefix in _DECIMAL),
+    "ops/s": tuple(UnitScale(factor, f"{prefix}OPS") for factor, prefix in _DECIMAL),
+    "J": tuple(UnitScale(factor, f"{prefix}J") for factor, prefix in _SMALL),
+    "J s": tuple(UnitScale(factor, f"{prefix}J s") for factor, prefix in _SMALL),
+    "W": (UnitScale(1.0, "W"), UnitScale(1e-3, "mW"), UnitScale(1e-6, "uW")),
+    "share": (UnitScale(0.01, "%"),),
 }
 """Unit -> its scales, the largest first. Other units have no prefix."""
 
 
-def scale_of(values: Iterable[float], unit: str) -> Scale:
+def scale_of(values: Iterable[float], unit: str) -> UnitScale:
     """Chooses the scale of an axis or a column: the largest in which its largest value is at least 1."""
     top = max((abs(value) for value in values), default=0.0)
-    scales = SCALES.get(unit, (Scale(1, unit),))
+    scales = SCALES.get(unit, (UnitScale(1, unit),))
     return next((scale for scale in scales if top >= scale.factor), scales[-1])
 
 

@@ -41,7 +41,7 @@ ADVICE = {
 """Cause -> what to change first."""
 
 
-class Line(NamedTuple):
+class CyclesLine(NamedTuple):
     """Line of the table of cycles."""
 
     name: str
@@ -52,7 +52,7 @@ class Line(NamedTuple):
     """By mode."""
 
 
-def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
+def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[CyclesLine]:
     """Returns the table of cycles by figure. `alone`: cycles of the commands without firmware, by mode.
 
     Empty without submissions.
@@ -66,19 +66,21 @@ def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[Line]:
 
     before, work = part("before_submission"), part("work")
     lines = [
-        Line("whole run: start of the core to exit", "cycles", 0, {mode: run["cycles"] for mode, run in runs.items()}),
-        Line("before the first submission", "cycles_parts.before_submission", 1, before),
-        Line("first submission to last completion", "cycles_parts.work", 1, work),
-        Line("after the last completion", "cycles_parts.after_completion", 1, part("after_completion")),
-        Line("NPU makespan: cycle 0 to the last completion", "makespan", 0, _sum(before, work, 1)),
+        CyclesLine(
+            "whole run: start of the core to exit", "cycles", 0, {mode: run["cycles"] for mode, run in runs.items()}
+        ),
+        CyclesLine("before the first submission", "cycles_parts.before_submission", 1, before),
+        CyclesLine("first submission to last completion", "cycles_parts.work", 1, work),
+        CyclesLine("after the last completion", "cycles_parts.after_completion", 1, part("after_completion")),
+        CyclesLine("NPU makespan: cycle 0 to the last completion", "makespan", 0, _sum(before, work, 1)),
     ]
     if any(cycles is not None for cycles in alone.values()):
         kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
         added = _sum(_sum(work, alone, -1), kernels, -1)
         lines[3:3] = [
-            Line("the same commands without firmware", "without_firmware", 2, dict(alone)),
-            *([Line("kernels on the core", "core_kernels", 2, kernels)] if any(kernels.values()) else []),
-            Line("added by submitting them", "added_by_submission", 2, added),
+            CyclesLine("the same commands without firmware", "without_firmware", 2, dict(alone)),
+            *([CyclesLine("kernels on the core", "core_kernels", 2, kernels)] if any(kernels.values()) else []),
+            CyclesLine("added by submitting them", "added_by_submission", 2, added),
         ]
     return lines
 

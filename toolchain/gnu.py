@@ -165,7 +165,7 @@ LINE_FLAGS = ("-g1", "-gno-column-info")
 MANIFEST = "manifest.json"
 
 
-class Compiler(NamedTuple):
+class CrossCompiler(NamedTuple):
     """A compiler that was found."""
 
     path: str
@@ -175,7 +175,7 @@ class Compiler(NamedTuple):
     """The picolibc that it finds: path, size and time of its specs."""
 
 
-def find_compiler() -> Compiler:
+def find_compiler() -> CrossCompiler:
     """Return the cross compiler; ToolchainError says how to get it."""
     path = find_tool(COMPILER, PACKAGES, "it builds firmware")
     specs = Path(run_tool([path, f"-print-file-name={SPECS}"]).decode().strip())
@@ -183,7 +183,7 @@ def find_compiler() -> Compiler:
         raise ToolchainError(f"{COMPILER} finds no {SPECS}: picolibc is missing; apt-get install {PACKAGES}")
     lines = [run_tool([path, option]).decode().splitlines()[0] for option in ("--version", "-Wl,--version")]
     about = specs.stat()
-    return Compiler(path, "; ".join(lines), f"{specs} {about.st_size} {about.st_mtime_ns}")
+    return CrossCompiler(path, "; ".join(lines), f"{specs} {about.st_size} {about.st_mtime_ns}")
 
 
 def firmware_folder() -> Path:
@@ -247,7 +247,7 @@ def build_program(
 class _Job(NamedTuple):
     """Run of the tools. Sources of the package are named relative to `folder`: no path gets into the bytes."""
 
-    compiler: Compiler
+    compiler: CrossCompiler
     folder: Path
     scratch: Path
     options: Sequence[str]
@@ -303,7 +303,7 @@ def _known(name: str) -> Application:
     return row
 
 
-def manifest(compiler: Compiler, folder: Path, elfs: Sequence[Path]) -> dict[str, Any]:
+def manifest(compiler: CrossCompiler, folder: Path, elfs: Sequence[Path]) -> dict[str, Any]:
     """Return the manifest of the programs: compiler, flags, hashes of sources and programs."""
     return {
         "compiler": compiler.version,

@@ -27,7 +27,7 @@ WEIGHTS = "weights.bin"
 """The sidecar file of an image: constants which are not in it."""
 
 
-class Piece(NamedTuple):
+class ImagePiece(NamedTuple):
     """Bytes of the model at an address."""
 
     address: int
@@ -67,7 +67,7 @@ def weights_file(compiled: Program) -> bytes:
     return b"".join([*parts, bytes(end - at)])
 
 
-def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: Mapping[str, int]) -> bytes:
+def with_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, arguments: Mapping[str, int]) -> bytes:
     """Return the firmware with more in memory, up to the address `end`, and values for its arguments.
     ToolchainError."""
     from elftools.construct.lib.container import Container
@@ -94,18 +94,18 @@ def with_pieces(firmware: bytes, content: Iterable[Piece], end: int, arguments: 
     return elf.with_header(image)
 
 
-def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[Piece]:
+def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[ImagePiece]:
     """Yield the memory contents of the model at the begin of a run; `apart`: without the constants."""
     for name, data in inputs.items():
-        yield Piece(compiled.memory.address(compiled.graph, name), data)
-    yield Piece(compiled.memory.commands, compiled.code())
+        yield ImagePiece(compiled.memory.address(compiled.graph, name), data)
+    yield ImagePiece(compiled.memory.commands, compiled.code())
     if not apart:
         yield from constants(compiled)
 
 
-def constants(compiled: Program) -> Iterator[Piece]:
+def constants(compiled: Program) -> Iterator[ImagePiece]:
     for name, values in compiled.graph.constants.items():
-        yield Piece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
+        yield ImagePiece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
 
 
 def _digest(compiled: Program) -> bytes:

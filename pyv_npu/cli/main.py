@@ -81,7 +81,7 @@ class _Single(argparse._StoreAction):
         super().__call__(parser, namespace, values, option)
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """Raises instead of exiting with argparse's own code."""
 
     def __init__(self, **named: Any) -> None:
@@ -107,7 +107,7 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"{what} {value}: choose {', '.join(names)}{hint}")
 
 
-class _Verb(_Parser):
+class _Verb(_ArgumentParser):
     """The parser of a verb: it gets its arguments when it is used."""
 
     verb = ""
@@ -250,7 +250,7 @@ def module_of(verb: str) -> ModuleType:
 def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser of all verbs, or only of the verb that `line` begins with: building all takes longer than many
     runs."""
-    top = _Parser(
+    top = _ArgumentParser(
         prog="pyv-npu",
         description="Co-simulation of bare-metal RISC-V firmware and an NPU on one clock.",
         epilog="Exit codes: the guest's own (above 255: 255). Without a code of the guest, and with a line on standard "

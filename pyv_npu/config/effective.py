@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import presets
-from pyv_npu.config.key import Key, RuleError, Shape
+from pyv_npu.config.key import Key, KeyRuleError, KeyShape
 from pyv_npu.config.package_data import find_file
 from pyv_npu.config.schema import build, flatten, keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config, check_together
@@ -162,13 +162,13 @@ def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
     if path in keys:
         return keys[path], None
     parent, _, item = path.rpartition(".")
-    if parent in keys and keys[parent].form.shape is Shape.TABLE:
+    if parent in keys and keys[parent].form.shape is KeyShape.TABLE:
         return keys[parent], item
     for name, key in keys.items():
         if name.startswith(path + ".") and "." not in name[len(path) + 1 :] and "section_value" in key.rule:
             return key, None
     if any(name.startswith(path + ".") for name in keys):
-        raise RuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")
+        raise KeyRuleError(f"{path}: is a section, not a value; set one of its keys, for example {_first(keys, path)}")
     raise unknown(path, keys)
 
 

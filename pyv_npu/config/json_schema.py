@@ -10,7 +10,7 @@ from typing import Any
 
 from pyv_npu.config import presets
 from pyv_npu.config.effective import RECORD
-from pyv_npu.config.key import Key, Shape
+from pyv_npu.config.key import Key, KeyShape
 from pyv_npu.config.schema import keys_of, sections_of
 from pyv_npu.config.tree import Config
 
@@ -53,7 +53,7 @@ def _section(prefix: str) -> Schema:
     tables = {
         f"^{re.escape(path.removeprefix(prefix) + '.')}[^.]*$": _scalar(key)
         for path, key in keys.items()
-        if key.form.shape is Shape.TABLE
+        if key.form.shape is KeyShape.TABLE
     }
     return {**section, "patternProperties": tables} if tables else section
 
@@ -68,9 +68,9 @@ def _of_key(key: Key) -> Schema:
 
 
 def _values(key: Key) -> Schema:
-    if key.form.shape is Shape.LIST:
+    if key.form.shape is KeyShape.LIST:
         return _list(key)
-    if key.form.shape is Shape.TABLE:
+    if key.form.shape is KeyShape.TABLE:
         return {"type": "object", "additionalProperties": _scalar(key)}
     if not key.form.optional:
         return _scalar(key)

@@ -14,23 +14,23 @@ Value = Any
 """int, bool, str or None; a tuple of them; or a mapping of names to int."""
 
 
-class RuleError(BadInputError):
+class KeyRuleError(BadInputError):
     """A value breaks its key's rule. The message does not say where the value came from: the caller does."""
 
 
-class Shape(Enum):
+class KeyShape(Enum):
     ONE = auto()
     LIST = auto()
     TABLE = auto()
 
 
 @dataclass(frozen=True)
-class Form:
+class KeyForm:
     """Form of a key's values, from the annotation of its field."""
 
     scalar: type
     """int, bool or str."""
-    shape: Shape = Shape.ONE
+    shape: KeyShape = KeyShape.ONE
     optional: bool = False
     """`none` is a value too."""
     count: int | None = None
@@ -38,21 +38,21 @@ class Form:
 
     @classmethod
     @cache  # many keys are alike
-    def of(cls, annotation: Any) -> "Form":
+    def of(cls, annotation: Any) -> "KeyForm":
         """Return the form of `X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
         origin, parts = get_origin(annotation), get_args(annotation)
         if NoneType in parts:
             return cls(next(part for part in parts if part is not NoneType), optional=True)
         if origin is tuple:
-            return cls(parts[0], Shape.LIST, count=None if parts[-1] is ... else len(parts))
-        return cls(annotation) if origin is None else cls(parts[1], Shape.TABLE)
+            return cls(parts[0], KeyShape.LIST, count=None if parts[-1] is ... else len(parts))
+        return cls(annotation) if origin is None else cls(parts[1], KeyShape.TABLE)
 
 
 class Key(NamedTuple):
     """A leaf of the tree by its dotted path."""
 
     path: str
-    form: Form
+    form: KeyForm
     default: Value
     rule: Mapping[str, Any]
     """The metadata of the field (see `tree`)."""
@@ -66,9 +66,9 @@ class Key(NamedTuple):
         rule."""
         if self.form.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
-        if self.form.shape is Shape.LIST:
+        if self.form.shape is KeyShape.LIST:
             return self._list(raw)
-        if self.form.shape is Shape.TABLE:
+        if self.form.shape is KeyShape.TABLE:
             return self._table(raw)
         return self._scalar(raw, raw)
 
@@ -93,7 +93,7 @@ class Key(NamedTuple):
         if not isinstance(raw, Mapping) or not all(isinstance(name, str) for name in raw):
             raise self._error(raw, self._words())
         return {
-            name: Key(f"{self.path}.{name}", Form(self.form.scalar), None, self.rule).convert(item)
+            name: Key(f"{self.path}.{name}", KeyForm(self.form.scalar), None, self.rule).convert(item)
             for name, item in raw.items()
         }
 
@@ -129,11 +129,11 @@ class Key(NamedTuple):
     def _words(self) -> str:
         """Returns the rule in words, with the default or an example as the remedy."""
         integers = self.form.scalar is int
-        if self.form.shape is Shape.LIST:
+        if self.form.shape is KeyShape.LIST:
             count = "" if self.form.count is None else f"{self.form.count} "
             kind = f"integers{self._range(' each')}" if integers else "words"
             return f"must be a list of {count}{kind}, for example [{', '.join(map(str, self.default))}]"
-        if self.form.shape is Shape.TABLE:
+        if self.form.shape is KeyShape.TABLE:
             items = f"integers{self._range()}" if integers else "words"
             return f"must be a table of names and {items}, for example {{n: 1000}}"
         if "choices" in self.rule:
@@ -157,8 +157,8 @@ class Key(NamedTuple):
             text += f", a multiple of {self.show(rule['multiple_of'])}"
         return text + each if text else ""
 
-    def _error(self, raw: object, rule: str) -> RuleError:
-        return RuleError(f"{self.path} = {self.show(raw)}: {rule}")
+    def _error(self, raw: object, rule: str) -> KeyRuleError:
+        return KeyRuleError(f"{self.path} = {self.show(raw)}: {rule}")
 
 
 def _integer(text: str) -> int | str:

@@ -41,7 +41,7 @@ _WORDS = (*_REQUIRED, "extends")
 _TOP = (*_WORDS, "values", "sources")
 
 
-class Number(NamedTuple):
+class PresetNumber(NamedTuple):
     """A value and its source."""
 
     value: Any
@@ -54,7 +54,7 @@ class Preset:
 
     name: str
     basis: str
-    values: Mapping[str, Number]
+    values: Mapping[str, PresetNumber]
     """By dotted path; `extends` is resolved."""
 
 
@@ -89,7 +89,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
     for name, entry in texts.items():
         if name not in own:
             raise _error(path, entry, f"{entry.path}: this file sets no such value; set it or remove the source")
-    values: dict[str, Number] = {}
+    values: dict[str, PresetNumber] = {}
     for entry in entries:
         if entry.path == "extends":
             try:
@@ -98,7 +98,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
                 raise _error(path, entry, f"extends: {error}") from None
     for name, entry in own.items():
         source = _word(path, texts[name]) if name in texts else words["source"]
-        values[name] = Number(_checked(path, name, entry), source)
+        values[name] = PresetNumber(_checked(path, name, entry), source)
     return Preset(words["name"], words["basis"], values)
 
 

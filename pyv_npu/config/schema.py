@@ -5,7 +5,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from pyv_npu.config.key import Form, Key, Value
+from pyv_npu.config.key import Key, KeyForm, Value
 from pyv_npu.errors import BadInputError, did_you_mean
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def _keys(cls: type, prefix: str) -> Iterator[Key]:
         if _is_section(kind):
             yield from _keys(kind, path + ".")
         else:
-            yield Key(path, Form.of(kind), _default(item), item.metadata)
+            yield Key(path, KeyForm.of(kind), _default(item), item.metadata)
 
 
 @cache

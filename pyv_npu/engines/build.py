@@ -21,7 +21,7 @@ MOST = 128
 SYSTEMC_HEADER = "systemc.h"
 
 
-class Kind(NamedTuple):
+class EngineType(NamedTuple):
     """An engine that can be built."""
 
     text: str
@@ -30,9 +30,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "rtl": Kind("an output-stationary array in SystemVerilog, behind Verilator", "verilator g++ make"),
-    "systemc": Kind("the same array as a SystemC module with a TLM-2.0 socket", "libsystemc-dev g++"),
-    "python": Kind("a template in Python, for an engine of one's own", "none"),
+    "rtl": EngineType("an output-stationary array in SystemVerilog, behind Verilator", "verilator g++ make"),
+    "systemc": EngineType("the same array as a SystemC module with a TLM-2.0 socket", "libsystemc-dev g++"),
+    "python": EngineType("a template in Python, for an engine of one's own", "none"),
 }
 
 

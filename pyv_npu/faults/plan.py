@@ -37,7 +37,7 @@ class Point(StrEnum):
     ACCESS = "the access that triggered"
 
 
-class Rule(NamedTuple):
+class ParameterRule(NamedTuple):
     """Rule for a parameter of an action."""
 
     kind: str
@@ -49,64 +49,69 @@ class Rule(NamedTuple):
     names: Sequence[str] = ()
 
 
-class Action(NamedTuple):
+class FaultAction(NamedTuple):
     """A kind of fault."""
 
     point: Point
-    parameters: Mapping[str, Rule]
+    parameters: Mapping[str, ParameterRule]
     text: str
     modes: tuple[str, ...] = ("loose", "tight")
 
 
-def _cycles(default: int) -> dict[str, Rule]:
-    return {"cycles": Rule("int", default, 1)}
+def _cycles(default: int) -> dict[str, ParameterRule]:
+    return {"cycles": ParameterRule("int", default, 1)}
 
 
-def _bit(high: int) -> Rule:
-    return Rule("int", None, 0, high)
+def _bit(high: int) -> ParameterRule:
+    return ParameterRule("int", None, 0, high)
 
 
-ACTIONS: dict[str, Action] = {
-    "interrupt_lost": Action(Point.INTERRUPT, {}, "the core does not see the line until it falls and rises again"),
-    "interrupt_late": Action(Point.INTERRUPT, _cycles(2000), "the core sees it so many cycles later"),
-    "interrupt_doubled": Action(Point.INTERRUPT, _cycles(500), "so many cycles after its end it comes once more"),
-    "interrupt_spurious": Action(Point.NOW, _cycles(100), "the line is up so long without a cause"),
-    "doorbell_lost": Action(
+ACTIONS: dict[str, FaultAction] = {
+    "interrupt_lost": FaultAction(Point.INTERRUPT, {}, "the core does not see the line until it falls and rises again"),
+    "interrupt_late": FaultAction(Point.INTERRUPT, _cycles(2000), "the core sees it so many cycles later"),
+    "interrupt_doubled": FaultAction(Point.INTERRUPT, _cycles(500), "so many cycles after its end it comes once more"),
+    "interrupt_spurious": FaultAction(Point.NOW, _cycles(100), "the line is up so long without a cause"),
+    "doorbell_lost": FaultAction(
         Point.SUBMISSION, {}, "the write does not arrive; ENQCMD_T is answered as if the queue were full"
     ),
-    "doorbell_late": Action(Point.SUBMISSION, _cycles(5000), "it arrives so many cycles later", ("loose",)),
-    "doorbell_doubled": Action(Point.SUBMISSION, _cycles(500), "it arrives once more so many cycles later", ("loose",)),
-    "dma_error": Action(Point.TRANSFER, {}, "it ends at once in an error ticket, code BUS"),
-    "dma_late": Action(Point.TRANSFER, _cycles(20_000), "it begins so many cycles late"),
-    "dma_truncated": Action(Point.TRANSFER, {}, "the second half of its output is not written"),
-    "unit_stuck": Action(
-        Point.START, {"cycles": Rule("int", 0)}, "its unit hangs for so many cycles; 0: until a soft reset"
+    "doorbell_late": FaultAction(Point.SUBMISSION, _cycles(5000), "it arrives so many cycles later", ("loose",)),
+    "doorbell_doubled": FaultAction(Point.SUBMISSION, _cycles(500), "it arrives once more so many cycles later",
+                                    ("loose",)),
+    "dma_error": FaultAction(Point.TRANSFER, {}, "it ends at once in an error ticket, code BUS"),
+    "dma_late": FaultAction(Point.TRANSFER, _cycles(20_000), "it begins so many cycles late"),
+    "dma_truncated": FaultAction(Point.TRANSFER, {}, "the second half of its output is not written"),
+    "unit_stuck": FaultAction(
+        Point.START, {"cycles": ParameterRule("int", 0)}, "its unit hangs for so many cycles; 0: until a soft reset"
     ),
-    "dram_slow": Action(
-        Point.NOW, {"factor": Rule("int", 8, 2, 1000)}, "the DRAM takes so many times as long, until a soft reset"
+    "dram_slow": FaultAction(
+        Point.NOW, {"factor": ParameterRule("int", 8, 2, 1000)},
+        "the DRAM takes so many times as long, until a soft reset"
     ),
-    "queue_full": Action(
+    "queue_full": FaultAction(
         Point.NOW, _cycles(2000), "so long QUEUE_HEAD says that the ring is full; ENQCMD_T says it of the queue"
     ),
-    "status_lost": Action(Point.STATUS, {}, "the word stays as it was"),
-    "clock_ratio": Action(
-        Point.NOW, {"factor": Rule("int", 4, 2, 1000)}, "mtime runs so many times as slowly against the core"
+    "status_lost": FaultAction(Point.STATUS, {}, "the word stays as it was"),
+    "clock_ratio": FaultAction(
+        Point.NOW, {"factor": ParameterRule("int", 4, 2, 1000)}, "mtime runs so many times as slowly against the core"
     ),
-    "bus_error": Action(Point.ACCESS, {}, "the access traps: cause 5 of a load, 7 of a store"),
-    "flip_memory": Action(
-        Point.NOW, {"address": Rule("address"), "bit": _bit(31)}, "a bit of the word there, in DRAM or scratchpad"
+    "bus_error": FaultAction(Point.ACCESS, {}, "the access traps: cause 5 of a load, 7 of a store"),
+    "flip_memory": FaultAction(
+        Point.NOW, {"address": ParameterRule("address"), "bit": _bit(31)},
+        "a bit of the word there, in DRAM or scratchpad"
     ),
-    "flip_register": Action(
-        Point.NOW, {"register": Rule("names", None, names=ABI_NAMES[1:]), "bit": _bit(31)}, "a bit of the core's"
+    "flip_register": FaultAction(
+        Point.NOW, {"register": ParameterRule("names", None, names=ABI_NAMES[1:]), "bit": _bit(31)},
+        "a bit of the core's"
     ),
-    "flip_csr": Action(Point.NOW, {"csr": Rule("names", None, names=CSRS), "bit": _bit(31)}, "a bit of it"),
-    "flip_descriptor": Action(
+    "flip_csr": FaultAction(Point.NOW, {"csr": ParameterRule("names", None, names=CSRS), "bit": _bit(31)},
+        "a bit of it"),
+    "flip_descriptor": FaultAction(
         Point.DESCRIPTOR, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit on its way; memory keeps the right one"
     ),
-    "flip_ring": Action(
+    "flip_ring": FaultAction(
         Point.SUBMISSION, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit of the descriptor in memory, before the fetch"
     ),
-    "flip_result": Action(Point.RESULT, {"bit": _bit((1 << 31) - 1)}, "a bit of its output, modulo its size"),
+    "flip_result": FaultAction(Point.RESULT, {"bit": _bit((1 << 31) - 1)}, "a bit of its output, modulo its size"),
 }  # fmt: skip
 
 TRIGGERS: dict[str, str] = {
@@ -162,7 +167,7 @@ class Fault:
     name: str = ""
 
     @property
-    def action(self) -> Action:
+    def action(self) -> FaultAction:
         return ACTIONS[self.do]
 
     @property
@@ -284,7 +289,7 @@ def _trigger(document: Any, location: str) -> Trigger:
     return Trigger(kind, value, count)
 
 
-def _value(value: Any, rule: Rule, location: str) -> int | str:
+def _value(value: Any, rule: ParameterRule, location: str) -> int | str:
     if rule.kind == "int":
         return _integer(value, location, rule.low, rule.high)
     if rule.kind == "address":

@@ -31,7 +31,7 @@ class ExternalLine(RegisterDevice):
         return bool(self["LEVEL"])
 
 
-class Outputs(NamedTuple):
+class FmuOutputs(NamedTuple):
     """Since the start. Utilizations are parts of 1, means over all units of a kind."""
 
     cycles: int
@@ -90,14 +90,14 @@ class Stepper:
             self._stop = None if stop.reason is StopReason.LIMIT else stop
 
     @property
-    def outputs(self) -> Outputs:
+    def outputs(self) -> FmuOutputs:
         counted, cycle = self._platform.npu.counters.to_json(), max(1, self._platform.cycle)
         moved = counted["dram_bytes_read"] + counted["dram_bytes_written"]
 
         def mean(name: str) -> float:
             return sum(counted[name]) / (cycle * len(counted[name]))
 
-        return Outputs(
+        return FmuOutputs(
             self._platform.cycle, counted["accepted"] - counted["completed"], counted["completed"], mean("te_busy"),
             mean("ve_busy"), mean("dma_busy"), moved * self._config.npu.clock_hz / cycle, self._stop is None,
         )  # fmt: skip

@@ -24,7 +24,7 @@ SCALE_BITS = 32
 """fp16 minimum and step of a group."""
 
 
-class Row(NamedTuple):
+class AblationRow(NamedTuple):
     """Ablation of a variant: bits of an element, relative errors in the Euclidean norm over all layers."""
 
     variant: str
@@ -120,7 +120,7 @@ VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "per_token4")
 of theirs tells: they are compared with "side known"."""
 
 
-def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
+def ablations(layers: Sequence[Layer], head_dim: int) -> list[AblationRow]:
     """Returns a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
     rows = []
     for name in VARIANTS:
@@ -134,7 +134,7 @@ def ablations(layers: Sequence[Layer], head_dim: int) -> list[Row]:
                     difference = (read - x)[mask]
                     squares[subset, side] += _square(difference), _square(x[mask])
         errors = np.sqrt(squares[..., 0] / np.maximum(squares[..., 1], np.finfo(float).tiny))
-        rows.append(Row(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
+        rows.append(AblationRow(name, float(np.mean(bits)), *map(float, errors.reshape(-1))))
     return rows
 
 

@@ -10,7 +10,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def ablation_table(rows: Rows) -> Table:
-    """Returns a table of `ablations.Row`."""
+    """Returns a table of `ablations.AblationRow`."""
     names = ("variant", "bits", "keys", "values", "inner_keys", "inner_values")
     return Table([name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows])
 

@@ -51,7 +51,7 @@ class Range(NamedTuple):
     marks: Mapping[str, float]
 
 
-class Point(NamedTuple):
+class ChartPoint(NamedTuple):
     """A layer under a roofline."""
 
     name: str
@@ -362,7 +362,7 @@ def heat(
     return Chart(name, title, caption, specification(data, [view], 14 * len(rows)))
 
 
-def roofline(name: str, title: str, caption: str, points: Sequence[Point], device: Roofline) -> Chart:
+def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], device: Roofline) -> Chart:
     """Returns layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
     top = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
     ridges = [top / device.slope] if device.slope else []

@@ -18,7 +18,7 @@ from pyv_npu.observe.latency.rows import NONE, Submissions
 from pyv_npu.report.charts import quantitative, rounded, specification
 from pyv_npu.report.timeline import unit_name
 from pyv_npu.sections import Chart
-from pyv_npu.units import Scale, scale_of
+from pyv_npu.units import UnitScale, scale_of
 
 BINS = 300
 
@@ -289,7 +289,7 @@ def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
     """Draws a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works.
     ValueError: it is not of this form."""
     hertz, end = float(run.get("hertz") or 0), int(run["end"])
-    scale = scale_of([end / hertz], "s") if hertz else Scale(1, "core cycles")
+    scale = scale_of([end / hertz], "s") if hertz else UnitScale(1, "core cycles")
     per_cycle = 1 / hertz / scale.factor if hertz else 1.0
     edges = np.unique(np.linspace(0, max(end, 1), PICTURE_COLUMNS + 1).astype(np.int64))
     data = []

@@ -28,7 +28,7 @@ _CONVERTED = ("start", "end", "what", "ticket")
 _WORKED = ("start", "end", "tile", "ticket")
 
 
-class Type(IntEnum):
+class TrackEventType(IntEnum):
     """TrackEvent.Type."""
 
     BEGIN = 1
@@ -37,14 +37,14 @@ class Type(IntEnum):
     COUNTER = 4
 
 
-class Event(NamedTuple):
+class TrackEvent(NamedTuple):
     """TrackEvent; in file order by cycle, ends before begins."""
 
     cycle: int
     order: int
     """0: ends, 1: counters and instants, 2: begins."""
     track: int
-    type: Type
+    type: TrackEventType
     name: str = ""
     flow: int = 0
     """The submission whose arrow passes here, 0 for none."""
@@ -98,11 +98,11 @@ def _track(uuid: int, name: str, unit: str | None) -> bytes:
     return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + _number(5, PROCESS) + counter + _number(12, uuid)))
 
 
-def _event(event: Event) -> bytes:
+def _event(event: TrackEvent) -> bytes:
     body = _number(9, event.type) + _number(11, event.track)
     if event.name:
         body += _text(23, event.name)
-    if event.type is Type.COUNTER:
+    if event.type is TrackEventType.COUNTER:
         body += _number(30, event.value)
     if event.flow:
         body += _fixed(48 if event.last else 47, event.flow)
@@ -155,7 +155,7 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
     paged = spans.select(What.PAGES)
     if len(paged):
         track = tracks.counter("KV pages", "pages")
-        events += [Event(cycle, 1, track, Type.COUNTER, value=used)
+        events += [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=used)
                    for cycle, used in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
@@ -169,34 +169,34 @@ def write_trace(folder: Path, result: "Result[Any]") -> None:
     write_perfetto(folder / "trace.perfetto-trace", result.spans, result.latency.submissions)
 
 
-def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[Event]:
+def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[TrackEvent]:
     """Yields a slice; an instant where it takes no time, for it would never be closed in order."""
     if end <= start:
-        yield Event(start, 1, track, Type.INSTANT, name, flow, last)
+        yield TrackEvent(start, 1, track, TrackEventType.INSTANT, name, flow, last)
         return
-    yield Event(start, 2, track, Type.BEGIN, name, flow, last)
-    yield Event(end, 0, track, Type.END)
+    yield TrackEvent(start, 2, track, TrackEventType.BEGIN, name, flow, last)
+    yield TrackEvent(end, 0, track, TrackEventType.END)
 
 
-def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[Event]:
+def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[TrackEvent]:
     core, accepted, completed, handler = (tracks[name] for name in ("core: submit", "accept", "done", "firmware knows"))
     shown: dict[int, int] = {}
     """t1 of a batch -> t0 that is shown: descriptors under one doorbell are one slice."""
     for flow, s in enumerate(submissions, 1):
         if s.t0 is not None and s.t1 is not None:
             if s.t1 in shown:
-                yield Event(s.t0, 1, core, Type.INSTANT, f"stage {s.ticket}", flow)
+                yield TrackEvent(s.t0, 1, core, TrackEventType.INSTANT, f"stage {s.ticket}", flow)
             else:
                 shown[s.t1] = s.t0
                 yield from _slice(core, s.t0, s.t1, f"submit {s.ticket}", flow)
         if s.t2 is not None:
-            yield Event(s.t2, 1, accepted, Type.INSTANT, f"accept {s.ticket}", flow)
+            yield TrackEvent(s.t2, 1, accepted, TrackEventType.INSTANT, f"accept {s.ticket}", flow)
         if s.t4 is not None:
-            yield Event(s.t4, 1, completed, Type.INSTANT, f"done {s.ticket}", flow)
+            yield TrackEvent(s.t4, 1, completed, TrackEventType.INSTANT, f"done {s.ticket}", flow)
     yield from _notices(handler, submissions)
 
 
-def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
+def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[TrackEvent]:
     """Yields a slice for each handler, from its first instruction to its last ticket, and an instant for each
     ticket."""
     ends: dict[int, int] = {}
@@ -211,10 +211,10 @@ def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[Event]:
         reach = max(reach, stop)
     for flow, s in enumerate(submissions, 1):
         if s.t7 is not None:
-            yield Event(s.t7, 1, track, Type.INSTANT, f"knows {s.ticket}", flow, True)
+            yield TrackEvent(s.t7, 1, track, TrackEventType.INSTANT, f"knows {s.ticket}", flow, True)
 
 
-def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) -> Iterator[Event]:
+def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) -> Iterator[TrackEvent]:
     flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
     for kind in UNITS:
         for unit, rows in spans.units(kind).items():
@@ -228,6 +228,6 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
                 yield from _slice(track, start, end, name, flows.get(ticket, 0))
 
 
-def _counter(track: int, rows: Table) -> Iterable[Event]:
+def _counter(track: int, rows: Table) -> Iterable[TrackEvent]:
     """Returns the number of open rows at each change."""
-    return [Event(cycle, 1, track, Type.COUNTER, value=value) for cycle, value in open_rows(rows)]
+    return [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=value) for cycle, value in open_rows(rows)]

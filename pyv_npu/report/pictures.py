@@ -13,7 +13,18 @@ from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.metrics import roofline as device_roofline
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.latency.table import Latency
-from pyv_npu.report.charts import Line, Point, Range, distributions, heat, lines, ranges, roofline, rounded, stacked
+from pyv_npu.report.charts import (
+    ChartPoint,
+    Line,
+    Range,
+    distributions,
+    heat,
+    lines,
+    ranges,
+    roofline,
+    rounded,
+    stacked,
+)
 from pyv_npu.report.figures import Series
 from pyv_npu.result import Runs, headline
 from pyv_npu.run_sections.latency import REASONS, stages_of
@@ -179,7 +190,7 @@ def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
 def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list[Chart]:
     """Returns the roofline chart with a point for each layer; [] when no layer both computed and moved data."""
     points = [
-        Point(layer.name, name, layer.ops / layer.bytes, layer.rate, layer.active)
+        ChartPoint(layer.name, name, layer.ops / layer.bytes, layer.rate, layer.active)
         for name, analysis in analyses.items()
         for layer in analysis.layers
         if layer.bytes and layer.ops and layer.active

@@ -14,7 +14,7 @@ from pyv_npu.sections import Chart, Details, Heading, Note, OverTime, Part, Sect
 from pyv_npu.verdict import key_figures, sentences
 
 
-class Observed(NamedTuple):
+class ObservedRun(NamedTuple):
     """Runs of a page, with what result.json does not hold; all by the name of the run."""
 
     runs: Runs
@@ -27,7 +27,7 @@ class Observed(NamedTuple):
     over_time: Sequence[Chart]
 
 
-def extended(sections: Sequence[Section], observed: Observed, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
+def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
     """Adds to the sections of a result the charts and tables that only its page has; `sweeps`: charts by key."""
     run, config = next(iter(observed.runs.values())), next(iter(observed.configs.values()))
     charts: dict[str, Sequence[Part]] = {
@@ -64,7 +64,7 @@ def _below_headings(parts: Sequence[Part], charts: Mapping[str, Sequence[Part]])
 
 
 def write_page(
-    sections: Sequence[Section], observed: Observed, effective: Effective, comparison: Mapping[str, Any] | None
+    sections: Sequence[Section], observed: ObservedRun, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
     """Writes the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
     run = next(iter(observed.runs.values()))

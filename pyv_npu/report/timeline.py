@@ -49,7 +49,7 @@ _ONLY = {Kind.FRONTEND: "frontend", Kind.CORE: "core", Kind.L2: "l2"}
 """Units of which there is one."""
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """Work of a unit between two cycles."""
 
     unit: str
@@ -71,7 +71,7 @@ Reasons = Mapping[tuple[int, int], str]
 """Of error tickets, by cycle and ticket: why, in words."""
 
 
-def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[Row]:
+def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[TimelineRow]:
     """Returns the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
     layer_names = np.array([*layers, ""], object)
     what, aux, number = table["what"], table["aux"], table["number"]
@@ -97,7 +97,7 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
         causes.tolist(),
         layer_names[np.where(number < len(layers), number, NONE)].tolist(),
     )
-    return map(Row._make, zip(*columns, strict=True))
+    return map(TimelineRow._make, zip(*columns, strict=True))
 
 
 def _where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
@@ -113,7 +113,7 @@ class Timeline:
     Give `events` to `EventStream.subscribe`, flush the stream at the end, then call `finish`.
     """
 
-    def __init__(self, put: Callable[[Iterable[Row]], object], layers: Sequence[str] = ()) -> None:
+    def __init__(self, put: Callable[[Iterable[TimelineRow]], object], layers: Sequence[str] = ()) -> None:
         """`put` is given the rows; `layers`: the layer of each command, in the order of acceptance."""
         self._put = put
         self._layers = layers
@@ -133,9 +133,9 @@ class Timeline:
         self._put(named(self._spans.finish(), self._layers))
 
 
-def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[Row]:
+def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[TimelineRow]:
     """Returns the rows of recorded events."""
-    collected: list[Row] = []
+    collected: list[TimelineRow] = []
     timeline = Timeline(collected.extend, layers)
     for batch in batches:
         timeline.events(batch)
@@ -149,7 +149,7 @@ def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors:
     layers = [str(csv_cell(layer)) for layer in layers]
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
+        writer.writerow(TimelineRow._fields)
         writer.writerows(named(spans.rows, layers, reasons))
 
 
@@ -158,7 +158,7 @@ def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
     """Writes timeline.csv, which appears when the block ends."""
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
+        writer.writerow(TimelineRow._fields)
         timeline = Timeline(writer.writerows, [str(csv_cell(layer)) for layer in layers])
         yield timeline
         timeline.finish()

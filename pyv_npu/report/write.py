@@ -17,7 +17,7 @@ from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
 from pyv_npu.report.pictures import cumulative, distribution_steps, over_time
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.run_page import Observed, extended, write_page
+from pyv_npu.report.run_page import ObservedRun, extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
 from pyv_npu.run_sections import comparison_sections, run_sections, summary
@@ -100,7 +100,7 @@ def write_report(
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     config, run = results[0].config, results[0].json
-    observed = Observed(
+    observed = ObservedRun(
         {result.name: result.json for result in results},
         {result.name: result.config for result in results},
         {result.name: result.analysis for result in results if result.analysis is not None},

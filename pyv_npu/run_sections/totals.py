@@ -10,7 +10,7 @@ from pyv_npu.text import MISSING
 from pyv_npu.units import duration, number, quantity
 
 if TYPE_CHECKING:
-    from pyv_npu.verdict import Line
+    from pyv_npu.verdict import CyclesLine
 
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 WHOLE = {"cycles": "whole run"}
@@ -144,7 +144,7 @@ def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[
     return [*parts, table, Note(note, "muted")] if lines else parts
 
 
-def _cycles_row(line: "Line", runs: Runs, config: Config) -> list[Value]:
+def _cycles_row(line: "CyclesLine", runs: Runs, config: Config) -> list[Value]:
     times = [line.cycles[mode] for mode in runs]
     texts = [Cell(duration(cycles, config.npu.clock_hz), value=cycles) for cycles in times]
     return [Cell(line.name, kind=f"depth{line.depth}" if line.depth else ""), *times, *texts]

@@ -27,7 +27,7 @@ from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.ia import FunctionalMachine
 from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import addressed
 from toolchain.codegen import Command
@@ -72,7 +72,7 @@ class DecoderServer:
             )
         self._free = [first + at * size for at in range(blocks)]
         swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
-        self.slots = [Machine(self.made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
+        self.slots = [FunctionalMachine(self.made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self._cycles: dict[int, int] = {}
         self._swaps: dict[tuple[int, bool], int] = {}
 

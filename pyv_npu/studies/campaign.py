@@ -26,7 +26,7 @@ Z95 = 1.959964
 """Standard deviations to both sides that hold 95 % of a normal distribution."""
 
 
-class Run(NamedTuple):
+class CampaignRun(NamedTuple):
     """Run of a campaign."""
 
     number: int
@@ -44,7 +44,7 @@ class Campaign(NamedTuple):
     seed: int
     cycles: int
     """Of the run without faults."""
-    runs: Sequence[Run]
+    runs: Sequence[CampaignRun]
     skipped: Sequence[str]
     """Actions that found no point to act on in this program and mode."""
 
@@ -56,7 +56,7 @@ class Campaign(NamedTuple):
         return counts
 
     @property
-    def counted(self) -> Sequence[Run]:
+    def counted(self) -> Sequence[CampaignRun]:
         """The runs whose fault acted."""
         return [run for run in self.runs if run.acted is not None]
 
@@ -138,7 +138,7 @@ def _campaign(
         evidence = runs.run(fault)
         (injected,) = evidence.record.injected
         acted = injected.fired[0].cycle if injected.fired else None
-        results.append(Run(number, fault, acted, judge(runs.reference, evidence)))
+        results.append(CampaignRun(number, fault, acted, judge(runs.reference, evidence)))
     return Campaign(mode, seed, runs.reference.cycles, results, skipped)
 
 

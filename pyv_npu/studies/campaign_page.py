@@ -11,7 +11,7 @@ from pyv_npu.report.charts import stacked
 from pyv_npu.report.folder import check_holds_only
 from pyv_npu.report.page import render
 from pyv_npu.sections import Cell, Chart, Note, Part, Section, Table, Tile, Value, Verdict, parts_of
-from pyv_npu.studies.campaign import Campaign, Run, csv, interval, to_json
+from pyv_npu.studies.campaign import Campaign, CampaignRun, csv, interval, to_json
 from pyv_npu.studies.fault_outcomes import TEXT, Outcome
 from pyv_npu.units import number
 
@@ -51,7 +51,7 @@ class CampaignFolder:
         manifest.write(self.place, "campaign", inputs)
 
 
-def name_of(mode: str, run: Run) -> str:
+def name_of(mode: str, run: CampaignRun) -> str:
     """Returns the name of a run's file of faults, which is JSON and so YAML."""
     return f"{mode}-{run.number}.yaml"
 
@@ -125,7 +125,7 @@ def _runs(one: Campaign, command_words: Sequence[str], faults: Path) -> list[Par
     return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []
 
 
-def _row(mode: str, run: Run) -> list[Value]:
+def _row(mode: str, run: CampaignRun) -> list[Value]:
     verdict, name = run.verdict, name_of(mode, run)
     file = Cell(name, kind="text", link=f"{FAULTS}/{name}")
     outcome = Cell(verdict.outcome.value, f"{mode}.{run.number}.outcome", kind="text")

@@ -219,7 +219,7 @@ CYCLES, CAUSES, LAYERS = "cycles of the run", "makespan of the NPU by cause", "m
 REASONS = {"reasons": "t_submit by reason, summed", "reasons_prebuilt": "t_submit_prebuilt by reason, summed"}
 
 
-class Change(NamedTuple):
+class FigureChange(NamedTuple):
     """Change of a figure between both results."""
 
     run: str
@@ -247,8 +247,8 @@ class Breakdown(NamedTuple):
 
     run: str
     name: str
-    total: Change
-    parts: tuple[Change, ...]
+    total: FigureChange
+    parts: tuple[FigureChange, ...]
     """Those that changed, the largest change first."""
 
     @property
@@ -294,18 +294,22 @@ def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, Number]]:
 
 
 def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping[str, Number]) -> Breakdown:
-    changes = [Change(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))]
-    total = Change(run, name, sum(before.values()), sum(after.values()))
+    changes = [
+        FigureChange(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))
+    ]
+    total = FigureChange(run, name, sum(before.values()), sum(after.values()))
     changed = sorted((one for one in changes if one.delta), key=lambda one: -abs(one.delta))
     return Breakdown(run, name, total, tuple(changed))
 
 
-def changes(before: Loaded, after: Loaded) -> list[Change]:
+def changes(before: Loaded, after: Loaded) -> list[FigureChange]:
     """Returns the changed numbers that both results have, in the order of the results."""
     result = []
     for name in _common(before, after):
         old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
-        result += [Change(name, path, old[path], new[path]) for path in old if path in new and old[path] != new[path]]
+        result += [
+            FigureChange(name, path, old[path], new[path]) for path in old if path in new and old[path] != new[path]
+        ]
     return result
 
 
@@ -325,7 +329,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Number]]:
         yield path, value
 
 
-class Setting(NamedTuple):
+class SettingChange(NamedTuple):
     """Setting in which the two runs differ."""
 
     kind: str
@@ -335,7 +339,7 @@ class Setting(NamedTuple):
     after: object
 
 
-def settings(before: Loaded, after: Loaded) -> list[Setting]:
+def settings(before: Loaded, after: Loaded) -> list[SettingChange]:
     """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
     result = []
     for kind, old, new in (
@@ -345,10 +349,12 @@ def settings(before: Loaded, after: Loaded) -> list[Setting]:
     ):
         for name in dict.fromkeys((*old, *new)) if old and new else ():
             if old.get(name) != new.get(name):
-                result.append(Setting(kind, name, old.get(name), new.get(name)))
+                result.append(SettingChange(kind, name, old.get(name), new.get(name)))
     for name in dict.fromkeys((*before.runs, *after.runs)):
         if (name in before.runs) != (name in after.runs):
-            result.append(Setting("run", name, *("there" if name in one.runs else None for one in (before, after))))
+            result.append(
+                SettingChange("run", name, *("there" if name in one.runs else None for one in (before, after)))
+            )
     return result
 
 
@@ -377,7 +383,7 @@ class Difference:
         head = f"{largest.run}: " if largest.run else ""
         return next((one.sentence for one in candidates), f"{head}cycles {largest.text}")
 
-    def to_json(self, violations: Sequence[tuple[str, Change]]) -> dict[str, Any]:
+    def to_json(self, violations: Sequence[tuple[str, FigureChange]]) -> dict[str, Any]:
         """Returns the JSON object of `pyv-npu diff --json`."""
         return {
             "schema": 1,
@@ -399,7 +405,7 @@ class Difference:
         }
 
 
-def _json(change: Change) -> dict[str, Any]:
+def _json(change: FigureChange) -> dict[str, Any]:
     return {**change._asdict(), "delta": change.delta, "share": change.share}
 
 
@@ -420,7 +426,7 @@ class Threshold(NamedTuple):
     kind: str
     """`share` of what it was, `delta` to what it was, or `value` as it is."""
 
-    def holds(self, change: Change) -> bool:
+    def holds(self, change: FigureChange) -> bool:
         """Checks whether the figure is beyond the limit."""
         if self.kind == "value":
             value: float | None = change.after
@@ -446,7 +452,7 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
     return Threshold(text.strip(), run, figure, operator, limit, "share" if percent else "delta" if sign else "value")
 
 
-def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, Change]]:
+def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, FigureChange]]:
     """Returns changes beyond their limit. UsageError for a figure that no run of both results has."""
     result = []
     for limit in limits:
@@ -458,7 +464,7 @@ def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list
     return result
 
 
-def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[Change]:
+def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[FigureChange]:
     clocks = [one.keys.get("npu.clock_hz") for one in (before, after)]
     values = []
     for loaded, clock in zip((before, after), clocks, strict=True):
@@ -466,4 +472,4 @@ def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[Chan
         values.append(FIGURES[name].of(record) if name in FIGURES else at(record, f"result.{name}"))
     old, new = values
     if isinstance(old, int | float) and isinstance(new, int | float):
-        yield Change(run, name, old, new)
+        yield FigureChange(run, name, old, new)

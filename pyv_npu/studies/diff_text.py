@@ -2,7 +2,7 @@
 
 from pyv_npu.report.page import render as render_page
 from pyv_npu.sections import Cell, Note, Part, Section, Table, Value, Verdict, as_text
-from pyv_npu.studies.diff import Change, Difference
+from pyv_npu.studies.diff import Difference, FigureChange
 from pyv_npu.studies.diff_charts import latency_parts, time_parts
 from pyv_npu.text import MISSING
 from pyv_npu.units import number
@@ -54,7 +54,7 @@ def _name(run: str, name: str) -> str:
     return f"{run}: {name}" if run else name
 
 
-def _row(change: Change, name: str) -> list[Value]:
+def _row(change: FigureChange, name: str) -> list[Value]:
     return [name, change.before, change.after, Cell(_signed(change.delta), value=change.delta), change.share]
 
 

@@ -14,7 +14,7 @@ from toolchain.onnx_frontend import OnnxModel
 from toolchain.passes import PASSES, selected
 
 
-class WriteSet(NamedTuple):
+class PassEffect(NamedTuple):
     """A pass, and the model without it."""
 
     name: str
@@ -23,7 +23,7 @@ class WriteSet(NamedTuple):
     """0: the model cannot be compiled without it."""
 
 
-def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet]:
+def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffect]:
     """Returns the model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
     rows = []
@@ -31,15 +31,17 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[WriteSet
         selection = ",".join(name for name in names if name != left_out) or "none"
         try:
             compiled = compile_loaded(config, model, choices._replace(passes=selection))
-            rows.append(WriteSet(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles))
+            rows.append(
+                PassEffect(left_out, len(compiled.commands), run_commands(compiled.commands, config.npu).cycles)
+            )
         except ModelError:
             if not left_out:
                 raise
-            rows.append(WriteSet(left_out, 0, 0))
+            rows.append(PassEffect(left_out, 0, 0))
     return rows
 
 
-def render_effects(effects_of_passes: list[WriteSet]) -> str:
+def render_effects(effects_of_passes: list[PassEffect]) -> str:
     """Formats the table, and what each pass does, for a terminal."""
     base, *others = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]

@@ -41,7 +41,7 @@ WORD = 32
 Value = int | str
 
 
-class Change(NamedTuple):
+class VcdChange(NamedTuple):
     """A signal has a new value from the start of a cycle on."""
 
     cycle: int
@@ -49,7 +49,7 @@ class Change(NamedTuple):
     value: Value
 
 
-class Signal(NamedTuple):
+class VcdSignal(NamedTuple):
     """Signal with its changes in the order of time."""
 
     scope: str
@@ -78,40 +78,40 @@ def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
         writer.close(max(last, result.cycles or 0))
 
 
-def signals(spans: Spans, log: InstructionLog) -> Iterator[Signal]:
+def signals(spans: Spans, log: InstructionLog) -> Iterator[VcdSignal]:
     """Yields all signals of a run."""
-    yield Signal("core", "pc", WORD, 0, ((step.start, step.pc) for step in log))
-    yield Signal("core", "trap", 1, 0, _traps(log))
-    yield Signal("npu", "queue_depth", WORD, 0, open_rows(spans.queue))
+    yield VcdSignal("core", "pc", WORD, 0, ((step.start, step.pc) for step in log))
+    yield VcdSignal("core", "trap", 1, 0, _traps(log))
+    yield VcdSignal("npu", "queue_depth", WORD, 0, open_rows(spans.queue))
     for kind in UNITS:
         for unit, rows in spans.units(kind).items():
             steps = _steps(rows)
             scope = f"npu.{unit_name(unit)}"
-            yield Signal(scope, "busy", 1, 0, [(cycle, int(opcode != IDLE)) for cycle, opcode, _ in steps])
-            yield Signal(scope, "state", 0, IDLE, [(cycle, opcode) for cycle, opcode, _ in steps])
-            yield Signal(scope, "ticket", WORD, 0, [(cycle, ticket) for cycle, _, ticket in steps])
+            yield VcdSignal(scope, "busy", 1, 0, [(cycle, int(opcode != IDLE)) for cycle, opcode, _ in steps])
+            yield VcdSignal(scope, "state", 0, IDLE, [(cycle, opcode) for cycle, opcode, _ in steps])
+            yield VcdSignal(scope, "ticket", WORD, 0, [(cycle, ticket) for cycle, _, ticket in steps])
     banks = spans.conflicts
     stalls = np.concatenate([np.empty(0, spans.rows.dtype), *banks.values()])
-    yield Signal("npu", "bank_conflicts", WORD, 0, open_rows(stalls[stalls["aux"] == Cause.BANK_CONFLICT]))
+    yield VcdSignal("npu", "bank_conflicts", WORD, 0, open_rows(stalls[stalls["aux"] == Cause.BANK_CONFLICT]))
     for unit, rows in banks.items():
         for name, cause in (("conflicts", Cause.BANK_CONFLICT), ("port_bound", Cause.PORT_BOUND)):
-            yield Signal(f"npu.{unit_name(unit)}", name, WORD, 0, open_rows(rows[rows["aux"] == cause]))
+            yield VcdSignal(f"npu.{unit_name(unit)}", name, WORD, 0, open_rows(rows[rows["aux"] == cause]))
 
 
-def _register(writer: "VCDWriter", signal: Signal) -> Any:
+def _register(writer: "VCDWriter", signal: VcdSignal) -> Any:
     kind, size = ("string", None) if not signal.bits else ("wire", signal.bits)
     return writer.register_var(signal.scope, signal.name, kind, size=size, init=signal.first)
 
 
-def _changes(index: int, signal: Signal) -> Iterator[Change]:
+def _changes(index: int, signal: VcdSignal) -> Iterator[VcdChange]:
     """Yields the changes of a signal; the last value of a cycle counts."""
     before: tuple[int, Value] | None = None
     for cycle, value in signal.changes:
         if before is not None and before[0] < cycle:
-            yield Change(before[0], index, before[1])
+            yield VcdChange(before[0], index, before[1])
         before = cycle, value
     if before is not None:
-        yield Change(before[0], index, before[1])
+        yield VcdChange(before[0], index, before[1])
 
 
 def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, LEARNED_OFFSET, Job
 from toolchain.errors import ModelError, RuleError
-from toolchain.program_image import Piece, with_pieces
+from toolchain.program_image import ImagePiece, with_pieces
 from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
 
 DRAM_BYTES = 256_000_000_000
@@ -46,7 +46,7 @@ class Phase(StrEnum):
     DECODE = "decode"
 
 
-class Request(NamedTuple):
+class PhaseRequest(NamedTuple):
     """Phase of a built-in model, with its sizes."""
 
     name: str
@@ -74,7 +74,7 @@ class Request(NamedTuple):
     qconfig: QConfig = QConfig()
     """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
-    def quantized(self, config: QConfig) -> "Request":
+    def quantized(self, config: QConfig) -> "PhaseRequest":
         """Returns the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or
         head."""
         shape = shape_of(self.name)
@@ -112,7 +112,7 @@ class Request(NamedTuple):
         return (self.tokens, 0) if self.phase is Phase.PREFILL else (1, self.context)
 
 
-def build(config: NpuConfig, request: Request, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
+def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
     """Builds the commands of a request. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
@@ -153,7 +153,7 @@ class BuiltIn(Workload["PhaseDetail"]):
 
     defaults: ClassVar[Mapping[str, object]] = {"npu.dram.size": DRAM_BYTES, **SUBMITTING}
     needs: ClassVar[str] = "default of built-in models"
-    request: Request
+    request: PhaseRequest
     through_firmware: bool = False
     qconfig: Path | None = None
     """File with the widths of weights, keys and values."""
@@ -185,7 +185,7 @@ class BuiltIn(Workload["PhaseDetail"]):
 class PhaseCommands(Prepared["PhaseDetail"]):
     """The commands of a phase."""
 
-    request: Request
+    request: PhaseRequest
     made: CompiledShape
     through_firmware: bool = False
 
@@ -197,8 +197,11 @@ class PhaseCommands(Prepared["PhaseDetail"]):
     def program(self) -> Program:
         """Returns firmware that submits the commands, as they lie in DRAM."""
         compiled, count = self.made.program, len(self.made.commands)
-        content = [Piece(compiled.memory.commands, compiled.code()), Piece(compiled.end, self.made.conversation())]
-        content += [Piece(address, data) for address, data in self.memory.items()]
+        content = [
+            ImagePiece(compiled.memory.commands, compiled.code()),
+            ImagePiece(compiled.end, self.made.conversation()),
+        ]
+        content += [ImagePiece(address, data) for address, data in self.memory.items()]
         end = max(piece.address + len(piece.data) for piece in content)
         arguments = {"commands": count, "descriptors": compiled.memory.commands, "prefill": count,
                      "conversation": compiled.end}  # fmt: skip

@@ -9,7 +9,7 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Rates
 from npu_device.cost.tensor import ceil_div, gemm_rate, peak_macs
 from npu_device.memory.bitwidth import bytes_total, expanded
-from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, kv_capacity, kv_figures
+from pyv_npu.workloads.kv_figures import EncodedSize, KvTraffic, kv_capacity, kv_figures
 from toolchain.decoders.builtin import CompiledShape
 from toolchain.decoders.shapes import Job
 from toolchain.quantize.codebook import VQ_BITS
@@ -31,7 +31,7 @@ def figures(
     encoded = None
     if stated:
         used = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
-        encoded = Encoded(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
+        encoded = EncodedSize(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
     kv = kv_figures(compiled.caches, traffic, (position + tokens - 1,), stored, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,

@@ -16,7 +16,7 @@ from toolchain.compiler import Compiled
 from toolchain.ir.data_types import LARGER, NUMPY
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
-from toolchain.ir.reference import Execution, executed
+from toolchain.ir.reference import ReferenceExecution, executed
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.onnx_model.control_flow import UNFINISHED
 from toolchain.onnx_model.reference import (
@@ -263,7 +263,7 @@ def _executed(
 ) -> tuple[dict[str, Values], dict[str, Values]]:
     """Returns outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
     Kernels of the core are those of IA, which tests hold against onnx.reference and C."""
-    run, seen = Execution(graph), Codes(graph, codes)
+    run, seen = ReferenceExecution(graph), Codes(graph, codes)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
     for layer in graph.layers:
@@ -277,7 +277,7 @@ def _executed(
     return {name: run.read(name).reshape(graph.tensors[name].shape) for name in graph.outputs}, seen.values
 
 
-def _on_core(run: Execution, layer: LayerIR) -> None:
+def _on_core(run: ReferenceExecution, layer: LayerIR) -> None:
     kernel, words = Kernel[layer.text("kernel")], layer.integers("words")
     shapes = on_core.operand_shapes(kernel, words)
     operands = [run.read(name).reshape(shape) for name, shape in zip(layer.inputs, shapes, strict=True)]

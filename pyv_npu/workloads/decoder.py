@@ -19,7 +19,7 @@ from pyv_npu.boot import model_name, program_data
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.kv_quant import encoded_kv
-from pyv_npu.observe.analysis.traffic import Traffic
+from pyv_npu.observe.analysis.traffic import RoleTraffic
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result, Stopwatch
@@ -39,7 +39,7 @@ from pyv_npu.workloads.compiled import (
 from pyv_npu.workloads.data import Values, prompts
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
-from pyv_npu.workloads.ia import Codes, CoreKernels, Machine
+from pyv_npu.workloads.ia import Codes, CoreKernels, FunctionalMachine
 from pyv_npu.workloads.kv_figures import KvTraffic
 from pyv_npu.workloads.timing import TimingRun, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
@@ -270,7 +270,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         timed: list[TimingRun] = []
         traffic = moved = None
         if config.run.sim_level == "IA_TIMING":
-            traffic, moved = self._traffic(), Traffic()
+            traffic, moved = self._traffic(), RoleTraffic()
             steps = range(len(self.request.prompt), self.request.total - 1)
             counts = encoded_kv.counts_of(self.decoder, decoded.read) if self.decoder.kv_blocks else {}
             tables = encoded_kv.tables(self.decoder, counts) if counts else {}
@@ -292,7 +292,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         """Decode at IA for reference: what firmware/apps/generate.c does, without a core and without time. The prompt
         at once, then token by token; `continuation`: the first tokens after the prompt."""
         decoder, request = self.decoder, self.request
-        machine = Machine(decoder.compiled, npu, self.inputs)
+        machine = FunctionalMachine(decoder.compiled, npu, self.inputs)
         first, later = self._codes()
         tokens = [*request.prompt, *continuation]
         kernels = [CoreKernels(decoder.compiled, commands) for commands in self._steps()]
@@ -329,7 +329,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         return KvTraffic(self.decoder.caches, self._steps())
 
     def _timed(
-        self, config: Config, position: int, traffic: KvTraffic, moved: Traffic, tables: Mapping[int, bytes],
+        self, config: Config, position: int, traffic: KvTraffic, moved: RoleTraffic, tables: Mapping[int, bytes],
         kernels: CoreKernels,
     ) -> TimingRun:  # fmt: skip
         """Time at IA_TIMING the prompt (position 0), or the token at a position. `tables`: counts of encoded keys and

@@ -24,7 +24,7 @@ _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analyti
 """Why levels that run models cannot run firmware."""
 
 
-class TimingDetail(Detail):
+class FirmwareTimingDetail(Detail):
     """Detail of firmware that ran without values."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def run_program(
         None if platform.sanitizer is None else platform.sanitizer.findings(),
         outside,
     )
-    detail = Detail() if values else TimingDetail()
+    detail = Detail() if values else FirmwareTimingDetail()
     return Result(
         loaded.name, config, detail, hart.cycle, platform.npu.counters.to_json(), events, core,
         figures, layers=layers,

@@ -22,9 +22,9 @@ from pyv_npu.sections import Cell, Facts, Section, Table, Value
 from pyv_npu.workloads.checks import check, check_codes, codes_row, float_rows
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import RUNS, Values
-from pyv_npu.workloads.kv_figures import Encoded, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
+from pyv_npu.workloads.kv_figures import EncodedSize, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
 from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder, KvBits
-from toolchain.decoders.reference import Reference, Step
+from toolchain.decoders.reference import DecodeStep, Reference
 from toolchain.decoders.shapes import BY_BITS
 from toolchain.quantize.precision import INT8
 from toolchain.quantize.qconfig import QConfig
@@ -215,7 +215,7 @@ class GenerationDetail(Detail):
         if compiled.kv_blocks:
             measured = encoded_kv.measured(compiled, read, count, npu.kv_quant.page_bytes)
             allocated = encoded_kv.allocated(compiled, npu.kv_quant)
-            encoded = Encoded(request.kv, encoded_kv.used(measured), allocated)
+            encoded = EncodedSize(request.kv, encoded_kv.used(measured), allocated)
         cache_figures = kv_figures(compiled.caches, traffic, positions, count, encoded)
         figures = {
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given),
@@ -373,7 +373,7 @@ def _compared(
 
 def _reference(
     decoder: Decoder, names: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
-) -> Iterator[Step]:
+) -> Iterator[DecodeStep]:
     """Returns the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
     if decoder.proto is not None:
         return Reference(decoder, names).steps(tokens, prompt, codes)

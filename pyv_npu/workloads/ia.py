@@ -33,10 +33,10 @@ from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Graph, Role
 from toolchain.onnx_model.reference import rounded
-from toolchain.program_image import FIRMWARE, Piece, pieces, with_pieces
+from toolchain.program_image import FIRMWARE, ImagePiece, pieces, with_pieces
 
 
-class Machine:
+class FunctionalMachine:
     """Memory with a model in it, and the device's decoder and kernels."""
 
     def __init__(
@@ -154,9 +154,11 @@ def observed(
     compiled: Compiled, config: NpuConfig, inputs: Tensors, before: Callable[[int, Memory], None] | None = None
 ) -> tuple[dict[str, Values], dict[str, Values]]:
     """Return the outputs of a model, and the codes that it rounds numbers to on the way. `before`: as of
-    `Machine.run`."""
+    `FunctionalMachine.run`."""
     graph = compiled.graph
-    machine = Machine(compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs})
+    machine = FunctionalMachine(
+        compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs}
+    )
     codes = Codes(graph, rounded(compiled.model.proto))
     machine.run(compiled.commands, partial(codes.take, machine.read), before)
     outputs = {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
@@ -180,11 +182,14 @@ class CoreKernels:
         compiled, command = self.compiled, self.commands[index]
         assert command.block is not None, "a CORE command has an extended block"
         at, graph = compiled.memory.commands, compiled.graph
-        content = [Piece(at, command.descriptor.pack()), Piece(command.descriptor.param1, command.block.pack())]
+        content = [
+            ImagePiece(at, command.descriptor.pack()),
+            ImagePiece(command.descriptor.param1, command.block.pack()),
+        ]
         layer = next(layer for layer in graph.layers if layer.id == command.layer)
         for name in layer.inputs:
             address = compiled.address(name)
-            content.append(Piece(address, memory.read(address, graph.tensors[name].size) or b""))
+            content.append(ImagePiece(address, memory.read(address, graph.tensors[name].size) or b""))
         arguments = {"commands": 1, "descriptors": at, "kernels": 1}
         self.images[index] = with_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
 
@@ -208,5 +213,5 @@ def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKe
     kernels = CoreKernels(compiled, compiled.commands)
     if compiled.kernels:
         data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}
-        Machine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=kernels.take)
+        FunctionalMachine(compiled, config, data).run(compiled.commands[: compiled.last_kernel], before=kernels.take)
     return kernels

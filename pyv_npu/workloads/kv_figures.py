@@ -19,7 +19,7 @@ from toolchain.ir.graph import TensorIR, Values
 
 if TYPE_CHECKING:  # what a built-in model has no use for
     from toolchain.decoders.decoder import CompiledDecoder
-    from toolchain.decoders.reference import Step
+    from toolchain.decoders.reference import DecodeStep
 
 _OPCODE_BITS = 0xFF
 """Of `aux` of DMA_BEGIN."""
@@ -71,7 +71,7 @@ class KvTraffic:
                 yield index, self._caches[one], (self._moved[index] + at) // len(indices)
 
 
-class Encoded(NamedTuple):
+class EncodedSize(NamedTuple):
     """Size of encoded keys and values, less than the addresses of their caches."""
 
     method: str
@@ -83,7 +83,7 @@ class Encoded(NamedTuple):
 
 def kv_figures(
     caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int,
-    encoded: Encoded | None = None,
+    encoded: EncodedSize | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Returns the keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the
     caches at the end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
@@ -128,7 +128,7 @@ def kv_capacity(
 def kv_errors(
     compiled: "CompiledDecoder",
     read: Callable[[str], bytes],
-    reference_steps: "Sequence[Step]",
+    reference_steps: "Sequence[DecodeStep]",
     seen: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
     """Returns, for each layer, the errors of keys, values and attention: the norm of the difference over that of the

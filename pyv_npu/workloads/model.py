@@ -341,7 +341,7 @@ def archive(tensors: Tensors) -> bytes:
 
 
 @dataclass(frozen=True)
-class TimedModel(Workload["TimingDetail"]):
+class TimedModel(Workload["ModelTimingDetail"]):
     """An ONNX model whose commands are timed."""
 
     path: Path
@@ -370,7 +370,7 @@ class TimedModel(Workload["TimingDetail"]):
 
 
 @dataclass(frozen=True)
-class TimedCommands(Prepared["TimingDetail"]):
+class TimedCommands(Prepared["ModelTimingDetail"]):
     """A compiled model that will be timed."""
 
     compiled: Compiled
@@ -378,12 +378,12 @@ class TimedCommands(Prepared["TimingDetail"]):
     kernels: ia.CoreKernels
     """Those on the core, with what random inputs of `run.seed` give them."""
 
-    def run(self, config: Config, session: Session = PLAIN) -> "Result[TimingDetail]":
+    def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelTimingDetail]":
         config = packed(config, self.compiled.target.qconfig)
         host, commands = Stopwatch(), self.compiled.commands
         spent = self.kernels.cycles(config)
         timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep, kernels=spent)
-        detail = TimingDetail(self.compiled, timed.layers, session.keep, sum(spent.values()))
+        detail = ModelTimingDetail(self.compiled, timed.layers, session.keep, sum(spent.values()))
         return Result(
             self.compiled.model.name, config, detail, timed.cycles, timed.counters, timed.events,
             host={"compile_cpu_s": self.compile_cpu_s, **host.figures()}, commands=commands, moved=timed.traffic,
@@ -391,7 +391,7 @@ class TimedCommands(Prepared["TimingDetail"]):
 
 
 @dataclass(frozen=True)
-class TimingDetail(Detail):
+class ModelTimingDetail(Detail):
     """Completion of each layer, and causes of the cycles where the events are kept."""
 
     compiled: Compiled

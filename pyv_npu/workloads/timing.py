@@ -19,7 +19,7 @@ from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
-from pyv_npu.observe.analysis.traffic import Traffic
+from pyv_npu.observe.analysis.traffic import RoleTraffic
 from toolchain.codegen import Command
 
 LEVELS = ("IA_TIMING", "CA_HYBRID")
@@ -44,7 +44,7 @@ class TimingRun(NamedTuple):
     events: EventStream
     explanation: Explanation | None
     """What the cycles were spent on, where it was asked for."""
-    traffic: Traffic
+    traffic: RoleTraffic
     kv_engines: Mapping[str, int]
     """Cycles of the engines that encode and decode keys and values; empty where they have had no work."""
 
@@ -84,7 +84,7 @@ def run_commands(
         completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
 
     events.subscribe(note)
-    traffic = Traffic()
+    traffic = RoleTraffic()
     events.subscribe(traffic.add)
     if watch is not None:
         events.subscribe(watch)

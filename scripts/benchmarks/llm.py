@@ -12,26 +12,26 @@ from benchmarks.host import isolated, peak_memory
 from benchmarks.peers import C1, ONNXIM, cpu_scale, scaled_peers
 from benchmarks.runner import name_in
 from pyv_npu.config import load
-from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
+from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 
 
 class Case(NamedTuple):
     """Decoder and phase, a configuration, the workload of a peer to compare with."""
 
-    request: Request
+    request: PhaseRequest
     config: str | None = None
     peer: str = ""
     limit: tuple[float, int] | None = None
     """CPU seconds and MiB that are wanted (docs/llm.md)."""
 
 
-_LAYER = Request("llama3-8b", layers=1, kv_bits=16)
+_LAYER = PhaseRequest("llama3-8b", layers=1, kv_bits=16)
 CASES = {
-    "Llama2-7B token": Case(Request("llama2-7b"), limit=(3.0, 1024)),
-    "Llama2-7B token, 8K": Case(Request("llama2-7b", context=8191)),
-    "Llama2-70B token": Case(Request("llama2-70b")),
-    "Mixtral-8x7B token": Case(Request("mixtral-8x7b")),
-    "Llama2-7B prefill 512": Case(Request("llama2-7b", Phase.PREFILL)),
+    "Llama2-7B token": Case(PhaseRequest("llama2-7b"), limit=(3.0, 1024)),
+    "Llama2-7B token, 8K": Case(PhaseRequest("llama2-7b", context=8191)),
+    "Llama2-70B token": Case(PhaseRequest("llama2-70b")),
+    "Mixtral-8x7B token": Case(PhaseRequest("mixtral-8x7b")),
+    "Llama2-7B prefill 512": Case(PhaseRequest("llama2-7b", Phase.PREFILL)),
     "C1 layer, decode 511": Case(_LAYER._replace(context=511), C1, "Llama decode 511"),
     "C1 layer, prefill 512": Case(_LAYER._replace(phase=Phase.PREFILL), C1, "Llama prefill 512"),
 }

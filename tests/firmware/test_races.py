@@ -9,7 +9,7 @@ import pytest
 
 from pyv_ext.elf import read_elf
 from pyv_npu.config import load
-from pyv_npu.observe.sanitizer.findings import Rule
+from pyv_npu.observe.sanitizer.findings import SanitizerRule
 from pyv_npu.workloads.firmware import run_program
 from tests.external_tools import GCC
 from toolchain import gnu
@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_name("races.c")
 SETTINGS = {"npu.queue.size": 4, "run.max_cycles": 2_000_000, "run.sanitize": ("memory",)}
 INCOHERENT = {"npu.l2.enabled": True, "npu.l2.coherence": "none", "npu.l2.bypass_bytes": 1 << 20}
 MODES = {"LOOSE": ("loose",), "TIGHT": ("tight",), "BOTH": ("loose", "tight")}
-RULES = {rule.key for rule in Rule}
+RULES = {rule.key for rule in SanitizerRule}
 
 
 def races() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -53,7 +53,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def findings(program: Path, name: str, mode: str, *, correct: bool, engine: str = "fast") -> list[dict[str, Any]]:
     """What the sanitizers find in a race, or in its repaired twin."""
     rule, _ = RACES[name]
-    settings = SETTINGS | (INCOHERENT if rule == Rule.STALE.key else {}) | {"npu.mode": mode, "core.engine": engine}
+    settings = (
+        SETTINGS | (INCOHERENT if rule == SanitizerRule.STALE.key else {}) | {"npu.mode": mode, "core.engine": engine}
+    )
     function = read_elf(program).symbols[name].address
     run = run_program(load(overrides=settings).config, program, {"race": function, "correct": int(correct)})
     assert run.exit_code == 0

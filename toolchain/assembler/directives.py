@@ -1,7 +1,7 @@
 """Directives of the assembler."""
 
 from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
-from toolchain.assembler.layout import Layout
+from toolchain.assembler.layout import ProgramLayout
 from toolchain.assembler.source import Statement, characters
 
 NUMBERS = {
@@ -22,7 +22,7 @@ _MOST_ALIGN = 1 << 16
 class Directives:
     """Directives of an assembler. ValueError with the reason where a directive cannot be applied."""
 
-    def __init__(self, to: Layout) -> None:
+    def __init__(self, to: ProgramLayout) -> None:
         self._to = to
 
     def numbers(self, statement: Statement) -> None:

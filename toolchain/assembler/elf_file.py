@@ -12,7 +12,7 @@ _GLOBAL, _FUNC = 1, 2
 _SHN_ABS = 0xFFF1
 
 
-class Section(NamedTuple):
+class ElfSection(NamedTuple):
     name: str
     flags: int
     address: int
@@ -25,7 +25,7 @@ class Section(NamedTuple):
         return len(self.data) or self.reserved
 
 
-class Symbol(NamedTuple):
+class ElfSymbol(NamedTuple):
     name: str
     value: int
     section: int | None
@@ -35,7 +35,7 @@ class Symbol(NamedTuple):
     size: int = 0
 
 
-def write(sections: Sequence[Section], symbols: Sequence[Symbol], entry: int) -> bytes:
+def write(sections: Sequence[ElfSection], symbols: Sequence[ElfSymbol], entry: int) -> bytes:
     """Returns the bytes of an executable file."""
     present = [section for section in sections if section.size]
     at = 52 + 32 * len(present)

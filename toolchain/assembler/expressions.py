@@ -27,14 +27,14 @@ def evaluate(text: str, lookup: Lookup) -> int:
             raise ValueError(f"{text[at:].strip()!r} is no expression")
         tokens.append(match[0].strip())
         at = match.end()
-    parser = _Parser(tokens, lookup)
+    parser = _ExpressionParser(tokens, lookup)
     value = parser.binary(0, 0)
     if parser.rest:
         raise ValueError(f"{' '.join(parser.rest)!r} follows the expression")
     return value
 
 
-class _Parser:
+class _ExpressionParser:
     def __init__(self, tokens: list[str], lookup: Lookup) -> None:
         self.rest = tokens
         self._lookup = lookup

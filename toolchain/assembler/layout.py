@@ -17,7 +17,7 @@ _KNOWN = {".text": ALLOC | EXECUTE, ".rodata": ALLOC, ".data": ALLOC | WRITE, ".
 _NOP = 0x13.to_bytes(4, "little")
 
 
-class Place(NamedTuple):
+class SectionOffset(NamedTuple):
     """The value of a symbol: a number, or an offset in a section."""
 
     section: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Section:
+class SectionContent:
     """A section in the making."""
 
     flags: int
@@ -40,19 +40,21 @@ class Section:
     """The largest that was asked for."""
 
 
-class Layout:
+class ProgramLayout:
     """Grows in the first pass; has addresses in the second. ValueError, with the reason, for what cannot be."""
 
     def __init__(self) -> None:
-        self.sections = {section: Section(flags, reserved=section == ".bss") for section, flags in _KNOWN.items()}
+        self.sections = {
+            section: SectionContent(flags, reserved=section == ".bss") for section, flags in _KNOWN.items()
+        }
         self.section = ".text"
         """The one that grows."""
-        self.symbols: dict[str, Place] = {}
+        self.symbols: dict[str, SectionOffset] = {}
         self.exported: set[str] = set()
         self.functions: set[str] = set()
         self.order = 0
         """Of the statement in the source."""
-        self._numbered: defaultdict[str, list[tuple[int, Place]]] = defaultdict(list)
+        self._numbered: defaultdict[str, list[tuple[int, SectionOffset]]] = defaultdict(list)
 
     @property
     def here(self) -> int:
@@ -67,9 +69,9 @@ class Layout:
         section.size += size
 
     def new_section(self, name: str, flags: int, reserved: bool) -> None:
-        self.sections[name] = Section(flags, reserved=reserved)
+        self.sections[name] = SectionContent(flags, reserved=reserved)
 
-    def define(self, name: str, place: Place) -> None:
+    def define(self, name: str, place: SectionOffset) -> None:
         if name.isdecimal():
             self._numbered[name].append((self.order, place))
         elif name in self.symbols:
@@ -77,14 +79,14 @@ class Layout:
         else:
             self.symbols[name] = place
 
-    def place_of(self, text: str) -> Place:
+    def place_of(self, text: str) -> SectionOffset:
         """Return an expression as a number or an offset in one section, with what is defined so far."""
         zero = self._shifted(text, "")
         moved = [name for name in self.sections if self._shifted(text, name) != zero]
         if not moved:
-            return Place("", zero)
+            return SectionOffset("", zero)
         if len(moved) == 1 and self._shifted(text, moved[0]) == zero + 1:
-            return Place(moved[0], zero)
+            return SectionOffset(moved[0], zero)
         raise ValueError(f"{text}: must be a number that is known here, or an address and a number")
 
     def constant(self, text: str) -> int:
@@ -98,7 +100,7 @@ class Layout:
         """Return the value where one section begins at 1 and all others at 0."""
 
         def lookup(name: str) -> int:
-            place = Place(self.section, self.here) if name == "." else self.place(name, self.order)
+            place = SectionOffset(self.section, self.here) if name == "." else self.place(name, self.order)
             return place.offset + (place.section == section and section != "")
 
         return evaluate(text, lookup)
@@ -107,7 +109,7 @@ class Layout:
         """Return the value in the second pass."""
         return evaluate(text, lambda name: position if name == "." else self.address(self.place(name, order)))
 
-    def place(self, name: str, order: int) -> Place:
+    def place(self, name: str, order: int) -> SectionOffset:
         if name[:-1].isdecimal() and name[-1] in "bf":
             places = [place for at, place in self._numbered[name[:-1]] if (at <= order) == (name[-1] == "b")]
             if places:
@@ -116,7 +118,7 @@ class Layout:
             return self.symbols[name]
         raise ValueError(f"{name}: is not defined" + (" here" if order == self.order else ""))
 
-    def address(self, place: Place) -> int:
+    def address(self, place: SectionOffset) -> int:
         return place.offset + (self.sections[place.section].address if place.section else 0)
 
     def lay_out(self, base: int) -> int:

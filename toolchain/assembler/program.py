@@ -10,12 +10,12 @@ from toolchain.assembler import elf_file
 from toolchain.assembler.directives import ALIGNMENTS, IGNORED, NUMBERS, SPACES, STRINGS, Directives
 from toolchain.assembler.elf_file import EXECUTE
 from toolchain.assembler.encoding import REGISTERS, encode, register
-from toolchain.assembler.layout import ALIGNMENT, Layout, Place, Section
+from toolchain.assembler.layout import ALIGNMENT, ProgramLayout, SectionContent, SectionOffset
 from toolchain.assembler.pseudo import Simple, expanded, load_immediate
 from toolchain.assembler.source import AssemblyError, Statement, statements
 
 
-class Word(NamedTuple):
+class CodeWord(NamedTuple):
     """An instruction of the result."""
 
     line: int
@@ -28,7 +28,7 @@ class Assembled(NamedTuple):
     """The result."""
 
     elf: bytes
-    code: tuple[Word, ...]
+    code: tuple[CodeWord, ...]
     labels: dict[int, tuple[str, ...]]
     """By address, in the order of the source."""
 
@@ -43,10 +43,10 @@ def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE
 
 class _Assembler:
     def __init__(self, isa: Isa, name: str, base: int) -> None:
-        self.isa, self.name, self.base, self.layout = isa, name, base, Layout()
+        self.isa, self.name, self.base, self.layout = isa, name, base, ProgramLayout()
         self.halves: dict[tuple[str, int], str] = {}
         """What the %pcrel_hi of the auipc at a place is about."""
-        self.code: list[Word] = []
+        self.code: list[CodeWord] = []
         self.directives = Directives(self.layout)
 
     def run(self, text: str) -> Assembled:
@@ -65,7 +65,7 @@ class _Assembler:
             if place.section:
                 labels[value].append(name)
             symbols.append(
-                elf_file.Symbol(
+                elf_file.ElfSymbol(
                     name, value, numbers.get(place.section), name in self.layout.exported, name in self.layout.functions
                 )
             )
@@ -82,7 +82,7 @@ class _Assembler:
     def _first(self, statement: Statement) -> None:
         word, operands = statement.word, statement.operands
         for label in statement.labels:
-            self.layout.define(label, Place(self.layout.section, self.layout.here))
+            self.layout.define(label, SectionOffset(self.layout.section, self.layout.here))
         if not word:
             return
         if operands and operands[0].startswith("=") and not operands[0].startswith("=="):
@@ -129,7 +129,7 @@ class _Assembler:
                 return self.layout.value(text, order, address)
 
             word = encode(self.isa, simple, address, value, lambda label: self._distance(label, order, address))
-            self.code.append(Word(line, address, word, length))
+            self.code.append(CodeWord(line, address, word, length))
             return word.to_bytes(length, "little")
 
         return bytes_at
@@ -150,11 +150,11 @@ class _Assembler:
 
     # -- second pass ---------------------------------------------------------------------------------------------------
 
-    def _filled(self, name: str, section: Section) -> elf_file.Section:
+    def _filled(self, name: str, section: SectionContent) -> elf_file.ElfSection:
         if section.reserved:
-            return elf_file.Section(name, section.flags, section.address, b"", section.size)
+            return elf_file.ElfSection(name, section.flags, section.address, b"", section.size)
         data = bytearray()
         for offset, line, content in section.pieces:
             address = section.address + offset
             self._guarded(line, lambda content=content, address=address: data.extend(content(address)))  # type: ignore[misc]
-        return elf_file.Section(name, section.flags, section.address, bytes(data))
+        return elf_file.ElfSection(name, section.flags, section.address, bytes(data))

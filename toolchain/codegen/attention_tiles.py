@@ -11,7 +11,7 @@ from typing import NamedTuple
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Opcode
 from toolchain.codegen.commands import BROADCAST, Target, float_bits
-from toolchain.codegen.tile_form import Emitter
+from toolchain.codegen.tile_form import TileEmitter
 from toolchain.codegen.tiles import SLOT, SUM_BYTES, bytes_of
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS
@@ -50,13 +50,13 @@ class _Part(NamedTuple):
     address: int
 
 
-def attention(e: Emitter, graph: Graph, target: Target, position: int) -> None:
+def attention(e: TileEmitter, graph: Graph, target: Target, position: int) -> None:
     """Emit the commands of a layer that has the attribute `tiles`. ModelError: no chunk fits."""
     _Attention(e, graph, target, position).emit()
 
 
 class _Attention:
-    def __init__(self, e: Emitter, graph: Graph, target: Target, position: int) -> None:
+    def __init__(self, e: TileEmitter, graph: Graph, target: Target, position: int) -> None:
         layer = self.layer = e.layer
         self.e, self.kind, self.stored = e, e.kinds[0], e.kinds[1]
         self.heads, self.t_max = layer.integer("kv_heads"), layer.integer("t_max")

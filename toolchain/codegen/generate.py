@@ -2,7 +2,7 @@
 
 from toolchain.codegen import attention_tiles, core_form, macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
-from toolchain.codegen.macro_emitter import Emitter
+from toolchain.codegen.macro_emitter import MacroEmitter
 from toolchain.codegen.memory import DramMap
 from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS
@@ -25,11 +25,11 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
         products[cluster] += layer.op_type in PRODUCTS
         turn = products[cluster] + (layer.op_type not in PRODUCTS)
         if granularity == "macro" or macro_form.alone(layer):
-            macro = Emitter(graph, layer, memory, target, turn)
+            macro = MacroEmitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
             commands += macro.commands()
             continue
-        tiles = tile_form.Emitter(graph, layer, memory, target)
+        tiles = tile_form.TileEmitter(graph, layer, memory, target)
         if layer.op_type == "ATTN_T":
             attention_tiles.attention(tiles, graph, target, position)
         else:

@@ -8,13 +8,13 @@ from npu_device.abi.extended import Extended, alignments
 from npu_device.abi.memory_map import SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import BITS, Opcode
 from toolchain.codegen.commands import Command, Target
-from toolchain.codegen.memory import DramMap, Operands
+from toolchain.codegen.memory import DramMap, StoredOperands
 from toolchain.codegen.tiles import SLOT, Tile, fits, tile_of
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import LAYER_OPS
 
 
-class Emitter:
+class MacroEmitter:
     """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
     begin before this one has ended; other layers take the share that the latest product has not, or that they name."""
 
@@ -32,7 +32,7 @@ class Emitter:
         self.out = self.outs[0]
         self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
         """Elements between the rows of in0 and of the result; 0: they follow each other."""
-        self._operands = Operands(graph, layer, memory)
+        self._operands = StoredOperands(graph, layer, memory)
         self._pitches = [graph.tensors[name].pitch for name in layer.inputs]
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)

@@ -11,19 +11,19 @@ from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import BITS, Activation, Appended, DataType, Eltwise, Norm, Opcode, Pool, Reduce
 from npu_device.operations.windows import Windows
 from toolchain.codegen.commands import BROADCAST, float_bits, word
-from toolchain.codegen.macro_emitter import Emitter
+from toolchain.codegen.macro_emitter import MacroEmitter
 from toolchain.codegen.tiles import SLOT, block_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import LayerIR, Role
 from toolchain.ir.operations import appended, epilogue_of, windows_of
 
 
-def _operands(e: Emitter) -> dict[str, int]:
+def _operands(e: MacroEmitter) -> dict[str, int]:
     """Step of the epilogue -> address of its tensor."""
     return dict(zip(epilogue_of(e.layer), e.inputs[2:], strict=False))
 
 
-def _finish(e: Emitter) -> dict[str, Any]:
+def _finish(e: MacroEmitter) -> dict[str, Any]:
     """Return the words of the epilogue; a bias per row has no place in it."""
     layer, more = e.layer, _operands(e)
     word = 0 if "bias_column" in more else int(Activation[layer.text("activation", "NONE")])
@@ -36,17 +36,17 @@ def _finish(e: Emitter) -> dict[str, Any]:
     return {"epilogue": word, "zero_point": zeros, **addresses}
 
 
-def _codebooks(e: Emitter) -> tuple[dict[str, int], dict[str, int]]:
+def _codebooks(e: MacroEmitter) -> tuple[dict[str, int], dict[str, int]]:
     """Return (parts of the descriptor, own words) that say where the codebooks of the weights are; none for others."""
     count = e.layer.integer("codebooks")
     return ({"param0": count}, {"codebook": e.inputs[-1]}) if count else ({}, {})
 
 
-def _tile(e: Emitter) -> dict[str, int]:
+def _tile(e: MacroEmitter) -> dict[str, int]:
     return dict(zip(("tile_m", "tile_n", "tile_k"), e.tile, strict=True))
 
 
-def gemm(e: Emitter) -> None:
+def gemm(e: MacroEmitter) -> None:
     """Emit a command per product of the list. A bias per row follows it, in place."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
@@ -70,7 +70,7 @@ def gemm(e: Emitter) -> None:
         _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
 
 
-def convolution(e: Emitter) -> None:
+def convolution(e: MacroEmitter) -> None:
     books, codebook_words = _codebooks(e)
     per_op = {name: e.layer.integer(name) for name in (*Windows._fields, "cin", "cout", "groups")} | codebook_words
     fields = {"in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": int(e.kinds[1]), "out_addr": e.out}
@@ -78,7 +78,7 @@ def convolution(e: Emitter) -> None:
     e.put(fields | _tile(e) | books, per_op, m=m, n=n, k=k, loop_order=e.layer.integer("loop_order"), **_finish(e))
 
 
-def _column_bias(e: Emitter, m: int, n: int, bias: int, activation: str) -> None:
+def _column_bias(e: MacroEmitter, m: int, n: int, bias: int, activation: str) -> None:
     """ADD one value per row, then the activation, on the result of the product."""
     fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
     second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
@@ -99,7 +99,7 @@ COPY_DIMS = 4
 
 
 def _plain(
-    e: Emitter, per_op: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int
+    e: MacroEmitter, per_op: dict[str, Any] | None = None, words: dict[str, Any] | None = None, **fields: int
 ) -> None:
     """Emit a command on m x n elements."""
     e.put(
@@ -108,7 +108,7 @@ def _plain(
     )  # fmt: skip
 
 
-def eltwise(e: Emitter) -> None:
+def eltwise(e: MacroEmitter) -> None:
     layer = e.layer
     function = layer.text("function")
     fields = {"function": int(Eltwise[function])}
@@ -124,13 +124,13 @@ def eltwise(e: Emitter) -> None:
     _plain(e, per_op, {"in2": e.inputs[2]} if function == "WHERE" else {}, **fields)
 
 
-def _zero(e: Emitter, index: int) -> dict[str, Any]:
+def _zero(e: MacroEmitter, index: int) -> dict[str, Any]:
     points = [0, 0, 0, 0]
     points[index] = e.layer.integer("zero")
     return {"zero_point": tuple(points)}
 
 
-def norm(e: Emitter) -> None:
+def norm(e: MacroEmitter) -> None:
     words = {"epilogue": int(Epilogue.BIAS), "bias": e.inputs[2]} if len(e.inputs) > 2 else {}
     _plain(
         e, None, words, function=int(Norm[e.layer.text("function")]), in1_addr=e.inputs[1], type_in1=e.kinds[1],
@@ -138,21 +138,21 @@ def norm(e: Emitter) -> None:
     )  # fmt: skip
 
 
-def softmax(e: Emitter) -> None:
+def softmax(e: MacroEmitter) -> None:
     _plain(e)
 
 
-def gelu(e: Emitter) -> None:
+def gelu(e: MacroEmitter) -> None:
     _plain(e, param0=e.layer.integer("tanh"))
 
 
-def reduce(e: Emitter) -> None:
+def reduce(e: MacroEmitter) -> None:
     k = e.layer.integer("k")
     tile = {"tile_n": e.tile[1]} if k > 1 else {}
     _plain(e, None, {"k": k}, function=int(Reduce[e.layer.text("function")]), **tile)
 
 
-def pool(e: Emitter) -> None:
+def pool(e: MacroEmitter) -> None:
     layer = e.layer
     per_op = {f"pool_{name}": layer.integer(name) for name in Windows._fields}
     per_op |= {"channels": layer.integer("channels"), "count_pads": layer.integer("count_pads")}
@@ -160,7 +160,7 @@ def pool(e: Emitter) -> None:
     e.put(fields | {"tile_m": e.tile[0], "tile_n": e.tile[1]}, per_op)
 
 
-def copy(e: Emitter) -> None:
+def copy(e: MacroEmitter) -> None:
     """Emit the four largest dimensions as one command; loop over the others."""
     layer, size = e.layer, BITS[e.kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
@@ -194,7 +194,7 @@ PIECE_BYTES = 1 << 14
 """Least bytes of a tile of COPY: less is a matter of latency."""
 
 
-def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -> tuple[int, int]:
+def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: MacroEmitter) -> tuple[int, int]:
     """Return rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times. A copy has
     `PIECES` tiles, so that stores go beside loads, or tiles of `PIECE_BYTES`."""
     room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
@@ -203,7 +203,7 @@ def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: Emitter) -
     return max(1, min(rows, room // wide, high)), wide
 
 
-def gather(e: Emitter) -> None:
+def gather(e: MacroEmitter) -> None:
     e.put(
         {
             "in0_addr": e.inputs[0], "in1_addr": e.inputs[1], "type_in1": e.kinds[1], "out_addr": e.out,
@@ -213,7 +213,7 @@ def gather(e: Emitter) -> None:
     )  # fmt: skip
 
 
-def rope(e: Emitter) -> None:
+def rope(e: MacroEmitter) -> None:
     """Emit a command per batch. The tables have a row for each row of x, or begin with position 0."""
     layer = e.layer
     m, n, heads = (layer.integer(name) for name in ("m", "n", "heads"))
@@ -228,12 +228,12 @@ def rope(e: Emitter) -> None:
         e.put(fields | {"in0_addr": x, "out_addr": out}, per_op, m=m, in2=e.inputs[2])
 
 
-def kv_append(e: Emitter) -> None:
+def kv_append(e: MacroEmitter) -> None:
     """Emit commands that append rows of tokens to a log, from the position on."""
     _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), {}, Appended.ACTIVATION)
 
 
-def kv_update(e: Emitter) -> None:
+def kv_update(e: MacroEmitter) -> None:
     """Emit commands that append new keys, then new values if any, to their caches: one command per batch."""
     sides = len(e.outs)
     for side, out in enumerate(e.outs):
@@ -243,7 +243,7 @@ def kv_update(e: Emitter) -> None:
 
 
 def _append(
-    e: Emitter, x: int, cache: int, position: int, kind: DataType, pitch: int,
+    e: MacroEmitter, x: int, cache: int, position: int, kind: DataType, pitch: int,
     scale: Mapping[str, Any], function: Appended = Appended.KV,
 ) -> None:  # fmt: skip
     m, n, heads, t_max = (e.layer.integer(name) for name in ("m", "n", "heads", "t_max"))
@@ -258,7 +258,7 @@ def _append(
         e.put(fields | {"in0_addr": at, "out_addr": to}, per_op, **words)
 
 
-def attention(e: Emitter) -> None:
+def attention(e: MacroEmitter) -> None:
     """Emit a command per batch. With a position the queries from there on see all keys up to their own."""
     layer = e.layer
     m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
@@ -285,7 +285,7 @@ def attention(e: Emitter) -> None:
         e.put(fields | tile, per_op | ({"new_step": step} if new else {}), **words)
 
 
-def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
+def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
     """Return address of the appended keys, type, bytes to the values, bytes from row to row, for an ATTN_T that
     appends. ModelError where the values are too far away."""
     if not appended(e.layer):
@@ -301,7 +301,7 @@ def _new_tokens(e: Emitter) -> tuple[int, DataType, int, int]:
     return first, kind, second - first, pitch
 
 
-def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
+def _kv_scale(e: MacroEmitter, index: int) -> dict[str, Any]:
     """Return the scales of keys and values that are integers, one per head, or per head and token in a table; the
     parameter block of encoded ones."""
     per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
@@ -309,7 +309,7 @@ def _kv_scale(e: Emitter, index: int) -> dict[str, Any]:
     return {"scale": e.inputs[index], "epilogue": int(bits)}
 
 
-FORMS: dict[str, Callable[[Emitter], None]] = {
+FORMS: dict[str, Callable[[MacroEmitter], None]] = {
     "GEMM_T": gemm,
     "CONV2D_T": convolution,
     "POOL": pool,

@@ -49,7 +49,7 @@ class DramMap(NamedTuple):
         return self.weights[0] >= BEYOND
 
 
-class Stored(NamedTuple):
+class StoredOperand(NamedTuple):
     """Bytes that a command may move, and the tensor that they belong to."""
 
     start: int
@@ -59,17 +59,17 @@ class Stored(NamedTuple):
     """Of the accesses of DRAM where the tensor has its own, bytes; 0: that of the device."""
 
 
-class Operands:
+class StoredOperands:
     """The stored tensors that a layer names, by address."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap) -> None:
         names = dict.fromkeys(map(graph.storage, (*layer.inputs, *layer.outputs)))
         tensors = [(memory.addresses[name], graph.tensors[name]) for name in names]
-        self._stored = [Stored(at, at + one.size, one.role, one.alignment) for at, one in tensors]
+        self._stored = [StoredOperand(at, at + one.size, one.role, one.alignment) for at, one in tensors]
         self.aligned = any(one.alignment for one in self._stored)
         """Whether one of them has an alignment of its own."""
 
-    def at(self, address: int) -> Stored:
+    def at(self, address: int) -> StoredOperand:
         """Return the operand at an address; without one an activation with the device's alignment."""
         for one in self._stored:
             if one.start <= address < one.end:
@@ -77,7 +77,7 @@ class Operands:
         return _UNKNOWN
 
 
-_UNKNOWN = Stored(0, 0, Role.ACTIVATION, 0)
+_UNKNOWN = StoredOperand(0, 0, Role.ACTIVATION, 0)
 
 
 class _Place(NamedTuple):
@@ -126,12 +126,12 @@ def remaining(graph: Graph, target: Target) -> Target:
     return target._replace(resident=resident_bytes(graph))
 
 
-class _Region(NamedTuple):
+class _Arena(NamedTuple):
     addresses: dict[str, int]
     end: int
 
 
-def _resident(graph: Graph) -> _Region:
+def _resident(graph: Graph) -> _Arena:
     """Return addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
     stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
     addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
@@ -144,7 +144,7 @@ def _resident(graph: Graph) -> _Region:
         )
         addresses[tensor.id] = at = _gap(used, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
         end = max(end, at + tensor.size)
-    return _Region(addresses, _up(end, SLOT))
+    return _Arena(addresses, _up(end, SLOT))
 
 
 def _end(placed: DramMap) -> int:
@@ -180,7 +180,7 @@ def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], 
     )  # fmt: skip
 
 
-def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Region:
+def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Arena:
     """Return addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
     end, addresses, used = base, dict[str, int](), list[_Place]()
     spans = lives(graph)
@@ -191,7 +191,7 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
         used = sorted([*used, _Place(at, at + tensor.size, last)])
         addresses[tensor.id] = at
         end = max(end, at + tensor.size)
-    return _Region(addresses, end)
+    return _Arena(addresses, end)
 
 
 def lives(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import BITS, Carried, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from toolchain.codegen.commands import BROADCAST, Command, Target, float_bits, word
-from toolchain.codegen.memory import DramMap, Operands, Stored
+from toolchain.codegen.memory import DramMap, StoredOperand, StoredOperands
 from toolchain.codegen.tiles import (
     SpmAddresses,
     Tile,
@@ -26,7 +26,7 @@ from toolchain.ir.graph import Graph, LayerIR, Role
 from toolchain.ir.operations import windows_of
 
 
-class Emitter:
+class TileEmitter:
     """Writes the commands of one layer."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target) -> None:
@@ -38,7 +38,7 @@ class Emitter:
         """Elements between the rows of in0; 0: they follow each other."""
         self.out = memory.address(graph, layer.outputs[0])
         self.sum = sum_type(graph, layer)
-        self._operands = Operands(graph, layer, memory)
+        self._operands = StoredOperands(graph, layer, memory)
         self._made: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
@@ -74,7 +74,7 @@ class Emitter:
         self._move(Opcode.STORE, source, target, rows, columns, kind, distance, self._operands.at(target))
 
     def _move(self, opcode: Opcode, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int,
-              stored: Stored) -> None:  # fmt: skip
+              stored: StoredOperand) -> None:  # fmt: skip
         """Emits a LOAD or STORE with role and alignment of the tensor in DRAM."""
         packed = distance == bytes_of(columns, kind) or rows == 1
         function = Carried.WEIGHT if stored.role is Role.WEIGHT else Carried.ACTIVATION
@@ -87,7 +87,7 @@ class Emitter:
                  in0_addr=spm["in0"], out_addr=spm["out"], **fields)  # fmt: skip
 
 
-class Block(NamedTuple):
+class OutputBlock(NamedTuple):
     """A part of a matrix."""
 
     row: int
@@ -96,12 +96,12 @@ class Block(NamedTuple):
     columns: int
 
 
-def blocks(m: int, n: int, tile: Tile) -> Iterator[Block]:
+def blocks(m: int, n: int, tile: Tile) -> Iterator[OutputBlock]:
     for row, column in itertools.product(range(0, m, tile[0]), range(0, n, tile[1])):
-        yield Block(row, column, min(tile[0], m - row), min(tile[1], n - column))
+        yield OutputBlock(row, column, min(tile[0], m - row), min(tile[1], n - column))
 
 
-def _parameters(e: Emitter, function: str) -> dict[str, int]:
+def _parameters(e: TileEmitter, function: str) -> dict[str, int]:
     layer = e.layer
     if function == "CLIP":
         return {
@@ -112,7 +112,7 @@ def _parameters(e: Emitter, function: str) -> dict[str, int]:
     return {}
 
 
-def eltwise(e: Emitter) -> None:
+def eltwise(e: TileEmitter) -> None:
     layer = e.layer
     function, m, n = layer.text("function"), layer.integer("m"), layer.integer("n")
     if function == "WHERE":
@@ -132,7 +132,7 @@ def eltwise(e: Emitter) -> None:
         e.store(spm["out"], e.out + at * size, block.rows, block.columns, e.kind, n * size)
 
 
-def _second(e: Emitter, broadcast: str, block: Block, n: int, target: int) -> None:
+def _second(e: TileEmitter, broadcast: str, block: OutputBlock, n: int, target: int) -> None:
     kind, size = e.kinds[1], BITS[e.kinds[1]] // 8
     at, rows, columns = {
         "FULL": (block.row * n + block.column, block.rows, block.columns),
@@ -143,7 +143,7 @@ def _second(e: Emitter, broadcast: str, block: Block, n: int, target: int) -> No
     e.load(e.inputs[1] + at * size, target, rows, columns, kind, n * size)
 
 
-def _where(e: Emitter, m: int, n: int) -> None:
+def _where(e: TileEmitter, m: int, n: int) -> None:
     size = BITS[e.kind] // 8
     for block in blocks(m, n, e.tile):
         spm = e.next_buffers()
@@ -156,7 +156,7 @@ def _where(e: Emitter, m: int, n: int) -> None:
         e.store(spm["out"], e.out + at * size, rows, columns, e.kind, n * size)
 
 
-def rowwise(e: Emitter) -> None:
+def rowwise(e: TileEmitter) -> None:
     """Emits LAYERNORM, SOFTMAX, GELU, REDUCE."""
     layer = e.layer
     m, n = layer.integer("m"), layer.integer("n")
@@ -184,7 +184,7 @@ def rowwise(e: Emitter) -> None:
         e.store(spm["out"], e.out + block.row * out_row + size, block.rows, width, e.kind, out_row)
 
 
-def copy(e: Emitter) -> None:
+def copy(e: TileEmitter) -> None:
     """Emits slabs of two dimensions, in and out again; loops over the other dimensions."""
     layer, kind = e.layer, e.kind
     size = BITS[kind] // 8
@@ -209,7 +209,7 @@ def copy(e: Emitter) -> None:
             e.store(slot, e.out + at_out * size, *shape, kind, put * size)
 
 
-def pool(e: Emitter) -> None:
+def pool(e: TileEmitter) -> None:
     """Emits whole rows of one image, of some channels."""
     layer, shape = e.layer, windows_of(e.layer)
     channels, size = layer.integer("channels"), BITS[e.kind] // 8
@@ -237,7 +237,7 @@ def _bytes(*values: int) -> int:
     return int.from_bytes(bytes(values), "little")
 
 
-def gemm(e: Emitter) -> None:
+def gemm(e: TileEmitter) -> None:
     """Emits an output-stationary product: the sum of a tile stays in the accumulator while its k tiles pass."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
@@ -273,7 +273,7 @@ def gemm(e: Emitter) -> None:
             e.store(result, out + (block.row * n + block.column) * size, block.rows, block.columns, kind, n * size)
 
 
-def _finish(e: Emitter, spm: SpmAddresses, block: Block, at: int) -> tuple[DataType, int]:
+def _finish(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, at: int) -> tuple[DataType, int]:
     """Returns the epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of
     the result."""
     layer = e.layer
@@ -308,7 +308,7 @@ def _finish(e: Emitter, spm: SpmAddresses, block: Block, at: int) -> tuple[DataT
     return e.kind, spm["final"]
 
 
-def _residual(e: Emitter, spm: SpmAddresses, block: Block, source: int, step: Callable[..., None]) -> None:
+def _residual(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, source: int, step: Callable[..., None]) -> None:
     """Loads the residual's part of the tile, in the type of the sum; a narrower residual is first loaded to the place
     of the result, then cast."""
     arrives = spm["residual" if e.sum is e.kind else "final"]
@@ -318,7 +318,7 @@ def _residual(e: Emitter, spm: SpmAddresses, block: Block, source: int, step: Ca
              out_addr=spm["residual"])  # fmt: skip
 
 
-FORMS: dict[str, Callable[[Emitter], None]] = {
+FORMS: dict[str, Callable[[TileEmitter], None]] = {
     "GEMM_T": gemm,
     "ELTWISE": eltwise,
     "LAYERNORM": rowwise,

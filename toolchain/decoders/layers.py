@@ -11,10 +11,10 @@ from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import compile_graph
 from toolchain.decoders.decoder import IDS, LOG, NEXT, POSITION, POSITIONS, PROMPT, Cache, CompiledDecoder, Decoder
-from toolchain.decoders.reference import Step
+from toolchain.decoders.reference import DecodeStep
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
-from toolchain.ir.reference import Execution
+from toolchain.ir.reference import ReferenceExecution
 from toolchain.mlir.npu.graph import graph_of, is_graph
 from toolchain.mlir.npu.model import model_of
 from toolchain.mlir.text.source import read
@@ -48,9 +48,9 @@ class LayerDecoder(Decoder):
         count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
         return CompiledDecoder(self, compiled, count, self.prompt, self.t_max)
 
-    def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[Step]:
+    def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[DecodeStep]:
         """Yields the prompt at once, then token by token, without the last."""
-        run, seen = Execution(self.graph), 0
+        run, seen = ReferenceExecution(self.graph), 0
         for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [one]) for one in tokens[self.prompt : -1])):
             positions = np.arange(seen, seen + len(part))
             layers = [one for one in self.graph.layers if one.id.startswith(PROMPT) == bool(prefix)]
@@ -59,7 +59,7 @@ class LayerDecoder(Decoder):
             run.write(prefix + (POSITIONS if wide else POSITION), positions if wide else positions[:1])
             run.layers(layers)
             log = next(one for one in layers if LOG in one.outputs)
-            yield Step(run.wide(log.inputs[0]).reshape(len(part), self.vocab), {}, {}, {})
+            yield DecodeStep(run.wide(log.inputs[0]).reshape(len(part), self.vocab), {}, {}, {})
             seen += len(part)
 
 

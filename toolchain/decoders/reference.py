@@ -15,7 +15,7 @@ from toolchain.onnx_model.reference import CORRECTED, OWN, cut
 Values = Any
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """Result of a step."""
 
     logits: Values
@@ -71,7 +71,9 @@ class Reference:
         seen = next(iter(past.values())).shape[2]
         return {**inputs, **feeds(self._source, len(tokens), seen)}
 
-    def step(self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None) -> Step:
+    def step(
+        self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None
+    ) -> DecodeStep:
         """Executes tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
@@ -81,7 +83,7 @@ class Reference:
         present, rest = results[: len(decoder.caches)], results[len(decoder.caches) :]
         seen = rest[len(own_names) :]
         pasts = zip(decoder.caches, present, strict=True)
-        return Step(
+        return DecodeStep(
             np.asarray(logits)[0],
             {cache.past: np.asarray(values) for cache, values in pasts},
             {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=False)},
@@ -90,7 +92,7 @@ class Reference:
 
     def steps(
         self, tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]] | None = None
-    ) -> Iterator[Step]:
+    ) -> Iterator[DecodeStep]:
         """Yields the prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
         past = self.empty()
         parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]

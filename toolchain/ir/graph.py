@@ -148,7 +148,7 @@ class Swapped(NamedTuple):
     """Of the tensor."""
 
 
-class Blocks(NamedTuple):
+class WeightBlocks(NamedTuple):
     """The codes of a matrix of weights (rows, columns): number = (code - zero) scale, with a scale and a zero for each
     column of each block of rows."""
 
@@ -176,7 +176,7 @@ class Graph:
     outputs: tuple[str, ...] = ()
     swapped: dict[str, Swapped] = field(default_factory=dict)
     floats: dict[str, str] = field(default_factory=dict)
-    blocks: dict[str, Blocks] = field(default_factory=dict)
+    blocks: dict[str, WeightBlocks] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
         """Returns the tensor whose bytes `tensor` has: itself, or what it is a view of."""

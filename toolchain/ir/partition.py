@@ -15,7 +15,7 @@ BYTE = 8
 
 
 @dataclass
-class Parts:
+class Partition:
     """Layers that take the place of one, with the tensors and constants that only they name."""
 
     layers: list[LayerIR] = field(default_factory=list)
@@ -31,7 +31,7 @@ class IndivisibleError(Exception):
     """A layer has no such parts."""
 
 
-def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Parts]:
+def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Partition]:
     """Yields the ways to cut a layer into `count` parts that are about equal."""
     for cut in CUTS.get(layer.op_type, ()):
         try:
@@ -45,7 +45,7 @@ class _Cutter:
 
     def __init__(self, graph: Graph, layer: LayerIR, count: int) -> None:
         self.graph, self.layer, self.count = graph, layer, count
-        self.made = Parts()
+        self.made = Partition()
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
         """Returns (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
@@ -105,7 +105,7 @@ class _Cutter:
 # -- matrices ----------------------------------------------------------------------------------------------------------
 
 
-def _matrix_rows(cut: _Cutter) -> Parts:
+def _matrix_rows(cut: _Cutter) -> Partition:
     """Returns rows of an operation on rows."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
@@ -162,7 +162,7 @@ def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -
     return _epilogue(cut, take)
 
 
-def _product_rows(cut: _Cutter) -> Parts:
+def _product_rows(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     if layer.integer("batch") > 1:
@@ -177,7 +177,7 @@ WIDTH = 16
 """Columns of a part are a multiple of it, so that rows of it begin at accesses of DRAM."""
 
 
-def _product_columns(cut: _Cutter) -> Parts:
+def _product_columns(cut: _Cutter) -> Partition:
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     if layer.integer("batch") > 1:
@@ -192,7 +192,7 @@ def _product_columns(cut: _Cutter) -> Parts:
     return cut.made
 
 
-def _products(cut: _Cutter) -> Parts:
+def _products(cut: _Cutter) -> Partition:
     """Returns products of a list."""
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
@@ -218,7 +218,7 @@ def _products(cut: _Cutter) -> Parts:
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
-def _images(cut: _Cutter) -> Parts:
+def _images(cut: _Cutter) -> Partition:
     """Returns images of a batch."""
     layer, shape = cut.layer, windows_of(cut.layer)
     deep, wide = _channels(layer)
@@ -230,7 +230,7 @@ def _images(cut: _Cutter) -> Parts:
     return cut.made
 
 
-def _image_rows(cut: _Cutter) -> Parts:
+def _image_rows(cut: _Cutter) -> Partition:
     """Returns rows of pixels of one image, each part with what its windows see of the others'."""
     layer, s = cut.layer, windows_of(cut.layer)
     if s.batch > 1:
@@ -248,7 +248,7 @@ def _image_rows(cut: _Cutter) -> Parts:
     return cut.made
 
 
-def _filters(cut: _Cutter) -> Parts:
+def _filters(cut: _Cutter) -> Partition:
     """Returns filters of a convolution without groups."""
     layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
     if layer.integer("groups") > 1:
@@ -276,7 +276,7 @@ def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ..
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def _batches(cut: _Cutter) -> Parts:
+def _batches(cut: _Cutter) -> Partition:
     """Requests of an attention without a cache."""
     layer = cut.layer
     m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
@@ -290,7 +290,7 @@ def _batches(cut: _Cutter) -> Parts:
     return cut.made
 
 
-def _queries(cut: _Cutter) -> Parts:
+def _queries(cut: _Cutter) -> Partition:
     """Queries of an attention that sees all keys."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
@@ -303,7 +303,7 @@ def _queries(cut: _Cutter) -> Parts:
     return cut.made
 
 
-CUTS: dict[str, tuple[Callable[[_Cutter], Parts], ...]] = {
+CUTS: dict[str, tuple[Callable[[_Cutter], Partition], ...]] = {
     "GEMM_T": (_product_rows, _product_columns, _products),
     "CONV2D_T": (_images, _image_rows, _filters),
     "POOL": (_images, _image_rows),

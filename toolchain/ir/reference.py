@@ -25,14 +25,14 @@ _CUBIC = 0.044715
 
 def executed(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Return the outputs of a graph."""
-    run = Execution(graph)
+    run = ReferenceExecution(graph)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
     run.layers(graph.layers)
     return {name: run.read(name).reshape(graph.tensors[name].shape) for name in graph.outputs}
 
 
-class Execution:
+class ReferenceExecution:
     """The memory of a graph while it is executed."""
 
     def __init__(self, graph: Graph) -> None:
@@ -135,7 +135,7 @@ ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _finished(run: Execution, layer: LayerIR, total: Values, columns: int) -> None:
+def _finished(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int) -> None:
     """Write the epilogue of sums: rows x columns, or a list of them."""
     kind = run.kind(layer.outputs[0])
     parts = dict(zip(filter(None, layer.text("epilogue").split("+")), layer.inputs[2:], strict=True))
@@ -165,7 +165,7 @@ def _finished(run: Execution, layer: LayerIR, total: Values, columns: int) -> No
     run.write(layer.outputs[0], value)
 
 
-def _gemm(run: Execution, layer: LayerIR) -> None:
+def _gemm(run: ReferenceExecution, layer: LayerIR) -> None:
     m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
     factors = []
     turned = bool(layer.integer("in1_nk"))
@@ -186,7 +186,7 @@ def _patches(image: Values, layer: LayerIR, fill: float) -> Values:
     return padded[:, rows[:, None, :, None], columns[None, :, None, :]]
 
 
-def _convolution(run: Execution, layer: LayerIR) -> None:
+def _convolution(run: ReferenceExecution, layer: LayerIR) -> None:
     w, cin, cout, groups = windows_of(layer), *(layer.integer(name) for name in ("cin", "cout", "groups"))
     image = run.wide(layer.inputs[0]).reshape(w.batch, w.h, w.w, cin) - layer.integer("zero0")
     kernel = (run.wide(layer.inputs[1]) - layer.integer("zero1")).reshape(w.kh * w.kw, cin // groups, cout)
@@ -232,7 +232,7 @@ FUNCTIONS: dict[str, Callable[..., Values]] = {
 }  # fmt: skip
 
 
-def _eltwise(run: Execution, layer: LayerIR) -> None:
+def _eltwise(run: ReferenceExecution, layer: LayerIR) -> None:
     m, n = layer.integer("m"), layer.integer("n")
     shapes = {"FULL": (m, n), "ROW": (1, n), "COLUMN": (m, 1), "SCALAR": (1, 1)}
     operands = [run.wide(layer.inputs[0]).reshape(m, n)]
@@ -258,7 +258,7 @@ def _eltwise(run: Execution, layer: LayerIR) -> None:
     run.write(layer.outputs[0], np.broadcast_to(result, (m, n)))
 
 
-def _softmax(run: Execution, layer: LayerIR) -> None:
+def _softmax(run: ReferenceExecution, layer: LayerIR) -> None:
     x = run.wide(layer.inputs[0]).reshape(layer.integer("m"), layer.integer("n"))
     run.write(layer.outputs[0], _normalized(x))
 
@@ -268,7 +268,7 @@ def _normalized(x: Values) -> Values:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def _norm(run: Execution, layer: LayerIR) -> None:
+def _norm(run: ReferenceExecution, layer: LayerIR) -> None:
     x = run.wide(layer.inputs[0]).reshape(layer.integer("m"), layer.integer("n"))
     if layer.text("function") == "LAYER":
         x = x - x.mean(-1, keepdims=True)
@@ -277,18 +277,18 @@ def _norm(run: Execution, layer: LayerIR) -> None:
     run.write(layer.outputs[0], x + run.wide(layer.inputs[2]) if len(layer.inputs) > 2 else x)
 
 
-def _activation(run: Execution, layer: LayerIR) -> None:
+def _activation(run: ReferenceExecution, layer: LayerIR) -> None:
     run.write(layer.outputs[0], (_gelu_tanh if layer.integer("tanh") else _gelu)(run.wide(layer.inputs[0])))
 
 
-def _reduce(run: Execution, layer: LayerIR) -> None:
+def _reduce(run: ReferenceExecution, layer: LayerIR) -> None:
     x = run.wide(layer.inputs[0]).reshape(layer.integer("m"), layer.integer("n"), layer.integer("k", 1))
     reductions: dict[str, Any] = {"SUM": np.sum, "MEAN": np.mean, "MAX": np.max, "ARGMAX": np.argmax}
     how = reductions[layer.text("function")]
     run.write(layer.outputs[0], how(x, axis=1))
 
 
-def _pool(run: Execution, layer: LayerIR) -> None:
+def _pool(run: ReferenceExecution, layer: LayerIR) -> None:
     w, channels = windows_of(layer), layer.integer("channels")
     image = run.wide(layer.inputs[0]).reshape(w.batch, w.h, w.w, channels).astype(np.float64)
     if layer.text("function") == "MAX":
@@ -304,7 +304,7 @@ def _pool(run: Execution, layer: LayerIR) -> None:
 # -- moves and attention -----------------------------------------------------------------------------------------------
 
 
-def _copy(run: Execution, layer: LayerIR) -> None:
+def _copy(run: ReferenceExecution, layer: LayerIR) -> None:
     dims = layer.integers("dims")
 
     def indices(steps: tuple[int, ...], first: int) -> Values:
@@ -320,13 +320,13 @@ def _copy(run: Execution, layer: LayerIR) -> None:
     run.memory[run.graph.storage(target)][run._at(target)] = whole
 
 
-def _gather(run: Execution, layer: LayerIR) -> None:
+def _gather(run: ReferenceExecution, layer: LayerIR) -> None:
     table = run.read(layer.inputs[0]).reshape(layer.integer("k"), layer.integer("n"))
     rows = table[run.wide(layer.inputs[1])].reshape(-1)
     run.memory[run.graph.storage(layer.outputs[0])][run._at(layer.outputs[0])] = rows
 
 
-def _attention(run: Execution, layer: LayerIR) -> None:
+def _attention(run: ReferenceExecution, layer: LayerIR) -> None:
     m, n, heads, shared = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads"))
     position = run.position(layer)
     keys = layer.integer("keys") if position is None else position + m
@@ -354,7 +354,7 @@ def _attention(run: Execution, layer: LayerIR) -> None:
     run.write(layer.outputs[0], result.transpose(0, 2, 1, 3))
 
 
-def _rope(run: Execution, layer: LayerIR) -> None:
+def _rope(run: ReferenceExecution, layer: LayerIR) -> None:
     m, n, heads, rotary = (layer.integer(name) for name in ("m", "n", "heads", "rotary"))
     half = rotary // 2
     x = run.wide(layer.inputs[0]).reshape(-1, heads, n // heads)
@@ -370,7 +370,7 @@ def _rope(run: Execution, layer: LayerIR) -> None:
     run.write(layer.outputs[0], result)
 
 
-def _append(run: Execution, layer: LayerIR) -> None:
+def _append(run: ReferenceExecution, layer: LayerIR) -> None:
     """Append new rows behind those that a cache, or the log of logits, has already."""
     updates = layer.op_type == "KV_UPDATE"
     m, heads, t_max = (layer.integer(name) for name in ("m", "heads", "t_max"))
@@ -383,7 +383,7 @@ def _append(run: Execution, layer: LayerIR) -> None:
         run.write(target, whole)
 
 
-LAYERS: dict[str, Callable[[Execution, LayerIR], None]] = {
+LAYERS: dict[str, Callable[[ReferenceExecution, LayerIR], None]] = {
     "GEMM_T": _gemm, "CONV2D_T": _convolution, "ELTWISE": _eltwise, "SOFTMAX": _softmax, "LAYERNORM": _norm,
     "GELU": _activation, "REDUCE": _reduce, "POOL": _pool, "COPY": _copy, "GATHER": _gather, "ATTN_T": _attention,
     "ROPE": _rope, "KV_UPDATE": _append, "KV_APPEND": _append,

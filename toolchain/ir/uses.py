@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from toolchain.ir.graph import Graph, LayerIR
 
 
-class Uses:
+class TensorUses:
     """Readers and writers of each tensor's bytes."""
 
     def __init__(self, graph: Graph) -> None:

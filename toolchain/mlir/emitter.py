@@ -25,7 +25,7 @@ MOST_CONSTANT = 1 << 30
 """Bytes of a constant that a node reads."""
 
 
-class Tensor(NamedTuple):
+class MlirTensor(NamedTuple):
     """A value of the module: a tensor of the model, or a constant."""
 
     name: str
@@ -45,7 +45,7 @@ class Tensor(NamedTuple):
         return value_of_splat is not None and bool(value_of_splat == value)
 
 
-class Emitter:
+class OnnxEmitter:
     """Nodes, and the tensors of the values that they stand for."""
 
     def __init__(self, source: Source) -> None:
@@ -54,7 +54,7 @@ class Emitter:
         self.initializers: dict[str, Values] = {}
         self.places: dict[str, str] = {}
         """Node -> file:line:column: operation."""
-        self._known: dict[SSAValue, Tensor] = {}
+        self._known: dict[SSAValue, MlirTensor] = {}
         self._named: dict[int, tuple[str, Values]] = {}
         self._names: dict[str, int] = {}
         self.op: Operation = source.module
@@ -72,14 +72,14 @@ class Emitter:
         assert inside is not None and shape is not None
         return inside, shape
 
-    def define(self, value: SSAValue, tensor: Tensor) -> None:
+    def define(self, value: SSAValue, tensor: MlirTensor) -> None:
         """Say what a value of the module is; refused where its type says something else."""
         kind, shape = self.typed(value.type)
         if (kind, shape) != (tensor.kind, tensor.shape):
             self.refuse(f"gives {tensor.kind} {list(tensor.shape)}, its type is {value.type}: correct the types")
         self._known[value] = tensor
 
-    def get(self, value: SSAValue) -> Tensor:
+    def get(self, value: SSAValue) -> MlirTensor:
         tensor = self._known.get(value)
         if tensor is None:
             self.refuse("an operand comes from another region: move its operation into the function")
@@ -113,28 +113,28 @@ class Emitter:
 
     # -- constants -----------------------------------------------------------------------------------------------
 
-    def constant_of(self, value: Attribute | None) -> Tensor:
+    def constant_of(self, value: Attribute | None) -> MlirTensor:
         """Return a constant from an attribute."""
         value_of_constant = None if value is None else constant(value, self.source.context)
         if value_of_constant is None:
             self.refuse("holds no values that can be read: write dense<...> or dense_resource<...> with its blob")
         return self.constant(value_of_constant)
 
-    def constant(self, values: Values, kind: str = "") -> Tensor:
+    def constant(self, values: Values, kind: str = "") -> MlirTensor:
         """Return a constant; its values get into the model where a node reads it."""
         kind = kind or next(name for name, array in NUMPY.items() if array == values.dtype)
-        return Tensor("", kind, values.shape, values.astype(NUMPY[kind], copy=False))
+        return MlirTensor("", kind, values.shape, values.astype(NUMPY[kind], copy=False))
 
-    def scalar(self, value: float, kind: str) -> Tensor:
+    def scalar(self, value: float, kind: str) -> MlirTensor:
         return self.constant(np.array(value).astype(NUMPY[kind]))
 
-    def needed(self, tensor: Tensor, what: str) -> Values:
+    def needed(self, tensor: MlirTensor, what: str) -> Values:
         """Return the values of what must be constant."""
         if tensor.values is None:
             self.refuse(f"{what} must be constant")
         return tensor.values
 
-    def index(self, *numbers: int) -> Tensor:
+    def index(self, *numbers: int) -> MlirTensor:
         return self.constant(np.array(numbers, np.int64))
 
     # -- what it makes -------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Emitter:
         count = self._names[stem] = self._names.get(stem, 0) + 1
         return stem if count == 1 else f"{stem}_{count}"
 
-    def name(self, tensor: Tensor) -> str:
+    def name(self, tensor: MlirTensor) -> str:
         """Return the name by which nodes read a tensor."""
         if tensor.values is None:
             return tensor.name
@@ -156,8 +156,8 @@ class Emitter:
         return self._named[id(tensor.values)][0]
 
     def node(
-        self, operator: str, inputs: Sequence[Tensor | None], kind: str, shape: Sequence[int], **attributes: Any
-    ) -> Tensor:
+        self, operator: str, inputs: Sequence[MlirTensor | None], kind: str, shape: Sequence[int], **attributes: Any
+    ) -> MlirTensor:
         """Return the output of a node; of indices that are constant, its values."""
         constants = [one.values for one in inputs if one is not None and one.values is not None]
         if kind in _INDICES and len(constants) == len(inputs) and math.prod(shape) <= _MAX_FOLDED:
@@ -170,9 +170,9 @@ class Emitter:
         self.places[name] = f"{self.source.place(self.op)}: {op_name(self.op)}"
         names = ["" if one is None else self.name(one) for one in inputs]
         self.nodes.append(helper.make_node(operator, names, [name], name=name, **attributes))
-        return Tensor(name, kind, tuple(shape))
+        return MlirTensor(name, kind, tuple(shape))
 
-    def elementwise(self, operator: str, *inputs: Tensor, kind: str = "") -> Tensor:
+    def elementwise(self, operator: str, *inputs: MlirTensor, kind: str = "") -> MlirTensor:
         """Return an operator on elements that broadcasts; constants of equal elements are read as one."""
         try:
             shape = np.broadcast_shapes(*(one.shape for one in inputs))
@@ -182,18 +182,18 @@ class Emitter:
         broadcasts = np.broadcast_shapes(*(one.shape for one in reduced)) == shape
         return self.node(operator, reduced if broadcasts else inputs, kind or inputs[-1].kind, shape)
 
-    def _single(self, tensor: Tensor) -> Tensor:
+    def _single(self, tensor: MlirTensor) -> MlirTensor:
         value = None if tensor.values is None or tensor.values.size == 1 else splat(tensor.values)
         return tensor if value is None else self.scalar(value, tensor.kind)
 
-    def cast(self, tensor: Tensor, kind: str) -> Tensor:
+    def cast(self, tensor: MlirTensor, kind: str) -> MlirTensor:
         if tensor.kind == kind:
             return tensor
         if tensor.values is not None:
             return self.constant(tensor.values.astype(NUMPY[kind]))
         return self.node("Cast", [tensor], kind, tensor.shape, to=code(kind))
 
-    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    def reshape(self, tensor: MlirTensor, shape: Sequence[int]) -> MlirTensor:
         if tuple(shape) == tensor.shape:
             return tensor
         if math.prod(shape) != math.prod(tensor.shape):
@@ -203,7 +203,7 @@ class Emitter:
             return self.constant(tensor.values.reshape(shape) if value is None else np.broadcast_to(value, shape))
         return self.node("Reshape", [tensor, self.index(*shape)], tensor.kind, shape)
 
-    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+    def transpose(self, tensor: MlirTensor, order: Sequence[int]) -> MlirTensor:
         """Return the tensor transposed: dimension i of the result is dimension order[i]."""
         if sorted(order) != list(range(tensor.rank)):
             self.refuse(f"permutation {list(order)} must name the {tensor.rank} dimensions once")
@@ -216,7 +216,7 @@ class Emitter:
             return self.reshape(tensor, shape)
         return self.node("Transpose", [tensor], tensor.kind, shape, perm=list(order))
 
-    def expand(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    def expand(self, tensor: MlirTensor, shape: Sequence[int]) -> MlirTensor:
         """Broadcast to a shape, by the rules of numpy."""
         if tensor.shape == tuple(shape):
             return tensor
@@ -230,7 +230,9 @@ class Emitter:
             return self.constant(np.broadcast_to(tensor.values, tuple(shape)))
         return self.node("Expand", [tensor, self.index(*shape)], tensor.kind, shape)
 
-    def slice(self, tensor: Tensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> Tensor:
+    def slice(
+        self, tensor: MlirTensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
+    ) -> MlirTensor:
         """Return elements starts, starts + steps, ... of each dimension."""
         lasts = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
         for start, last, size, step, length in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
@@ -248,7 +250,7 @@ class Emitter:
             "Slice", [tensor, self.index(*starts), ends, axes, self.index(*steps)], tensor.kind, tuple(sizes)
         )
 
-    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+    def concat(self, parts: Sequence[MlirTensor], axis: int) -> MlirTensor:
         if not parts or not 0 <= axis < parts[0].rank:
             self.refuse(f"axis {axis}: must be a dimension of the operands")
         others = {(*one.shape[:axis], *one.shape[axis + 1 :], one.rank, one.kind) for one in parts}
@@ -262,7 +264,7 @@ class Emitter:
             return self.constant(np.concatenate([one.values for one in parts if one.values is not None], axis))
         return self.node("Concat", parts, parts[0].kind, shape, axis=axis)
 
-    def pad(self, tensor: Tensor, low: Sequence[int], high: Sequence[int], value: Tensor) -> Tensor:
+    def pad(self, tensor: MlirTensor, low: Sequence[int], high: Sequence[int], value: MlirTensor) -> MlirTensor:
         if not len(low) == len(high) == tensor.rank or min((*low, *high), default=0) < 0:
             self.refuse(f"padding {list(low)}, {list(high)}: give each of {tensor.rank} dimensions none or more")
         if not any((*low, *high)):
@@ -273,11 +275,11 @@ class Emitter:
         one = self.reshape(value, ())
         return self.node("Pad", [tensor, self.index(*low, *high), one], tensor.kind, shape, mode="constant")
 
-    def added(self, total: Tensor, more: Tensor, zero: float = 0) -> Tensor:
+    def added(self, total: MlirTensor, more: MlirTensor, zero: float = 0) -> MlirTensor:
         """Return the sum, where the second operand is not known to be `zero`."""
         return total if more.equals(zero) else self.elementwise("Add", total, more)
 
-    def reduce(self, operator: str, tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    def reduce(self, operator: str, tensor: MlirTensor, axes: Sequence[int]) -> MlirTensor:
         """Return ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions
         `axes`."""
         if not axes:
@@ -298,11 +300,11 @@ class Emitter:
             return self.negative(self.reduce("ReduceMax", self.negative(tensor), axes))
         return self.node(operator, [tensor, self.index(*axes)], tensor.kind, shape, keepdims=0)
 
-    def negative(self, tensor: Tensor) -> Tensor:
+    def negative(self, tensor: MlirTensor) -> MlirTensor:
         return self.node("Neg", [tensor], tensor.kind, tensor.shape)
 
 
-def _sum(e: Emitter, tensor: Tensor, axes: Sequence[int], shape: Sequence[int]) -> Tensor:
+def _sum(e: OnnxEmitter, tensor: MlirTensor, axes: Sequence[int], shape: Sequence[int]) -> MlirTensor:
     """Return the sum of integers, which no reduction of the device has: halves are added until one element is left."""
     for axis in axes:
         while (count := tensor.shape[axis]) > 1:
@@ -321,5 +323,5 @@ def code(kind: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(NUMPY[kind]))
 
 
-def initializers(emitter: Emitter) -> list[Any]:
+def initializers(emitter: OnnxEmitter) -> list[Any]:
     return [numpy_helper.from_array(values, name) for name, values in emitter.initializers.items()]

@@ -10,7 +10,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.ir.affine import AffineConstantExpr, AffineDimExpr
 
 from toolchain.mlir import scalars
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.text.source import op_name
 from toolchain.mlir.text.values import FLOATS
 
@@ -31,7 +31,7 @@ _NUMBERS = ("arith.maxnumf", "arith.minnumf")
 """Combiners that NaN does not take part in."""
 
 
-class Space(NamedTuple):
+class OperandMap(NamedTuple):
     """Indexing map of an operand: dimensions of the iteration space, None for a broadcast element."""
 
     dims: tuple[int | None, ...]
@@ -41,7 +41,7 @@ class Space(NamedTuple):
         return [dim for dim in self.dims if dim is not None]
 
 
-def generic(e: Emitter) -> list[Tensor]:
+def generic(e: OnnxEmitter) -> list[MlirTensor]:
     """Lowers a linalg.generic to its results."""
     op = e.op
     maps, kinds = e.attribute("indexing_maps"), e.attribute("iterator_types")
@@ -66,13 +66,13 @@ def _iterator(kind: object) -> str:
     return kind.data if isinstance(kind, StringAttr) else str(getattr(getattr(kind, "data", kind), "value", kind))
 
 
-def _body(e: Emitter) -> Block:
+def _body(e: OnnxEmitter) -> Block:
     if len(e.op.regions) != 1 or len(e.op.regions[0].blocks) != 1:
         e.refuse("needs a body of one block")
     return e.op.regions[0].blocks[0]
 
 
-def _space(e: Emitter, one: object, rank: int) -> Space:
+def _space(e: OnnxEmitter, one: object, rank: int) -> OperandMap:
     if not isinstance(one, AffineMapAttr) or one.data.num_symbols or one.data.num_dims != rank:
         e.refuse(f"indexing map {one}: supported are maps of the {rank} dimensions without symbols")
     dims: list[int | None] = []
@@ -86,10 +86,10 @@ def _space(e: Emitter, one: object, rank: int) -> Space:
                 f"indexing map {one.data}: supported are permutations and broadcasts; "
                 f"write convolutions and pooling as named operations"
             )
-    return Space(tuple(dims))
+    return OperandMap(tuple(dims))
 
 
-def _sizes(e: Emitter, operands: Sequence[Tensor], spaces: Sequence[Space], rank: int) -> tuple[int, ...]:
+def _sizes(e: OnnxEmitter, operands: Sequence[MlirTensor], spaces: Sequence[OperandMap], rank: int) -> tuple[int, ...]:
     sizes: dict[int, int] = {}
     for operand, space in zip(operands, spaces, strict=True):
         if operand.rank != len(space.dims) or len(set(space.used)) != len(space.used):
@@ -104,7 +104,7 @@ def _sizes(e: Emitter, operands: Sequence[Tensor], spaces: Sequence[Space], rank
     return tuple(sizes[dim] for dim in range(rank))
 
 
-def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> Tensor:
+def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequence[int]) -> MlirTensor:
     """Returns the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
     squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
     dims = sorted(space.used, key=list(order).index)
@@ -114,15 +114,15 @@ def aligned(e: Emitter, tensor: Tensor, space: Space, order: Sequence[int]) -> T
 
 
 def elementwise(
-    e: Emitter, block: Block, operands: Sequence[Tensor], spaces: Sequence[Space], sizes: tuple[int, ...]
-) -> list[Tensor]:
+    e: OnnxEmitter, block: Block, operands: Sequence[MlirTensor], spaces: Sequence[OperandMap], sizes: tuple[int, ...]
+) -> list[MlirTensor]:
     """Applies the body to whole tensors; all dimensions are parallel."""
     count = len(e.op.results)
     order = spaces[-1].used
     for space in spaces[-count:]:
         if sorted(space.used) != list(range(len(sizes))):
             e.refuse("the indexing map of a result must name every dimension")
-    arguments: dict[SSAValue, Tensor] = {
+    arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order)
         for argument, operand, space in zip(block.args, operands, spaces, strict=True)
         if list(argument.uses)
@@ -142,8 +142,8 @@ class Reduction(NamedTuple):
     """A linalg.generic, or what is one, that joins elements over the dimensions `reduced`."""
 
     block: Block
-    operands: Sequence[Tensor]
-    spaces: Sequence[Space]
+    operands: Sequence[MlirTensor]
+    spaces: Sequence[OperandMap]
     sizes: tuple[int, ...]
     reduced: Sequence[int]
 
@@ -153,7 +153,7 @@ class Reduction(NamedTuple):
         return None if last is None or len(last.operands) < -at else last.operands[at]
 
 
-def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
+def reduction(e: OnnxEmitter, how: Reduction) -> list[MlirTensor]:
     """Returns the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
     results = len(e.op.results)
     if results == 1:
@@ -163,7 +163,7 @@ def reduction(e: Emitter, how: Reduction) -> list[Tensor]:
     e.refuse("a reduction with several results is not supported, but a maximum and its index: write one for each")
 
 
-def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
+def _combiner(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
     """Returns (operation that joins, value that it joins with the result so far, which is used so often)."""
     yielded, total = how.yielded(at), how.block.args[at]
     joined = None if yielded is None else yielded.owner
@@ -175,20 +175,20 @@ def _combiner(e: Emitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAV
     return op_name(joined), value
 
 
-def _elements(e: Emitter, how: Reduction, value: SSAValue, out: Space) -> Tensor:
+def _elements(e: OnnxEmitter, how: Reduction, value: SSAValue, out: OperandMap) -> MlirTensor:
     """Returns a value of the body for all elements, with the dimensions of the result first."""
     if sorted(out.used) != [dim for dim in range(len(how.sizes)) if dim not in how.reduced]:
         e.refuse("the indexing map of the result must name every parallel dimension")
     order = [*out.used, *how.reduced]
     inputs = zip(how.block.args, how.operands, how.spaces, strict=False)
-    arguments: dict[SSAValue, Tensor] = {
+    arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order) for argument, operand, space in list(inputs)[: -len(e.op.results)]
     }
     inner = _evaluated(e, how.block, value, arguments, order, how.sizes)
     return e.expand(inner, [how.sizes[dim] for dim in order])
 
 
-def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
+def _joined(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> MlirTensor:
     """Reduces a result."""
     name, value = _combiner(e, how, at, uses)
     operator, join, neutral = COMBINERS[name]
@@ -206,7 +206,7 @@ def _joined(e: Emitter, how: Reduction, at: int, uses: int) -> Tensor:
     return result if _neutral(start, join, neutral) else scalars.apply(e, name, [start, result])
 
 
-def _neutral(start: Tensor, join: str, neutral: float) -> bool:
+def _neutral(start: MlirTensor, join: str, neutral: float) -> bool:
     """Checks whether the initial value of a result is neutral."""
     return start.equals(neutral) or (join == "Max" and lowest(start)) or (join == "Min" and lowest(start, top=True))
 
@@ -215,7 +215,7 @@ _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "
 """Predicates of a value that is more than the result so far: ogt and sgt, olt and slt."""
 
 
-def _position(e: Emitter, how: Reduction) -> Tensor | None:
+def _position(e: OnnxEmitter, how: Reduction) -> MlirTensor | None:
     """Returns the index of the first maximum, or minimum, that a body selects; None: it does not."""
     yielded, (values, indices) = how.yielded(-1), how.block.args[-2:]
     select = None if yielded is None else yielded.owner
@@ -244,7 +244,7 @@ def _position(e: Emitter, how: Reduction) -> Tensor | None:
     return e.reshape(e.cast(place, how.operands[-1].kind), how.operands[-1].shape)
 
 
-def lowest(tensor: Tensor, *, top: bool = False) -> bool:
+def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
     """Checks whether all elements are the smallest, or largest, number of their type."""
     if tensor.values is None:
         return False
@@ -258,9 +258,9 @@ def lowest(tensor: Tensor, *, top: bool = False) -> bool:
 
 
 def _evaluated(
-    e: Emitter, block: Block, value: SSAValue, arguments: dict[SSAValue, Tensor], order: Sequence[int],
+    e: OnnxEmitter, block: Block, value: SSAValue, arguments: dict[SSAValue, MlirTensor], order: Sequence[int],
     sizes: tuple[int, ...],
-) -> Tensor:  # fmt: skip
+) -> MlirTensor:  # fmt: skip
     """Returns a value inside the body, from the inputs alone."""
     ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
     values = dict(arguments)
@@ -295,7 +295,7 @@ def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
     return (value.index, cast) if isinstance(value, BlockArgument) and value.block is block else None
 
 
-def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> Tensor | None:
+def contraction(e: OnnxEmitter, how: Reduction, value: SSAValue, result: OperandMap) -> MlirTensor | None:
     """Returns a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
     None: it is none."""
     block, operands, spaces, sizes, reduced = how
@@ -322,8 +322,12 @@ def contraction(e: Emitter, how: Reduction, value: SSAValue, result: Space) -> T
 
 
 def summed(
-    e: Emitter, factors: tuple[Tensor, Tensor], spaces: Sequence[Space], sizes: tuple[int, ...], kind: str
-) -> Tensor:
+    e: OnnxEmitter,
+    factors: tuple[MlirTensor, MlirTensor],
+    spaces: Sequence[OperandMap],
+    sizes: tuple[int, ...],
+    kind: str,
+) -> MlirTensor:
     """Returns the sum of products over the dimensions that the result, whose space is the last, does not have."""
     a, b, out = (space.used for space in spaces)
     batch = [dim for dim in out if dim in a and dim in b]
@@ -345,7 +349,7 @@ def summed(
     return e.transpose(result, [order.index(dim) for dim in out])
 
 
-def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:
+def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirTensor:
     """Returns a product of matrices with indexing maps."""
     maps = e.attribute("indexing_maps")
     if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
@@ -359,7 +363,9 @@ def contract(e: Emitter, operands: Sequence[Tensor], kind: str) -> Tensor:
     return e.reshape(summed(e, (operands[0], operands[1]), spaces, sizes, kind), operands[2].shape)
 
 
-def product(e: Emitter, a: Tensor, b: Tensor, kind: str, zeros: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def product(
+    e: OnnxEmitter, a: MlirTensor, b: MlirTensor, kind: str, zeros: tuple[MlirTensor, MlirTensor] | None = None
+) -> MlirTensor:
     """Returns the product of matrices, or of lists of them; `zeros`: zero points of integers."""
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         e.refuse(f"shapes {list(a.shape)} and {list(b.shape)} do not fit each other")

@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation
 
 from toolchain.errors import ModelError
 from toolchain.mlir import scalars
-from toolchain.mlir.emitter import OPSET, Emitter, Tensor, code, initializers
+from toolchain.mlir.emitter import OPSET, MlirTensor, OnnxEmitter, code, initializers
 from toolchain.mlir.generic import generic
 from toolchain.mlir.named import LINALG
 from toolchain.mlir.npu.graph import graph_of, is_graph
@@ -58,16 +58,16 @@ def imported(source: Source) -> OnnxModel:
     """Return the model of a parsed module."""
     function = _function(source)
     block = function.body.blocks[0]
-    e = Emitter(source)
+    e = OnnxEmitter(source)
     e.op = function
-    inputs: list[Tensor] = []
+    inputs: list[MlirTensor] = []
     for index, argument in enumerate(block.args):
         if reason := outside(argument.type):
             source.refuse(function, reason)
         kind, shape = e.typed(argument.type)
         name = argument.name_hint or f"arg{index}"
         name = name if name not in {one.name for one in inputs} else f"arg{index}"
-        inputs.append(Tensor(e.fresh(name), kind, shape))
+        inputs.append(MlirTensor(e.fresh(name), kind, shape))
         e.define(argument, inputs[-1])
     outputs = _Body(e, (function,)).run(block)
     returned = block.last_op
@@ -83,10 +83,10 @@ class _Body:
     """Operations of a block in their order: calls are inlined, loops of known bounds unrolled. `callers`: the functions
     around it."""
 
-    def __init__(self, e: Emitter, callers: tuple[FuncOp, ...]) -> None:
+    def __init__(self, e: OnnxEmitter, callers: tuple[FuncOp, ...]) -> None:
         self._e, self._callers = e, callers
 
-    def run(self, block: Block) -> list[Tensor]:
+    def run(self, block: Block) -> list[MlirTensor]:
         """Run a function; return the operands of its terminator."""
         e = self._e
         for op in block.ops:
@@ -105,7 +105,7 @@ class _Body:
                 e.define(value, tensor)
         return []
 
-    def _loop(self, op: Operation) -> list[Tensor]:
+    def _loop(self, op: Operation) -> list[MlirTensor]:
         e = self._e
         block = self._block(op, 0)
         values = [e.get(value) for value in op.operands]
@@ -125,7 +125,7 @@ class _Body:
                 e.refuse(f"unrolls to more than {MAX_OPERATIONS} operations: keep the loop out of the module")
         return carried
 
-    def _branch(self, op: Operation) -> list[Tensor]:
+    def _branch(self, op: Operation) -> list[MlirTensor]:
         condition = self._e.needed(self._e.get(op.operands[0]), "its condition")
         region = 0 if bool(condition.reshape(())) else 1
         if not op.regions[region].blocks:
@@ -137,7 +137,7 @@ class _Body:
             self._e.refuse("needs a body of one block")
         return op.regions[region].blocks[0]
 
-    def _call(self, op: Operation) -> list[Tensor]:
+    def _call(self, op: Operation) -> list[MlirTensor]:
         e = self._e
         callee = e.attribute("callee")
         name = callee.string_value() if isinstance(callee, SymbolRefAttr) else ""
@@ -172,7 +172,7 @@ def _function(source: Source) -> FuncOp:
     return named[0]
 
 
-def _lowered(e: Emitter, op: Operation) -> list[Tensor]:
+def _lowered(e: OnnxEmitter, op: Operation) -> list[MlirTensor]:
     """Lower an operation; return its results."""
     dialect, _, name = op_name(op).partition(".")
     if op_name(op) == "linalg.generic":
@@ -193,7 +193,7 @@ def _lowered(e: Emitter, op: Operation) -> list[Tensor]:
     e.refuse("this operation is not supported: lower the module to linalg on tensors or to tosa")
 
 
-def _model(e: Emitter, function: FuncOp, inputs: list[Tensor], outputs: list[Tensor]) -> OnnxModel:
+def _model(e: OnnxEmitter, function: FuncOp, inputs: list[MlirTensor], outputs: list[MlirTensor]) -> OnnxModel:
     infos_out = []
     for index, tensor in enumerate(outputs):
         name = f"result{index}" if len(outputs) > 1 else "result"

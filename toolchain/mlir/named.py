@@ -7,13 +7,13 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from toolchain.mlir import generic, scalars, shapes
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.text.values import FLOATS
 
-Lower = Callable[[Emitter], Tensor]
+Lower = Callable[[OnnxEmitter], MlirTensor]
 
 
-def _operands(e: Emitter, ins: int) -> tuple[list[Tensor], Tensor]:
+def _operands(e: OnnxEmitter, ins: int) -> tuple[list[MlirTensor], MlirTensor]:
     """Returns inputs, and what the result starts from."""
     if len(e.op.operands) != ins + 1:
         e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
@@ -21,7 +21,7 @@ def _operands(e: Emitter, ins: int) -> tuple[list[Tensor], Tensor]:
     return values[:-1], values[-1]
 
 
-def _accumulated(e: Emitter, total: Tensor, start: Tensor) -> Tensor:
+def _accumulated(e: OnnxEmitter, total: MlirTensor, start: MlirTensor) -> MlirTensor:
     if total.shape != start.shape:
         e.refuse(f"makes {list(total.shape)}, its output has {list(start.shape)}")
     return e.added(total, start)
@@ -31,7 +31,7 @@ def _accumulated(e: Emitter, total: Tensor, start: Tensor) -> Tensor:
 
 
 def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: bool = False) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (a, b, *more), start = _operands(e, 4 if zeros else 2)
         if e.attribute("indexing_maps") is not None:
             return _contract(e)
@@ -49,7 +49,7 @@ def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: b
     return lower
 
 
-def _contract(e: Emitter) -> Tensor:
+def _contract(e: OnnxEmitter) -> MlirTensor:
     (a, b), start = _operands(e, 2)
     return _accumulated(e, generic.contract(e, (a, b, start), start.kind), start)
 
@@ -58,7 +58,7 @@ def _tiled(batch: int) -> Lower:
     """Returns the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
     dimensions before."""
 
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (a, b), start = _operands(e, 2)
         if a.rank != batch + 4 or b.rank != batch + 4 or a.shape[:batch] != b.shape[:batch]:
             e.refuse(f"takes tensors of {batch + 4} dimensions")
@@ -66,7 +66,7 @@ def _tiled(batch: int) -> Lower:
         if (k, depth) != (k_b, depth_b):
             e.refuse(f"tiles of {k} x {depth} and {k_b} x {depth_b} do not fit each other")
 
-        def turned(x: Tensor, order: Sequence[int]) -> Tensor:
+        def turned(x: MlirTensor, order: Sequence[int]) -> MlirTensor:
             return e.transpose(x, (*range(batch), *(batch + axis for axis in order)))
 
         left = e.reshape(turned(a, (0, 2, 1, 3)), (*lead, m * rows, k * depth))
@@ -80,7 +80,7 @@ def _tiled(batch: int) -> Lower:
 def _vectors(a_rank: int, b_rank: int) -> Lower:
     """Returns the lowering of matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
 
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (a, b), start = _operands(e, 2)
         if (a.rank, b.rank) != (a_rank, b_rank):
             e.refuse(f"takes tensors of {a_rank} and {b_rank} dimensions")
@@ -97,17 +97,17 @@ NHWC = (0, 3, 1, 2)
 NCHW = (0, 2, 3, 1)
 
 
-def to_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
+def to_nchw(e: OnnxEmitter, x: MlirTensor, layout: str) -> MlirTensor:
     """Returns an image with its channels, which a layout such as nhwc has last, in dimension 1."""
     return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if layout[-1] == "c" else x
 
 
-def from_nchw(e: Emitter, x: Tensor, layout: str) -> Tensor:
+def from_nchw(e: OnnxEmitter, x: MlirTensor, layout: str) -> MlirTensor:
     return e.transpose(x, (0, *range(2, x.rank), 1)) if layout[-1] == "c" else x
 
 
 def window(
-    e: Emitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    e: OnnxEmitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (),
 ) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
     """Returns (sizes of the result, attributes of ONNX) of windows over an image."""
@@ -125,10 +125,10 @@ def window(
 
 
 def convolved(
-    e: Emitter, x: Tensor, w: Tensor, kind: str, strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int] = (), groups: int = 1, zeros: tuple[Tensor, Tensor] | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    e: OnnxEmitter, x: MlirTensor, w: MlirTensor, kind: str, strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int] = (), groups: int = 1, zeros: tuple[MlirTensor, MlirTensor] | None = None,
+    bias: MlirTensor | None = None,
+) -> MlirTensor:  # fmt: skip
     """Returns a convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three
     axes."""
     if not 3 <= x.rank == w.rank <= 5 or w.shape[1] * groups != x.shape[1]:
@@ -147,7 +147,7 @@ def convolved(
     return e.added(total, e.reshape(bias, (1, bias.shape[0], *[1] * (x.rank - 2))))
 
 
-def _steps(e: Emitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _steps(e: OnnxEmitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns (strides, dilations) of windows."""
     one = (1,) * axes
     return e.numbers("strides", one, axes), e.numbers("dilations", one, axes)
@@ -156,7 +156,7 @@ def _steps(e: Emitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
     """Returns the lowering of a convolution; `order`: dimensions of the weights in that of ONNX."""
 
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
         if x.rank != len(layout) or w.rank != len(order):
             e.refuse(f"takes an image of {len(layout)} dimensions and weights of {len(order)}")
@@ -171,7 +171,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
 def _single(axes: int) -> Lower:
     """Returns the lowering of a convolution of one image of one channel with one kernel."""
 
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
         if x.rank != axes or w.rank != axes:
             e.refuse(f"takes an image and weights of {axes} dimensions")
@@ -182,7 +182,7 @@ def _single(axes: int) -> Lower:
     return lower
 
 
-def _grouped(e: Emitter) -> Tensor:
+def _grouped(e: OnnxEmitter) -> MlirTensor:
     """Returns the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
     (x, w), start = _operands(e, 2)
     if x.rank != 5 or w.rank != 5:
@@ -195,7 +195,7 @@ def _grouped(e: Emitter) -> Tensor:
     return _accumulated(e, e.reshape(result, start.shape), start)
 
 
-def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
+def depthwise_weights(e: OnnxEmitter, w: MlirTensor) -> MlirTensor:
     """Returns weights kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
     axes = w.rank - 2
     turned = e.transpose(w, (axes, axes + 1, *range(axes)))
@@ -203,7 +203,7 @@ def depthwise_weights(e: Emitter, w: Tensor) -> Tensor:
 
 
 def _depthwise(layout: str, multiplied: bool) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
         axes = len(layout) - 2
         if x.rank != len(layout) or w.rank != axes + 1 + multiplied:
@@ -220,9 +220,9 @@ def _depthwise(layout: str, multiplied: bool) -> Lower:
 
 
 def pooled(
-    e: Emitter, function: str, x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    pads: Sequence[int] = (), *, count_pads: bool = True,
-) -> Tensor:  # fmt: skip
+    e: OnnxEmitter, function: str, x: MlirTensor, kernel: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int], pads: Sequence[int] = (), *, count_pads: bool = True,
+) -> MlirTensor:  # fmt: skip
     """Returns max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
     if x.rank != len(kernel) + 2:
         e.refuse(f"an image has {len(kernel) + 2} dimensions, got {x.rank}")
@@ -238,7 +238,7 @@ def pooled(
 
 
 def _pooling(layout: str, function: str) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (x, kernel), start = _operands(e, 2)
         axes = len(layout) - 2
         if kernel.rank != axes or x.kind != start.kind:
@@ -259,17 +259,17 @@ def _pooling(layout: str, function: str) -> Lower:
 # -- shapes and elements -----------------------------------------------------------------------------------------------
 
 
-def _fill(e: Emitter) -> Tensor:
+def _fill(e: OnnxEmitter) -> MlirTensor:
     (value,), start = _operands(e, 1)
     return e.expand(e.cast(value, start.kind), start.shape)
 
 
-def _transpose(e: Emitter) -> Tensor:
+def _transpose(e: OnnxEmitter) -> MlirTensor:
     (x,), _ = _operands(e, 1)
     return e.transpose(x, e.numbers("permutation", size=x.rank))
 
 
-def _broadcast(e: Emitter) -> Tensor:
+def _broadcast(e: OnnxEmitter) -> MlirTensor:
     (x,), start = _operands(e, 1)
     added = e.numbers("dimensions")
     if sorted({*added}) != sorted(added) or len(added) + x.rank != start.rank or any(
@@ -280,7 +280,7 @@ def _broadcast(e: Emitter) -> Tensor:
     return e.expand(e.reshape(x, [1 if dim in added else next(sizes) for dim in range(start.rank)]), start.shape)
 
 
-def _softmax(e: Emitter) -> Tensor:
+def _softmax(e: OnnxEmitter) -> MlirTensor:
     (x,), _ = _operands(e, 1)
     axis = e.number("dimension")
     if not 0 <= axis < x.rank:
@@ -288,25 +288,28 @@ def _softmax(e: Emitter) -> Tensor:
     return e.node("Softmax", [x], x.kind, x.shape, axis=axis)
 
 
-def _reduce(e: Emitter) -> Tensor:
+def _reduce(e: OnnxEmitter) -> MlirTensor:
     operands, start = _operands(e, 1)
     axes = e.numbers("dimensions")
     rank = operands[0].rank
     if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
         e.refuse(f"dimensions {list(axes)}: must be different dimensions of the {rank} of the input")
-    spaces = [generic.Space(tuple(range(rank))), generic.Space(tuple(a for a in range(rank) if a not in axes))]
+    spaces = [
+        generic.OperandMap(tuple(range(rank))),
+        generic.OperandMap(tuple(a for a in range(rank) if a not in axes)),
+    ]
     block = generic._body(e)
     values = [*operands, start]
     sizes = generic._sizes(e, values, spaces, rank)
     return generic.reduction(e, generic.Reduction(block, values, spaces, sizes, list(axes)))[0]
 
 
-def _map(e: Emitter) -> Tensor:
+def _map(e: OnnxEmitter) -> MlirTensor:
     operands, _ = _operands(e, len(e.op.operands) - 1)
     block = generic._body(e)
     if len(block.args) < len(operands) or not operands:
         e.refuse("needs an argument of its body for each input")
-    arguments: dict[SSAValue, Tensor] = dict(zip(block.args, operands, strict=False))
+    arguments: dict[SSAValue, MlirTensor] = dict(zip(block.args, operands, strict=False))
     results = scalars.evaluate(e, block, arguments, scalars.iota(e, operands[0].shape))
     return e.expand(results[0], e.get(e.op.operands[-1]).shape)
 
@@ -314,7 +317,7 @@ def _map(e: Emitter) -> Tensor:
 def _elements(operator: str, count: int, kind: str = "") -> Lower:
     """Returns an operation on elements whose operands have the shape of the result."""
 
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         operands, _ = _operands(e, count)
         if operator == "Square":
             return e.elementwise("Mul", operands[0], operands[0])

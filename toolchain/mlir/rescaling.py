@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.text.values import NUMPY
 
 BYTES = ("INT8", "UINT8")
@@ -19,7 +19,7 @@ CODES = 256
 INT32 = np.iinfo(np.int32)
 
 
-class Scale(NamedTuple):
+class Rescale(NamedTuple):
     """Parameters of a tosa.rescale: one multiplier and shift, or one per channel."""
 
     multipliers: tuple[int, ...]
@@ -40,20 +40,20 @@ class Scale(NamedTuple):
         return int(min(max((total >> shift) + self.output_zero, limits.min), limits.max))
 
 
-def lookup(e: Emitter, x: Tensor, table: Values, kind: str, rows: int = 1) -> Tensor:
+def lookup(e: OnnxEmitter, x: MlirTensor, table: Values, kind: str, rows: int = 1) -> MlirTensor:
     """Returns the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
     tables."""
     at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
     return _taken(e, at, table, kind, rows)
 
 
-def _taken(e: Emitter, at: Tensor, table: Values, kind: str, rows: int) -> Tensor:
+def _taken(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -> MlirTensor:
     if rows > 1:
         at = e.elementwise("Add", at, e.constant((np.arange(rows) * CODES).astype(np.int32)))
     return e.node("Gather", [e.constant(table.astype(NUMPY[kind])), at], kind, at.shape, axis=0)
 
 
-def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
+def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
     """Returns INT32 saturated to a narrower type."""
     if kind == "INT32":
         return x
@@ -62,7 +62,7 @@ def clipped(e: Emitter, x: Tensor, kind: str) -> Tensor:
     return e.cast(bounded, kind)
 
 
-def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
+def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
     """Returns the values of x times a scale, as codes of another type."""
     for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
         if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
@@ -85,7 +85,7 @@ def rescaled(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
     e.refuse(f"{x.kind} to {kind} by {how}: one of both must be of 8 bits, or the factor a whole power of two")
 
 
-def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
+def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
     """Returns the smallest value of INT32 that gives each code but the lowest; one above the largest where none
     does."""
     lowest = int(np.iinfo(NUMPY[kind]).min)
@@ -102,7 +102,7 @@ def thresholds(scale: Scale, channel: int, kind: str) -> list[int]:
     return limits
 
 
-def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
+def _narrowed(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
     """Returns INT32 narrowed to a byte."""
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
@@ -117,7 +117,7 @@ def _narrowed(e: Emitter, x: Tensor, scale: Scale, kind: str) -> Tensor:
         product = values.astype(np.float32) * how[0][:, None]
         return np.clip(product + how[1][:, None], np.float32(0), np.float32(CODES - 1)).astype(np.int32)
 
-    def emitted(how: tuple[Any, Any]) -> Tensor:
+    def emitted(how: tuple[Any, Any]) -> MlirTensor:
         wide = e.elementwise("Mul", e.cast(x, "FLOAT"), _row(e, how[0]))
         moved = e.elementwise("Add", wide, _row(e, how[1]))
         ends = e.scalar(0, "FLOAT"), e.scalar(CODES - 1, "FLOAT")
@@ -155,10 +155,10 @@ def _one_below(steps: Values, floats: Any, how: Any) -> bool:
     return bool(((first >= codes - 1) & (first <= codes) & (last >= codes - 2) & (last <= codes - 1)).all())
 
 
-def _row(e: Emitter, values: Values) -> Tensor:
+def _row(e: OnnxEmitter, values: Values) -> MlirTensor:
     return e.constant(values) if values.size > 1 else e.scalar(float(values[0]), "FLOAT")
 
 
-def _byte(e: Emitter, position: Tensor, lowest: int, kind: str) -> Tensor:
+def _byte(e: OnnxEmitter, position: MlirTensor, lowest: int, kind: str) -> MlirTensor:
     """Returns the code from its position above the lowest."""
     return e.cast(e.elementwise("Add", position, e.scalar(lowest, "INT32")), kind)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.text.source import op_name
 
-Lower = Callable[..., Tensor]
+Lower = Callable[..., MlirTensor]
 _BYTE = 1 << 8
 ASSERTION = "cf.assert"
 """What it says is taken to hold: it is how exporters guard indices."""
@@ -20,17 +20,17 @@ def _same(operator: str) -> Lower:
     return lambda e, *inputs: e.elementwise(operator, *inputs)
 
 
-def _cast(e: Emitter, x: Tensor) -> Tensor:
+def _cast(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     kind, _ = e.typed(e.op.results[0].type)
     return e.cast(x, kind)
 
 
-def _signed(e: Emitter, x: Tensor) -> Tensor:
+def _signed(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns an integer in a wider type, or a float: i1 true is -1."""
     return e.elementwise("Neg", _cast(e, x)) if x.kind == "BOOL" else _cast(e, x)
 
 
-def _unsigned(e: Emitter, x: Tensor) -> Tensor:
+def _unsigned(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     if x.kind == "INT8":
         x = e.elementwise("BitwiseAnd", e.cast(x, "INT32"), e.scalar(_BYTE - 1, "INT32"))
     elif x.kind not in ("BOOL", "UINT8"):
@@ -38,7 +38,7 @@ def _unsigned(e: Emitter, x: Tensor) -> Tensor:
     return _cast(e, x)
 
 
-def _narrower(e: Emitter, x: Tensor) -> Tensor:
+def _narrower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns the low bits of an integer."""
     kind, _ = e.typed(e.op.results[0].type)
     if kind == "BOOL":
@@ -50,7 +50,7 @@ def _narrower(e: Emitter, x: Tensor) -> Tensor:
     return e.cast(x, kind)
 
 
-def _product(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+def _product(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     if x.kind == "INT64" and (x.values is None or y.values is None):
         e.refuse("a product of i64 has more bits than the 32 of the device's integers: use i32, or floats")
     return e.elementwise("Mul", x, y)
@@ -59,7 +59,7 @@ def _product(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
 def _number(operator: str) -> Lower:
     """Returns the larger or smaller operand, or the one that is a number."""
 
-    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         result = e.elementwise(operator, x, y)
         for value, other in ((x, y), (y, x)):
             if value.values is None or np.isnan(value.values.astype(np.float32)).any():
@@ -69,32 +69,32 @@ def _number(operator: str) -> Lower:
     return lower
 
 
-def _rsqrt(e: Emitter, x: Tensor) -> Tensor:
+def _rsqrt(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
 
 
-def _fma(e: Emitter, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+def _fma(e: OnnxEmitter, x: MlirTensor, y: MlirTensor, z: MlirTensor) -> MlirTensor:
     return e.elementwise("Add", e.elementwise("Mul", x, y), z)
 
 
-def _subtract(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+def _subtract(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Neg", y) if x.equals(0) else e.elementwise("Sub", x, y)
 
 
-def _select(e: Emitter, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _select(e: OnnxEmitter, condition: MlirTensor, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Where", condition, x, y)
 
 
-def _fpowi(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+def _fpowi(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Pow", x, e.cast(y, x.kind))
 
 
-def below_zero(e: Emitter, x: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+def below_zero(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
     """Returns one of two tensors, chosen by the sign of x."""
     return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
 
 
-def rounded(e: Emitter, x: Tensor) -> Tensor:
+def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
     size = e.elementwise("Abs", x)
     whole = e.elementwise("Floor", size)
@@ -103,14 +103,14 @@ def rounded(e: Emitter, x: Tensor) -> Tensor:
     return below_zero(e, x, e.negative(nearest), nearest)
 
 
-def _truncated(e: Emitter, x: Tensor) -> Tensor:
+def _truncated(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     return below_zero(e, x, e.elementwise("Ceil", x), e.elementwise("Floor", x))
 
 
 def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
     """Returns an operator of (x * before + add), times `after`, less `less`."""
 
-    def lower(e: Emitter, x: Tensor) -> Tensor:
+    def lower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
         x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
         result = e.elementwise(operator, x if add == 0 else e.elementwise("Add", x, e.scalar(add, x.kind)))
         result = result if after == 1 else e.elementwise("Mul", result, e.scalar(after, x.kind))
@@ -119,7 +119,7 @@ def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, 
     return lower
 
 
-def _extract(e: Emitter, table: Tensor, *indices: Tensor) -> Tensor:
+def _extract(e: OnnxEmitter, table: MlirTensor, *indices: MlirTensor) -> MlirTensor:
     """Returns an element for each index: whole rows where the other indices count all of a row, else one by one."""
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
@@ -137,7 +137,7 @@ def _extract(e: Emitter, table: Tensor, *indices: Tensor) -> Tensor:
     return e.node("Gather", [flat, at], table.kind, at.shape, axis=0)
 
 
-def _same_values(x: Tensor, y: Tensor) -> bool:
+def _same_values(x: MlirTensor, y: MlirTensor) -> bool:
     return x.values is not None and y.values is not None and np.array_equal(x.values, y.values)
 
 
@@ -155,7 +155,7 @@ NaN is false, an inverted one true."""
 
 
 def _compared(predicates: tuple[str, ...]) -> Lower:
-    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         number = e.number("predicate")
         if not 0 <= number < len(predicates):
             e.refuse(f"predicate {number}: must be 0..{len(predicates) - 1}")
@@ -172,7 +172,7 @@ def _compared(predicates: tuple[str, ...]) -> Lower:
     return lower
 
 
-def _ordered(e: Emitter, x: Tensor) -> Tensor:
+def _ordered(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns integers whose signed order is the unsigned one of x: the highest bit is inverted."""
     if x.kind == "INT64":
         e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
@@ -181,7 +181,7 @@ def _ordered(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _bits(operator: str) -> Lower:
-    def lower(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         return e.elementwise(operator if x.kind == "BOOL" else f"Bitwise{operator}", x, y)
 
     return lower
@@ -212,12 +212,12 @@ SCALARS: Mapping[str, Lower] = {
 
 
 def evaluate(
-    e: Emitter, block: Block, arguments: Mapping[SSAValue, Tensor], indices: list[Tensor], count: int = 1
-) -> list[Tensor]:
+    e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor], count: int = 1
+) -> list[MlirTensor]:
     """Returns the `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
     values, outside = dict(arguments), e.op
 
-    def get(value: SSAValue) -> Tensor:
+    def get(value: SSAValue) -> MlirTensor:
         return values[value] if value in values else e.get(value)
 
     for op in block.ops:
@@ -243,7 +243,7 @@ def evaluate(
     e.refuse("its body yields nothing")
 
 
-def apply(e: Emitter, name: str, operands: list[Tensor]) -> Tensor:
+def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:
     """Applies an operation of arith or math."""
     lower = SCALARS.get(name)
     if lower is None:
@@ -256,9 +256,9 @@ def _like(name: str) -> list[str]:
     return [one for one in SCALARS if one.startswith(f"{dialect}.")] or list(SCALARS)
 
 
-def iota(e: Emitter, sizes: tuple[int, ...]) -> list[Tensor]:
+def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:
     """Returns the index of each dimension, as constants that broadcast."""
-    ramps: list[Tensor] = []
+    ramps: list[MlirTensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)
         ramps.append(e.constant(values.reshape([size if one == axis else 1 for one in range(len(sizes))])))

@@ -8,44 +8,44 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block
 
 from toolchain.mlir import scalars
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.text.values import NUMPY, integers
 
-Lower = Callable[[Emitter], Tensor]
+Lower = Callable[[OnnxEmitter], MlirTensor]
 
 
 _OPERANDS = (-(1 << 63), -1)
 """Numbers of an attribute in whose place there is an operand: of MLIR 16 and later, of versions before."""
 
 
-def _static(e: Emitter, count: int) -> list[Tensor]:
+def _static(e: OnnxEmitter, count: int) -> list[MlirTensor]:
     if len(e.op.operands) != count:
         e.refuse("offsets, sizes and padding must be constants in its attributes: fold the operands")
     return [e.get(value) for value in e.op.operands]
 
 
-def _empty(e: Emitter) -> Tensor:
+def _empty(e: OnnxEmitter) -> MlirTensor:
     """Returns undefined elements as zeros, which take no memory until they are read."""
     _static(e, 0)
     kind, shape = e.typed(e.op.results[0].type)
     return e.expand(e.scalar(0, kind), shape)
 
 
-def _groups(e: Emitter) -> list[tuple[int, ...]]:
+def _groups(e: OnnxEmitter) -> list[tuple[int, ...]]:
     attribute = e.attribute("reassociation")
     if not isinstance(attribute, ArrayAttr):
         e.refuse("needs attribute reassociation")
     return [integers(one) or () for one in attribute.data]
 
 
-def _collapse(e: Emitter) -> Tensor:
+def _collapse(e: OnnxEmitter) -> MlirTensor:
     (x,) = _static(e, 1)
     groups = _groups(e)
     _check_groups(e, groups, x.rank)
     return e.reshape(x, [math.prod(x.shape[axis] for axis in group) for group in groups])
 
 
-def _expand(e: Emitter) -> Tensor:
+def _expand(e: OnnxEmitter) -> MlirTensor:
     x = e.get(e.op.operands[0])
     _, shape = e.typed(e.op.results[0].type)
     groups = _groups(e)
@@ -55,22 +55,22 @@ def _expand(e: Emitter) -> Tensor:
     return e.reshape(x, shape)
 
 
-def _check_groups(e: Emitter, groups: Sequence[Sequence[int]], rank: int) -> None:
+def _check_groups(e: OnnxEmitter, groups: Sequence[Sequence[int]], rank: int) -> None:
     if groups and [axis for group in groups for axis in group] != list(range(rank)):
         e.refuse(f"reassociation {[list(group) for group in groups]}: must name {rank} dimensions in their order")
 
 
-def _reshape(e: Emitter) -> Tensor:
+def _reshape(e: OnnxEmitter) -> MlirTensor:
     x, _ = _static(e, 2)
     return e.reshape(x, e.typed(e.op.results[0].type)[1])
 
 
-def _cast(e: Emitter) -> Tensor:
+def _cast(e: OnnxEmitter) -> MlirTensor:
     (x,) = _static(e, 1)
     return x
 
 
-def _box(e: Emitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
+def _box(e: OnnxEmitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
     """Returns offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
     operands = [e.get(value) for value in e.op.operands[tensors:]]
     box = list[tuple[int, ...]]()
@@ -86,13 +86,13 @@ def _box(e: Emitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
     return box
 
 
-def _extract(e: Emitter) -> Tensor:
+def _extract(e: OnnxEmitter) -> MlirTensor:
     x = e.get(e.op.operands[0])
     part = e.slice(x, *_box(e, 1, x.rank))
     return e.reshape(part, e.typed(e.op.results[0].type)[1])
 
 
-def _insert(e: Emitter) -> Tensor:
+def _insert(e: OnnxEmitter) -> MlirTensor:
     part, into = (e.get(value) for value in e.op.operands[:2])
     offsets, sizes, strides = _box(e, 2, into.rank)
     if any(stride != 1 for stride in strides):
@@ -103,7 +103,7 @@ def _insert(e: Emitter) -> Tensor:
     return inserted(e, e.reshape(part, sizes), into, offsets, 0)
 
 
-def inserted(e: Emitter, part: Tensor, into: Tensor, offsets: Sequence[int], axis: int) -> Tensor:
+def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequence[int], axis: int) -> MlirTensor:
     """Returns `into` with a part of it replaced: pieces before, at and behind it along each dimension."""
     while axis < into.rank and part.shape[axis] == into.shape[axis]:
         axis += 1
@@ -111,7 +111,7 @@ def inserted(e: Emitter, part: Tensor, into: Tensor, offsets: Sequence[int], axi
         return part
     first, last = offsets[axis], offsets[axis] + part.shape[axis]
 
-    def piece(begin: int, end: int) -> list[Tensor]:
+    def piece(begin: int, end: int) -> list[MlirTensor]:
         if begin == end:
             return []
         starts = [begin if one == axis else 0 for one in range(into.rank)]
@@ -123,7 +123,7 @@ def inserted(e: Emitter, part: Tensor, into: Tensor, offsets: Sequence[int], axi
     return e.concat(pieces, axis)
 
 
-def _pad(e: Emitter) -> Tensor:
+def _pad(e: OnnxEmitter) -> MlirTensor:
     (x,) = _static(e, 1)
     low, high = (e.numbers(f"static_{name}", size=x.rank) for name in ("low", "high"))
     block = e.op.regions[0].blocks[0] if e.op.regions and e.op.regions[0].blocks else Block()
@@ -133,28 +133,28 @@ def _pad(e: Emitter) -> Tensor:
     return e.pad(x, low, high, value)
 
 
-def _concat(e: Emitter) -> Tensor:
+def _concat(e: OnnxEmitter) -> MlirTensor:
     return e.concat([e.get(value) for value in e.op.operands], e.number("dim"))
 
 
-def _splat(e: Emitter) -> Tensor:
+def _splat(e: OnnxEmitter) -> MlirTensor:
     (x,) = _static(e, 1)
     return e.expand(x, e.typed(e.op.results[0].type)[1])
 
 
-def _elements(e: Emitter) -> Tensor:
+def _elements(e: OnnxEmitter) -> MlirTensor:
     kind, shape = e.typed(e.op.results[0].type)
     parts = [e.needed(e.get(value), "every element") for value in e.op.operands]
     return e.constant(np.array([part.reshape(()) for part in parts]).astype(NUMPY[kind]).reshape(shape))
 
 
-def _extract_element(e: Emitter) -> Tensor:
+def _extract_element(e: OnnxEmitter) -> MlirTensor:
     x, *at = (e.get(value) for value in e.op.operands)
     indices = [int(e.needed(one, "an index").reshape(())) for one in at]
     return e.reshape(e.slice(x, indices, [1] * x.rank, [1] * x.rank), ())
 
 
-def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
+def _tiling(e: OnnxEmitter, rank: int) -> tuple[list[int], list[int], list[int]]:
     """Returns (order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
     order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
     places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
@@ -164,7 +164,7 @@ def _tiling(e: Emitter, rank: int) -> tuple[list[int], list[int], list[int]]:
     return order, places, tiles
 
 
-def pack(e: Emitter) -> Tensor:
+def pack(e: OnnxEmitter) -> MlirTensor:
     """Returns tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
     x, _, *padding = (e.get(value) for value in e.op.operands)
     order, places, tiles = _tiling(e, x.rank)
@@ -180,7 +180,7 @@ def pack(e: Emitter) -> Tensor:
     return e.reshape(turned, e.typed(e.op.results[0].type)[1])
 
 
-def unpack(e: Emitter) -> Tensor:
+def unpack(e: OnnxEmitter) -> MlirTensor:
     """Returns the tensor of which `pack` makes these tiles, without what was padded."""
     x = e.get(e.op.operands[0])
     _, shape = e.typed(e.op.results[0].type)

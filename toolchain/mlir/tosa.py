@@ -10,26 +10,26 @@ from xdsl.ir import Attribute
 
 from toolchain.ir.graph import Values
 from toolchain.mlir import named, rescaling
-from toolchain.mlir.emitter import Emitter, Tensor
+from toolchain.mlir.emitter import MlirTensor, OnnxEmitter
 from toolchain.mlir.generic import product
 from toolchain.mlir.text.values import FLOATS, NUMPY
 
-Lower = Callable[[Emitter], Tensor]
-Pair = tuple[Tensor, Tensor]
+Lower = Callable[[OnnxEmitter], MlirTensor]
+Pair = tuple[MlirTensor, MlirTensor]
 
 
-def operands(e: Emitter, low: int, high: int | None = None) -> list[Tensor]:
+def operands(e: OnnxEmitter, low: int, high: int | None = None) -> list[MlirTensor]:
     tensors = [e.get(value) for value in e.op.operands]
     if not low <= len(tensors) <= (low if high is None else high):
         e.refuse(f"takes {low} operands, got {len(tensors)}")
     return tensors
 
 
-def result(e: Emitter) -> tuple[str, tuple[int, ...]]:
+def result(e: OnnxEmitter) -> tuple[str, tuple[int, ...]]:
     return e.typed(e.op.results[0].type)
 
 
-def zero_points(e: Emitter, operands_of_zeros: Sequence[Tensor], *names: str) -> list[int]:
+def zero_points(e: OnnxEmitter, operands_of_zeros: Sequence[MlirTensor], *names: str) -> list[int]:
     """Returns zero points of operands, or of quantization_info or attributes by name; 0 by default."""
     if operands_of_zeros:
         return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in operands_of_zeros]
@@ -38,7 +38,9 @@ def zero_points(e: Emitter, operands_of_zeros: Sequence[Tensor], *names: str) ->
     return [int(numbers.get(name, 0)) or e.number(name, 0) for name in names]
 
 
-def _numbers(e: Emitter, name: str, operands_of_numbers: Sequence[Tensor], size: int | None = None) -> tuple[int, ...]:
+def _numbers(
+    e: OnnxEmitter, name: str, operands_of_numbers: Sequence[MlirTensor], size: int | None = None
+) -> tuple[int, ...]:
     """Returns a list of whole numbers from an operand that is constant, or from an attribute."""
     if operands_of_numbers:
         values = np.asarray(e.needed(operands_of_numbers[0], name)).reshape(-1)
@@ -49,18 +51,18 @@ def _numbers(e: Emitter, name: str, operands_of_numbers: Sequence[Tensor], size:
 # -- products and images -----------------------------------------------------------------------------------------------
 
 
-def _pads(e: Emitter) -> tuple[int, int, int, int]:
+def _pads(e: OnnxEmitter) -> tuple[int, int, int, int]:
     """Returns the pads in ONNX's order: top, left, bottom, right."""
     top, bottom, left, right = e.numbers("pad", (0, 0, 0, 0), 4)
     return top, left, bottom, right
 
 
-def _zeros(e: Emitter, x: Tensor, w: Tensor, points: Sequence[int]) -> Pair | None:
+def _zeros(e: OnnxEmitter, x: MlirTensor, w: MlirTensor, points: Sequence[int]) -> Pair | None:
     return (e.scalar(points[0], x.kind), e.scalar(points[1], w.kind)) if x.kind not in FLOATS else None
 
 
 def _convolution(depthwise: bool) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         x, w, bias, *more = operands(e, 3, 5)
         kind, shape = result(e)
         points = zero_points(e, more, "input_zp", "weight_zp")
@@ -78,7 +80,7 @@ def _convolution(depthwise: bool) -> Lower:
     return lower
 
 
-def _fully_connected(e: Emitter) -> Tensor:
+def _fully_connected(e: OnnxEmitter) -> MlirTensor:
     x, w, bias, *more = operands(e, 3, 5)
     kind, _ = result(e)
     points = zero_points(e, more, "input_zp", "weight_zp")
@@ -88,21 +90,21 @@ def _fully_connected(e: Emitter) -> Tensor:
     return e.added(product(e, x, turned, kind, _zeros(e, x, w, points)), e.cast(bias, kind))
 
 
-def _matmul(e: Emitter) -> Tensor:
+def _matmul(e: OnnxEmitter) -> MlirTensor:
     a, b, *more = operands(e, 2, 4)
     if a.rank != 3 or b.rank != 3:
         e.refuse("takes lists of matrices")
     return product(e, a, b, result(e)[0], _zeros(e, a, b, zero_points(e, more, "a_zp", "b_zp")))
 
 
-def _max_pool(e: Emitter) -> Tensor:
+def _max_pool(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     x = named.to_nchw(e, x, "nhwc")
     image_out = named.pooled(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
     return e.transpose(image_out, named.NCHW)
 
 
-def _avg_pool(e: Emitter) -> Tensor:
+def _avg_pool(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 3)
     kernel, stride, pads = e.numbers("kernel", size=2), e.numbers("stride", size=2), _pads(e)
     points = zero_points(e, more, "input_zp", "output_zp")
@@ -117,7 +119,7 @@ def _avg_pool(e: Emitter) -> Tensor:
     total = named.convolved(e, image, ones, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
     count = kernel[0] * kernel[1]
     k = (count - 1).bit_length()
-    scale = rescaling.Scale(((((1 << 30) + 1) << k) // count,), (30 + k,), 0, points[1], False)
+    scale = rescaling.Rescale(((((1 << 30) + 1) << k) // count,), (30 + k,), 0, points[1], False)
     return e.transpose(rescaling.rescaled(e, total, scale, result(e)[0]), named.NCHW)
 
 
@@ -125,7 +127,7 @@ def _avg_pool(e: Emitter) -> Tensor:
 
 
 def _same(operator: str, count: int) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         inputs = operands(e, count)
         kind, shape = result(e)
         return e.expand(e.elementwise(operator, *inputs, kind="BOOL" if kind == "BOOL" else ""), shape)
@@ -133,12 +135,12 @@ def _same(operator: str, count: int) -> Lower:
     return lower
 
 
-def _or_equal(e: Emitter) -> Tensor:
+def _or_equal(e: OnnxEmitter) -> MlirTensor:
     x, y = operands(e, 2)
     return e.elementwise("Or", *(e.elementwise(name, x, y, kind="BOOL") for name in ("Greater", "Equal")))
 
 
-def _multiply(e: Emitter) -> Tensor:
+def _multiply(e: OnnxEmitter) -> MlirTensor:
     x, y, *more = operands(e, 2, 3)
     kind, _ = result(e)
     shift = _numbers(e, "shift", more)[0] if more else e.number("shift", 0)
@@ -147,12 +149,12 @@ def _multiply(e: Emitter) -> Tensor:
     return e.elementwise("Mul", e.cast(x, kind), e.cast(y, kind))
 
 
-def _rsqrt(e: Emitter) -> Tensor:
+def _rsqrt(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     return e.elementwise("Reciprocal", e.elementwise("Sqrt", x))
 
 
-def _negate(e: Emitter) -> Tensor:
+def _negate(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 3)
     points = zero_points(e, more, "input1_zp", "output_zp") if x.kind not in FLOATS else [0, 0]
     if any(points) or x.kind == "INT8":
@@ -162,7 +164,7 @@ def _negate(e: Emitter) -> Tensor:
     return e.negative(x)
 
 
-def _clamp(e: Emitter) -> Tensor:
+def _clamp(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     ends = []
     for name in ("min", "max"):
@@ -180,7 +182,7 @@ def _within(value: float, kind: str) -> float:
     return min(max(value, limits.min), limits.max)
 
 
-def _cast(e: Emitter) -> Tensor:
+def _cast(e: OnnxEmitter) -> MlirTensor:
     """Casts floats to the nearest integer, halves away from zero, as MLIR 16 lowers it."""
     (x,) = operands(e, 1)
     kind, _ = result(e)
@@ -197,20 +199,20 @@ def _cast(e: Emitter) -> Tensor:
     return e.cast(nearest, kind)
 
 
-def _identity(e: Emitter) -> Tensor:
+def _identity(e: OnnxEmitter) -> MlirTensor:
     return operands(e, 1)[0]
 
 
 # -- shapes and lookups ------------------------------------------------------------------------------------------------
 
 
-def const(e: Emitter) -> Tensor:
+def const(e: OnnxEmitter) -> MlirTensor:
     operands(e, 0)
     return e.constant_of(e.attribute("value", "values"))
 
 
 def _reduce(operator: str) -> Lower:
-    def lower(e: Emitter) -> Tensor:
+    def lower(e: OnnxEmitter) -> MlirTensor:
         (x,) = operands(e, 1)
         axis = e.number("axis")
         if not 0 <= axis < x.rank:
@@ -221,7 +223,7 @@ def _reduce(operator: str) -> Lower:
     return lower
 
 
-def _argmax(e: Emitter) -> Tensor:
+def _argmax(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     axis = e.number("axis")
     if not 0 <= axis < x.rank:
@@ -230,27 +232,27 @@ def _argmax(e: Emitter) -> Tensor:
     return e.cast(e.node("ArgMax", [x], "INT64", shape, axis=axis, keepdims=0), result(e)[0])
 
 
-def _reshape(e: Emitter) -> Tensor:
+def _reshape(e: OnnxEmitter) -> MlirTensor:
     x, *_ = operands(e, 1, 2)
     return e.reshape(x, result(e)[1])
 
 
-def _transpose(e: Emitter) -> Tensor:
+def _transpose(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 2)
     return e.transpose(x, _numbers(e, "perms", more, x.rank))
 
 
-def _concat(e: Emitter) -> Tensor:
+def _concat(e: OnnxEmitter) -> MlirTensor:
     return e.concat([e.get(value) for value in e.op.operands], e.number("axis"))
 
 
-def _slice(e: Emitter) -> Tensor:
+def _slice(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 3)
     start, size = _numbers(e, "start", more[:1], x.rank), _numbers(e, "size", more[1:], x.rank)
     return e.slice(x, start, size, [1] * x.rank)
 
 
-def _pad(e: Emitter) -> Tensor:
+def _pad(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 2, 3)
     amounts = _numbers(e, "padding", more[:1], 2 * x.rank)
     value = more[1] if len(more) > 1 else e.scalar(0 if x.kind in FLOATS else zero_points(e, (), "input_zp")[0], x.kind)
@@ -258,14 +260,14 @@ def _pad(e: Emitter) -> Tensor:
     return e.pad(x, amounts[::2], amounts[1::2], value)
 
 
-def _tile(e: Emitter) -> Tensor:
+def _tile(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 2)
     times = _numbers(e, "multiples", more, x.rank)
     shape = [size * count for size, count in zip(x.shape, times, strict=True)]
     return e.node("Tile", [x, e.index(*times)], x.kind, shape)
 
 
-def _gather(e: Emitter) -> Tensor:
+def _gather(e: OnnxEmitter) -> MlirTensor:
     """Gathers values n x k x c by indices n x w."""
     values, indices = operands(e, 2)
     if values.rank != 3 or indices.rank != 2 or values.shape[0] != indices.shape[0]:
@@ -280,7 +282,7 @@ def _gather(e: Emitter) -> Tensor:
     return e.concat(parts, 0)
 
 
-def _reverse(e: Emitter) -> Tensor:
+def _reverse(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     axis = e.number("axis")
     if not 0 <= axis < x.rank:
@@ -289,7 +291,7 @@ def _reverse(e: Emitter) -> Tensor:
     return e.node("Slice", [x, *ends], x.kind, x.shape)
 
 
-def _scatter(e: Emitter) -> Tensor:
+def _scatter(e: OnnxEmitter) -> MlirTensor:
     """Scatters: values n x k x c, indices n x w, rows n x w x c that take the place of those with the indices."""
     values, indices, rows = operands(e, 3)
     count, width = indices.shape if indices.rank == 2 else (0, 0)
@@ -300,7 +302,7 @@ def _scatter(e: Emitter) -> Tensor:
     return e.node("ScatterND", [values, pairs, rows], values.kind, values.shape)
 
 
-def _transpose_convolution(e: Emitter) -> Tensor:
+def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
     """Lowers windows of the weights (cout, kh, kw, cin) side by side; positive `out_pad` adds rows of the bias,
     negative takes some away."""
     x, w, bias, *_ = operands(e, 3, 5)
@@ -325,7 +327,7 @@ def _transpose_convolution(e: Emitter) -> Tensor:
     return e.reshape(e.added(image_out, e.cast(bias, kind)), shape)
 
 
-def _resize(e: Emitter) -> Tensor:
+def _resize(e: OnnxEmitter) -> MlirTensor:
     """Resizes an image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
     x, *more = operands(e, 1, 4)
     numbers = [
@@ -355,13 +357,13 @@ def _resize(e: Emitter) -> Tensor:
     return e.expand(x, shape)
 
 
-def _taken(e: Emitter, x: Tensor, rows: Values, axis: int) -> Tensor:
+def _taken(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
     """Returns elements of one dimension."""
     shape = [len(rows) if one == axis else size for one, size in enumerate(x.shape)]
     return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)
 
 
-def _table(e: Emitter) -> Tensor:
+def _table(e: OnnxEmitter) -> MlirTensor:
     """Looks up a byte in a table of 256 values."""
     x, *more = operands(e, 1, 2)
     table = more[0] if more else e.constant_of(e.attribute("table"))
@@ -371,7 +373,7 @@ def _table(e: Emitter) -> Tensor:
     return rescaling.lookup(e, x, np.asarray(values).reshape(-1), result(e)[0])
 
 
-def _rescale(e: Emitter) -> Tensor:
+def _rescale(e: OnnxEmitter) -> MlirTensor:
     x, *more = operands(e, 1, 5)
     if len(more) not in (0, 2, 4):
         e.refuse(f"takes 1, 3 or 5 operands, got {1 + len(more)}")
@@ -383,7 +385,7 @@ def _rescale(e: Emitter) -> Tensor:
         e.refuse("multipliers of 16 bits are not supported: export with scale32 = true")
     if len(numbers[0]) != len(numbers[1]) or len(numbers[0]) not in (1, x.shape[-1] if x.rank else 1):
         e.refuse(f"{len(numbers[0])} multipliers and {len(numbers[1])} shifts: needs one, or one per channel, of each")
-    scale = rescaling.Scale(numbers[0], numbers[1], points[0], points[1], twice)
+    scale = rescaling.Rescale(numbers[0], numbers[1], points[0], points[1], twice)
     return rescaling.rescaled(e, x, scale, result(e)[0])
 
 

@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 from toolchain.onnx_domains import trees, vectors
-from toolchain.onnx_nodes.parts import Parts, Row
+from toolchain.onnx_nodes.parts import Composition, Decomposition
 
 DOMAIN = "ai.onnx.ml"
 
 
-def _floats(parts: Parts) -> str:
+def _floats(parts: Decomposition) -> str:
     """Returns the first input in FP32."""
     return parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
 
 
-def _constants(parts: Parts, values: Any) -> str:
+def _constants(parts: Decomposition, values: Any) -> str:
     return parts.constant(np.array(values, np.float32))
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _linear(parts: Parts, targets: int) -> str:
+def _linear(parts: Decomposition, targets: int) -> str:
     """Returns rows times coefficients, with intercepts."""
     node = parts.node
     coefficients = np.array(node.attribute("coefficients", []), np.float32)
@@ -41,12 +41,12 @@ def _linear(parts: Parts, targets: int) -> str:
     return parts.make("Add", product, _constants(parts, intercepts)) if np.any(intercepts) else product
 
 
-def linear_regressor(parts: Parts) -> None:
+def linear_regressor(parts: Decomposition) -> None:
     scores = _linear(parts, int(parts.node.attribute("targets", 1)))
     parts.result("Identity", trees.transformed(parts, scores))
 
 
-def linear_classifier(parts: Parts) -> None:
+def linear_classifier(parts: Decomposition) -> None:
     node = parts.node
     labels = trees.labels_of(node, "classlabels_ints")
     width = node.shape(0)[-1]
@@ -66,7 +66,7 @@ def linear_classifier(parts: Parts) -> None:
 # -- features ----------------------------------------------------------------------------------------------------------
 
 
-def scaler(parts: Parts) -> None:
+def scaler(parts: Decomposition) -> None:
     x = _floats(parts)
     offset, scale = (parts.node.attribute(name, []) for name in ("offset", "scale"))
     if np.any(offset):
@@ -74,7 +74,7 @@ def scaler(parts: Parts) -> None:
     parts.result("Mul", x, _constants(parts, scale if len(scale) else 1))
 
 
-def normalizer(parts: Parts) -> None:
+def normalizer(parts: Decomposition) -> None:
     """Composes Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
     stays zero."""
     how, x = parts.node.attribute("norm", "MAX"), _floats(parts)
@@ -88,7 +88,7 @@ def normalizer(parts: Parts) -> None:
     parts.result("Div", x, parts.make("Where", nothing, _constants(parts, 1), total))
 
 
-def features(parts: Parts) -> None:
+def features(parts: Decomposition) -> None:
     """Composes the selection of columns by number."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
@@ -97,7 +97,7 @@ def features(parts: Parts) -> None:
     parts.result("Reshape", columns, parts.integers(*whole))
 
 
-def joined(parts: Parts) -> None:
+def joined(parts: Decomposition) -> None:
     """Composes the columns of all inputs side by side."""
     matrices = []
     for index in range(len(parts.node.proto.input)):
@@ -108,7 +108,7 @@ def joined(parts: Parts) -> None:
     parts.result("Identity", parts.joined(matrices, 1))
 
 
-def imputer(parts: Parts) -> None:
+def imputer(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     floats = parts.kind.kind == "f"
     kind = "floats" if floats else "int64s"
@@ -120,18 +120,18 @@ def imputer(parts: Parts) -> None:
     parts.result("Where", missing, parts.constant(np.array(values, parts.kind)), x)
 
 
-def binarizer(parts: Parts) -> None:
+def binarizer(parts: Decomposition) -> None:
     threshold = parts.number(parts.node.attribute("threshold", 0.0))
     parts.result("CastLike", parts.make("Greater", parts.input(0), threshold), parts.input(0))
 
 
-def _keyed(parts: Parts, keys: Sequence[float]) -> str:
+def _keyed(parts: Decomposition, keys: Sequence[float]) -> str:
     """Compares each element of the input with all keys, along a new last dimension."""
     wide = parts.reshaped(parts.input(0), *parts.node.shape(0), 1)
     return parts.make("Equal", wide, parts.constant(np.array(keys, parts.kind)))
 
 
-def label_encoder(parts: Parts) -> None:
+def label_encoder(parts: Decomposition) -> None:
     """Composes LabelEncoder: the value of the key that an element equals; others have the default."""
     node = parts.node
     attributes = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
@@ -148,14 +148,14 @@ def label_encoder(parts: Parts) -> None:
     parts.result("Gather", parts.constant(np.array([*values, default], kind)), place, axis=0)
 
 
-def one_hot_encoder(parts: Parts) -> None:
+def one_hot_encoder(parts: Decomposition) -> None:
     categories = parts.node.attribute("cats_int64s")
     if not categories:
         parts.node.refuse("attribute cats_strings: supported is cats_int64s, the device has no text")
     parts.result("Cast", _keyed(parts, categories), to=1)
 
 
-def zip_map(parts: Parts) -> None:
+def zip_map(parts: Decomposition) -> None:
     parts.result("Identity", parts.input(0))
 
 
@@ -167,28 +167,30 @@ _LABELLED = ("classlabels_ints", "classlabels_strings", "coefficients", "interce
 _IMPUTED = ("imputed_value_floats", "imputed_value_int64s", "replaced_value_float", "replaced_value_int64")
 _WALK = "Gather, Less, Where for each level"
 
-CLASSICAL: dict[str, Row] = {
-    "ArrayFeatureExtractor": Row("Gather", features),
-    "Binarizer": Row("Greater, Cast", binarizer, ("threshold",)),
-    "FeatureVectorizer": Row("Concat", joined, ("inputdimensions",)),
-    "Imputer": Row("IsNaN, Where", imputer, _IMPUTED),
-    "LabelEncoder": Row("Equal, ArgMax, Gather; numbers only", label_encoder, LABELS),
-    "LinearClassifier": Row("MatMul, Add, ArgMax", linear_classifier, _LABELLED),
-    "LinearRegressor": Row(
+CLASSICAL: dict[str, Composition] = {
+    "ArrayFeatureExtractor": Composition("Gather", features),
+    "Binarizer": Composition("Greater, Cast", binarizer, ("threshold",)),
+    "FeatureVectorizer": Composition("Concat", joined, ("inputdimensions",)),
+    "Imputer": Composition("IsNaN, Where", imputer, _IMPUTED),
+    "LabelEncoder": Composition("Equal, ArgMax, Gather; numbers only", label_encoder, LABELS),
+    "LinearClassifier": Composition("MatMul, Add, ArgMax", linear_classifier, _LABELLED),
+    "LinearRegressor": Composition(
         "MatMul, Add", linear_regressor, ("coefficients", "intercepts", "post_transform", "targets")
     ),
-    "Normalizer": Row("Reduce, Div", normalizer, ("norm",)),
-    "OneHotEncoder": Row("Equal, Cast; numbers only", one_hot_encoder, ("cats_int64s", "cats_strings", "zeros")),
-    "Scaler": Row("Sub, Mul", scaler, ("offset", "scale")),
-    "SVMClassifier": Row(
+    "Normalizer": Composition("Reduce, Div", normalizer, ("norm",)),
+    "OneHotEncoder": Composition(
+        "Equal, Cast; numbers only", one_hot_encoder, ("cats_int64s", "cats_strings", "zeros")
+    ),
+    "Scaler": Composition("Sub, Mul", scaler, ("offset", "scale")),
+    "SVMClassifier": Composition(
         "MatMul; RBF: Sub, ReduceSum, Exp; probabilities: Mul, Div, ReduceSum for each round",
         vectors.classifier,
         vectors.CLASSIFIER,
     ),
-    "SVMRegressor": Row("MatMul; RBF: Sub, ReduceSum, Exp", vectors.regressor, vectors.REGRESSOR),
-    "TreeEnsemble": Row(f"{_WALK}, ReduceSum", trees.ensemble, trees.ENSEMBLE),
-    "TreeEnsembleClassifier": Row(f"{_WALK}, ReduceSum, ArgMax", trees.classifier, trees.CLASSIFIER),
-    "TreeEnsembleRegressor": Row(f"{_WALK}, ReduceSum", trees.regressor, trees.REGRESSOR),
-    "ZipMap": Row("the tensor itself", zip_map, ("classlabels_int64s", "classlabels_strings")),
+    "SVMRegressor": Composition("MatMul; RBF: Sub, ReduceSum, Exp", vectors.regressor, vectors.REGRESSOR),
+    "TreeEnsemble": Composition(f"{_WALK}, ReduceSum", trees.ensemble, trees.ENSEMBLE),
+    "TreeEnsembleClassifier": Composition(f"{_WALK}, ReduceSum, ArgMax", trees.classifier, trees.CLASSIFIER),
+    "TreeEnsembleRegressor": Composition(f"{_WALK}, ReduceSum", trees.regressor, trees.REGRESSOR),
+    "ZipMap": Composition("the tensor itself", zip_map, ("classlabels_int64s", "classlabels_strings")),
 }
 """Operator -> what it becomes."""

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from toolchain.onnx_domains import contributed_attention as attention
 from toolchain.onnx_domains import contributed_quantized as quantized
-from toolchain.onnx_nodes.parts import Compose, Parts, Row
+from toolchain.onnx_nodes.parts import Compose, Composition, Decomposition
 from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
 
 DOMAIN = "com.microsoft"
@@ -20,7 +20,7 @@ DOMAIN = "com.microsoft"
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _swapped(parts: Parts, index: int, batch: str, rows: str) -> str:
+def _swapped(parts: Decomposition, index: int, batch: str, rows: str) -> str:
     """Return an operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
@@ -32,7 +32,7 @@ def _swapped(parts: Parts, index: int, batch: str, rows: str) -> str:
     return x if order == list(range(rank)) else parts.make("Transpose", x, perm=order)
 
 
-def fused_matmul(parts: Parts) -> None:
+def fused_matmul(parts: Decomposition) -> None:
     a, b = _swapped(parts, 0, "transBatchA", "transA"), _swapped(parts, 1, "transBatchB", "transB")
     alpha = parts.node.attribute("alpha", 1.0)
     if alpha == 1.0:
@@ -47,7 +47,7 @@ _ACTIVATIONS = {
 """Activation of a fused operator -> attributes that its numbers are."""
 
 
-def _activated(parts: Parts, x: str, numbers: list[float]) -> None:
+def _activated(parts: Decomposition, x: str, numbers: list[float]) -> None:
     """Compose the result as an activation of `x`."""
     name = parts.node.attribute("activation", "")
     if name not in _ACTIVATIONS:
@@ -65,7 +65,7 @@ _NUMBERS = ("activation_alpha", "activation_beta")
 _FUSED = ("activation", "activation_params", *_NUMBERS)
 
 
-def fused_convolution(parts: Parts) -> None:
+def fused_convolution(parts: Decomposition) -> None:
     node = parts.node
     inputs = [parts.input(index) for index in range(3) if node.has(index)]
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
@@ -75,7 +75,7 @@ def fused_convolution(parts: Parts) -> None:
     _activated(parts, x, [float(value) for value in node.attribute("activation_params", [])])
 
 
-def fused_gemm(parts: Parts) -> None:
+def fused_gemm(parts: Decomposition) -> None:
     node = parts.node
     inputs = [parts.input(index) for index in range(3) if node.has(index)]
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
@@ -88,20 +88,20 @@ def fused_gemm(parts: Parts) -> None:
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-def _biased(parts: Parts) -> str:
+def _biased(parts: Decomposition) -> str:
     """Return the first input, and the second one added where it is given."""
     return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
 
 
-def gelu(parts: Parts) -> None:
+def gelu(parts: Decomposition) -> None:
     parts.result("Gelu", _biased(parts))
 
 
-def fast_gelu(parts: Parts) -> None:
+def fast_gelu(parts: Decomposition) -> None:
     parts.result("Gelu", _biased(parts), approximate="tanh")
 
 
-def quick_gelu(parts: Parts) -> None:
+def quick_gelu(parts: Decomposition) -> None:
     x = parts.input(0)
     scaled = parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.702)))
     parts.result("Mul", x, parts.make("Sigmoid", scaled))
@@ -110,14 +110,14 @@ def quick_gelu(parts: Parts) -> None:
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-def _without(parts: Parts, *outputs: tuple[int, str]) -> None:
+def _without(parts: Decomposition, *outputs: tuple[int, str]) -> None:
     """Refuse outputs of training."""
     for index, name in outputs:
         if parts.node.gives(index):
             parts.node.refuse(f"output {name} is not supported: it is one of training")
 
 
-def _skipped(parts: Parts, bias: int) -> str:
+def _skipped(parts: Decomposition, bias: int) -> str:
     """Return the sum of both inputs and of a bias, which is an output too."""
     node = parts.node
     total = parts.make("Add", parts.input(0), parts.input(1))
@@ -128,26 +128,26 @@ def _skipped(parts: Parts, bias: int) -> str:
     return total
 
 
-def skip_layer_norm(parts: Parts) -> None:
+def skip_layer_norm(parts: Decomposition) -> None:
     _without(parts, (1, "mean"), (2, "inv_std_var"))
     node, total = parts.node, _skipped(parts, 4)
     beta = [parts.input(3)] if node.has(3) else []
     parts.result("LayerNormalization", total, parts.input(2), *beta, epsilon=node.attribute("epsilon", 1e-12))
 
 
-def skip_rms_norm(parts: Parts) -> None:
+def skip_rms_norm(parts: Decomposition) -> None:
     _without(parts, (1, "mean"), (2, "inv_std_var"))
     total = _skipped(parts, 3)
     parts.result("RMSNormalization", total, parts.input(2), epsilon=parts.node.attribute("epsilon", 1e-12))
 
 
-def rms_norm(parts: Parts) -> None:
+def rms_norm(parts: Decomposition) -> None:
     _without(parts, (1, "inv_std_var"))
     attributes = {name: value for name, value in parts.node.attributes.items() if name != "stash_type"}
     parts.result("RMSNormalization", parts.input(0), parts.input(1), **attributes)
 
 
-def embed_layer_norm(parts: Parts) -> None:
+def embed_layer_norm(parts: Decomposition) -> None:
     """Compose the lookup of words, positions and segments, added and normalized."""
     node = parts.node
     batch, steps = node.shape(0)
@@ -172,7 +172,7 @@ def embed_layer_norm(parts: Parts) -> None:
         parts.result("Identity", parts.constant(np.zeros(batch, np.int32)), index=1)
 
 
-def distances(parts: Parts) -> None:
+def distances(parts: Decomposition) -> None:
     """Compose CDist: the distance of each row of one table from each of another."""
     node = parts.node
     metric = node.attribute("metric", "sqeuclidean")
@@ -191,7 +191,7 @@ def distances(parts: Parts) -> None:
 def same(operator: str) -> Compose:
     """Return an operator that ONNX has under this name, with the same inputs and attributes."""
 
-    def compose(parts: Parts) -> None:
+    def compose(parts: Decomposition) -> None:
         parts.result(operator, *parts.node.proto.input, **parts.node.attributes)
 
     return compose
@@ -203,57 +203,57 @@ _POOL = ("auto_pad", "ceil_mode", "channels_last", "count_include_pad", "kernel_
 _HEADS = ("num_heads", "scale", "mask_filter_value", "unidirectional")
 _GROUPED = ("num_heads", "kv_num_heads", "scale", "softcap", "local_window_size", "do_rotary", "rotary_interleaved")
 
-CONTRIBUTED: dict[str, Row] = {
-    "Attention": Row("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
-    "BiasGelu": Row("Add, Gelu", gelu),
-    "CDist": Row("Sub, Mul, ReduceSum, Sqrt", distances, ("metric",)),
-    "DequantizeLinear": Row("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
-    "DynamicQuantizeLSTM": Row("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
-    "DynamicQuantizeMatMul": Row("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
-    "EmbedLayerNormalization": Row(
+CONTRIBUTED: dict[str, Composition] = {
+    "Attention": Composition("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
+    "BiasGelu": Composition("Add, Gelu", gelu),
+    "CDist": Composition("Sub, Mul, ReduceSum, Sqrt", distances, ("metric",)),
+    "DequantizeLinear": Composition("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
+    "DynamicQuantizeLSTM": Composition("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
+    "DynamicQuantizeMatMul": Composition("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
+    "EmbedLayerNormalization": Composition(
         "Gather, Add, LayerNormalization", embed_layer_norm, ("epsilon", "mask_index_type")
     ),
-    "FastGelu": Row("Add, Gelu", fast_gelu),
-    "FusedConv": Row("Conv, Add, activation", fused_convolution, (*_WINDOW, "activation", "activation_params")),
-    "FusedGemm": Row(
+    "FastGelu": Composition("Add, Gelu", fast_gelu),
+    "FusedConv": Composition("Conv, Add, activation", fused_convolution, (*_WINDOW, "activation", "activation_params")),
+    "FusedGemm": Composition(
         "Gemm, activation", fused_gemm, ("activation", "alpha", "beta", "transA", "transB", *_NUMBERS)
     ),
-    "FusedMatMul": Row("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
-    "GatherBlockQuantized": Row(
+    "FusedMatMul": Composition("Transpose, MatMul, Mul", fused_matmul, _TRANSPOSED),
+    "GatherBlockQuantized": Composition(
         "Gather, Sub, Mul", quantized.gather_blocks, ("bits", "block_size", "gather_axis", "quantize_axis")
     ),
-    "Gelu": Row("Gelu", gelu),
-    "GroupQueryAttention": Row("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
-    "MatMulIntegerToFloat": Row("MatMulInteger, Mul", quantized.integer_matmul),
-    "MatMulNBits": Row(
+    "Gelu": Composition("Gelu", gelu),
+    "GroupQueryAttention": Composition("RotaryEmbedding, Concat, Attention", attention.grouped, _GROUPED),
+    "MatMulIntegerToFloat": Composition("MatMulInteger, Mul", quantized.integer_matmul),
+    "MatMulNBits": Composition(
         "DequantizeLinear, MatMul", quantized.matmul_nbits, ("K", "N", "accuracy_level", "bits", "block_size")
     ),
-    "MultiHeadAttention": Row("Attention", attention.multi_head, _HEADS),
-    "QGemm": Row("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
-    "QLinearAdd": Row("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
-    "QLinearAveragePool": Row(
+    "MultiHeadAttention": Composition("Attention", attention.multi_head, _HEADS),
+    "QGemm": Composition("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
+    "QLinearAdd": Composition("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
+    "QLinearAveragePool": Composition(
         "DequantizeLinear, AveragePool, QuantizeLinear", quantized.pooled("AveragePool"), _POOL
     ),
-    "QLinearConcat": Row("DequantizeLinear, Concat, QuantizeLinear", quantized.concat, ("axis",)),
-    "QLinearGlobalAveragePool": Row(
+    "QLinearConcat": Composition("DequantizeLinear, Concat, QuantizeLinear", quantized.concat, ("axis",)),
+    "QLinearGlobalAveragePool": Composition(
         "DequantizeLinear, GlobalAveragePool, QuantizeLinear", quantized.pooled("GlobalAveragePool"), ("channels_last",)
     ),
-    "QLinearLeakyRelu": Row("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
-    "QLinearMul": Row("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
-    "QLinearSigmoid": Row("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
-    "QLinearSoftmax": Row(
+    "QLinearLeakyRelu": Composition("DequantizeLinear, LeakyRelu, QuantizeLinear", quantized.leaky_relu, ("alpha",)),
+    "QLinearMul": Composition("DequantizeLinear, Mul, QuantizeLinear", quantized.binary("Mul")),
+    "QLinearSigmoid": Composition("DequantizeLinear, Sigmoid, QuantizeLinear", quantized.unary("Sigmoid")),
+    "QLinearSoftmax": Composition(
         "DequantizeLinear, Softmax, QuantizeLinear", quantized.softmax, ("axis", "opset")
     ),
-    "QLinearWhere": Row("DequantizeLinear, Where, QuantizeLinear", quantized.where),
-    "QuantizeLinear": Row("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
-    "QuickGelu": Row("Sigmoid, Mul", quick_gelu, ("alpha",)),
-    "RotaryEmbedding": Row(
+    "QLinearWhere": Composition("DequantizeLinear, Where, QuantizeLinear", quantized.where),
+    "QuantizeLinear": Composition("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
+    "QuickGelu": Composition("Sigmoid, Mul", quick_gelu, ("alpha",)),
+    "RotaryEmbedding": Composition(
         "RotaryEmbedding", attention.rotary, ("interleaved", "num_heads", "rotary_embedding_dim", "scale")
     ),
-    "SimplifiedLayerNormalization": Row("RMSNormalization", rms_norm, ("axis", "epsilon", "stash_type")),
-    "SkipLayerNormalization": Row("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
-    "SkipSimplifiedLayerNormalization": Row("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
-    "TransposeMatMul": Row("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
-    "Trilu": Row("Trilu", same("Trilu"), ("upper",)),
+    "SimplifiedLayerNormalization": Composition("RMSNormalization", rms_norm, ("axis", "epsilon", "stash_type")),
+    "SkipLayerNormalization": Composition("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
+    "SkipSimplifiedLayerNormalization": Composition("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
+    "TransposeMatMul": Composition("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
+    "Trilu": Composition("Trilu", same("Trilu"), ("upper",)),
 }  # fmt: skip
 """Operator -> what it becomes."""

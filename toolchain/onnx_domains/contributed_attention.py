@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 _MASKED = -10000.0
 """What is added to the score of a masked key, where the node does not say."""
 
 
-class Sizes(NamedTuple):
+class BatchSizes(NamedTuple):
     """Sizes of a batch: queries, keys without those of the past, tokens of the past."""
 
     batch: int
@@ -27,14 +27,14 @@ class Sizes(NamedTuple):
         return self.past + self.keys
 
 
-def _split(parts: Parts, x: str, axis: int, sizes: list[int]) -> list[str]:
+def _split(parts: Decomposition, x: str, axis: int, sizes: list[int]) -> list[str]:
     return parts.several(len(sizes), "Split", x, parts.integers(*sizes), axis=axis)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
+def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
     """Returns 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
     `window` tokens and more before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
@@ -42,7 +42,7 @@ def _causal(parts: Parts, sizes: Sizes, window: int = -1) -> str:
     return parts.constant(np.where(seen, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
-def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
+def _padding(parts: Decomposition, index: int, sizes: BatchSizes, what: str) -> str:
     """Returns the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
 
     The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of leading keys.
@@ -64,7 +64,7 @@ def _padding(parts: Parts, index: int, sizes: Sizes, what: str) -> str:
     return parts.reshaped(added, sizes.batch, 1, 1 if len(shape) == 2 else sizes.queries, sizes.total)
 
 
-def _sum(parts: Parts, terms: list[str]) -> str:
+def _sum(parts: Decomposition, terms: list[str]) -> str:
     """Adds up the biases of the scores; "" for none."""
     total = terms[0] if terms else ""
     for term in terms[1:]:
@@ -76,8 +76,8 @@ def _sum(parts: Parts, terms: list[str]) -> str:
 
 
 def _attend(
-    parts: Parts, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int, kv_heads: int,
-    causal: bool = False, softcap: float = 0.0,
+    parts: Decomposition, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int,
+    kv_heads: int, causal: bool = False, softcap: float = 0.0,
 ) -> list[str]:  # fmt: skip
     """Returns the result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
     node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
@@ -93,12 +93,12 @@ def _attend(
     return outputs[1:]
 
 
-def _by_head(parts: Parts, x: str, heads: int) -> str:
+def _by_head(parts: Decomposition, x: str, heads: int) -> str:
     """Returns keys or values of the form that a cache has."""
     return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
 
-def packed(parts: Parts) -> None:
+def packed(parts: Decomposition) -> None:
     """Composes Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
     node = parts.node
     if node.has(6):
@@ -114,7 +114,7 @@ def packed(parts: Parts) -> None:
     if node.has(4):
         shape = node.shape(4)[1:]
         past = [parts.reshaped(half, *shape) for half in _split(parts, parts.input(4), 0, [1, 1])]
-    sizes = Sizes(batch, steps, steps, node.shape(4)[3] if past else 0)
+    sizes = BatchSizes(batch, steps, steps, node.shape(4)[3] if past else 0)
     added, causal = [], bool(node.attribute("unidirectional", 0))
     if node.has(3):
         added.append(_padding(parts, 3, sizes, "mask_index"))
@@ -130,7 +130,7 @@ def packed(parts: Parts) -> None:
         parts.result("Concat", *(parts.make("Unsqueeze", one, parts.integers(0)) for one in present), axis=0, index=1)
 
 
-def multi_head(parts: Parts) -> None:
+def multi_head(parts: Decomposition) -> None:
     """Composes MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
     node = parts.node
     heads = int(node.attribute("num_heads"))
@@ -152,7 +152,7 @@ def multi_head(parts: Parts) -> None:
         biases = _split(parts, parts.input(3), 0, [width, keys[1], wide])
         operands = [parts.make("Add", one, bias) for one, bias in zip(operands, biases, strict=True)]
     past = [parts.input(index) for index in (6, 7) if node.has(index)]
-    sizes = Sizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
+    sizes = BatchSizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
     added, causal = [], bool(node.attribute("unidirectional", 0))
     if node.has(4):
         added.append(_padding(parts, 4, sizes, "key_padding_mask"))
@@ -166,19 +166,19 @@ def multi_head(parts: Parts) -> None:
     _presents(parts, present)
 
 
-def _length_and_width(parts: Parts, index: int) -> tuple[int, int]:
+def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:
     """Returns tokens, and heads x head size, of keys or values."""
     shape = parts.node.shape(index)
     return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
 
 
-def _presents(parts: Parts, present: list[str]) -> None:
+def _presents(parts: Decomposition, present: list[str]) -> None:
     for index, name in enumerate(present, 1):
         if parts.node.gives(index):
             parts.result("Identity", name, index=index)
 
 
-def grouped(parts: Parts) -> None:
+def grouped(parts: Decomposition) -> None:
     """Composes GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind
     it."""
     node = parts.node
@@ -195,7 +195,7 @@ def grouped(parts: Parts) -> None:
         size = width // (heads + 2 * kv_heads)
         operands = _split(parts, parts.input(0), 2, [heads * size, kv_heads * size, kv_heads * size])
     past = [parts.input(index) for index in (3, 4) if node.has(index) and node.shape(index)[2]]
-    sizes = Sizes(batch, steps, steps, node.shape(3)[2] if past else 0)
+    sizes = BatchSizes(batch, steps, steps, node.shape(3)[2] if past else 0)
     lengths = node.constant(5)
     if past and batch > 1 and lengths is None:
         node.refuse("requests of several lengths: seqlens_k must be constant where there is a past; use a batch of 1")
@@ -223,7 +223,9 @@ def grouped(parts: Parts) -> None:
 # -- rotation ----------------------------------------------------------------------------------------------------------
 
 
-def _rotated(parts: Parts, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int) -> str:
+def _rotated(
+    parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
+) -> str:
     """Queries or keys turned by their positions, which are given or count from `first`."""
     node = parts.node
     batch = node.shape(0)[0]
@@ -237,7 +239,7 @@ def _rotated(parts: Parts, x: str, heads: int, steps: int, first: int, caches: t
     )  # fmt: skip
 
 
-def rotary(parts: Parts) -> None:
+def rotary(parts: Decomposition) -> None:
     """Composes RotaryEmbedding: one position is that of the first token."""
     node, shape = parts.node, parts.node.shape(0)
     if float(node.attribute("scale", 1.0)) != 1.0:

@@ -10,16 +10,16 @@ import ml_dtypes
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import Compose, Parts
+from toolchain.onnx_nodes.parts import Compose, Decomposition
 
 
-def _numbers(parts: Parts, index: int, **attributes: int) -> str:
+def _numbers(parts: Decomposition, index: int, **attributes: int) -> str:
     """Dequantizes the codes of an input; the next two inputs are their scale and zero point."""
     zero = [parts.input(index + 2)] if parts.node.has(index + 2) else []
     return parts.make("DequantizeLinear", parts.input(index), parts.input(index + 1), *zero, **attributes)
 
 
-def _codes(parts: Parts, x: str, scale: int) -> None:
+def _codes(parts: Decomposition, x: str, scale: int) -> None:
     """Composes the result: numbers as codes of the scale at an input, and the zero point behind it."""
     if parts.node.has(scale + 1):
         zero = parts.input(scale + 1)
@@ -29,30 +29,30 @@ def _codes(parts: Parts, x: str, scale: int) -> None:
 
 
 def unary(operator: str) -> Compose:
-    def compose(parts: Parts) -> None:
+    def compose(parts: Decomposition) -> None:
         _codes(parts, parts.make(operator, _numbers(parts, 0)), 3)
 
     return compose
 
 
-def leaky_relu(parts: Parts) -> None:
+def leaky_relu(parts: Decomposition) -> None:
     _codes(parts, parts.make("LeakyRelu", _numbers(parts, 0), alpha=parts.node.attribute("alpha", 0.01)), 3)
 
 
 def binary(operator: str) -> Compose:
-    def compose(parts: Parts) -> None:
+    def compose(parts: Decomposition) -> None:
         _codes(parts, parts.make(operator, _numbers(parts, 0), _numbers(parts, 3)), 6)
 
     return compose
 
 
-def where(parts: Parts) -> None:
+def where(parts: Decomposition) -> None:
     selected = parts.make("Where", parts.input(0), _numbers(parts, 1), _numbers(parts, 4))
     zero = parts.input(8) if parts.node.has(8) else parts.constant(np.zeros((), parts.node.numpy_type(1)))
     parts.result("QuantizeLinear", selected, parts.input(7), zero)
 
 
-def concat(parts: Parts) -> None:
+def concat(parts: Decomposition) -> None:
     node = parts.node
     inputs = [_numbers(parts, index) for index in range(2, len(node.proto.input), 3)]
     joined = parts.make("Concat", *inputs, axis=node.attribute("axis"))
@@ -60,7 +60,7 @@ def concat(parts: Parts) -> None:
 
 
 def pooled(operator: str) -> Compose:
-    def compose(parts: Parts) -> None:
+    def compose(parts: Decomposition) -> None:
         node, rank = parts.node, len(parts.node.shape(0))
         last = bool(node.attribute("channels_last", 0))
         attributes = {name: value for name, value in node.attributes.items() if name != "channels_last"}
@@ -75,7 +75,7 @@ def pooled(operator: str) -> Compose:
     return compose
 
 
-def softmax(parts: Parts) -> None:
+def softmax(parts: Decomposition) -> None:
     """Composes Softmax; below opset 13 all dimensions from the axis on are one."""
     node, shape = parts.node, parts.node.shape(0)
     opset = int(node.attribute("opset", 0))
@@ -89,7 +89,7 @@ def softmax(parts: Parts) -> None:
     _codes(parts, result, 3)
 
 
-def gemm(parts: Parts) -> None:
+def gemm(parts: Decomposition) -> None:
     """Composes Gemm: the bias has the product of both scales; without a scale of the result it stays a number."""
     node = parts.node
     columns = 0 if node.attribute("transB", 0) else 1
@@ -112,7 +112,7 @@ def gemm(parts: Parts) -> None:
 # -- products of integers with results of floats -----------------------------------------------------------------------
 
 
-def _scaled(parts: Parts, product: str, scales: list[str], bias: int) -> None:
+def _scaled(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
     """Composes the result: integers times scales, and a bias."""
     x = parts.make("Cast", product, to=1)
     for scale in scales[:-1]:
@@ -123,7 +123,7 @@ def _scaled(parts: Parts, product: str, scales: list[str], bias: int) -> None:
         parts.result("Mul", x, scales[-1])
 
 
-def dynamic_matmul(parts: Parts) -> None:
+def dynamic_matmul(parts: Decomposition) -> None:
     node = parts.node
     codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", parts.input(0))
     zeros = [parts.input(3)] if node.has(3) else []
@@ -131,7 +131,7 @@ def dynamic_matmul(parts: Parts) -> None:
     _scaled(parts, product, [scale, parts.input(2)], 4)
 
 
-def integer_matmul(parts: Parts) -> None:
+def integer_matmul(parts: Decomposition) -> None:
     node = parts.node
     zeros = [parts.input(index) if node.has(index) else "" for index in (4, 5)]
     while zeros and not zeros[-1]:
@@ -144,7 +144,7 @@ _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
 """Bits of a code -> the type of ONNX that holds it."""
 
 
-def matmul_nbits(parts: Parts) -> None:
+def matmul_nbits(parts: Decomposition) -> None:
     """Composes MatMulNBits: weights in blocks along K, with a scale and a zero point of each; they stay codes
     (`passes.weight_groups`). At accuracy level 4 activations are rounded to 127 steps of the largest of their block, as
     onnxruntime does."""
@@ -185,7 +185,7 @@ _ROUNDED = 4
 """The accuracy level of which activations are codes of 8 bits."""
 
 
-def _rounded(parts: Parts, x: str, shape: Sequence[int], size: int) -> str:
+def _rounded(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
     """Returns activations as the steps of their blocks give them."""
     *lead, width = shape
     blocks = -(-width // size)
@@ -200,7 +200,7 @@ def _rounded(parts: Parts, x: str, shape: Sequence[int], size: int) -> str:
     return parts.sliced(x, len(shape) - 1, 0, width) if blocks * size > width else x
 
 
-def gather_blocks(parts: Parts) -> None:
+def gather_blocks(parts: Decomposition) -> None:
     """Composes the gather of rows of a table of codes with a scale and a zero point for each block of a row; the rows
     become numbers."""
     node = parts.node

@@ -9,10 +9,10 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_domains import classical, contributed
 from toolchain.onnx_domains.on_core import ON_CORE
 from toolchain.onnx_nodes.evaluation import TensorInfo
-from toolchain.onnx_nodes.parts import Parts, Row
+from toolchain.onnx_nodes.parts import Composition, Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
-DOMAINS: dict[str, dict[str, Row]] = {
+DOMAINS: dict[str, dict[str, Composition]] = {
     contributed.DOMAIN: contributed.CONTRIBUTED,
     classical.DOMAIN: classical.CLASSICAL,
 }
@@ -29,14 +29,14 @@ def is_foreign(proto: Any) -> bool:
 
 def decomposed(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
-) -> Parts:
+) -> Decomposition:
     """Returns the nodes that stand for one of those operators.
 
     `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """
     node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, constants)
     row = DOMAINS.get(proto.domain, _OWN).get(proto.op_type)
-    parts = Parts(node)
+    parts = Decomposition(node)
     if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):
         parts.nodes.append(proto)  # refused with all others, or evaluated, when the model is imported
         return parts

@@ -15,7 +15,7 @@ from onnx import helper
 
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import CORE as DOMAIN
-from toolchain.onnx_nodes.parts import Parts, Row, ValidRows
+from toolchain.onnx_nodes.parts import Composition, Decomposition, ValidRows
 
 COUNT = ".count"
 MAX_RANK = 8
@@ -56,7 +56,7 @@ def functions(opset: int) -> list[Any]:
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 
 
-def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
+def _found(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
            **attributes: Any) -> None:  # fmt: skip
     """Composes the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
     if math.prod(shape) > MAX_ROWS:
@@ -71,14 +71,14 @@ def _found(parts: Parts, operator: str, inputs: Sequence[str], name: str, axis: 
     parts.infos |= {name: TensorInfo("INT64", tuple(shape)), count: TensorInfo("INT64", (1,))}
 
 
-def non_zero(parts: Parts) -> None:
+def non_zero(parts: Decomposition) -> None:
     shape = parts.node.shape(0)
     if not 1 <= len(shape) <= MAX_RANK or 0 in shape:
         parts.node.refuse(f"an input of shape {list(shape)}: supported are 1..{MAX_RANK} dimensions with elements")
     _found(parts, "NonZero", [parts.input(0)], parts.node.proto.output[0], 1, (len(shape), math.prod(shape)))
 
 
-def compress(parts: Parts) -> None:
+def compress(parts: Decomposition) -> None:
     """Gather of the places where the condition holds; one that is constant is left to the operator table."""
     node = parts.node
     if node.constant(1) is not None:
@@ -95,7 +95,7 @@ def compress(parts: Parts) -> None:
     parts.result("Gather", data, parts.reshaped(places, rows), axis=axis)
 
 
-def unique(parts: Parts) -> None:
+def unique(parts: Decomposition) -> None:
     """Compose the unique elements in order, and of equal elements the first."""
     node, shape = parts.node, parts.node.shape(0)
     if (node.attribute("axis") is not None and len(shape) > 1) or not node.attribute("sorted", 1):
@@ -127,7 +127,7 @@ def unique(parts: Parts) -> None:
         parts.result("Gather", counts, parts.make("Gather", group, rows, axis=0), index=3, axis=0)
 
 
-def non_max_suppression(parts: Parts) -> None:
+def non_max_suppression(parts: Decomposition) -> None:
     node = parts.node
     (images, boxes, _), classes = node.shape(0), node.shape(1)[1]
     limit = int(node.needed(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.has(2) else 0
@@ -146,10 +146,12 @@ def non_max_suppression(parts: Parts) -> None:
     )  # fmt: skip
 
 
-ON_CORE: dict[str, Row] = {
-    "Compress": Row("a computed condition: kernel NON_ZERO on the core, Gather", compress, ("axis",)),
-    "NonMaxSuppression": Row("kernel NON_MAX_SUPPRESSION on the core", non_max_suppression, ("center_point_box",)),
-    "NonZero": Row("kernel NON_ZERO on the core", non_zero),
-    "Unique": Row("kernels TOP_K, NON_ZERO on the core, Gather", unique, ("axis", "sorted")),
+ON_CORE: dict[str, Composition] = {
+    "Compress": Composition("a computed condition: kernel NON_ZERO on the core, Gather", compress, ("axis",)),
+    "NonMaxSuppression": Composition(
+        "kernel NON_MAX_SUPPRESSION on the core", non_max_suppression, ("center_point_box",)
+    ),
+    "NonZero": Composition("kernel NON_ZERO on the core", non_zero),
+    "Unique": Composition("kernels TOP_K, NON_ZERO on the core, Gather", unique, ("axis", "sorted")),
 }
 """Operators whose shapes the run decides: they become others before shapes are inferred."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import numpy_helper
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 TREES = (
@@ -121,7 +121,7 @@ class Forest:
             level, steps = np.unique(np.concatenate([below[inner], other[inner]])), steps + 1
 
 
-def rows(parts: Parts) -> tuple[str, int, int]:
+def rows(parts: Decomposition) -> tuple[str, int, int]:
     """Returns the first input in FP32 as rows: its name, rows and columns."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
@@ -131,7 +131,7 @@ def rows(parts: Parts) -> tuple[str, int, int]:
     return (x if len(shape) == 2 else parts.reshaped(x, count, width)), count, width
 
 
-def _leaves(parts: Parts, forest: Forest, roots: Sequence[int]) -> str:
+def _leaves(parts: Decomposition, forest: Forest, roots: Sequence[int]) -> str:
     """Returns the number of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
@@ -174,7 +174,7 @@ def _array(tensor: Any) -> Any:
     return numpy_helper.to_array(tensor).reshape(-1)
 
 
-def _forest(parts: Parts, kind: str) -> tuple[Forest, list[int], dict[tuple[int, int], int]]:
+def _forest(parts: Decomposition, kind: str) -> tuple[Forest, list[int], dict[tuple[int, int], int]]:
     """Returns tables, roots, and the number of each node by tree and node, of an operator with lists of nodes."""
     node = parts.node
     names = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
@@ -214,7 +214,7 @@ def _weights(node: NodeView, of: str, forest: Forest, number: dict[tuple[int, in
     return table
 
 
-def _aggregated(parts: Parts, leaves: str, table: Any, trees: int, how: str) -> str:
+def _aggregated(parts: Decomposition, leaves: str, table: Any, trees: int, how: str) -> str:
     """Aggregates the trees' weights for each target."""
     if how not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={how}: supported are {', '.join(_AGGREGATES)}")
@@ -224,7 +224,7 @@ def _aggregated(parts: Parts, leaves: str, table: Any, trees: int, how: str) -> 
     return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if how == "AVERAGE" else result
 
 
-def transformed(parts: Parts, scores: str, how: str = "") -> str:
+def transformed(parts: Decomposition, scores: str, how: str = "") -> str:
     """Scores behind the transform `how`, by default that of the attribute post_transform."""
     how = how or parts.node.attribute("post_transform", "NONE")
     if how == "NONE":
@@ -234,11 +234,11 @@ def transformed(parts: Parts, scores: str, how: str = "") -> str:
     return parts.node.refuse(f"attribute post_transform={how}: supported are NONE, SOFTMAX, LOGISTIC")
 
 
-def _based(parts: Parts, scores: str, base: Sequence[float]) -> str:
+def _based(parts: Decomposition, scores: str, base: Sequence[float]) -> str:
     return parts.make("Add", scores, parts.constant(np.array(base, np.float32))) if np.any(base) else scores
 
 
-def regressor(parts: Parts) -> None:
+def regressor(parts: Decomposition) -> None:
     node, targets = parts.node, int(parts.node.attribute("n_targets", 1))
     forest, roots, number = _forest(parts, "regressor")
     table = _weights(node, "target", forest, number, targets)
@@ -248,7 +248,7 @@ def regressor(parts: Parts) -> None:
     parts.result("Identity", result)
 
 
-def ensemble(parts: Parts) -> None:
+def ensemble(parts: Decomposition) -> None:
     """Composes TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
     node = parts.node
     modes = [_MODES[int(one)] for one in _array(node.attribute("nodes_modes"))]
@@ -306,7 +306,7 @@ def labels_of(node: NodeView, name: str) -> list[int]:
     return list(range(len(texts))) if texts else [int(one) for one in node.attribute(name, [])]
 
 
-def labelled(parts: Parts, places: str, labels: Sequence[int]) -> None:
+def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
     """Composes the first output from the place of each row's class."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
@@ -314,7 +314,7 @@ def labelled(parts: Parts, places: str, labels: Sequence[int]) -> None:
         parts.result("Gather", parts.constant(np.array(labels, np.int64)), places, axis=0)
 
 
-def classifier(parts: Parts) -> None:
+def classifier(parts: Decomposition) -> None:
     node = parts.node
     labels = labels_of(node, "classlabels_int64s")
     forest, roots, number = _forest(parts, "classifier")
@@ -333,7 +333,7 @@ def classifier(parts: Parts) -> None:
 
 
 def _of_two_classes(
-    parts: Parts, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
+    parts: Decomposition, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
 ) -> None:  # fmt: skip
     """Computes labels and scores of two classes like onnxruntime: exporters give the weights of the second class alone,
     as those of class 0. Without negative weights they are probabilities, else the first class has the opposite score.
@@ -370,12 +370,12 @@ def _of_two_classes(
     parts.result("Concat", other, score, index=1, axis=1)
 
 
-def _opposite(parts: Parts, score: str, *, positive: bool) -> str:
+def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
     """Returns the score of the other one of two classes."""
     return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
 
 
-def of_a_line(parts: Parts, score: str, labels: Sequence[int]) -> None:
+def of_a_line(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
     """Composes two classes, and the score of the second, of LinearClassifier."""
     node, zero = parts.node, parts.constant(np.array(0, np.float32))
     if node.gives(0):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from toolchain.onnx_domains import trees
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 MAX_DIFFERENCES = 1 << 24
 """Elements of rows less support vectors, of kernel RBF."""
@@ -24,11 +24,11 @@ NEARLY = 1e-7
 """No probability of a pair is nearer to 0 or 1."""
 
 
-def _number(parts: Parts, value: Any) -> str:
+def _number(parts: Decomposition, value: Any) -> str:
     return parts.constant(np.array(value, np.float32))
 
 
-def regressor(parts: Parts) -> None:
+def regressor(parts: Decomposition) -> None:
     """Sums of kernels of each row with the support vectors; of one class, on which side of 0 they are."""
     node = parts.node
     x, count, width = trees.rows(parts)
@@ -52,7 +52,7 @@ def regressor(parts: Parts) -> None:
     parts.result("Identity", total)
 
 
-def classifier(parts: Parts) -> None:
+def classifier(parts: Decomposition) -> None:
     """Composes the class with the most votes of the decisions between two. Scores are these decisions, or
     probabilities. Without support vectors a sum for each class."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
@@ -88,7 +88,7 @@ def classifier(parts: Parts) -> None:
         parts.result("Identity", decided, index=1)
 
 
-def _linear(parts: Parts, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
+def _linear(parts: Decomposition, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
     """Composes the class with the largest sum; between two, as onnxruntime has it, the second where the largest is
     positive, of coefficients that all are not negative above a half."""
     node, classes = parts.node, len(labels)
@@ -109,7 +109,7 @@ def _linear(parts: Parts, x: str, width: int, coefficients: Any, rho: Any, label
         parts.result("Identity", scores, index=1)
 
 
-def _floats(parts: Parts, name: str) -> Any:
+def _floats(parts: Decomposition, name: str) -> Any:
     return np.array(parts.node.attribute(name, []), np.float32)
 
 
@@ -124,7 +124,7 @@ def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -
     return table
 
 
-def _votes(parts: Parts, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
+def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
     """Counts the decisions for each class: rows x classes."""
     first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
     positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
@@ -132,7 +132,7 @@ def _votes(parts: Parts, decided: str, classes: int, pairs: list[tuple[int, int]
                       parts.constant(second.sum(0)))  # fmt: skip
 
 
-def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
+def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
     """Computes the kernel of each row with each support vector."""
     node, how = parts.node, parts.node.attribute("kernel_type", "LINEAR")
     gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
@@ -158,7 +158,7 @@ def _kernels(parts: Parts, x: str, count: int, vectors: Any) -> str:
 
 
 def _probabilities(
-    parts: Parts, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
+    parts: Decomposition, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
 ) -> str:  # fmt: skip
     """Computes the probabilities of all classes from those of pairs: a row stays fixed once it is near enough."""
     count, classes = sizes

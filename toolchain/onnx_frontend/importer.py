@@ -15,7 +15,7 @@ from onnx.inliner import inline_selected_functions
 
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX, SHORT
-from toolchain.ir.graph import Blocks, Graph, Role, TensorIR, Values
+from toolchain.ir.graph import Graph, Role, TensorIR, Values, WeightBlocks
 from toolchain.onnx_domains import on_core
 from toolchain.onnx_frontend import patterns, qdq
 from toolchain.onnx_frontend import qdq_graph as qdq_cache
@@ -24,7 +24,7 @@ from toolchain.onnx_model.file import one_line
 from toolchain.onnx_model.model import OnnxModel, opset_of
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_nodes.evaluation import RANDOM, TensorInfo, evaluate, infer_outputs
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_operators import attention as cached_attention
 from toolchain.onnx_operators import kernels, quantized
@@ -247,7 +247,7 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
                 f"{MOST_BYTES} at most: a smaller shape or batch"
             )
     _check_ranks(node)
-    parts_of_node = Parts(node)
+    parts_of_node = Decomposition(node)
     try:
         if row.compose is None or not row.composed(node):
             row.lower(node)
@@ -356,7 +356,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
     return dict(zip((name for name in proto.output if name), results, strict=True))
 
 
-def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
+def _blocks(node: Node, feeds: dict[str, Values]) -> WeightBlocks | None:
     """Returns a matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
     codes, scales = (feeds[name] for name in node.proto.input[:2])
     size = int(node.attribute("block_size", 0))
@@ -368,7 +368,7 @@ def _blocks(node: Node, feeds: dict[str, Values]) -> Blocks | None:
     bits = next(width for width in (2, 4, 8) if top < 1 << width)
     middle = 1 << bits - 1 if unsigned else 0
     zeros = (feeds[node.proto.input[2]].astype(np.int32) if node.has(2) else np.zeros(scales.shape, np.int32)) - middle
-    return Blocks((codes - middle).astype(np.int8), scales, zeros if zeros.any() else None, size, bits)
+    return WeightBlocks((codes - middle).astype(np.int8), scales, zeros if zeros.any() else None, size, bits)
 
 
 def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:

@@ -21,20 +21,20 @@ from toolchain.onnx_nodes.view import node_name
 _COMMUTATIVE = ("Add", "Mul")
 
 
-class Tensor(NamedTuple):
+class TensorPattern(NamedTuple):
     """Any tensor, the same one wherever the name stands."""
 
     name: str
 
 
-class Number(NamedTuple):
+class NumberPattern(NamedTuple):
     """A constant of one element: of this value as its type rounds it, or any, by a name."""
 
     value: float = math.nan
     name: str = ""
 
 
-class Row(NamedTuple):
+class RowPattern(NamedTuple):
     """A constant with a value for each column of the tensor `of`, of its type."""
 
     name: str
@@ -61,11 +61,11 @@ class Either(NamedTuple):
     patterns: "tuple[Pattern, ...]"
 
 
-Pattern = Tensor | Number | Row | LastAxis | Op | Either
+Pattern = TensorPattern | NumberPattern | RowPattern | LastAxis | Op | Either
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """Rewrite rule of a pattern: inputs and attributes are names bound by the match, or numbers."""
 
     pattern: Pattern
@@ -87,50 +87,52 @@ def _product(*factors: Pattern) -> Either:
     return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
 
 
-_X = Tensor("x")
-_ONE = Number(1)
+_X = TensorPattern("x")
+_ONE = NumberPattern(1)
 _ROOT = math.sqrt(2)
 _CUBIC = 0.044715
 _SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 
 
 def _sixth(of: Pattern) -> Either:
-    return _either(_op("Div", of, Number(6)), _op("Mul", of, Number(1 / 6)))
+    return _either(_op("Div", of, NumberPattern(6)), _op("Mul", of, NumberPattern(1 / 6)))
 
 
-_CLIPPED = _op("Clip", _op("Add", _X, Number(3)), Number(0), Number(6))
-_ERF = _op("Add", _op("Erf", _either(_op("Div", _X, Number(_ROOT)), _op("Mul", _X, Number(1 / _ROOT)))), _ONE)
-_CUBE = _either(_op("Pow", _X, Number(3)), _op("Mul", _X, _op("Mul", _X, _X)))
-_SUM = _either(
-    _op("Add", _X, _op("Mul", _CUBE, Number(_CUBIC))),
-    _op("Mul", _X, _op("Add", _op("Mul", Number(_CUBIC), _op("Mul", _X, _X)), _ONE)),
+_CLIPPED = _op("Clip", _op("Add", _X, NumberPattern(3)), NumberPattern(0), NumberPattern(6))
+_ERF = _op(
+    "Add", _op("Erf", _either(_op("Div", _X, NumberPattern(_ROOT)), _op("Mul", _X, NumberPattern(1 / _ROOT)))), _ONE
 )
-_TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, Number(math.sqrt(2 / math.pi)))), _ONE)
+_CUBE = _either(_op("Pow", _X, NumberPattern(3)), _op("Mul", _X, _op("Mul", _X, _X)))
+_SUM = _either(
+    _op("Add", _X, _op("Mul", _CUBE, NumberPattern(_CUBIC))),
+    _op("Mul", _X, _op("Add", _op("Mul", NumberPattern(_CUBIC), _op("Mul", _X, _X)), _ONE)),
+)
+_TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, NumberPattern(math.sqrt(2 / math.pi)))), _ONE)
 
 
 def _normalized(x: Pattern) -> Either:
     """Returns the pattern of a division by the root mean square of the columns."""
-    square = _either(_op("Pow", x, Number(2)), _op("Mul", x, x))
-    root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), Number(name="epsilon")))
+    square = _either(_op("Pow", x, NumberPattern(2)), _op("Mul", x, x))
+    root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
     inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
     return _either(_op("Div", x, root), _op("Mul", x, inverse))
 
 
 _APART = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
-_SCALED = _op("Mul", _normalized(_APART), Row("scale", "x"))
+_SCALED = _op("Mul", _normalized(_APART), RowPattern("scale", "x"))
 _EPSILON = (("axis", -1), ("epsilon", "epsilon"))
 
 RULES = (
-    Rule(_op("Add", _SCALED, Row("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
-    Rule(_SCALED, "LayerNormalization", ("x", "scale"), _EPSILON),
-    Rule(_op("Mul", _normalized(_X), Row("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
-    Rule(_product(_X, _ERF, Number(0.5)), "Gelu"),
-    Rule(_product(_X, _TANH, Number(0.5)), "Gelu", attributes=(("approximate", b"tanh"),)),
-    Rule(_op("Mul", _X, _op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),
-    Rule(_either(_op("Mul", _X, _sixth(_CLIPPED)), _sixth(_op("Mul", _X, _CLIPPED))), "HardSwish"),
-    Rule(_sixth(_CLIPPED), "HardSigmoid", attributes=tuple(_SIXTH.items())),
-    Rule(_op("Mul", _X, _op("Tanh", _op("Softplus", _X))), "Mish"),
-    Rule(_op("Mul", _X, _op("Sigmoid", _either(_X, _op("Mul", _X, _ONE)))), "Swish"),
+    RewriteRule(_op("Add", _SCALED, RowPattern("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
+    RewriteRule(_SCALED, "LayerNormalization", ("x", "scale"), _EPSILON),
+    RewriteRule(_op("Mul", _normalized(_X), RowPattern("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
+    RewriteRule(_product(_X, _ERF, NumberPattern(0.5)), "Gelu"),
+    RewriteRule(_product(_X, _TANH, NumberPattern(0.5)), "Gelu", attributes=(("approximate", b"tanh"),)),
+    RewriteRule(_op("Mul", _X, _op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),
+    RewriteRule(_either(_op("Mul", _X, _sixth(_CLIPPED)), _sixth(_op("Mul", _X, _CLIPPED))), "HardSwish"),
+    RewriteRule(_sixth(_CLIPPED), "HardSigmoid", attributes=tuple(_SIXTH.items())),
+    RewriteRule(_op("Mul", _X, _op("Tanh", _op("Softplus", _X))), "Mish"),
+    RewriteRule(_op("Mul", _X, _op("Sigmoid", _either(_X, _op("Mul", _X, _ONE)))), "Swish"),
 )
 """Larger ones first."""
 DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
@@ -187,7 +189,7 @@ class _Matcher:
                 yield from self._match(one, name, match)
         elif isinstance(pattern, Op):
             yield from self._operator(pattern, name, match)
-        elif isinstance(pattern, Tensor):
+        elif isinstance(pattern, TensorPattern):
             if match.named.get(pattern.name, name) == name:
                 yield match._replace(named={**match.named, pattern.name: name})
         elif (value := self._constant(pattern, name, match)) is not None:
@@ -212,17 +214,19 @@ class _Matcher:
         for one in self._match(patterns[0], names[0], match):
             yield from self._all(patterns[1:], names[1:], one)
 
-    def _constant(self, pattern: Number | Row | LastAxis, name: str, match: _Found) -> Mapping[str, Any] | None:
+    def _constant(
+        self, pattern: NumberPattern | RowPattern | LastAxis, name: str, match: _Found
+    ) -> Mapping[str, Any] | None:
         """Returns the bindings of a constant; None where it does not match."""
         values = self._constants.get(name)
         if values is None:
             return None
-        if isinstance(pattern, Number):
+        if isinstance(pattern, NumberPattern):
             return _number(pattern, values)
         info = self._model.info.get(match.named.get(pattern.of, ""))
         if info is None or not info.shape:
             return None
-        if isinstance(pattern, Row):
+        if isinstance(pattern, RowPattern):
             same = self._model.info[name].type == info.type
             return {pattern.name: name} if same and values.shape[-1:] == info.shape[-1:] == (values.size,) else None
         return {} if values.size == 1 and int(values.reshape(-1)[0]) in (-1, len(info.shape) - 1) else None
@@ -245,7 +249,7 @@ def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
     )
 
 
-def _number(pattern: Number, values: Values) -> Mapping[str, Any] | None:
+def _number(pattern: NumberPattern, values: Values) -> Mapping[str, Any] | None:
     if values.size != 1 or values.dtype.kind not in "fi":
         return None
     value = values.reshape(-1)[0]
@@ -255,7 +259,7 @@ def _number(pattern: Number, values: Values) -> Mapping[str, Any] | None:
     return {} if abs(float(value) - pattern.value) <= step * abs(pattern.value) else None
 
 
-def _node(rule: Rule, named: Mapping[str, Any], root: Any) -> Any:
+def _node(rule: RewriteRule, named: Mapping[str, Any], root: Any) -> Any:
     attributes = {key: named.get(value, value) if isinstance(value, str) else value for key, value in rule.attributes}
     inputs = [named[name] for name in rule.inputs]
     return helper.make_node(rule.operator, inputs, [root.output[0]], name=node_name(root), **attributes)

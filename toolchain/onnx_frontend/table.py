@@ -16,7 +16,7 @@ from toolchain.onnx_model.node import Node, Operator
 from toolchain.onnx_model.opset import OLDEST
 from toolchain.onnx_nodes import arithmetic, hyperbolic, pools, recurrent, regions, sampling, selection, spectra
 from toolchain.onnx_nodes import images as images_of_parts
-from toolchain.onnx_nodes.parts import Compose, Row
+from toolchain.onnx_nodes.parts import Compose, Composition
 from toolchain.onnx_operators import (
     attention,
     conversions,
@@ -397,7 +397,7 @@ def coverage_page() -> str:
     return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + _others(CONTRIBUTED) + _CLASSICAL_HEAD + _others(CLASSICAL)
 
 
-def _others(table: Mapping[str, Row]) -> str:
+def _others(table: Mapping[str, Composition]) -> str:
     """Returns rows of another domain."""
     return "".join(f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in table.items())
 

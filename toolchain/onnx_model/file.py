@@ -20,7 +20,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_t
 from pyv_native.files import check_input
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_model.wire import Stored, without_values
+from toolchain.onnx_model.wire import StoredTensor, without_values
 from toolchain.onnx_nodes.view import subgraphs
 
 SMALL = 1 << 16
@@ -87,12 +87,12 @@ def _content(path: Path) -> Any:
         raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
 
 
-def _whole(data: Any, stored: Stored) -> Any:
+def _whole(data: Any, stored: StoredTensor) -> Any:
     """Return the tensor with its values."""
     return onnx.TensorProto.FromString(bytes(data[stored.start : stored.end]))
 
 
-def _values_inside(data: Any, stored: Stored) -> Values:
+def _values_inside(data: Any, stored: StoredTensor) -> Values:
     """Return the values of a tensor where they lie, unless their elements are no whole bytes."""
     if byte_size(stored.tensor) != stored.size:
         return np.asarray(numpy_helper.to_array(_whole(data, stored)))

@@ -72,7 +72,7 @@ class Draft:
         raise ModelError(what)
 
 
-class Rule(NamedTuple):
+class OpsetRule(NamedTuple):
     """Rewrite rule for nodes of an operator set below `version`."""
 
     version: int
@@ -220,30 +220,30 @@ def _stft(draft: Draft) -> None:
 
 _AXES = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
-RULES: dict[str, tuple[Rule, ...]] = {
-    "BatchNormalization": (Rule(9, _batch_normalization),),
-    "Clip": (Rule(11, _clip),),
-    "DFT": (Rule(20, _dft),),
-    "Dropout": (Rule(12, _dropout),),
-    "GridSample": (Rule(20, _grid_sample),),
-    "GroupNormalization": (Rule(21, _group_normalization),),
-    "Hardmax": (Rule(13, _softmax),),
-    "LogSoftmax": (Rule(13, _softmax),),
-    "MeanVarianceNormalization": (Rule(NEWEST, _mean_variance),),
-    "Pad": (Rule(11, _pad),),
-    **{f"Reduce{kind}": (Rule(18, _input("axes", 1)),) for kind in _AXES},
-    "ReduceSum": (Rule(13, _input("axes", 1)),),
-    "Resize": (Rule(11, _resize),),
-    "RoiAlign": (Rule(16, _roi_align),),
-    "Scatter": (Rule(11, _scatter),),
-    "Slice": (Rule(10, _slice),),
-    "Softmax": (Rule(13, _softmax),),
-    "Split": (Rule(13, _input("split", 1)), Rule(18, _split)),
-    "STFT": (Rule(NEWEST, _stft),),
-    "Squeeze": (Rule(13, _input("axes", 1)),),
-    "TopK": (Rule(10, _top_k),),
-    "Unsqueeze": (Rule(13, _input("axes", 1)),),
-    "Upsample": (Rule(9, _upsample_scales), Rule(10, _upsample)),
+RULES: dict[str, tuple[OpsetRule, ...]] = {
+    "BatchNormalization": (OpsetRule(9, _batch_normalization),),
+    "Clip": (OpsetRule(11, _clip),),
+    "DFT": (OpsetRule(20, _dft),),
+    "Dropout": (OpsetRule(12, _dropout),),
+    "GridSample": (OpsetRule(20, _grid_sample),),
+    "GroupNormalization": (OpsetRule(21, _group_normalization),),
+    "Hardmax": (OpsetRule(13, _softmax),),
+    "LogSoftmax": (OpsetRule(13, _softmax),),
+    "MeanVarianceNormalization": (OpsetRule(NEWEST, _mean_variance),),
+    "Pad": (OpsetRule(11, _pad),),
+    **{f"Reduce{kind}": (OpsetRule(18, _input("axes", 1)),) for kind in _AXES},
+    "ReduceSum": (OpsetRule(13, _input("axes", 1)),),
+    "Resize": (OpsetRule(11, _resize),),
+    "RoiAlign": (OpsetRule(16, _roi_align),),
+    "Scatter": (OpsetRule(11, _scatter),),
+    "Slice": (OpsetRule(10, _slice),),
+    "Softmax": (OpsetRule(13, _softmax),),
+    "Split": (OpsetRule(13, _input("split", 1)), OpsetRule(18, _split)),
+    "STFT": (OpsetRule(NEWEST, _stft),),
+    "Squeeze": (OpsetRule(13, _input("axes", 1)),),
+    "TopK": (OpsetRule(10, _top_k),),
+    "Unsqueeze": (OpsetRule(13, _input("axes", 1)),),
+    "Upsample": (OpsetRule(9, _upsample_scales), OpsetRule(10, _upsample)),
 }
 """Operator -> its changes, oldest first."""
 

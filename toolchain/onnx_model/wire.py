@@ -18,7 +18,7 @@ _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5
 """Wire types."""
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """An initializer of a file."""
 
     tensor: Any
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     """Of the tensor in the file."""
 
 
-def without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
+def without_values(data: Buffer, small: int) -> tuple[bytes, list[StoredTensor]]:
     """Returns a serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and
     those. What is not encoded as protobuf says is all left as it is."""
     try:
@@ -41,8 +41,8 @@ def without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
         return bytes(data), []
 
 
-def _without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
-    values: list[Stored] = []
+def _without_values(data: Buffer, small: int) -> tuple[bytes, list[StoredTensor]]:
+    values: list[StoredTensor] = []
     result = bytearray()
     for field in _fields(data, 0, len(data)):
         if field.number != _GRAPH or field.kind != _BYTES:
@@ -59,7 +59,7 @@ def _without_values(data: Buffer, small: int) -> tuple[bytes, list[Stored]]:
     return bytes(result), values
 
 
-class _Field(NamedTuple):
+class _MessageField(NamedTuple):
     number: int
     kind: int
     start: int
@@ -69,7 +69,7 @@ class _Field(NamedTuple):
     end: int
 
 
-def _stored(data: Buffer, tensor: _Field, small: int) -> Stored | None:
+def _stored(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | None:
     """Returns a tensor with more than `small` bytes of raw data."""
     if tensor.end - tensor.content <= small:
         return None
@@ -85,10 +85,10 @@ def _stored(data: Buffer, tensor: _Field, small: int) -> Stored | None:
         header = onnx.TensorProto.FromString(bytes(rest))
     except Exception as error:  # protobuf's own kind of error, from which nothing else is derived
         raise ValueError(f"tensor at byte {tensor.start}: {error}") from error
-    return Stored(header, raw.content, raw.end - raw.content, tensor.content, tensor.end)
+    return StoredTensor(header, raw.content, raw.end - raw.content, tensor.content, tensor.end)
 
 
-def _fields(data: Buffer, at: int, end: int) -> Iterator[_Field]:
+def _fields(data: Buffer, at: int, end: int) -> Iterator[_MessageField]:
     """Yields the fields of a message from byte `at` to `end`. ValueError: they do not end there."""
     while at < end:
         start = at
@@ -105,7 +105,7 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[_Field]:
             raise ValueError(f"wire type {kind}")
         if at > end:
             raise ValueError(f"a field ends at byte {at} of {end}")
-        yield _Field(key >> 3, kind, start, content, at)
+        yield _MessageField(key >> 3, kind, start, content, at)
 
 
 def _number(data: Buffer, at: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 
@@ -30,7 +30,7 @@ def not_by_sixths(node: NodeView) -> bool:
     return bool(beta != SIXTHS["beta"] or np.array(6 * alpha, node.numpy_type(0)) != 1)
 
 
-def hard_sigmoid(parts: Parts) -> None:
+def hard_sigmoid(parts: Decomposition) -> None:
     """Composes max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the
     factor goes into the weights of a product before it, and the rest behind its sum."""
     alpha, beta = _line(parts.node)
@@ -47,7 +47,7 @@ def not_plain(node: NodeView) -> bool:
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
-def swish(parts: Parts) -> None:
+def swish(parts: Decomposition) -> None:
     """Composes x Sigmoid(alpha x)."""
     x = parts.input(0)
     parts.result(
@@ -55,7 +55,7 @@ def swish(parts: Parts) -> None:
     )
 
 
-def clip(parts: Parts) -> None:
+def clip(parts: Decomposition) -> None:
     """Composes Clip with computed limits; the upper limit wins."""
     x = parts.input(0)
     if parts.node.has(1):
@@ -65,7 +65,7 @@ def clip(parts: Parts) -> None:
     parts.result("Identity", x)
 
 
-def sign(parts: Parts) -> None:
+def sign(parts: Decomposition) -> None:
     """Composes Sign; 0 and NaN stay themselves."""
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
@@ -76,11 +76,11 @@ def sign(parts: Parts) -> None:
     parts.result("Where", above, parts.number(1), rest)
 
 
-def is_nan(parts: Parts) -> None:
+def is_nan(parts: Decomposition) -> None:
     parts.result("Not", parts.make("Equal", parts.input(0), parts.input(0)))
 
 
-def is_infinite(parts: Parts) -> None:
+def is_infinite(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     checks = [
         parts.make("Equal", x, parts.number(value))
@@ -92,7 +92,7 @@ def is_infinite(parts: Parts) -> None:
     parts.result("Or", checks[0], checks[-1])
 
 
-def xor(parts: Parts) -> None:
+def xor(parts: Decomposition) -> None:
     parts.result("Not", parts.make("Equal", parts.input(0), parts.input(1)))
 
 
@@ -101,7 +101,7 @@ def by_divisor(node: NodeView) -> bool:
     return not node.attribute("fmod", 0)
 
 
-def modulo(parts: Parts) -> None:
+def modulo(parts: Decomposition) -> None:
     """Composes Mod with the sign of the divisor: it is added to a remainder of another sign."""
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
     if np.dtype(parts.kind).kind == "f":
@@ -119,7 +119,7 @@ _PRODUCTS = 1 << 24
 """Multiplications of a product of matrices of integers, which no engine does."""
 
 
-def integer_power(parts: Parts) -> None:
+def integer_power(parts: Decomposition) -> None:
     """Composes powers of integers with constant exponents, bit by bit of these."""
     node = parts.node
     values = np.asarray(node.needed(1, "the exponent of an integer"))
@@ -138,7 +138,7 @@ def integer_power(parts: Parts) -> None:
     parts.reshaped_result(total)
 
 
-def whole_product(parts: Parts) -> None:
+def whole_product(parts: Decomposition) -> None:
     """Composes a product of matrices of integers: all multiplications, and their sums."""
     node = parts.node
     (*lead_a, m, k), (*lead_b, _, n) = (
@@ -157,14 +157,14 @@ def whole_product(parts: Parts) -> None:
     parts.reshaped_result(parts.make("ReduceSum", products, parts.integers(len(lead) + 1), keepdims=0))
 
 
-def softplus(parts: Parts) -> None:
+def softplus(parts: Decomposition) -> None:
     """Composes max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
     x, one = parts.input(0), parts.number(1)
     small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
     parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, one)))
 
 
-def tangent(parts: Parts) -> None:
+def tangent(parts: Decomposition) -> None:
     parts.result("Div", parts.make("Sin", parts.input(0)), parts.make("Cos", parts.input(0)))
 
 
@@ -179,23 +179,23 @@ def _axes(node: NodeView) -> list[int] | None:
     return sorted(int(axis) % rank for axis in axes)
 
 
-def _turned(parts: Parts) -> str:
+def _turned(parts: Decomposition) -> str:
     """Returns the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
-def reduce_min(parts: Parts) -> None:
+def reduce_min(parts: Decomposition) -> None:
     node, attributes, turn = parts.node, parts.node.attributes, _turned(parts)
     axes = [parts.input(1)] if node.has(1) else []
     largest = parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes)
     parts.result(turn, largest)
 
 
-def arg_min(parts: Parts) -> None:
+def arg_min(parts: Decomposition) -> None:
     parts.result("ArgMax", parts.make(_turned(parts), parts.input(0)), **parts.node.attributes)
 
 
-def reduce_product(parts: Parts) -> None:
+def reduce_product(parts: Decomposition) -> None:
     """Composes a product by halves, which are multiplied until one row is left."""
     node, x, axes = parts.node, parts.input(0), _axes(parts.node)
     if axes is None:
@@ -213,14 +213,14 @@ def reduce_product(parts: Parts) -> None:
     parts.reshaped_result(x)
 
 
-def mean(parts: Parts) -> None:
+def mean(parts: Decomposition) -> None:
     """Composes the mean of all inputs, by element."""
     count = len(parts.node.proto.input)
     total = parts.make("Sum", *(parts.input(index) for index in range(count)))
     parts.result("Mul", total, parts.number(1 / count))
 
 
-def lp_normalization(parts: Parts) -> None:
+def lp_normalization(parts: Decomposition) -> None:
     """Composes LpNormalization: division by the norm along an axis; rows of zeros stay."""
     node, x = parts.node, parts.input(0)
     axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
@@ -233,7 +233,7 @@ def lp_normalization(parts: Parts) -> None:
     parts.result("Div", x, parts.make("Where", nothing, parts.number(1), norm))
 
 
-def log_sum_exp(parts: Parts) -> None:
+def log_sum_exp(parts: Decomposition) -> None:
     """Composes ReduceLogSumExp of the differences from the largest element, where that is finite."""
     x, axes = parts.input(0), _axes(parts.node)
     if axes is None:
@@ -247,7 +247,7 @@ def log_sum_exp(parts: Parts) -> None:
     parts.reshaped_result(parts.make("Add", parts.make("Log", sums), largest))
 
 
-def log_softmax(parts: Parts) -> None:
+def log_softmax(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     along = parts.integers(node.axis(len(node.shape(0)), -1))
     apart = parts.make("Sub", x, parts.make("ReduceMax", x, along))
@@ -255,7 +255,7 @@ def log_softmax(parts: Parts) -> None:
     parts.result("Sub", apart, parts.make("Log", sums))
 
 
-def hardmax(parts: Parts) -> None:
+def hardmax(parts: Decomposition) -> None:
     """Composes Hardmax: 1 at the first of the largest, else 0."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
@@ -265,14 +265,14 @@ def hardmax(parts: Parts) -> None:
     parts.reshaped_result(parts.cast(matches, parts.kind))
 
 
-def cumulative_sum(parts: Parts) -> None:
+def cumulative_sum(parts: Decomposition) -> None:
     """Sums of 2, 4, 8, ... neighbours: a product with a triangle of ones would spread infinities."""
     shape = parts.node.shape(0)
     axis = int(parts.node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
     _doubled_sums(parts, axis, shape[axis])
 
 
-def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
+def _doubled_sums(parts: Decomposition, axis: int, size: int) -> None:
     reverse = bool(parts.node.attribute("reverse", 0))
     total, count = parts.input(0), 1
     if parts.node.attribute("exclusive", 0):
@@ -283,7 +283,7 @@ def _doubled_sums(parts: Parts, axis: int, size: int) -> None:
     parts.result("Identity", total)
 
 
-def _moved(parts: Parts, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
+def _moved(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
     """Returns the elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
@@ -294,7 +294,7 @@ def _moved(parts: Parts, x: str, axis: int, size: int, by: int, reverse: bool) -
     return parts.make("Pad", part, parts.integers(*pads))
 
 
-def einsum(parts: Parts) -> None:
+def einsum(parts: Decomposition) -> None:
     """Composes Einsum by products of two operands at a time: letters in both and in the result are a list of
     products."""
     node = parts.node
@@ -333,7 +333,7 @@ def einsum(parts: Parts) -> None:
         parts.result("Identity", total)
 
 
-def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
+def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) -> str:
     """Returns an operand with whole dimensions where it has 1 for others."""
     shape = [sizes[letter] for letter in term]
     if list(parts.node.shape(index)) == shape:
@@ -341,7 +341,7 @@ def _full(parts: Parts, index: int, term: str, sizes: dict[str, int]) -> str:
     return parts.make("Expand", parts.input(index), parts.integers(*shape))
 
 
-def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
+def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
     """Extracts the diagonal of letters that occur twice in a term: elements at the same index of both dimensions."""
     while twice := next((letter for letter in term if term.count(letter) > 1), ""):
         first, second = term.index(twice), term.rindex(twice)
@@ -353,7 +353,7 @@ def _diagonal(parts: Parts, x: str, term: str, sizes: dict[str, int]) -> tuple[s
     return x, term
 
 
-def _summed(parts: Parts, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
+def _summed(parts: Decomposition, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
     """Sums over the letters that nothing wants."""
     axes = [at for at, letter in enumerate(term) if letter not in kept_letters]
     if not axes:
@@ -363,7 +363,11 @@ def _summed(parts: Parts, x: str, term: str, kept_letters: set[str]) -> tuple[st
 
 
 def _contracted(
-    parts: Parts, first: tuple[str, str], second: tuple[str, str], output_letters: set[str], sizes: dict[str, int]
+    parts: Decomposition,
+    first: tuple[str, str],
+    second: tuple[str, str],
+    output_letters: set[str],
+    sizes: dict[str, int],
 ) -> tuple[str, str]:
     """Contracts two operands; returns the product and its letters."""
     a, left = _summed(parts, *first, output_letters | set(second[1]))
@@ -389,7 +393,7 @@ MOST_ROWS = 6
 """Of a determinant: its products double with each."""
 
 
-def determinant(parts: Parts) -> None:
+def determinant(parts: Decomposition) -> None:
     """Composes the determinant row by row from the last: the determinants of the rows below, in all choices of as many
     columns."""
     node, shape = parts.node, parts.node.shape(0)
@@ -420,7 +424,7 @@ def zeros_differ(node: NodeView) -> bool:
     return zeros is not None and np.unique(zeros).size > 1
 
 
-def integer_product(parts: Parts) -> None:
+def integer_product(parts: Decomposition) -> None:
     """Composes (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is
     one number for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")

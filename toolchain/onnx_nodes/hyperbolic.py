@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Compose, Parts
+from toolchain.onnx_nodes.parts import Compose, Decomposition
 
 ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
 """Of x squared, the highest power first, up to 1/2: (asin x - x) / x cubed."""
@@ -24,7 +24,7 @@ LARGE = 1e9
 class _Terms:
     """Elementwise operators on FP32, with numbers among their operands."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Decomposition) -> None:
         self.parts = parts
         self.x = parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
 
@@ -129,7 +129,7 @@ def _atanh(of: _Terms) -> str:
 
 
 def _composed(formula: Callable[[_Terms], str]) -> Compose:
-    def compose(parts: Parts) -> None:
+    def compose(parts: Decomposition) -> None:
         result = formula(_Terms(parts))
         parts.result("Identity", result if parts.kind == np.float32 else parts.cast(result, parts.kind))
 

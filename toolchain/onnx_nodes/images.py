@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 # -- Pad ---------------------------------------------------------------------------------------------------------------
 
 
-def pad(parts: Parts) -> None:
+def pad(parts: Decomposition) -> None:
     """Composes Pad: rows of the image before and behind it, axis by axis; negative pads cut."""
     node, x = parts.node, parts.input(0)
     shape, mode = node.shape(0), node.attribute("mode", "constant")
@@ -38,7 +38,7 @@ def pad(parts: Parts) -> None:
     parts.result("Identity", x)
 
 
-def _repeated(parts: Parts, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
+def _repeated(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
     """Returns the tensor with its own rows around it."""
     how = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
     if how is None:
@@ -49,7 +49,7 @@ def _repeated(parts: Parts, x: str, axis: int, size: int, before: int, after: in
     return _taken(parts, x, axis, order)
 
 
-def _taken(parts: Parts, x: str, axis: int, order: Values) -> str:
+def _taken(parts: Decomposition, x: str, axis: int, order: Values) -> str:
     """Returns rows of an axis in an order: runs of neighbours are slices."""
     runs = _runs([int(one) for one in order])
     if len(runs) > _RUNS:
@@ -81,7 +81,7 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
 # -- Resize ------------------------------------------------------------------------------------------------------------
 
 
-def resize(parts: Parts) -> None:
+def resize(parts: Decomposition) -> None:
     """Composes Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from
     one."""
     node, x = parts.node, parts.input(0)
@@ -190,7 +190,7 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
     return np.where(distance <= 1, inner, np.where(distance < 2, far, 0))
 
 
-def _picked(parts: Parts, x: str, shape: list[int], axis: int, order: Values) -> str:
+def _picked(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
     """Returns pixels in an order; each several times is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
@@ -200,7 +200,7 @@ def _picked(parts: Parts, x: str, shape: list[int], axis: int, order: Values) ->
     return _taken(parts, x, axis, order)
 
 
-def _mixed(parts: Parts, x: str, shape: list[int], axis: int, weights: Values) -> str:
+def _mixed(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Values) -> str:
     """Sums of pixels along an axis."""
     lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     kind = parts.kind
@@ -215,7 +215,7 @@ def _mixed(parts: Parts, x: str, shape: list[int], axis: int, weights: Values) -
 # -- ConvTranspose -----------------------------------------------------------------------------------------------------
 
 
-def transposed_convolution(parts: Parts) -> None:
+def transposed_convolution(parts: Decomposition) -> None:
     """Composes a convolution of the image with zeros between its pixels; where windows do not overlap, one without."""
     node = parts.node
     x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
@@ -274,7 +274,7 @@ def _transposed_pads(
     return before, after
 
 
-def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) -> str:
+def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequence[int]) -> str:
     """Returns zeros between the pixels, stride - 1 of them."""
     if all(stride == 1 for stride in strides):
         return x
@@ -288,7 +288,7 @@ def _with_zeros(parts: Parts, x: str, shape: list[int], strides: Sequence[int]) 
     return parts.make("Slice", result, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
 
 
-def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
+def _apart(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
     """Composes windows next to each other: each pixel becomes the pixels of its window, by a product."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
@@ -308,7 +308,7 @@ def _apart(parts: Parts, x: str, weights: Values, bias: list[str], shape: list[i
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-def local_response(parts: Parts) -> None:
+def local_response(parts: Decomposition) -> None:
     """Composes LRN: the sums over neighbouring channels are a product with a band of ones."""
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
@@ -323,7 +323,7 @@ def local_response(parts: Parts) -> None:
     parts.result("Div", x, parts.reshaped(power, batch, channels, *spatial))
 
 
-def instance_normalization(parts: Parts) -> None:
+def instance_normalization(parts: Decomposition) -> None:
     """Composes InstanceNormalization, by channel of each image."""
     node = parts.node
     batch, channels, *spatial = node.shape(0)
@@ -337,7 +337,7 @@ def instance_normalization(parts: Parts) -> None:
     parts.reshaped_result(parts.make("Add", scaled, bias))
 
 
-def columns_to_image(parts: Parts) -> None:
+def columns_to_image(parts: Decomposition) -> None:
     """Composes Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
     node = parts.node
     images, rows, columns = node.shape(0)
@@ -368,7 +368,7 @@ def columns_to_image(parts: Parts) -> None:
     parts.reshaped_result(image_out)
 
 
-def depth_to_space(parts: Parts) -> None:
+def depth_to_space(parts: Decomposition) -> None:
     """Composes blocks of pixels from blocks of channels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
@@ -381,14 +381,14 @@ def depth_to_space(parts: Parts) -> None:
     parts.reshaped_result(turned)
 
 
-def space_to_depth(parts: Parts) -> None:
+def space_to_depth(parts: Decomposition) -> None:
     """Composes blocks of channels from blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     apart = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
     parts.reshaped_result(parts.make("Transpose", apart, perm=[0, 3, 5, 1, 2, 4]))
 
 
-def _block(parts: Parts) -> int:
+def _block(parts: Decomposition) -> int:
     """Returns pixels along a side of a block."""
     node, size = parts.node, int(parts.node.attribute("blocksize", 0))
     _, channels, *sides = node.shape(0)

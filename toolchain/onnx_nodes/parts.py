@@ -25,7 +25,7 @@ class ValidRows(NamedTuple):
     """Dimension of the rows."""
 
 
-class Parts:
+class Decomposition:
     """Collects the nodes that stand for `node`, and their constants. Tensors are named behind its first output."""
 
     def __init__(self, node: NodeView) -> None:
@@ -110,10 +110,10 @@ class Parts:
         return self.make("Gather", self.input(index), self.constant(np.array(at, np.int64)), axis=0)
 
 
-Compose = Callable[[Parts], None]
+Compose = Callable[[Decomposition], None]
 
 
-class Row(NamedTuple):
+class Composition(NamedTuple):
     """Rewrite of an operator of another domain, as a cell of docs/onnx-coverage.md and as a function, with the
     attributes in effect."""
 

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 
-def global_lp_pool(parts: Parts) -> None:
+def global_lp_pool(parts: Decomposition) -> None:
     node = parts.node
     axes = parts.integers(*range(2, len(node.shape(0))))
     p = int(node.attribute("p", 2))
     _root(parts, parts.make("ReduceSum", _powers(parts, parts.input(0), p), axes), p)
 
 
-def global_max_pool(parts: Parts) -> None:
+def global_max_pool(parts: Decomposition) -> None:
     axes = parts.integers(*range(2, len(parts.node.shape(0))))
     parts.result("ReduceMax", parts.input(0), axes)
 
@@ -40,7 +40,7 @@ def gives_places(node: NodeView) -> bool:
     return node.gives(1)
 
 
-def maximum_with_places(parts: Parts) -> None:
+def maximum_with_places(parts: Decomposition) -> None:
     """Composes MaxPool with its second output: the elements at the same place of each window are a slice of the image,
     and the slices are compared."""
     node, shape = parts.node, parts.node.shape(0)
@@ -78,7 +78,7 @@ def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
     return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
-def unpooled(parts: Parts) -> None:
+def unpooled(parts: Decomposition) -> None:
     """Composes MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that
     is asked for has more zeros behind."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
@@ -97,7 +97,7 @@ def unpooled(parts: Parts) -> None:
     parts.result("Pad", image, parts.integers(*[0] * len(out), *trailing))
 
 
-def lp_pool(parts: Parts) -> None:
+def lp_pool(parts: Decomposition) -> None:
     """Composes the root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
@@ -109,11 +109,11 @@ def lp_pool(parts: Parts) -> None:
     _root(parts, sums, p)
 
 
-def _powers(parts: Parts, x: str, p: int) -> str:
+def _powers(parts: Decomposition, x: str, p: int) -> str:
     return parts.make("Mul", x, x) if p == 2 else parts.make("Pow", parts.make("Abs", x), parts.number(p))
 
 
-def _root(parts: Parts, sums: str, p: int) -> None:
+def _root(parts: Decomposition, sums: str, p: int) -> None:
     """Adds the result, the p-th root."""
     if p == 2:
         parts.result("Sqrt", sums)

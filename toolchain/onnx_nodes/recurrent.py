@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 _PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
 _WITH_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
@@ -24,12 +24,12 @@ RECURRENT = (*LSTM, "layout", "linear_before_reset")
 """Attributes of LSTM, GRU and RNN."""
 
 
-class _Function(NamedTuple):
+class _Activation(NamedTuple):
     name: str
     alpha: float | None
     beta: float | None
 
-    def apply(self, parts: Parts, x: str) -> str:
+    def apply(self, parts: Decomposition, x: str) -> str:
         if self.name in _PLAIN:
             return parts.make(self.name, x)
         if self.name in _WITH_ALPHA:
@@ -51,14 +51,14 @@ class _Direction(NamedTuple):
     """Weights of the state."""
     state_bias: str
     """GRU: of the hidden gate, on the state's side."""
-    functions: list[_Function]
+    functions: list[_Activation]
     peepholes: list[str]
 
 
-class _Layer:
+class _RecurrentLayer:
     """A node on its way into parts."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Decomposition) -> None:
         node = parts.node
         self.parts, self.node, self.kind = parts, node, node.proto.op_type.removeprefix("DynamicQuantize")
         self.batch_first = bool(node.attribute("layout", 0))
@@ -114,7 +114,7 @@ class _Layer:
             return None
         return [parts.constant((step < lengths).reshape(-1, 1)) for step in range(self.steps)]
 
-    def functions(self, direction: int) -> list[_Function]:
+    def functions(self, direction: int) -> list[_Activation]:
         usual = DEFAULTS[self.kind]
         names = self.node.texts("activations") or usual * self.directions
         numbers: dict[str, list[Any]] = {}
@@ -122,7 +122,7 @@ class _Layer:
             remaining = list(self.node.attribute(f"activation_{name}", []))
             takes = (*_WITH_ALPHA, "HardSigmoid") if name == "alpha" else ("HardSigmoid",)
             numbers[name] = [remaining.pop(0) if remaining and one in takes else None for one in names]
-        functions_of_layer = [_Function(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
+        functions_of_layer = [_Activation(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
         return functions_of_layer[direction * len(usual) : (direction + 1) * len(usual)]
 
     def direction(self, index: int) -> _Direction:
@@ -237,7 +237,7 @@ class _Layer:
         total = parts.make("Add", gates, self._product(d, h))
         split = [self._gate(total, at) for at in range(4)]
 
-        def gate(at: int, cell: str, peephole: int, function: _Function) -> str:
+        def gate(at: int, cell: str, peephole: int, function: _Activation) -> str:
             x = split[at]
             if d.peepholes and peephole >= 0:
                 x = parts.make("Add", x, parts.make("Mul", d.peepholes[peephole], cell))
@@ -273,7 +273,7 @@ class _Layer:
             parts.result("Reshape", flat, parts.integers(*shape), index=output)
 
 
-class _QuantizedLayer(_Layer):
+class _QuantizedLayer(_RecurrentLayer):
     """Weights are codes, inputs x gates and hidden x gates, with a scale and a zero point behind them."""
 
     def _hidden(self) -> int:
@@ -302,11 +302,11 @@ class _QuantizedLayer(_Layer):
         return parts.make("Mul", parts.make("Cast", product, to=1), scales)
 
 
-def quantized_lstm(parts: Parts) -> None:
+def quantized_lstm(parts: Decomposition) -> None:
     """Composes DynamicQuantizeLSTM."""
     _QuantizedLayer(parts).run()
 
 
-def recurrent(parts: Parts) -> None:
+def recurrent(parts: Decomposition) -> None:
     """Composes LSTM, GRU or RNN."""
-    _Layer(parts).run()
+    _RecurrentLayer(parts).run()

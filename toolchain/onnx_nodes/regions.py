@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 NEAR = 6
 """Samples that lie near a row, where the region says how many a bin has: they are at least half a pixel apart."""
@@ -27,7 +27,7 @@ class _Bins(NamedTuple):
     pixels: int
 
 
-def roi_align(parts: Parts) -> None:
+def roi_align(parts: Decomposition) -> None:
     node, (images, channels, height, width) = parts.node, parts.node.shape(0)
     rows, columns = (int(node.attribute(f"output_{name}", 1)) for name in ("height", "width"))
     mode, sampling = str(node.attribute("mode", "avg")), int(node.attribute("sampling_ratio", 0))
@@ -54,7 +54,7 @@ def roi_align(parts: Parts) -> None:
     parts.result("Transpose", parts.reshaped(pooled, count, rows, channels, columns), perm=[0, 2, 1, 3])
 
 
-def _bins(parts: Parts, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
+def _bins(parts: Decomposition, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
     """Returns the bins along the axis whose corners are columns `first` and `first` + 2 of the regions."""
     node, count, (add, mul) = parts.node, parts.node.shape(1)[0], ("Add", "Mul")
     half = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
@@ -79,21 +79,21 @@ def _bins(parts: Parts, first: int, bins: int, pixels: int, sampling: int) -> _B
     return _Bins(start, size, step, samples, pixels)
 
 
-def _number(parts: Parts, value: float) -> str:
+def _number(parts: Decomposition, value: float) -> str:
     return parts.constant(np.array(value, np.float32))
 
 
-def _inside(parts: Parts, at: str, pixels: int) -> str:
+def _inside(parts: Decomposition, at: str, pixels: int) -> str:
     """Returns 1 where a sample counts: it is less than a pixel outside of the image."""
     within = parts.make("Clip", at, _number(parts, -1), _number(parts, pixels))
     return parts.cast(parts.make("Equal", at, within), np.float32)
 
 
-def _clipped(parts: Parts, at: str, pixels: int) -> str:
+def _clipped(parts: Decomposition, at: str, pixels: int) -> str:
     return parts.make("Clip", at, _number(parts, 0), _number(parts, pixels - 1))
 
 
-def _weights(parts: Parts, bins: _Bins, sampling: int) -> str:
+def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
     """Computes the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
     pixel = parts.constant(np.arange(bins.pixels, dtype=np.float32).reshape(1, 1, 1, bins.pixels))
     if sampling:
@@ -113,7 +113,7 @@ def _weights(parts: Parts, bins: _Bins, sampling: int) -> str:
     return parts.make("Squeeze", mean, parts.integers(2))
 
 
-def _near(parts: Parts, bins: _Bins, pixel: str) -> str:
+def _near(parts: Decomposition, bins: _Bins, pixel: str) -> str:
     """Returns numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
     before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
     step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))
@@ -122,7 +122,7 @@ def _near(parts: Parts, bins: _Bins, pixel: str) -> str:
     return parts.make("Add", first, parts.constant(np.arange(NEAR, dtype=np.float32).reshape(1, 1, NEAR, 1)))
 
 
-def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int], sampling: int) -> None:
+def _largest(parts: Decomposition, down: _Bins, along: _Bins, sizes: tuple[int, int, int], sampling: int) -> None:
     """Computes the maximum over the contributions of the four pixels around each sample."""
     (images, channels, height, width), (count, rows, columns) = parts.node.shape(0), sizes
     pixels = parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1])
@@ -142,7 +142,7 @@ def _largest(parts: Parts, down: _Bins, along: _Bins, sizes: tuple[int, int, int
     parts.result("Transpose", parts.reshaped(result, count, rows, columns, channels), perm=[0, 3, 1, 2])
 
 
-def _corners(parts: Parts, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
+def _corners(parts: Decomposition, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
     """Returns (pixel, weight) on both sides of a sample."""
     at = parts.make("Add", parts.make("Mul", bins.step, _number(parts, sample + 0.5)), bins.start)
     inside, at = _inside(parts, at, bins.pixels), _clipped(parts, at, bins.pixels)

@@ -4,16 +4,16 @@ import math
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 _MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}
 _PADDING = ("zeros", "border", "reflection")
 
 
-class _Axis:
+class _SampledAxis:
     """The places along one axis of the image: `size` pixels, coordinates from -1 to 1."""
 
-    def __init__(self, parts: Parts, coordinates: str, size: int) -> None:
+    def __init__(self, parts: Decomposition, coordinates: str, size: int) -> None:
         self._parts, self.size = parts, size
         self.aligned = bool(parts.node.attribute("align_corners", 0))
         if self.aligned:
@@ -47,7 +47,7 @@ class _Axis:
         return self._parts.make("Equal", x, self.bounded(x))
 
 
-def grid_sample(parts: Parts) -> None:
+def grid_sample(parts: Decomposition) -> None:
     """Composes GridSample of images with two dimensions."""
     node, shape, grid = parts.node, parts.node.shape(0), parts.node.shape(1)
     mode, padding = str(node.attribute("mode", "linear")), str(node.attribute("padding_mode", "zeros"))
@@ -59,7 +59,7 @@ def grid_sample(parts: Parts) -> None:
     batch, channels, height, width = shape
     count = math.prod(grid[1:3])
     x, y = (
-        _Axis(parts, parts.reshaped(parts.sliced(parts.input(1), 3, at, at + 1), batch, count), size)
+        _SampledAxis(parts, parts.reshaped(parts.sliced(parts.input(1), 3, at, at + 1), batch, count), size)
         for at, size in ((0, width), (1, height))
     )
     if padding != "zeros" and _MODES[mode] != "cubic":  # there it acts on each pixel
@@ -81,7 +81,7 @@ def grid_sample(parts: Parts) -> None:
     parts.result("Transpose", rows, perm=[0, 3, 1, 2])
 
 
-def _neighbours(parts: Parts, axis: _Axis, mode: str) -> list[tuple[str, str]]:
+def _neighbours(parts: Decomposition, axis: _SampledAxis, mode: str) -> list[tuple[str, str]]:
     """Returns (pixel, weight) along an axis; "": 1."""
     if mode == "nearest":
         return [(parts.make("Round", axis.at), "")]
@@ -102,7 +102,7 @@ _A = -0.75
 """Of the cubic convolution, as ONNX has it (Keys, Cubic convolution interpolation for digital image processing)."""
 
 
-def _cubic(parts: Parts, apart: str) -> str:
+def _cubic(parts: Decomposition, apart: str) -> str:
     """Returns the weight of a pixel that is so far away, less than 2."""
 
     def polynomial(x: str, *factors: float) -> str:
@@ -117,7 +117,8 @@ def _cubic(parts: Parts, apart: str) -> str:
 
 
 def _pixels(
-    parts: Parts, table: str, at: tuple[str, str], weights: list[str], inside: list[str], sizes: tuple[int, int, int]
+    parts: Decomposition, table: str, at: tuple[str, str], weights: list[str], inside: list[str],
+    sizes: tuple[int, int, int],
 ) -> str:  # fmt: skip
     """Returns rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
     batch, height, width = sizes
@@ -133,7 +134,7 @@ def _pixels(
     return pixels
 
 
-def affine_grid(parts: Parts) -> None:
+def affine_grid(parts: Decomposition) -> None:
     """Composes the places of the pixels of an image, from -1 to 1, times a matrix."""
     node = parts.node
     sizes = [int(size) for size in node.needed(1, "size")[2:]]

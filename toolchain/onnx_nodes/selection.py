@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toolchain.onnx_nodes.evaluation import TensorInfo
-from toolchain.onnx_nodes.parts import CORE, Parts
+from toolchain.onnx_nodes.parts import CORE, Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 MAX_PASSES = 16
@@ -15,7 +15,7 @@ MAX_ADDED = 1 << 24
 """Of ScatterElements that adds: comparisons of places with indices."""
 
 
-def top_k(parts: Parts) -> None:
+def top_k(parts: Decomposition) -> None:
     """Composes TopK: the largest, then the largest of the remaining elements, where those found become -infinity. Where
     that is the largest, the first is taken of those that are not found yet. A kernel of the core finds many, and
     integers."""
@@ -48,7 +48,7 @@ def top_k(parts: Parts) -> None:
         parts.result("Identity", parts.joined(indices, axis), index=1)
 
 
-def _sorted(parts: Parts, axis: int, k: int) -> None:
+def _sorted(parts: Decomposition, axis: int, k: int) -> None:
     """Sorts by kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
@@ -70,7 +70,7 @@ def _sorted(parts: Parts, axis: int, k: int) -> None:
             parts.result("Transpose", result, index=index, perm=back)
 
 
-def reverse_sequence(parts: Parts) -> None:
+def reverse_sequence(parts: Decomposition) -> None:
     """Composes ReverseSequence: the first rows of each sequence of a batch in reverse; their number may be computed."""
     node, shape, lengths = parts.node, parts.node.shape(0), parts.node.constant(1)
     time, batch = (int(node.attribute(f"{name}_axis", at)) for at, name in enumerate(("time", "batch")))
@@ -96,7 +96,7 @@ def reverse_sequence(parts: Parts) -> None:
         parts.result("Transpose", parts.reshaped(rows, count, steps, *shape[2:]), perm=turned)
 
 
-def one_hot(parts: Parts) -> None:
+def one_hot(parts: Decomposition) -> None:
     """Places compared with all that there are."""
     node, shape = parts.node, parts.node.shape(0)
     depth = int(node.needed(1, "depth").reshape(-1)[0])
@@ -118,7 +118,7 @@ def one_hot(parts: Parts) -> None:
     parts.result("Where", mask, on, off)
 
 
-def gather_elements(parts: Parts) -> None:
+def gather_elements(parts: Decomposition) -> None:
     """Composes GatherElements as Gather from a table of all elements."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
@@ -139,13 +139,13 @@ def gather_elements(parts: Parts) -> None:
     parts.result("Gather", parts.reshaped(parts.input(0), math.prod(shape)), places, axis=0)
 
 
-def _positive(parts: Parts, indices: str, size: int) -> str:
+def _positive(parts: Decomposition, indices: str, size: int) -> str:
     """Returns indices from the end counted from the front."""
     negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
     return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
 
 
-def gather_nd(parts: Parts) -> None:
+def gather_nd(parts: Decomposition) -> None:
     """Composes rows of a table of all leading dimensions that the indices name."""
     node, shape, indices = parts.node, parts.node.shape(0), parts.node.shape(1)
     batch, depth = int(node.attribute("batch_dims", 0)), indices[-1]
@@ -172,7 +172,7 @@ def gather_nd(parts: Parts) -> None:
     parts.reshaped_result(parts.make("Gather", table, places, axis=0))
 
 
-def scatter_elements(parts: Parts) -> None:
+def scatter_elements(parts: Decomposition) -> None:
     """Composes ScatterElements; with constant indices each element of the result comes from the data or from the
     updates."""
     node, shape = parts.node, parts.node.shape(0)
@@ -214,7 +214,7 @@ def _reduction(node: NodeView) -> _Reduction | None:
     return _REDUCTIONS.get(name)
 
 
-def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
+def _reduced(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
     """Reduces each element of the data with its updates: all positions along the axis are compared with each index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
     if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
@@ -226,7 +226,7 @@ def _reduced(parts: Parts, scatter: "_Compared", reduction: _Reduction) -> str:
     return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
 
 
-def _placed(parts: Parts) -> None:
+def _placed(parts: Decomposition) -> None:
     """Selects each element of the data, or its last update: indices are known in the run only."""
     scatter = _compared(parts)
     count, width = scatter.indices, scatter.width
@@ -238,14 +238,14 @@ def _placed(parts: Parts) -> None:
     _turned_back(parts, scatter, parts.make("Where", _none(parts, last), data, updates))
 
 
-def _last(parts: Parts, mask: str, count: int, shape: list[int]) -> str:
+def _last(parts: Decomposition, mask: str, count: int, shape: list[int]) -> str:
     """Returns the last update of each place, along dimension 1; -1: it has none."""
     number = parts.constant(np.arange(count).reshape(shape))
     return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
                       keepdims=0)  # fmt: skip
 
 
-def _none(parts: Parts, last: str) -> str:
+def _none(parts: Decomposition, last: str) -> str:
     return parts.make("Less", last, parts.constant(np.array(0)))
 
 
@@ -262,7 +262,7 @@ class _Compared(NamedTuple):
     """Dimensions, the axis first."""
 
 
-def _compared(parts: Parts) -> _Compared:
+def _compared(parts: Decomposition) -> _Compared:
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     axis, rank = node.axis(len(shape), 0), len(shape)
     order = [axis, *(at for at in range(rank) if at != axis)]
@@ -279,7 +279,7 @@ def _compared(parts: Parts) -> _Compared:
     return _Compared(mask, data, updates, size, count, width, order)
 
 
-def _compared_one_by_one(parts: Parts, axis: int) -> _Compared:
+def _compared_one_by_one(parts: Decomposition, axis: int) -> _Compared:
     """Places of all elements, where the indices cover a part of the other axes only."""
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     size, count = math.prod(shape), math.prod(indices_shape)
@@ -303,7 +303,7 @@ def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
                     f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
 
 
-def _turned_back(parts: Parts, scatter: _Compared, result: str) -> None:
+def _turned_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
     """Composes the result, the axis in its place again."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
@@ -313,7 +313,7 @@ def _turned_back(parts: Parts, scatter: _Compared, result: str) -> None:
     parts.result("Transpose", rows, perm=[order.index(at) for at in range(len(order))])
 
 
-def scatter_nd(parts: Parts) -> None:
+def scatter_nd(parts: Decomposition) -> None:
     """Composes ScatterND: ScatterElements for rows."""
     node, shape = parts.node, parts.node.shape(0)
     indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
@@ -325,7 +325,7 @@ def scatter_nd(parts: Parts) -> None:
     _merged(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
 
 
-def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -> None:
+def _placed_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | None) -> None:
     """Composes `_placed` and `_reduced` for rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
@@ -349,7 +349,7 @@ def _placed_rows(parts: Parts, steps: list[int], reduction: _Reduction | None) -
     parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), rows))
 
 
-def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
+def _merged(parts: Decomposition, places: np.ndarray, row: int) -> None:
     """Composes rows of the data, those at `places` from the updates; the last of several wins."""
     node = parts.node
     count = math.prod(node.shape(0)) // row
@@ -360,7 +360,7 @@ def _merged(parts: Parts, places: np.ndarray, row: int) -> None:
     parts.reshaped_result(parts.make("Gather", table, parts.constant(order.astype(np.int64)), axis=0))
 
 
-def compress(parts: Parts) -> None:
+def compress(parts: Decomposition) -> None:
     """Composes rows that a constant mask chooses."""
     node, condition = parts.node, parts.node.needed(1, "condition")
     places = parts.constant(np.flatnonzero(condition).astype(np.int64))
@@ -374,7 +374,7 @@ _DROPPED = 0.5
 """Ratio of a Dropout that gives none."""
 
 
-def dropout(parts: Parts) -> None:
+def dropout(parts: Decomposition) -> None:
     """Composes Dropout as identity: outside of training, and at ratio 0, everything stays."""
     node = parts.node
     if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 
 MAX_LENGTH = 8192
 """Of a transform: its matrices have as many rows and columns."""
@@ -17,7 +17,7 @@ def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[n
     return (factor * np.cos(turns)).astype(kind), (factor * sign * np.sin(turns)).astype(kind)
 
 
-def _transformed(parts: Parts, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
+def _transformed(parts: Decomposition, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
     """Returns rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
     length, parts_of = shape[-2:]
     cosines, sines = _matrices(length, bins, parts.kind, inverse=inverse)
@@ -32,12 +32,12 @@ def _transformed(parts: Parts, x: str, shape: tuple[int, ...], bins: int, *, inv
     return parts.reshaped(parts.make("MatMul", flat, parts.constant(matrix)), *shape[:-2], bins, 2)
 
 
-def _check_length(parts: Parts, length: int) -> None:
+def _check_length(parts: Decomposition, length: int) -> None:
     if length > MAX_LENGTH:
         parts.node.refuse(f"a transform of {length} numbers: supported are up to {MAX_LENGTH}")
 
 
-def dft(parts: Parts) -> None:
+def dft(parts: Decomposition) -> None:
     """Composes DFT of one axis: the axis goes last, its rows are multiplied."""
     node, shape = parts.node, parts.node.shape(0)
     rank, inverse = len(shape), bool(node.attribute("inverse", 0))
@@ -63,7 +63,7 @@ def dft(parts: Parts) -> None:
     parts.result("Transpose", spectrum, perm=back)
 
 
-def stft(parts: Parts) -> None:
+def stft(parts: Decomposition) -> None:
     """Composes STFT of (batch, samples) or (batch, samples, 1): frames, the window, and a transform of each."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) == 3 and shape[2] != 1:

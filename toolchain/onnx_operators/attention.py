@@ -26,7 +26,7 @@ from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.linear import product
 
 
-class Sizes(NamedTuple):
+class AttentionSizes(NamedTuple):
     """Sizes of Q, K and V; `keys` includes those of the past."""
 
     batch: int
@@ -44,20 +44,20 @@ class Sizes(NamedTuple):
         return self.batch, self.heads, self.queries, self.keys
 
 
-class Sight(NamedTuple):
+class QueryWindow(NamedTuple):
     """Window of a query before and after its own position; -1: unlimited."""
 
     left: int
     right: int
 
 
-def sight(node: Node) -> Sight:
+def sight(node: Node) -> QueryWindow:
     """Return the window by is_causal and the window sizes."""
     left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
-    return Sight(left, 0 if node.attribute("is_causal", 0) else right)
+    return QueryWindow(left, 0 if node.attribute("is_causal", 0) else right)
 
 
-def possible(node: Node, s: Sizes) -> bool:
+def possible(node: Node, s: AttentionSizes) -> bool:
     """Check whether ATTN_T computes it: no mask, heads of equal size and type, and an order that it supports."""
     kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
     if node.has(3) or s.width != s.value_width:
@@ -75,7 +75,7 @@ def _cap(node: Node) -> dict[str, Attribute]:
     return {"softcap": cap} if cap else {}
 
 
-def attend(node: Node, s: Sizes, k: TensorIR, v: TensorIR, scale: float) -> None:
+def attend(node: Node, s: AttentionSizes, k: TensorIR, v: TensorIR, scale: float) -> None:
     """Emit the layer; Q and the result are brought to a row per query where they have four dimensions."""
     q, out, order = node.tensor(0), node.output(), (0, 2, 1, 3)
     four = len(q.shape) == 4
@@ -270,7 +270,7 @@ def attention(node: Node) -> None:
         transposed(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
 
 
-def _sizes(node: Node) -> Sizes:
+def _sizes(node: Node) -> AttentionSizes:
     """Return the sizes of Q, K and V with the past."""
     (batch, heads, queries, width), (_, kv_heads, new, _), (*_, value_width) = (
         _shape(node, index, name) for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))
@@ -278,7 +278,7 @@ def _sizes(node: Node) -> Sizes:
     if heads % kv_heads:
         node.refuse(f"{heads} heads of Q: must be a multiple of the {kv_heads} heads of K")
     past = node.info(4).shape[2] if _has_past(node) else 0
-    return Sizes(batch, heads, kv_heads, queries, past + new, past, width, value_width)
+    return AttentionSizes(batch, heads, kv_heads, queries, past + new, past, width, value_width)
 
 
 def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
@@ -325,14 +325,16 @@ def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
     return whole
 
 
-def _shared(node: Node, s: Sizes, a: TensorIR, b: TensorIR, out: TensorIR, n: int, k: int, *, nk: bool) -> None:
+def _shared(
+    node: Node, s: AttentionSizes, a: TensorIR, b: TensorIR, out: TensorIR, n: int, k: int, *, nk: bool
+) -> None:
     """Emit a product per head of K and V; the heads of Q that share it are rows of it."""
     m = s.heads // s.kv_heads * s.queries
     batch = s.batch * s.kv_heads
     product(node, [a, b], out, (m, n, k), batch=batch, step0=m * k, step1=k * n, in1_nk=int(nk))
 
 
-def _scores(node: Node, s: Sizes, q: TensorIR, k: TensorIR, scale: float) -> TensorIR:
+def _scores(node: Node, s: AttentionSizes, q: TensorIR, k: TensorIR, scale: float) -> TensorIR:
     raw, scaled = (node.temporary(s.scores, DataType.FP32) for _ in range(2))
     _shared(node, s, q, k, raw, s.keys, q.shape[-1], nk=True)
     cap = float(node.attribute("softcap", 0.0))
@@ -345,7 +347,7 @@ def _scores(node: Node, s: Sizes, q: TensorIR, k: TensorIR, scale: float) -> Ten
     return capped
 
 
-def _masked(node: Node, s: Sizes, scores: TensorIR) -> tuple[TensorIR, TensorIR | None]:
+def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, TensorIR | None]:
     """Add the masks to the scores.
 
     A query that no key is visible to has a result of 0: here its scores stay as they are, and the second tensor has 0
@@ -359,7 +361,7 @@ def _masked(node: Node, s: Sizes, scores: TensorIR) -> tuple[TensorIR, TensorIR 
     return masked, seeing
 
 
-def _constant_mask(node: Node, s: Sizes) -> tuple[TensorIR | None, TensorIR | None]:
+def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, TensorIR | None]:
     """Masks that the compiler knows, as `_mask` gives them; None: nothing is masked."""
     total = np.where(_visible(node, s), np.float32(0), -np.inf)
     mask = node.constant(3) if node.has(3) else None
@@ -378,7 +380,7 @@ def _constant_mask(node: Node, s: Sizes) -> tuple[TensorIR | None, TensorIR | No
     )
 
 
-def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
+def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     """Return the mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the
     rows of queries without one are 0."""
     mask, nothing = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
@@ -406,7 +408,7 @@ def _mask(node: Node, s: Sizes) -> tuple[TensorIR, TensorIR]:
     return safe, seeing
 
 
-def _whole_mask(node: Node, mask: TensorIR, s: Sizes) -> TensorIR:
+def _whole_mask(node: Node, mask: TensorIR, s: AttentionSizes) -> TensorIR:
     """Return the mask, of all keys: those beyond its end are not seen."""
     missing = s.keys - mask.shape[-1]
     if not missing:
@@ -428,7 +430,7 @@ def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
     return cast
 
 
-def _visible(node: Node, s: Sizes) -> Values:
+def _visible(node: Node, s: AttentionSizes) -> Values:
     """Return the mask of keys that each query sees by is_causal and the windows, shape (queries, keys)."""
     distance = np.arange(s.queries)[:, None] + s.past - np.arange(s.keys)
     seen = np.ones(distance.shape, np.bool_)

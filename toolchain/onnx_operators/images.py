@@ -20,7 +20,7 @@ from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.linear import product
 
 
-class Windows(NamedTuple):
+class SpatialWindows(NamedTuple):
     """Per spatial dimension."""
 
     kernel: tuple[int, ...]
@@ -31,7 +31,7 @@ class Windows(NamedTuple):
     after: tuple[int, ...]
 
 
-def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> Windows:
+def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> SpatialWindows:
     """Returns the geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
     rank = len(image) - 2
     strides = tuple(node.attribute("strides", [1] * rank))
@@ -50,7 +50,7 @@ def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Seq
         elif mode == "VALID":
             before[axis] = after[axis] = 0
         after[axis] = max(after[axis], need - before[axis])  # ceil_mode reaches beyond the padding
-    return Windows(tuple(kernel), tuple(output), strides, dilations, tuple(before), tuple(after))
+    return SpatialWindows(tuple(kernel), tuple(output), strides, dilations, tuple(before), tuple(after))
 
 
 def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
@@ -77,7 +77,7 @@ def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], valu
     _fill(node, x, out, before, value)
 
 
-def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
+def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
     """Returns all windows of a padded image, a row each: (batch, output..., channels, kernel...)."""
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
@@ -88,7 +88,7 @@ def rows_of_windows(node: Node, x: TensorIR, shape: Windows) -> TensorIR:
     return target
 
 
-def patches(node: Node, x: TensorIR, shape: Windows, *, windows_last: bool, border: float = 0) -> TensorIR:
+def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: bool, border: float = 0) -> TensorIR:
     """Returns all windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
     kernel...)."""
     x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
@@ -181,7 +181,9 @@ def convolve(
     _channels_first(node, result, out)
 
 
-def _product_of_patches(node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], shape: Windows, groups: int) -> None:
+def _product_of_patches(
+    node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], shape: SpatialWindows, groups: int
+) -> None:
     """Emits, per image and group, weights (cout x cin kernel) times patches (cin kernel x pixels)."""
     x, w, out = tensors
     batch, cin = x.shape[:2]
@@ -234,7 +236,9 @@ def average_pool(node: Node) -> None:
     apply(node, "DIV", total, node.weight(counts, out.dtype), out)
 
 
-def _pooled(node: Node, x: TensorIR, out: TensorIR, shape: Windows, function: str, **attributes: Attribute) -> bool:
+def _pooled(
+    node: Node, x: TensorIR, out: TensorIR, shape: SpatialWindows, function: str, **attributes: Attribute
+) -> bool:
     """Emits a POOL layer, where the device has such windows."""
     on_device = device_windows(x, shape)
     if on_device is None or device.blind(on_device):
@@ -246,7 +250,7 @@ def _pooled(node: Node, x: TensorIR, out: TensorIR, shape: Windows, function: st
     return True
 
 
-def _needed(x: TensorIR, shape: Windows) -> list[int]:
+def _needed(x: TensorIR, shape: SpatialWindows) -> list[int]:
     """Returns per dimension, how far behind the image the last window reaches; negative: it ends before."""
     return [
         (count - 1) * stride + (taps - 1) * dilation + 1 - size - before
@@ -256,7 +260,7 @@ def _needed(x: TensorIR, shape: Windows) -> list[int]:
     ]
 
 
-def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
+def device_windows(x: TensorIR, shape: SpatialWindows) -> device.Windows | None:
     """Returns the windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole
     rows. None: it has no such windows."""
     rank = len(shape.kernel)
@@ -274,7 +278,7 @@ def device_windows(x: TensorIR, shape: Windows) -> device.Windows | None:
     return fitted if (fitted.p, fitted.q) == (*shape.output[last], *(1,) * missing) else None
 
 
-def _is_a_row(x: TensorIR, shape: Windows, after: Sequence[int]) -> bool:
+def _is_a_row(x: TensorIR, shape: SpatialWindows, after: Sequence[int]) -> bool:
     """Checks whether an image of two dimensions is a single row, and its windows are."""
     return x.shape[2] == shape.kernel[0] == shape.output[0] == 1 and not shape.before[0] and not after[0]
 

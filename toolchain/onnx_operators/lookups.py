@@ -39,7 +39,7 @@ def gather(node: Node) -> None:
     transposed(node, rows, order, out)
 
 
-class _Walk(NamedTuple):
+class _IndexWalk(NamedTuple):
     """Indices first + sum of steps times places."""
 
     first: int
@@ -47,14 +47,14 @@ class _Walk(NamedTuple):
     steps: tuple[int, ...]
 
 
-def _walk(indices: np.ndarray) -> _Walk | None:
+def _walk(indices: np.ndarray) -> _IndexWalk | None:
     """Returns the walk that indices are; None: they are none."""
     first = int(indices.reshape(-1)[0])
     along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
     strides = tuple(int(pair[-1] - pair[0]) for pair in along)
     places = sum((np.arange(size) * step).reshape([-1 if one == axis else 1 for one in range(indices.ndim)])
                  for axis, (size, step) in enumerate(zip(indices.shape, strides, strict=True)))  # fmt: skip
-    return _Walk(first, indices.shape, strides) if np.array_equal(first + places, indices) else None
+    return _IndexWalk(first, indices.shape, strides) if np.array_equal(first + places, indices) else None
 
 
 def _check(node: Node, indices: np.ndarray, rows: int) -> None:

@@ -37,7 +37,7 @@ def _applied(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> 
     return function(x, *numbers).astype(x.dtype)
 
 
-class _Layer(OpRun):
+class _RecurrentOperator(OpRun):
     """`usual`: the functions of one direction."""
 
     op_domain = ""
@@ -80,7 +80,7 @@ class _Layer(OpRun):
         return x if limit is None else np.clip(x, -limit, limit)
 
 
-class LSTM(_Layer):
+class LSTM(_RecurrentOperator):
     usual = ("Sigmoid", "Tanh", "Tanh")
 
     def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
@@ -92,7 +92,7 @@ class LSTM(_Layer):
         return [f(self._clipped(o + po * cell)) * k(cell), cell]
 
 
-class GRU(_Layer):
+class GRU(_RecurrentOperator):
     usual = ("Sigmoid", "Tanh")
 
     def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
@@ -105,7 +105,7 @@ class GRU(_Layer):
         return [(1 - z) * g(self._clipped(new + inner)) + z * h]
 
 
-class RNN(_Layer):
+class RNN(_RecurrentOperator):
     usual = ("Tanh",)
 
     def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:

@@ -13,7 +13,7 @@ COLUMNS = 1 << 24
 """Bytes of what the windows of a convolution read, copied out of the image."""
 
 
-class _Axis(NamedTuple):
+class _WindowAxis(NamedTuple):
     """The windows along one dimension of an image."""
 
     taps: int
@@ -35,7 +35,7 @@ class _Axis(NamedTuple):
         return slice(at * self.apart, at * self.apart + (self.windows - 1) * self.step + 1, self.step)
 
 
-def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
+def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_WindowAxis]:
     rank, kernel, mode = len(image), how["kernel_shape"], how["auto_pad"] or "NOTSET"
     steps, apart = (how.get(name) or [1] * rank for name in ("strides", "dilations"))
     pads = how["pads"] if how["pads"] and mode == "NOTSET" else [0] * 2 * rank
@@ -53,11 +53,11 @@ def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_Axis]:
             count = (-(-room // step) if how.get("ceil_mode") else room // step) + 1
             if how.get("ceil_mode"):
                 count -= (count - 1) * step >= size + begin  # no window begins behind the image
-        result.append(_Axis(kernel[axis], count, step, apart[axis], begin, end))
+        result.append(_WindowAxis(kernel[axis], count, step, apart[axis], begin, end))
     return result
 
 
-def _taps(x: Any, axes: list[_Axis], fill: Any) -> Iterator[Any]:
+def _taps(x: Any, axes: list[_WindowAxis], fill: Any) -> Iterator[Any]:
     """Yields, for each tap of the window, the elements of all windows."""
     widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
     whole = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)

@@ -13,7 +13,7 @@ from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS, matrix_of
-from toolchain.ir.uses import Uses
+from toolchain.ir.uses import TensorUses
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -27,7 +27,7 @@ def run(graph: Graph, target: Target) -> Graph:
     for layer in list(graph.layers):
         if layer.op_type in PRODUCTS:
             _numbers_as_rows(graph, layer, readers)
-    uses, places = Uses(graph), {layer.id: at for at, layer in enumerate(graph.layers)}
+    uses, places = TensorUses(graph), {layer.id: at for at, layer in enumerate(graph.layers)}
     folded = set[str]()
     for layer in list(graph.layers):
         layer = _before_bias(graph, layer, uses, places)
@@ -79,7 +79,7 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
         source = layer.outputs[0]
 
 
-def _before_bias(graph: Graph, layer: LayerIR, uses: Uses, places: dict[str, int]) -> LayerIR:
+def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[str, int]) -> LayerIR:
     """Returns a factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of
     layers in the graph, by their names."""
     before = _maker(graph, layer, uses)
@@ -104,7 +104,7 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: Uses, places: dict[str, int
     return first
 
 
-def _maker(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
+def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
     """Returns the layer that alone makes, for this one alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
@@ -116,7 +116,7 @@ def _maker(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
     return uses.only_maker(source)
 
 
-def _product(graph: Graph, layer: LayerIR, uses: Uses) -> LayerIR | None:
+def _product(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
     """Returns the product that a factor can go into."""
     maker = _maker(graph, layer, uses)
     if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):

@@ -13,7 +13,7 @@ from toolchain.codegen.commands import Target
 from toolchain.codegen.measure import measured
 from toolchain.ir.graph import DRAM, Graph, LayerIR, TensorIR
 from toolchain.ir.operations import appended
-from toolchain.ir.partition import CUTS, Parts, partitions
+from toolchain.ir.partition import CUTS, Partition, partitions
 from toolchain.passes.prefetch import distance
 from toolchain.passes.tiling import fastest, signature
 
@@ -134,7 +134,7 @@ def _as_stored(tensors: dict[str, TensorIR], one: TensorIR) -> TensorIR:
     return replace(one, storage_class=tensors[one.view_of].storage_class)
 
 
-def _placed(partition: Parts) -> list[LayerIR]:
+def _placed(partition: Partition) -> list[LayerIR]:
     """Return the parts, each on its cluster."""
     count = len(partition.layers)
     return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(partition.layers)]

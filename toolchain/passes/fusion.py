@@ -9,7 +9,7 @@ from npu_device.abi.opcodes import Activation, DataType, Eltwise
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import PRODUCTS
-from toolchain.ir.uses import Uses
+from toolchain.ir.uses import TensorUses
 
 ACTIVATIONS = tuple(one.name for one in Activation if one.name in Eltwise.__members__)
 """Those that are functions of ELTWISE."""
@@ -20,7 +20,7 @@ def run(graph: Graph, target: Target) -> Graph:
     """Fuse a product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they
     were."""
     graph = graph.copy()
-    uses, removed = Uses(graph), set[int]()
+    uses, removed = TensorUses(graph), set[int]()
     outputs = {graph.storage(name) for name in graph.outputs}
     at = 0
     while at < len(graph.layers):
@@ -39,7 +39,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return graph.dropped_unused()
 
 
-def _before(graph: Graph, layer: LayerIR, uses: Uses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
+def _before(graph: Graph, layer: LayerIR, uses: TensorUses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
     """Yield products whose only use `layer` is, and as which operand."""
     if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
         return

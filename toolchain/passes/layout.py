@@ -16,7 +16,7 @@ from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Attribute, Graph, LayerIR, Swapped, TensorIR, Values
 
 
-class Swap(NamedTuple):
+class AxisSwap(NamedTuple):
     """A tensor is `source`, batch x rows x columns, with rows and columns swapped."""
 
     source: str
@@ -28,7 +28,7 @@ class Swap(NamedTuple):
     def size(self) -> tuple[int, int, int]:
         return self.batch, self.rows, self.columns
 
-    def undoes(self, other: "Swap") -> bool:
+    def undoes(self, other: "AxisSwap") -> bool:
         return (self.batch, self.columns, self.rows) == other.size
 
 
@@ -37,7 +37,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return _Layout(graph.copy()).run()
 
 
-def swap_of(graph: Graph, layer: LayerIR) -> Swap | None:
+def swap_of(graph: Graph, layer: LayerIR) -> AxisSwap | None:
     """Return the swap of rows and columns that a COPY makes; None for any other COPY."""
     if layer.op_type != "COPY" or layer.integer("at_in") or layer.integer("at_out"):
         return None
@@ -50,10 +50,10 @@ def swap_of(graph: Graph, layer: LayerIR) -> Swap | None:
     whole = {graph.tensors[name].elements for name in (layer.inputs[0], layer.outputs[0])} == {batch * rows * columns}
     if not whole or take != (rows * columns, 1, columns) or put != (rows * columns, rows, 1):
         return None
-    return Swap(layer.inputs[0], batch, rows, columns)
+    return AxisSwap(layer.inputs[0], batch, rows, columns)
 
 
-def swap_layer(name: str, swap: Swap, output: str) -> LayerIR:
+def swap_layer(name: str, swap: AxisSwap, output: str) -> LayerIR:
     """Return the COPY that makes `output` of the source of a swap."""
     step = swap.rows * swap.columns
     axes = [(swap.batch, step, step), (swap.columns, 1, swap.rows), (swap.rows, swap.columns, 1)][swap.batch == 1 :]
@@ -66,7 +66,7 @@ class _Layout:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.swaps: dict[str, Swap] = {}
+        self.swaps: dict[str, AxisSwap] = {}
         self._first: dict[tuple[tuple[int, int, int], str], str] = {}
         """Size and source of a swap -> the tensor that was the first to hold it."""
         self._parts: dict[str, list[LayerIR]] = {}
@@ -113,7 +113,7 @@ class _Layout:
             return [self._reduction(layer)]
         return [layer]
 
-    def _swap(self, tensor: str) -> Swap | None:
+    def _swap(self, tensor: str) -> AxisSwap | None:
         return self.swaps.get(self.graph.storage(tensor))
 
     def _changes(self, tensor: str) -> bool:
@@ -121,7 +121,7 @@ class _Layout:
         stored = self.graph.storage(tensor)
         return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 
-    def _hold(self, tensor: str, swap: Swap) -> Swap:
+    def _hold(self, tensor: str, swap: AxisSwap) -> AxisSwap:
         """Hold a swap: `tensor` has its values."""
         stored = self.graph.storage(tensor)
         self.swaps[stored] = swap
@@ -182,7 +182,7 @@ class _Layout:
             return [layer]
         self._joined.update(map(id, parts))
         swaps, first, columns = joined
-        swap = Swap("", first.batch, first.rows, columns)
+        swap = AxisSwap("", first.batch, first.rows, columns)
         result = self._tensor(layer.outputs[0], swap)
         layers = []
         for part, one in zip(parts, swaps, strict=True):
@@ -203,7 +203,7 @@ class _Layout:
             return layer
         return replace(layer, inputs=(swap.source,)).having(m=swap.batch, n=swap.rows, k=swap.columns)
 
-    def _tensor(self, like: str, swap: Swap) -> str:
+    def _tensor(self, like: str, swap: AxisSwap) -> str:
         old = self.graph.tensors[like]
         name = self._fresh(like)
         self.graph.tensors[name] = TensorIR(name, old.role, swap.size, old.dtype)
@@ -225,8 +225,8 @@ class _Layout:
 
 
 def _joined(
-    graph: Graph, parts: list[LayerIR], swaps: list[Swap | None]
-) -> tuple[list[Swap], Swap, int] | None:  # fmt: skip
+    graph: Graph, parts: list[LayerIR], swaps: list[AxisSwap | None]
+) -> tuple[list[AxisSwap], AxisSwap, int] | None:  # fmt: skip
     """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped ones."""
     swaps_known = [swap for swap in swaps if swap is not None]
     if len(swaps_known) < len(parts) or len({(swap.batch, swap.rows) for swap in swaps_known}) > 1:
@@ -244,7 +244,7 @@ def _joined(
     return swaps_known, swaps_known[0], columns
 
 
-def _turned(layer: LayerIR, index: int, values: Values, swap: Swap) -> Values:
+def _turned(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
     """Return a constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")

@@ -20,7 +20,7 @@ from toolchain.codegen.commands import Target
 from toolchain.errors import ModelError, RuleError
 from toolchain.ir.graph import Graph, LayerIR, TensorIR, Values
 from toolchain.ir.operations import PRODUCTS
-from toolchain.ir.reference import Execution
+from toolchain.ir.reference import ReferenceExecution
 from toolchain.passes.weight_groups import (
     TYPES,
     add_constant,
@@ -177,7 +177,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
         and rows_in_order(graph.layers[index])
     }  # fmt: skip
     for sample in target.samples:
-        run = Execution(graph)
+        run = ReferenceExecution(graph)
         for name in graph.inputs:
             run.write(name, np.asarray(sample[name]))
         for index, layer in enumerate(graph.layers):

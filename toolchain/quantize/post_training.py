@@ -20,9 +20,9 @@ from npu_device.abi.opcodes import DataType
 from toolchain.errors import ModelError
 from toolchain.onnx_model.model import OnnxModel, prepare
 from toolchain.onnx_nodes.images import resize
-from toolchain.onnx_nodes.parts import Parts
+from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
-from toolchain.quantize.products import FloatQuantizer, Quantizer
+from toolchain.quantize.products import FloatQuantizer, ProductQuantizer
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import Samples
 
@@ -66,7 +66,7 @@ def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
     proto, nodes, products = onnx.ModelProto(), list[Any](), 0
     proto.CopyFrom(model.proto)
     for node in model.proto.graph.node:
-        parts = Parts(NodeView(node, model.name, model.opset, model.info, model.initializers))
+        parts = Decomposition(NodeView(node, model.name, model.opset, model.info, model.initializers))
         try:
             if node.op_type == "Resize" and parts.node.attribute("mode", "nearest") != "nearest":
                 resize(parts)
@@ -97,4 +97,4 @@ def quantized(
     proto, config = without_batchnorm(model), config or QConfig()
     if floats:
         return FloatQuantizer(model, proto, samples, config, method, kind).run()
-    return Quantizer(model, proto, samples, config, method, open_shapes=open_shapes).run()
+    return ProductQuantizer(model, proto, samples, config, method, open_shapes=open_shapes).run()

@@ -26,8 +26,17 @@ from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
-from toolchain.quantize.ranges import Observed, parsed
-from toolchain.quantize.scales import TINY, Samples, Scale, codes_of, least_squares_scales, pair, scale_of, step_of
+from toolchain.quantize.ranges import Histogram, parsed
+from toolchain.quantize.scales import (
+    TINY,
+    ActivationScale,
+    Samples,
+    codes_of,
+    least_squares_scales,
+    pair,
+    scale_of,
+    step_of,
+)
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 
@@ -39,7 +48,7 @@ class _Sum(NamedTuple):
     end: str
 
 
-class Quantizer:
+class ProductQuantizer:
     """Makes products of INT8 codes."""
 
     precision = "int8"
@@ -255,9 +264,9 @@ class Quantizer:
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
 
-    def _calibrated(self, samples: Samples) -> dict[str, Scale]:
+    def _calibrated(self, samples: Samples) -> dict[str, ActivationScale]:
         names = self._observed()
-        seen = {name: Observed(counting=self._method != "minmax") for name in names}
+        seen = {name: Histogram(counting=self._method != "minmax") for name in names}
         evaluator = ReferenceEvaluator(self._proto, new_ops=CORRECTED)
         for sample in samples:
             try:
@@ -279,10 +288,10 @@ class Quantizer:
                     self._floats[node_name(node)] = f"the samples give {name} the range {low:g} to {high:g}"
         return {name: scales[self._origin(name, scales)] for name in names if name in scales}
 
-    def _scale(self, low: float, high: float) -> Scale:
+    def _scale(self, low: float, high: float) -> ActivationScale:
         return scale_of(low, high)
 
-    def _origin(self, name: str, scales: Mapping[str, Scale]) -> str:
+    def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
         """Returns the first tensor with these values that has a scale; an output of the model has none."""
         before = self._moved_from(name)
         return name if before == name or before not in scales else self._origin(before, scales)
@@ -355,7 +364,7 @@ class Quantizer:
         return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
 
 
-class FloatQuantizer(Quantizer):
+class FloatQuantizer(ProductQuantizer):
     """Makes products of floats of 8 bits."""
 
     precision = "fp8"
@@ -376,10 +385,10 @@ class FloatQuantizer(Quantizer):
         read = dict.fromkeys(name for node in self._products.values() for name in node.input[:2])
         return [name for name in read if name not in self._weights]
 
-    def _scale(self, low: float, high: float) -> Scale:
-        return Scale(step_of(max(-low, high) / self._largest), self._type, 0)
+    def _scale(self, low: float, high: float) -> ActivationScale:
+        return ActivationScale(step_of(max(-low, high) / self._largest), self._type, 0)
 
-    def _origin(self, name: str, scales: Mapping[str, Scale]) -> str:
+    def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
         return name
 
     def _weight_scales(self, node: Any) -> Values:

@@ -39,7 +39,7 @@ def parsed(method: str) -> tuple[str, float]:
     return name, share
 
 
-class Observed:
+class Histogram:
     """Numbers of a tensor: the least and the largest, and how many are in each bin of a histogram whose end is a power
     of two, so that a wider one has whole bins of it."""
 

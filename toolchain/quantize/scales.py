@@ -15,7 +15,7 @@ TINY = float(np.finfo(np.float32).tiny)
 """The smallest normal number."""
 
 
-class Scale(NamedTuple):
+class ActivationScale(NamedTuple):
     """Scale of an activation, one for the whole tensor."""
 
     scale: np.float32
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
     constants: tuple[Any, Any]
 
 
-def codes_of(values: Values, scale: Scale) -> Values:
+def codes_of(values: Values, scale: ActivationScale) -> Values:
     """Returns numbers as codes of a scale, which saturate."""
     steps = values / scale.scale
     if not issubclass(scale.kind, np.integer):
@@ -58,7 +58,7 @@ def least_squares_scales(rows: Values, top: int) -> Values:
     return best[:, 0].astype(np.float32)
 
 
-def pair(name: str, scale: Scale) -> Pair:
+def pair(name: str, scale: ActivationScale) -> Pair:
     """Returns QuantizeLinear and DequantizeLinear of a tensor."""
     values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
     nodes = (
@@ -74,10 +74,10 @@ def step_of(step: float) -> np.float32:
     return np.float32(step if step > TINY else 1)
 
 
-def scale_of(low: float, high: float, kind: type | None = None) -> Scale:
+def scale_of(low: float, high: float, kind: type | None = None) -> ActivationScale:
     """Returns the scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where
     there are negative values."""
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8
     step = high / 255 if positive else max(-low, high) / 127
-    return Scale(step_of(step), kind, 0 if positive or kind is np.int8 else 128)
+    return ActivationScale(step_of(step), kind, 0 if positive or kind is np.int8 else 128)

@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--layer", metavar="NAME", help="a product, simulated with other mappings too; default: list all"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    work.arguments(parser, (work.Kind.MODEL,))
+    work.arguments(parser, (work.WorkloadType.MODEL,))
     options.arguments(parser, with_mode=False)
 
 

@@ -146,7 +146,7 @@ def diagnose(text: str) -> None:
     sys.stderr.write(f"pyv-npu: {text}\n")
 
 
-class Uart:
+class UartOutput:
     """Passes the guest's bytes to the terminal as they come."""
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:

@@ -30,7 +30,7 @@ _OF_COMPILER = frozenset(
 )
 
 
-class Setting(NamedTuple):
+class AxisSetting(NamedTuple):
     """Effect of an axis value on a command line."""
 
     settings: Sequence[tuple[str, str]]
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     """Attributes of the parsed arguments."""
 
 
-class Points:
+class SweepPoints:
     """Makes the work of each point. An axis is named as a key of the configuration, an option of `run` without its
     dashes, or an argument of the firmware."""
 
@@ -50,7 +50,7 @@ class Points:
         self._plain = vars(parse(["run", base.program]))
         self._options = {_dashed(name) for name in names} - _NOT_AXES
         self._arguments = _arguments(base.program)
-        self._known: dict[tuple[str, str], Setting] = {}
+        self._known: dict[tuple[str, str], AxisSetting] = {}
 
     def check(self, name: str) -> None:
         """Raises UsageError for an axis that names nothing."""
@@ -125,16 +125,16 @@ class Points:
                 setattr(args, attribute, selection)
         return args
 
-    def _setting(self, name: str, value: str) -> Setting:
+    def _setting(self, name: str, value: str) -> AxisSetting:
         if (name, value) not in self._known:
             kind = self._kind(name)
             assert kind is not None, name
             if kind == "option":
                 parsed = vars(self._parse(["run", self._base.program, f"--{_dashed(name)}={value}"]))
                 changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
-                setting = Setting(changed.pop("settings", ()), changed)
+                setting = AxisSetting(changed.pop("settings", ()), changed)
             else:
-                setting = Setting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
+                setting = AxisSetting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
             self._known[name, value] = setting
         return self._known[name, value]
 

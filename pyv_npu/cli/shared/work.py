@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyv_npu.workloads.workload import Workload
 
 
-class Kind(Enum):
+class WorkloadType(Enum):
     """Workload types of the command line."""
 
     FIRMWARE = "firmware"
@@ -35,23 +35,23 @@ class Kind(Enum):
 
 
 _NO_NUMBER = float("nan")
-RUN = tuple(Kind)
-ON_CORE = (Kind.FIRMWARE, Kind.MODEL, Kind.DECODER, Kind.BUILT_IN)
+RUN = tuple(WorkloadType)
+ON_CORE = (WorkloadType.FIRMWARE, WorkloadType.MODEL, WorkloadType.DECODER, WorkloadType.BUILT_IN)
 """What `compare` runs in both modes."""
-COMPILED = (Kind.MODEL, Kind.DECODER)
+COMPILED = (WorkloadType.MODEL, WorkloadType.DECODER)
 
-_MODEL = (Kind.MODEL, Kind.TIMED)
-_ONNX = (*_MODEL, Kind.DECODER)
-_BUILT_IN = (Kind.BUILT_IN,)
-_DECODER = (Kind.DECODER,)
-_CACHED = (Kind.DECODER, Kind.BUILT_IN)
+_MODEL = (WorkloadType.MODEL, WorkloadType.TIMED)
+_ONNX = (*_MODEL, WorkloadType.DECODER)
+_BUILT_IN = (WorkloadType.BUILT_IN,)
+_DECODER = (WorkloadType.DECODER,)
+_CACHED = (WorkloadType.DECODER, WorkloadType.BUILT_IN)
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """An option, and the workloads that it applies to."""
 
     option: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WorkloadType, ...]
     settings: dict[str, Any]
     """Of `add_argument`; without an option the value is None."""
     reason: str = ""
@@ -74,66 +74,68 @@ KV_METHODS = (
 )  # fmt: skip
 """Names of `npu_device.kv_quant.methods.METHODS`, which a command line without --kv does not import."""
 _NUMBER = {"type": integer, "metavar": "N"}
-_TABLE: dict[str, tuple[Row, ...]] = {
+_TABLE: dict[str, tuple[OptionRow, ...]] = {
     "models": (
-        Row("--shape", _MODEL, {"action": "append", "metavar": "NAME=1,128",
+        OptionRow("--shape", _MODEL, {"action": "append", "metavar": "NAME=1,128",
             "help": "shape of an input, or sizes of dimensions that the model names: batch=1,seq=128"}),
-        Row("--constant", _MODEL, {"action": "append", "metavar": "NAME=N",
+        OptionRow("--constant", _MODEL, {"action": "append", "metavar": "NAME=N",
             "help": "fix an input of one element before the model is compiled"}),
-        Row("--passes", (*_ONNX, Kind.BUILT_IN), {"metavar": "LIST",
+        OptionRow("--passes", (*_ONNX, WorkloadType.BUILT_IN), {"metavar": "LIST",
             "help": "passes to run, or with a minus not to run"}),
-        Row("--inputs", (Kind.MODEL,), {"type": output.path, "metavar": "FILE.npz",
+        OptionRow("--inputs", (WorkloadType.MODEL,), {"type": output.path, "metavar": "FILE.npz",
             "help": "values of a model's inputs; others are random"},
             "this run takes no inputs: it computes nothing, or has tokens"),
-        Row("--input", (Kind.MODEL,), {"action": "append", "metavar": "NAME=FILE",
+        OptionRow("--input", (WorkloadType.MODEL,), {"action": "append", "metavar": "NAME=FILE",
             "help": "one input: a .npy file, a picture, or a number for all its elements"},
             "this run takes no inputs: it computes nothing, or has tokens"),
-        Row("--granularity", (*_ONNX, Kind.BUILT_IN), {"choices": ("macro", "tile"), "help": "commands for products"}),
-        Row("--submit", (Kind.MODEL, Kind.DECODER), {"choices": ("firmware", "generated"),
+        OptionRow("--granularity", (*_ONNX, WorkloadType.BUILT_IN), {"choices": ("macro", "tile"),
+            "help": "commands for products"}),
+        OptionRow("--submit", (WorkloadType.MODEL, WorkloadType.DECODER), {"choices": ("firmware", "generated"),
             "help": "who submits: firmware (default), or code that is generated for the model"}),
-        Row("--precision", _ONNX, {
+        OptionRow("--precision", _ONNX, {
             "choices": ("fp32", "fp16", "bf16", "int8", "fp8", "fp8_e4m3fn", "fp8_e5m2"),
             "help": "convert the model; fp8 is fp8_e4m3fn"}),
-        Row("--calibration", _ONNX, {"action": "append", "type": output.path, "metavar": "FILE.npz|DIR|N",
+        OptionRow("--calibration", _ONNX, {"action": "append", "type": output.path, "metavar": "FILE.npz|DIR|N",
             "help": "inputs for --precision int8 and fp8: files, folders, or a number of random ones (default 4)"}),
-        Row("--calibration-method", _ONNX, {"metavar": "METHOD",
+        OptionRow("--calibration-method", _ONNX, {"metavar": "METHOD",
             "help": "ranges from inputs: minmax (default), percentile (99.99), percentile:P or entropy"}),
-        Row("--qconfig", (*_ONNX, Kind.BUILT_IN), {"type": output.path, "metavar": "FILE.yaml",
+        OptionRow("--qconfig", (*_ONNX, WorkloadType.BUILT_IN), {"type": output.path, "metavar": "FILE.yaml",
             "help": "how many bits weights, activations, keys and values have; or a name that `pyv-npu info` lists"}),
-        Row("--timing-only", (Kind.FIRMWARE, Kind.TIMED, Kind.BUILT_IN), {"action": "store_true", "default": None,
+        OptionRow("--timing-only", (WorkloadType.FIRMWARE, WorkloadType.TIMED, WorkloadType.BUILT_IN), {
+            "action": "store_true", "default": None,
             "help": "the NPU computes no values; of an ONNX model the commands alone, without firmware and reference"},
             "is for models and firmware; a command list is never computed"),
     ),
     "built-in decoder models (`pyv-npu info` lists them)": (
-        Row("--phase", _BUILT_IN, {"choices": ("prefill", "decode"),
+        OptionRow("--phase", _BUILT_IN, {"choices": ("prefill", "decode"),
             "help": "take a prompt, or make one token (default)"}),
-        Row("--context", _BUILT_IN, {**_NUMBER,
+        OptionRow("--context", _BUILT_IN, {**_NUMBER,
             "help": "tokens in the caches before the token that is decoded (default 1024)"}),
-        Row("--tokens", _BUILT_IN, {**_NUMBER, "help": "tokens of the prompt of a prefill (default 512)"}),
-        Row("--requests", _BUILT_IN, {**_NUMBER, "help": "conversations that are served together (default 1)"}),
-        Row("--layers", _BUILT_IN, {**_NUMBER, "help": "first N layers only"}),
-        Row("--qbits-weight", _BUILT_IN, {"metavar": "N",
+        OptionRow("--tokens", _BUILT_IN, {**_NUMBER, "help": "tokens of the prompt of a prefill (default 512)"}),
+        OptionRow("--requests", _BUILT_IN, {**_NUMBER, "help": "conversations that are served together (default 1)"}),
+        OptionRow("--layers", _BUILT_IN, {**_NUMBER, "help": "first N layers only"}),
+        OptionRow("--qbits-weight", _BUILT_IN, {"metavar": "N",
             "help": "bits of a weight: 2, 4, 8 or 16 (default), or vq: vector quantization"}),
     ),
     "ONNX decoders with a key/value cache (pyv-npu docs llm)": (
-        Row("--generate", _DECODER, {**_NUMBER, "help": "make N tokens after the prompt"}),
-        Row("--prompt", _DECODER, {"metavar": "N,N",
+        OptionRow("--generate", _DECODER, {**_NUMBER, "help": "make N tokens after the prompt"}),
+        OptionRow("--prompt", _DECODER, {"metavar": "N,N",
             "help": "tokens that are there, taken at once; default: 4, drawn with run.seed"}),
-        Row("--given", _DECODER, {"metavar": "N,N",
+        OptionRow("--given", _DECODER, {"metavar": "N,N",
             "help": "the first of the new tokens; the others are chosen: the largest logit"}),
-        Row("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
-        Row("--qbits-kv", _CACHED, {"metavar": "N[,N]",
+        OptionRow("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
+        OptionRow("--qbits-kv", _CACHED, {"metavar": "N[,N]",
             "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
-        Row("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
+        OptionRow("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
             "help": f"how keys and values are stored: {', '.join(KV_METHODS)} (pyv-npu docs kv-cache)"}),
-        Row("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
+        OptionRow("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
             "help": "thresholds of --kv oaken, made by `pyv-npu profile-kv`; default: profiled on --calibration, or on "
             "random prompts"}),
     ),
 }  # fmt: skip
 
 
-def arguments(parser: argparse.ArgumentParser, kinds: Collection[Kind]) -> None:
+def arguments(parser: argparse.ArgumentParser, kinds: Collection[WorkloadType]) -> None:
     """Add the options of the workloads that a command runs."""
     parser.set_defaults(**{row.name: None for rows in _TABLE.values() for row in rows})
     for title, rows in _TABLE.items():
@@ -150,7 +152,7 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
     return {row.option: getattr(args, row.name) for row in rows if getattr(args, row.name) is not None}
 
 
-def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "Workload[Any]":
+def workload(args: argparse.Namespace, config: "Config", kinds: Collection[WorkloadType], verb: str) -> "Workload[Any]":
     """Return the workload of a command line. UsageError for an option, or a list, that the workload does not take."""
     result = workloads(args, config, kinds, verb)
     if len(result) > 1:
@@ -158,14 +160,16 @@ def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Kind]
     return result[0]
 
 
-def workloads(args: argparse.Namespace, config: "Config", kinds: Collection[Kind], verb: str) -> "list[Workload[Any]]":
+def workloads(
+    args: argparse.Namespace, config: "Config", kinds: Collection[WorkloadType], verb: str
+) -> "list[Workload[Any]]":
     """Return the workloads of a command line, like `workload`: a list of KV widths has one for each."""
     program = config.run.program
     kind = _kind(args, program)
     if kind not in kinds:
-        if kind is Kind.BUILT_IN:
+        if kind is WorkloadType.BUILT_IN:
             raise UsageError(f"{program}: {verb} takes no built-in model; `pyv-npu run` and `compare` do")
-        kind = Kind.FIRMWARE if Kind.FIRMWARE in kinds else Kind.MODEL
+        kind = WorkloadType.FIRMWARE if WorkloadType.FIRMWARE in kinds else WorkloadType.MODEL
     for rows in _TABLE.values():
         for row in rows:
             if kind not in row.kinds and getattr(args, row.name) is not None:
@@ -182,30 +186,30 @@ def check_program(program: str) -> None:
         find_program(program)
 
 
-def _kind(args: argparse.Namespace, program: str) -> Kind:
+def _kind(args: argparse.Namespace, program: str) -> WorkloadType:
     if program.endswith(MODEL_SUFFIXES) or is_example(program):
         if args.generate is not None:
-            return Kind.DECODER
-        return Kind.TIMED if args.timing_only else Kind.MODEL
+            return WorkloadType.DECODER
+        return WorkloadType.TIMED if args.timing_only else WorkloadType.MODEL
     if not program.endswith(".elf") and program not in shipped_programs():  # no model is called so, and few look here
         from pyv_npu.config.shape_file import is_shape
 
         if is_shape(program):
-            return Kind.BUILT_IN
+            return WorkloadType.BUILT_IN
     if program.endswith(".json"):
-        return Kind.COMMAND_LIST
-    return Kind.FIRMWARE
+        return WorkloadType.COMMAND_LIST
+    return WorkloadType.FIRMWARE
 
 
-def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
-    if row.reason and kind is not Kind.FIRMWARE:
+def _reason(row: OptionRow, kind: WorkloadType, kinds: Collection[WorkloadType]) -> str:
+    if row.reason and kind is not WorkloadType.FIRMWARE:
         return row.reason
     if row in _TABLE["models"]:
-        return _GENERATING if kind is Kind.DECODER else _COMPILING
+        return _GENERATING if kind is WorkloadType.DECODER else _COMPILING
     parts = []
-    if Kind.BUILT_IN in row.kinds and Kind.BUILT_IN in kinds:
+    if WorkloadType.BUILT_IN in row.kinds and WorkloadType.BUILT_IN in kinds:
         parts.append("for built-in models (llama2-7b, ...)")
-    if Kind.DECODER in row.kinds:
+    if WorkloadType.DECODER in row.kinds:
         parts.append("for ONNX decoders that run with --generate N and --prompt")
     return f"is {' and '.join(parts)}"
 
@@ -213,22 +217,22 @@ def _reason(row: Row, kind: Kind, kinds: Collection[Kind]) -> str:
 # -- from options to workloads -----------------------------------------------------------------------------------------
 
 
-def _made(args: argparse.Namespace, program: str, kind: Kind, on_core: bool) -> "list[Workload[Any]]":
-    if kind is Kind.FIRMWARE:
+def _made(args: argparse.Namespace, program: str, kind: WorkloadType, on_core: bool) -> "list[Workload[Any]]":
+    if kind is WorkloadType.FIRMWARE:
         return [Firmware(program, values=not args.timing_only)]
-    if kind is Kind.COMMAND_LIST:
+    if kind is WorkloadType.COMMAND_LIST:
         from pyv_npu.workloads.command_list import CommandList
 
         return [CommandList(program)]
-    if kind is Kind.MODEL:
+    if kind is WorkloadType.MODEL:
         from pyv_npu.workloads.model import Model
 
         return [Model(model_file(program), choices(args), args.inputs, _inputs(args.input or ()))]
-    if kind is Kind.TIMED:
+    if kind is WorkloadType.TIMED:
         from pyv_npu.workloads.model import TimedModel
 
         return [TimedModel(model_file(program), choices(args))]
-    return [*_generations(args, program)] if kind is Kind.DECODER else [*_built_in(args, program, on_core)]
+    return [*_generations(args, program)] if kind is WorkloadType.DECODER else [*_built_in(args, program, on_core)]
 
 
 def choices(args: argparse.Namespace) -> "Choices":
@@ -338,7 +342,7 @@ def _weight_bits(text: str) -> int:
 
 def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[BuiltIn]":
     """Return a phase for each width of keys and values; on the core also where a mode is named."""
-    from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
+    from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 
     phase = Phase(args.phase or "decode")
     for name, other in (("context", Phase.PREFILL), ("tokens", Phase.DECODE)):
@@ -349,7 +353,7 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
     fields = {"context": "context", "tokens": "tokens", "requests": "requests", "layers": "layers", "t_max": "t_max",
               "qbits_weight": "weight_bits", "passes": "passes", "granularity": "granularity"}  # fmt: skip
     given = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
-    request = Request(program, phase, **given)
+    request = PhaseRequest(program, phase, **given)
     if args.kv is not None and args.qconfig is not None:
         raise UsageError(f"--qconfig: --kv {args.kv} says how keys and values are stored; drop one of them")
     request = request._replace(kv=_storage(args))

@@ -14,7 +14,7 @@ NAME = "check"
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="MODEL", help="an ONNX model or an MLIR module")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    work.arguments(parser, (work.Kind.MODEL,))
+    work.arguments(parser, (work.WorkloadType.MODEL,))
     options.arguments(parser, with_mode=False)
 
 
@@ -36,12 +36,12 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 def _check_shape(args: argparse.Namespace) -> int:
     """Needs of a decoder without numbers: parameters, bytes, and whether one request fits the DRAM."""
     from pyv_npu.config.shape_file import shape_of
-    from pyv_npu.workloads.built_in import BuiltIn, Request
+    from pyv_npu.workloads.built_in import BuiltIn, PhaseRequest
     from toolchain.decoders.config_facts import derived
 
     values = derived(shape_of(args.program))
     config = options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
-    BuiltIn(Request(args.program, layers=1)).prepare(config)
+    BuiltIn(PhaseRequest(args.program, layers=1)).prepare(config)
     rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in values.items()]
     show(as_json({"schema": 1, **values}) if args.json else lines_of(f"{args.program}: compiles", rows))
     return OK

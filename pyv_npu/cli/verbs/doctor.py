@@ -18,7 +18,7 @@ from pyv_npu.versions import MISSING, dependencies, installed_version
 PYTHON = (3, 11)
 
 
-class Check(NamedTuple):
+class ToolCheck(NamedTuple):
     """Line of the report of `doctor`."""
 
     name: str
@@ -82,27 +82,29 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return TOOLCHAIN if broken else OK
 
 
-def list_checks() -> Iterator[Check]:
+def list_checks() -> Iterator[ToolCheck]:
     """Yields the checks, required things first."""
     from pyv_npu.boot import shipped_programs
 
     minimum = ".".join(map(str, PYTHON))
     version = platform.python_version() if sys.version_info >= PYTHON else ""
-    yield Check("Python", version, f"Python {minimum} or later is needed", required=True)
+    yield ToolCheck("Python", version, f"Python {minimum} or later is needed", required=True)
     for name in dependencies():
-        yield Check(name, _version(name), f"python -m pip install {name}", required=True)
+        yield ToolCheck(name, _version(name), f"python -m pip install {name}", required=True)
     for extra, purpose in EXTRAS.items():
         for name in dependencies(extra):
-            yield Check(name, _version(name), f"pip install 'pyv-npu[{extra}]' ({purpose})")
-    yield Check("--core", f"{DEFAULT_ENGINE} is the default", "")
-    yield Check("native code", *native_code())
+            yield ToolCheck(name, _version(name), f"pip install 'pyv-npu[{extra}]' ({purpose})")
+    yield ToolCheck("--core", f"{DEFAULT_ENGINE} is the default", "")
+    yield ToolCheck("native code", *native_code())
     shipped = len(shipped_programs())
-    yield Check("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
+    yield ToolCheck("firmware", f"{shipped} programs" if shipped else "", "pyv-npu build-firmware DIR builds it")
     for tool in TOOLS:
-        yield Check(tool.command, shutil.which(tool.command) or "", f"apt-get install {tool.debian} ({tool.purpose})")
-    yield Check("Py-V", *py_v())
+        yield ToolCheck(
+            tool.command, shutil.which(tool.command) or "", f"apt-get install {tool.debian} ({tool.purpose})"
+        )
+    yield ToolCheck("Py-V", *py_v())
     picolibc = str(PICOLIBC) if PICOLIBC.is_dir() else ""
-    yield Check("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
+    yield ToolCheck("picolibc", picolibc, "apt-get install picolibc-riscv64-unknown-elf (C library of firmware)")
 
 
 def _version(name: str) -> str:

@@ -83,7 +83,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     files = [*first.files, *(one for one in (run_args.restore, run_args.faults) if one is not None)]
     files += [Path(name) for name in input_files(config.platform.serial)]
     call.begin_report(shown.report, NAME, effective, files)
-    uart = None if shown.json else output.Uart(call.progress.erase)
+    uart = None if shown.json else output.UartOutput(call.progress.erase)
     folder = None if call.report is None else call.report.folder
     config = session.with_waveform(shown, config, folder)
     watch = session.instruments(shown, folder)

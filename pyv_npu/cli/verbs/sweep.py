@@ -12,7 +12,7 @@ from pyv_npu import manifest
 from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
-from pyv_npu.cli.shared.points import MODES, Points
+from pyv_npu.cli.shared.points import MODES, SweepPoints
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         sweep_plan = plan(args.axes, args.zip)
     figures.chosen(named)
     work.check_program(args.program)
-    points = Points(args, call.parse, _options_of_run())
+    points = SweepPoints(args, call.parse, _options_of_run())
     for name in (*base, *sweep_plan.names):
         points.check(name)
     points.check_free(base)
@@ -106,8 +106,8 @@ def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
 
 
 def _sweep(
-    args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]], points: Points,
-    named: Sequence[str],
+    args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]],
+    points: SweepPoints, named: Sequence[str],
 ) -> int:  # fmt: skip
     from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
     from pyv_npu.studies.sweep.folder import SweepFolder
@@ -147,7 +147,7 @@ def _sweep(
         return _answer(args, call, folder, results) if code is None else code
 
 
-def _rows(values: Sequence[Mapping[str, str]], points: Points) -> "tuple[list[Row], dict[str, Job]]":
+def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[list[Row], dict[str, Job]]":
     """Returns the rows of the table, and what is run for them, by address: equal points run once."""
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row

@@ -14,7 +14,7 @@ from npu_device.memory.bitwidth import expanded
 from pyv_npu.config import Config
 from pyv_npu.config.energy_table import EnergyTable, read_table
 from pyv_npu.config.tree import EnergyConfig
-from pyv_npu.observe.analysis.work import Work
+from pyv_npu.observe.analysis.work import CommandWork
 from pyv_npu.units import quantity
 
 PICO, MM2 = 1e-12, 1e-6
@@ -132,7 +132,7 @@ class Prices:
         return total
 
 
-class Estimate(NamedTuple):
+class EnergyEstimate(NamedTuple):
     """Energy and area of a run."""
 
     prices: Prices
@@ -183,9 +183,9 @@ def _rounded(value: float) -> float:
 
 
 def estimate(
-    config: Config, names: Sequence[str], works: Sequence[Work], cycles: int, counters: Mapping[str, Any] | None,
+    config: Config, names: Sequence[str], works: Sequence[CommandWork], cycles: int, counters: Mapping[str, Any] | None,
     instructions: int, descriptors: int,
-) -> Estimate:  # fmt: skip
+) -> EnergyEstimate:  # fmt: skip
     """Returns energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results;
     `instructions` of the core; `descriptors`: bytes of them that were fetched."""
     prices, seconds = Prices.of(config.npu, config.energy), cycles / config.npu.clock_hz
@@ -200,7 +200,7 @@ def estimate(
         for key, energy in spent.items():
             parts[key] = parts.get(key, 0.0) + energy
     parts |= dict(_others(prices, counters, instructions, descriptors, seconds))
-    return Estimate(prices, _whole(parts), _whole(layers), seconds, operations)
+    return EnergyEstimate(prices, _whole(parts), _whole(layers), seconds, operations)
 
 
 K = TypeVar("K")
@@ -227,7 +227,7 @@ def _others(
         yield ("L2", "L2"), moved * prices.table.sram(l2_config.bytes // l2_config.ways)
 
 
-def _dram_shares(works: Sequence[Work], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
+def _dram_shares(works: Sequence[CommandWork], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
     """Returns bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
     moved: Counter[Event] = Counter()
     for work in works:

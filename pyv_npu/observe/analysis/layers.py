@@ -10,7 +10,7 @@ from npu_device.trace.events import CACHED, WRITES, Kind, What, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNITS, Integers, Table
 from pyv_npu.observe.analysis.traffic import ROLES, role_of
-from pyv_npu.observe.analysis.work import Work
+from pyv_npu.observe.analysis.work import CommandWork
 
 ENGINES = tuple(kind.name.lower() for kind in UNITS)
 
@@ -66,7 +66,7 @@ class Layer:
 
 
 def layers(
-    spans: Spans, names: Sequence[str], works: Sequence[Work], chain: Mapping[tuple[int, Blocker], int]
+    spans: Spans, names: Sequence[str], works: Sequence[CommandWork], chain: Mapping[tuple[int, Blocker], int]
 ) -> list[Layer]:
     """Returns layers in the order of their first commands. `names`, `works`: of each command in the order of
     acceptance; `chain`: of the run's explanation."""
@@ -119,7 +119,7 @@ def layers(
     return ordered
 
 
-def _add(layer: Layer, work: Work) -> None:
+def _add(layer: Layer, work: CommandWork) -> None:
     layer.commands += 1
     layer.operations = tuple(dict.fromkeys((*layer.operations, work.operation)))
     layer.macs += work.macs

@@ -12,7 +12,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import Table
 from pyv_npu.observe.analysis.layers import Layer, layers
-from pyv_npu.observe.analysis.work import Work, occupied
+from pyv_npu.observe.analysis.work import CommandWork, occupied
 from toolchain.codegen import Command
 
 
@@ -47,7 +47,7 @@ class Analysis:
 
 
 def analyse(
-    commands: Sequence[Command], done: Sequence[Work], spans: Spans, config: NpuConfig,
+    commands: Sequence[Command], done: Sequence[CommandWork], spans: Spans, config: NpuConfig,
     memory: Mapping[int, bytes] | None = None,
 ) -> Analysis:  # fmt: skip
     """Analyse a run of `commands` and their work; `memory`: what commands read when they start."""

@@ -21,7 +21,7 @@ SIZES = ("bytes_total", "bytes_aligned")
 _ROLE_MASK = 7
 
 
-class Traffic:
+class RoleTraffic:
     """Bytes by role and way. A run without events needs no NumPy here."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Traffic:
         last = np.flatnonzero(np.append(first[1:], True))
         self._open.update(zip(unit[last].tolist(), aux[last].tolist(), strict=True))
 
-    def join(self, other: "Traffic") -> None:
+    def join(self, other: "RoleTraffic") -> None:
         """Adds the traffic of another run."""
         for role, ways in enumerate(other.moved):
             for way, sizes in enumerate(ways):
@@ -75,9 +75,9 @@ def _count(table: list[list[list[int]]], aux: "Integers", payload: Any, aligned:
             table[at // len(WAYS)][at % len(WAYS)][size] += int(count)
 
 
-def traffic_of(batches: "Iterable[Batch]") -> Traffic:
+def traffic_of(batches: "Iterable[Batch]") -> RoleTraffic:
     """Returns the traffic of a whole run from its events."""
-    traffic = Traffic()
+    traffic = RoleTraffic()
     for batch in batches:
         traffic.add(batch)
     return traffic

@@ -30,7 +30,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Disjoint [start, end) addresses, ascending."""
 
 
-class Work(NamedTuple):
+class CommandWork(NamedTuple):
     """Work of a command."""
 
     operation: str
@@ -57,7 +57,9 @@ class Work(NamedTuple):
         return sum(amount for count, amount in self.counts.items() if count.event is Event.VECTOR)
 
 
-def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None) -> list[Work]:
+def works(
+    commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None
+) -> list[CommandWork]:
     """Returns the work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
@@ -66,11 +68,11 @@ def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, by
         Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
     )  # fmt: skip
     listed = []
-    equal: dict[Hashable, Work] = {}
+    equal: dict[Hashable, CommandWork] = {}
     for descriptor in runner.place(commands):
         command = decoder.decode(descriptor, 0, 0)
         if command.kind is None:
-            listed.append(Work(command.opcode.name, Counts(), 0, 0, None, (), ()))
+            listed.append(CommandWork(command.opcode.name, Counts(), 0, 0, None, (), ()))
             continue
         if command.macro is None:
             assert command.order.step is not None, "what runs on a unit has a step"
@@ -84,7 +86,7 @@ def works(commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, by
     return listed
 
 
-def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Work:
+def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> CommandWork:
     te_cycles = ve_cycles = 0
     bits = None
     for piece, count in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
@@ -101,7 +103,7 @@ def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Wo
     d = command.descriptor
     kinds = DataType(d.type_in0), DataType(d.type_kv if command.opcode is Opcode.ATTN_T else d.type_in1)
     counted = counts(plan, config.te, kinds, timing.network.crossed(d.cluster, config.dram.channels))
-    return Work(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
+    return CommandWork(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
 
 
 def _filled(piece: Piece) -> tuple[Region, ...]:
@@ -141,7 +143,7 @@ class _Occupied:
         self.low, self.high, self.begin, self.end = low, high, begin, end
 
 
-def occupied(spans: Spans, works: Sequence[Work]) -> Table:
+def occupied(spans: Spans, works: Sequence[CommandWork]) -> Table:
     """Returns the occupancy of the scratchpads: time ranges with their bytes.
 
     A range is occupied from the begin of the command that writes it until the end of the last command that reads it;

@@ -25,9 +25,9 @@ from pyv_ext.machine.log import EXTERNAL
 from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import Operands, Outcome, Value
 from pyv_npu.config import Config
-from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.findings import RA, AccessSide, Notebook, SanitizerRule
 from pyv_npu.observe.sanitizer.handler import Handler
-from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
+from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, OpenSubmission
 from pyv_npu.observe.sanitizer.ledger import Ledger
 from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of, rows_of
 
@@ -44,7 +44,7 @@ _LOOKS = (*_COUNTS, "TICKET_STATUS", "ERROR_TICKET")
 _FIRST_TICKET_ERROR = 256
 _POLLED = 3
 """Loads of a status word by one instruction: a loop."""
-_FLAGS = dict.fromkeys(Role, LOADS | STORES) | {Role.INPUT: STORES, Role.STATUS: LOADS}
+_FLAGS = dict.fromkeys(HoldingRole, LOADS | STORES) | {HoldingRole.INPUT: STORES, HoldingRole.STATUS: LOADS}
 """Which accesses are of interest."""
 _WIDTH = 4
 
@@ -84,12 +84,12 @@ class Boundary:
         """Cycle in which it arrives; before that the device's tail is older."""
         self._reset_at = 0
         """Cycle in which the latest reset left the core."""
-        self._laps: dict[int, Submission] = {}
+        self._laps: dict[int, OpenSubmission] = {}
         """Descriptors by the address of their slot that the ring has handed over since the last reset."""
-        self._old: dict[Submission, Submission | None] = {}
+        self._old: dict[OpenSubmission, OpenSubmission | None] = {}
         """Slots not stored into since its slot was handed over by another, or at all."""
         self._restored = False
-        self._doorbells: dict[int, list[Submission]] = {}
+        self._doorbells: dict[int, list[OpenSubmission]] = {}
         """By tail, what each of the latest doorbells has handed over."""
         self._flagged: list[tuple[bytearray, int, int]] = []
         """Lines of the shadow that have flags."""
@@ -229,7 +229,7 @@ class Boundary:
 
     def _doorbell(self, row: CoreRow) -> None:
         start, cycles, pc, _, value, _ = row
-        ring, side = self._npu.ring, Side("doorbell", start, pc, back=int(self._hart.x[RA]))
+        ring, side = self._npu.ring, AccessSide("doorbell", start, pc, back=int(self._hart.x[RA]))
         self._settle()
         tail = self._tail if start < self._rung else ring.tail
         count = (value - tail) & _MASK
@@ -250,7 +250,7 @@ class Boundary:
         for submission in submissions:
             self._checks.check_fence(submission)
 
-    def _check_lap(self, submission: Submission) -> None:
+    def _check_lap(self, submission: OpenSubmission) -> None:
         """Check that a slot was stored into since it was handed over last; unless a reset or a restored state lies
         between, or the program's file has content for it."""
         address, older = submission.address, self._laps.get(submission.address)
@@ -260,7 +260,7 @@ class Boundary:
             self._old[submission] = older
         self._laps[address] = submission
 
-    def _accepted(self, submission: Submission) -> None:
+    def _accepted(self, submission: OpenSubmission) -> None:
         """Release a slot whose descriptor the device has fetched."""
         if submission not in self._old:
             return
@@ -269,7 +269,9 @@ class Boundary:
         if self._npu.ring.slot(submission.index) == submission.address:  # the base that a write set has arrived
             first = submission.side if older is None else older.side
             note = "a slot that nothing was stored into" if older is None else opcode_of(submission)
-            self._notebook.add(Rule.OLD_DESCRIPTOR, first, submission.side, submission.address, DESCRIPTOR_SIZE, note)
+            self._notebook.add(
+                SanitizerRule.OLD_DESCRIPTOR, first, submission.side, submission.address, DESCRIPTOR_SIZE, note
+            )
 
     def _refused(self, tail: int) -> None:
         """Take back the slots of a doorbell that the device has ignored: the ring has no room."""
@@ -304,20 +306,23 @@ class Boundary:
     def _enqueued(self, operands: Operands, ticket: int) -> None:
         data = self._bus.peek(operands.rs1, DESCRIPTOR_SIZE)
         if data is not None:
-            side = Side("ENQCMD_T", operands.now, operands.pc, back=int(self._hart.x[RA]))
+            side = AccessSide("ENQCMD_T", operands.now, operands.pc, back=int(self._hart.x[RA]))
             submission = self._hand_over(side, operands.rs1, None, data)
             self._ledger.accepted(submission, ticket, submission.descriptor.stream or operands.rs2 >> 4 & 0xF)
 
-    def _hand_over(self, side: Side, address: int, index: int | None, data: bytes) -> Submission:
+    def _hand_over(self, side: AccessSide, address: int, index: int | None, data: bytes) -> OpenSubmission:
         d, reads, writes = self._npu.uses(data)
-        parts = [*((region, Role.INPUT) for region in reads), *((region, Role.OUTPUT) for region in writes)]
+        parts = [
+            *((region, HoldingRole.INPUT) for region in reads),
+            *((region, HoldingRole.OUTPUT) for region in writes),
+        ]
         if d.extended:
-            parts.append((make_region(d.param1, 1, EXTENDED_SIZE), Role.BLOCK))
+            parts.append((make_region(d.param1, 1, EXTENDED_SIZE), HoldingRole.BLOCK))
         if index is not None:
-            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), Role.SLOT))
+            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), HoldingRole.SLOT))
         elif d.write_status:
-            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), Role.DESCRIPTOR))
-        parts.append((make_region(address + STATUS_OFFSET, 1, _WIDTH), Role.STATUS))
+            parts.append((make_region(address, 1, DESCRIPTOR_SIZE), HoldingRole.DESCRIPTOR))
+        parts.append((make_region(address + STATUS_OFFSET, 1, _WIDTH), HoldingRole.STATUS))
         ticket = 0 if index is None else int.from_bytes(data[TICKET_OFFSET:], "little")
         self._checks.check_ticket(side, ticket, address)
         older = self._status.get(address)
@@ -333,9 +338,9 @@ class Boundary:
     def _stale(self, cycle: int, ticket: int, address: int, size: int) -> None:
         owner = self._ledger.by_ticket(ticket) if ticket else None
         store = self._shadow.latest(address, address + size, 0)
-        first = Side("L2", cycle) if store is None else Side("store", store.cycle, store.pc)
-        second = Side("load", cycle) if owner is None else owner.side
-        rule = Rule.STALE_COPY if ticket else Rule.STALE
+        first = AccessSide("L2", cycle) if store is None else AccessSide("store", store.cycle, store.pc)
+        second = AccessSide("load", cycle) if owner is None else owner.side
+        rule = SanitizerRule.STALE_COPY if ticket else SanitizerRule.STALE
         self._notebook.add(rule, first, second, address, size, "" if owner is None else opcode_of(owner))
 
     # -- memory ------------------------------------------------------------------------------------------------
@@ -367,25 +372,25 @@ class Boundary:
         return holdings
 
     def _load(self, address: int, size: int, start: int) -> None:
-        side = Side("load", start, self._hart.pc, back=int(self._hart.x[RA]))
+        side = AccessSide("load", start, self._hart.pc, back=int(self._hart.x[RA]))
         for holding in self._touched(address, size):
             owner = holding.owner
-            if holding.role is Role.OUTPUT:
-                self._notebook.add(Rule.UNOBSERVED_RESULT, owner.side, side, address, size, opcode_of(owner))
-            elif holding.role is Role.STATUS and owner.writes_status:
+            if holding.role is HoldingRole.OUTPUT:
+                self._notebook.add(SanitizerRule.UNOBSERVED_RESULT, owner.side, side, address, size, opcode_of(owner))
+            elif holding.role is HoldingRole.STATUS and owner.writes_status:
                 if owner.ended:
                     self._ledger.saw(owner)
                     self._clean()
-            elif holding.role is Role.STATUS:
+            elif holding.role is HoldingRole.STATUS:
                 self._polls[owner.number, self._hart.pc] += 1
                 if self._polls[owner.number, self._hart.pc] == _POLLED:
-                    self._notebook.add(Rule.NO_STATUS, owner.side, side, address, size, opcode_of(owner))
+                    self._notebook.add(SanitizerRule.NO_STATUS, owner.side, side, address, size, opcode_of(owner))
 
     def _store(self, address: int, size: int, start: int) -> None:
-        side = Side("store", start, self._hart.pc, back=int(self._hart.x[RA]))
+        side = AccessSide("store", start, self._hart.pc, back=int(self._hart.x[RA]))
         for holding in self._touched(address, size):
-            if holding.role is Role.STATUS:
+            if holding.role is HoldingRole.STATUS:
                 continue
             owner = holding.owner
-            rule = Rule.SLOT_REUSED if holding.role is Role.SLOT else Rule.OVERWRITTEN
+            rule = SanitizerRule.SLOT_REUSED if holding.role is HoldingRole.SLOT else SanitizerRule.OVERWRITTEN
             self._notebook.add(rule, owner.side, side, address, size, f"{holding.role.value} of {opcode_of(owner)}")

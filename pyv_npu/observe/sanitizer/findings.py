@@ -11,7 +11,7 @@ KEPT = 1000
 """Different findings that are kept; later ones are counted."""
 
 
-class Rule(Enum):
+class SanitizerRule(Enum):
     """Name of the rule, what was seen, and what to do about it."""
 
     UNORDERED_DOORBELL = (
@@ -82,7 +82,7 @@ RA = 1
 """The register that a call leaves its return address in."""
 
 
-class Side(NamedTuple):
+class AccessSide(NamedTuple):
     """Access, one of the two that are not in order."""
 
     what: str
@@ -100,9 +100,9 @@ class Side(NamedTuple):
 class Finding:
     """Violation of a rule by a pair of accesses."""
 
-    rule: Rule
-    first: Side
-    second: Side
+    rule: SanitizerRule
+    first: AccessSide
+    second: AccessSide
     address: int
     size: int
     note: str = ""
@@ -143,24 +143,24 @@ class Findings:
             "dropped": self.dropped,
         }
 
-    def place(self, side: Side) -> str:
+    def place(self, side: AccessSide) -> str:
         """Return function and source line of a side; empty where they are not known."""
         return "" if side.pc is None else self.program.place(side.pc)
 
-    def caller(self, side: Side) -> str:
+    def caller(self, side: AccessSide) -> str:
         """Return function and source line that called the function of a side, as a driver is called; empty where none
         did."""
         call = _call(self.program, side)
         return "" if call is None else self.program.place(call)
 
-    def _side_json(self, side: Side) -> dict[str, Any]:
+    def _side_json(self, side: AccessSide) -> dict[str, Any]:
         return {
             "what": side.what, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
             "caller": self.caller(side) or None, "ticket": side.ticket,
         }  # fmt: skip
 
 
-def _call(program: Program, side: Side) -> int | None:
+def _call(program: Program, side: AccessSide) -> int | None:
     """Return the instruction that called the function of a side, where another function did and `ra` still says so."""
     if side.pc is None or not side.back:
         return None
@@ -186,10 +186,12 @@ class Notebook:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: dict[tuple[Rule, _Where, _Where, str], Finding] = {}
+        self._found: dict[tuple[SanitizerRule, _Where, _Where, str], Finding] = {}
         self._dropped = 0
 
-    def add(self, rule: Rule, first: Side, second: Side, address: int, size: int, note: str = "") -> None:
+    def add(
+        self, rule: SanitizerRule, first: AccessSide, second: AccessSide, address: int, size: int, note: str = ""
+    ) -> None:
         """Note that a rule was broken at size bytes from an address."""
         key = rule, self._functions(first), self._functions(second), note
         finding = self._found.get(key)
@@ -204,7 +206,7 @@ class Notebook:
         """Return all findings so far, in the order of their discovery."""
         return Findings(self._program, tuple(self._found.values()), self._dropped)
 
-    def _functions(self, side: Side) -> "_Where":
+    def _functions(self, side: AccessSide) -> "_Where":
         """Return the functions of a side and of its caller; the address itself where no function is known."""
         return self._function(side.pc), self._function(_call(self._program, side))
 

@@ -1,6 +1,6 @@
 """The order of acknowledging and looking within a handler of interrupts (docs/interface.md, "Tickets")."""
 
-from pyv_npu.observe.sanitizer.findings import Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.findings import AccessSide, Notebook, SanitizerRule
 
 
 class Handler:
@@ -10,7 +10,7 @@ class Handler:
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
         self._look_before = self._inside = False
-        self._acknowledged: Side | None = None
+        self._acknowledged: AccessSide | None = None
 
     def entered(self) -> None:
         """Begin a handler of an external interrupt."""
@@ -19,7 +19,7 @@ class Handler:
     def acknowledged(self, cycle: int, pc: int) -> None:
         """Note that IRQ_ACK was written."""
         if self._inside:
-            self._acknowledged = Side("IRQ_ACK", cycle, pc)
+            self._acknowledged = AccessSide("IRQ_ACK", cycle, pc)
 
     def looked(self) -> None:
         """Note that firmware has looked at completions."""
@@ -31,5 +31,5 @@ class Handler:
         """End the handler, which has returned."""
         ack = self._acknowledged
         if ack is not None and self._look_before:
-            self._notebook.add(Rule.UNREAD_INTERRUPT, ack, Side("mret", cycle, pc), 0, 0)
+            self._notebook.add(SanitizerRule.UNREAD_INTERRUPT, ack, AccessSide("mret", cycle, pc), 0, 0)
         self._inside, self._acknowledged = False, None

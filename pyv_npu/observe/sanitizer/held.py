@@ -7,13 +7,13 @@ from typing import NamedTuple
 from npu_device.abi.descriptor import Descriptor
 from npu_device.memory.region import Region
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
-from pyv_npu.observe.sanitizer.findings import Side
+from pyv_npu.observe.sanitizer.findings import AccessSide
 
 _WIDE = 64
 """A range of more pages is looked at for every address."""
 
 
-class Role(Enum):
+class HoldingRole(Enum):
     """Role of a range for its submission."""
 
     SLOT = "descriptor in the ring"
@@ -25,7 +25,7 @@ class Role(Enum):
     """That firmware may look at, whether it is written back or not."""
 
 
-class Submission:
+class OpenSubmission:
     """Submitted descriptor, with the ranges that it owns."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class Submission:
         "observed", "side", "stream", "ticket",
     )  # fmt: skip
 
-    def __init__(self, number: int, side: Side, address: int, index: int | None, descriptor: Descriptor) -> None:
+    def __init__(self, number: int, side: AccessSide, address: int, index: int | None, descriptor: Descriptor) -> None:
         self.number = number
         """In the order of handing over."""
         self.side = side
@@ -61,8 +61,8 @@ class Holding(NamedTuple):
     """Bytes of a submission in flight."""
 
     region: Region
-    role: Role
-    owner: Submission
+    role: HoldingRole
+    owner: OpenSubmission
 
     def touches(self, address: int, size: int) -> bool:
         """Checks whether the range overlaps `size` bytes at an address."""

@@ -17,8 +17,8 @@ from npu_device.memory.region import Region
 from npu_device.reservation.state import STREAMS
 from npu_device.trace.events import PACKED, TIGHT, Refusal, What
 from npu_device.trace.stream import EventStream
-from pyv_npu.observe.sanitizer.findings import Side
-from pyv_npu.observe.sanitizer.held import Holding, Holdings, Role, Submission
+from pyv_npu.observe.sanitizer.findings import AccessSide
+from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, Holdings, OpenSubmission
 
 _ENDS = (What.DONE, What.ERROR)
 _WANTED = (What.ACCEPT, *_ENDS, What.REJECT, What.STALE)
@@ -34,20 +34,20 @@ class Ledger:
         self.submissions = 0
         self._events = events
         self._seen = events.count
-        self._in_flight: dict[int, Submission] = {}
-        self._ring: dict[int, Submission] = {}
+        self._in_flight: dict[int, OpenSubmission] = {}
+        self._ring: dict[int, OpenSubmission] = {}
         """By index, until the device has accepted them."""
-        self._slots: deque[Submission] = deque()
+        self._slots: deque[OpenSubmission] = deque()
         """Whose slots firmware must not write, in the order of the ring."""
-        self._tickets: dict[int, Submission] = {}
-        self._streams: list[deque[Submission]] = [deque() for _ in range(STREAMS)]
-        self._ended: dict[int, Submission] = {}
+        self._tickets: dict[int, OpenSubmission] = {}
+        self._streams: list[deque[OpenSubmission]] = [deque() for _ in range(STREAMS)]
+        self._ended: dict[int, OpenSubmission] = {}
         """Complete, and not observed yet."""
         self._reset_after = 0
         """A reset that is on its way ends the submissions up to this number; 0: none is."""
         self._all_before = 0
         self._cluster_before = [0] * clusters
-        self.on_accepted: Callable[[Submission], None] = _unheard
+        self.on_accepted: Callable[[OpenSubmission], None] = _unheard
         """Told of a submission of the ring that the device has accepted."""
         self.on_refused: Callable[[int], None] = _ignored
         """Told of the tail of a doorbell that the device has ignored."""
@@ -58,11 +58,16 @@ class Ledger:
     # -- handing over ------------------------------------------------------------------------------------------
 
     def hand_over(
-        self, side: Side, address: int, index: int | None, descriptor: Descriptor, holdings: Iterable[tuple[Any, Role]]
-    ) -> Submission:
+        self,
+        side: AccessSide,
+        address: int,
+        index: int | None,
+        descriptor: Descriptor,
+        holdings: Iterable[tuple[Any, HoldingRole]],
+    ) -> OpenSubmission:
         """Hand over a descriptor with these regions to the device."""
         self.submissions += 1
-        submission = Submission(self.submissions, side, address, index, descriptor)
+        submission = OpenSubmission(self.submissions, side, address, index, descriptor)
         submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
         submission.all_before, submission.cluster_before = self._all_before, self._cluster_before[submission.cluster]
         submission.held = [Holding(region, role, submission) for region, role in holdings]
@@ -76,7 +81,7 @@ class Ledger:
             self.barrier(descriptor.function, [submission.cluster])
         return submission
 
-    def accepted(self, submission: Submission, ticket: int, stream: int) -> None:
+    def accepted(self, submission: OpenSubmission, ticket: int, stream: int) -> None:
         """Record the ticket that the device has given a submission, in the order of acceptance."""
         submission.ticket, submission.stream = ticket, stream
         submission.side = submission.side._replace(ticket=ticket)
@@ -133,7 +138,7 @@ class Ledger:
 
     # -- what firmware has observed ----------------------------------------------------------------------------
 
-    def by_ticket(self, ticket: int) -> Submission | None:
+    def by_ticket(self, ticket: int) -> OpenSubmission | None:
         """Return the latest submission with that ticket."""
         return self._tickets.get(ticket)
 
@@ -142,7 +147,7 @@ class Ledger:
         for submission in tuple(self._ended.values()):
             self._observe(submission)
 
-    def saw(self, submission: Submission) -> None:
+    def saw(self, submission: OpenSubmission) -> None:
         """Observe a completion, and those of all submissions that it came after."""
         stream = self._streams[submission.stream]
         while stream and stream[0].number <= submission.number:
@@ -155,9 +160,9 @@ class Ledger:
                 if other.number <= submission.all_before or other.cluster == submission.cluster:
                     self._observe(other)
 
-    def saw_running(self, submission: Submission) -> None:
+    def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""
-        for holding in [one for one in submission.held if one.role in (Role.INPUT, Role.BLOCK)]:
+        for holding in [one for one in submission.held if one.role in (HoldingRole.INPUT, HoldingRole.BLOCK)]:
             submission.held.remove(holding)
             self.holdings.remove(holding)
 
@@ -171,13 +176,13 @@ class Ledger:
                 break
             self._fetched(slots.popleft())
 
-    def _fetched(self, submission: Submission) -> None:
+    def _fetched(self, submission: OpenSubmission) -> None:
         if not submission.writes_status:
-            for holding in [one for one in submission.held if one.role is Role.SLOT]:
+            for holding in [one for one in submission.held if one.role is HoldingRole.SLOT]:
                 submission.held.remove(holding)
                 self.holdings.remove(holding)
 
-    def _observe(self, submission: Submission) -> None:
+    def _observe(self, submission: OpenSubmission) -> None:
         if submission.observed:
             return
         submission.observed = True
@@ -191,7 +196,7 @@ class Ledger:
 
     # -- the end of submissions that never were ----------------------------------------------------------------
 
-    def take_back(self, submissions: Iterable[Submission]) -> None:
+    def take_back(self, submissions: Iterable[OpenSubmission]) -> None:
         """Take back the submissions of an ignored doorbell."""
         for submission in submissions:
             if submission.index is not None:
@@ -231,7 +236,7 @@ class Ledger:
     def reset_arrived(self) -> list[Region]:
         """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
         ended = [one for one in self._in_flight.values() if one.number <= self._reset_after]
-        outputs = [holding.region for one in ended for holding in one.held if holding.role is Role.OUTPUT]
+        outputs = [holding.region for one in ended for holding in one.held if holding.role is HoldingRole.OUTPUT]
         for submission in ended:
             submission.index = None  # of the ring before the reset
             self._observe(submission)
@@ -243,12 +248,12 @@ class Ledger:
         """True if firmware knows that no submission is in flight."""
         return not self._in_flight
 
-    def in_flight(self) -> Iterable[Submission]:
+    def in_flight(self) -> Iterable[OpenSubmission]:
         """Return submissions whose completion firmware has not observed, oldest first."""
         return self._in_flight.values()
 
 
-def _unheard(submission: Submission) -> None:
+def _unheard(submission: OpenSubmission) -> None:
     """Ignore the notification."""
 
 

@@ -4,7 +4,7 @@ from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
 from pyv_ext.protocols import Operands, Outcome
 from pyv_npu.observe.sanitizer.boundary import Boundary, Watched
-from pyv_npu.observe.sanitizer.findings import Findings, Notebook, Rule, Side
+from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
 MEMORY = "memory"
 """Of `run.sanitize`: loads of memory that nothing has written are found too."""
@@ -51,6 +51,6 @@ class Sanitizer:
         return self._notebook.findings()
 
     def _unwritten(self, address: int, size: int, start: int) -> None:
-        side = Side("load", start, self._hart.pc)
-        self._notebook.add(Rule.UNWRITTEN, side, side, address, size)
+        side = AccessSide("load", start, self._hart.pc)
+        self._notebook.add(SanitizerRule.UNWRITTEN, side, side, address, size)
         self._shadow.initialise(address, size)  # once is enough

@@ -7,8 +7,8 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
 from pyv_ext.hart.hart import Hart
-from pyv_npu.observe.sanitizer.findings import RA, Notebook, Rule, Side
-from pyv_npu.observe.sanitizer.held import Holding, Role, Submission
+from pyv_npu.observe.sanitizer.findings import RA, AccessSide, Notebook, SanitizerRule
+from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, OpenSubmission
 from pyv_npu.observe.sanitizer.ledger import Ledger
 
 WIDTH = 4
@@ -33,7 +33,7 @@ class SubmissionChecks:
         self._stack_top = 0 if top is None else top.address
         self._framed: list[Holding] = []
         """Memory in flight that lies in stack frames."""
-        self._asked_by: dict[int, Submission] = {}
+        self._asked_by: dict[int, OpenSubmission] = {}
         """By the ticket that a descriptor of the ring asks for."""
         self._in_use: set[int] = set()
         """Streams."""
@@ -47,17 +47,17 @@ class SubmissionChecks:
         """Clear the requesters: all completions are observed."""
         self._asked_by.clear()
 
-    def handed_over(self, submission: Submission, ticket: int) -> None:
+    def handed_over(self, submission: OpenSubmission, ticket: int) -> None:
         """Check a submission that is the device's now; `ticket`: what its descriptor in the ring asks for, or 0."""
         if ticket:
             self._asked_by[ticket] = submission
         self._in_use.add(submission.descriptor.stream)
         for holding in submission.held:
-            if holding.role is not Role.SLOT and self._in_frame(holding.region):
+            if holding.role is not HoldingRole.SLOT and self._in_frame(holding.region):
                 self._framed.append(holding)
-            if holding.role in (Role.INPUT, Role.BLOCK):
+            if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK):
                 self._check_written(holding)
-            elif holding.role is Role.OUTPUT:
+            elif holding.role is HoldingRole.OUTPUT:
                 self._check_variable(holding)
                 if len(self._in_use) > 1:
                     self._check_order(holding)
@@ -66,33 +66,33 @@ class SubmissionChecks:
         """Check whether the program's file has content for an address."""
         return any(low <= address < end for low, end in self._loaded)
 
-    def check_fence(self, submission: Submission) -> None:
+    def check_fence(self, submission: OpenSubmission) -> None:
         """Check that all bytes that the device reads were stored before the last fence of their type."""
         since = self._shadow.fenced
         for holding in submission.held:
-            if holding.role is Role.OUTPUT:
+            if holding.role is HoldingRole.OUTPUT:
                 continue
             late = self._shadow.latest(holding.region.address, holding.region.end, since)
             if late is not None and holding.touches(late.address, WIDTH):
-                store = Side("store", late.cycle, late.pc)
+                store = AccessSide("store", late.cycle, late.pc)
                 side = submission.side._replace(ticket=self._asked(submission))
                 region = holding.region
                 self._notebook.add(
-                    Rule.UNORDERED_DOORBELL, store, side, region.address, region.end - region.address,
+                    SanitizerRule.UNORDERED_DOORBELL, store, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(submission)}",
                 )  # fmt: skip
                 return
 
-    def _asked(self, submission: Submission) -> int | None:
+    def _asked(self, submission: OpenSubmission) -> int | None:
         """Return the ticket that the descriptor asks for."""
         word = self._bus.peek(submission.address + TICKET_OFFSET, WIDTH)
         return int.from_bytes(word or b"", "little") or None
 
-    def check_ticket(self, side: Side, ticket: int, address: int) -> None:
+    def check_ticket(self, side: AccessSide, ticket: int, address: int) -> None:
         older = self._asked_by.get(ticket) if ticket else None
         if older is not None and not older.observed:
             current = side._replace(ticket=ticket)
-            self._notebook.add(Rule.TICKET_REUSED, older.side, current, address + TICKET_OFFSET, WIDTH)
+            self._notebook.add(SanitizerRule.TICKET_REUSED, older.side, current, address + TICKET_OFFSET, WIDTH)
 
     def _check_variable(self, holding: Holding) -> None:
         """Check that an output which begins in a variable ends in it."""
@@ -101,7 +101,7 @@ class SubmissionChecks:
         if ends and region.end > max(ends):
             outermost = max(ends)
             self._notebook.add(
-                Rule.OUTSIDE, owner.side, owner.side, outermost, region.end - outermost, opcode_of(owner)
+                SanitizerRule.OUTSIDE, owner.side, owner.side, outermost, region.end - outermost, opcode_of(owner)
             )
 
     def _check_written(self, holding: Holding) -> None:
@@ -113,12 +113,12 @@ class SubmissionChecks:
             return
         written = written.copy()
         for other in self._ledger.holdings.at(low, size):
-            if other.role is Role.OUTPUT and other.owner is not owner:
+            if other.role is HoldingRole.OUTPUT and other.owner is not owner:
                 for start in rows_of(other.region):
                     written[max(start - low, 0) : max(start - low + other.region.row_bytes, 0)] = 1
         if not all(written[start - low : start - low + region.row_bytes].all() for start in rows_of(region)):
             note = f"{holding.role.value} of {opcode_of(owner)}"
-            self._notebook.add(Rule.UNWRITTEN, owner.side, owner.side, low, size, note)
+            self._notebook.add(SanitizerRule.UNWRITTEN, owner.side, owner.side, low, size, note)
             self._shadow.initialise(low, size)  # once is enough
 
     def _check_order(self, holding: Holding) -> None:
@@ -128,8 +128,8 @@ class SubmissionChecks:
             one for one in self._ledger.holdings.at(region.address, region.end - region.address)
             if one.owner is not owner and conflict(one.region, region)
         ]  # fmt: skip
-        readers = [one.owner.number for one in overlaps if one.role is Role.INPUT]
-        for other in (one.owner for one in overlaps if one.role is Role.OUTPUT):
+        readers = [one.owner.number for one in overlaps if one.role is HoldingRole.INPUT]
+        for other in (one.owner for one in overlaps if one.role is HoldingRole.OUTPUT):
             ordered = other.number <= owner.all_before or (
                 other.cluster == owner.cluster and other.number <= owner.cluster_before
             )
@@ -140,7 +140,7 @@ class SubmissionChecks:
             ):
                 both = [(opcode_of(other), other.stream), (opcode_of(owner), owner.descriptor.stream)]
                 self._notebook.add(
-                    Rule.UNORDERED_WRITE, other.side, owner.side, region.address, region.end - region.address,
+                    SanitizerRule.UNORDERED_WRITE, other.side, owner.side, region.address, region.end - region.address,
                     ", ".join(f"{opcode} in stream {stream}" for opcode, stream in both),
                 )  # fmt: skip
 
@@ -156,9 +156,9 @@ class SubmissionChecks:
                 self._framed.remove(holding)
             elif region.address < sp <= self._stack_top:
                 self._framed.remove(holding)
-                side = Side("returned", now, pc, back=int(self._hart.x[RA]))
+                side = AccessSide("returned", now, pc, back=int(self._hart.x[RA]))
                 self._notebook.add(
-                    Rule.FREED, owner.side, side, region.address, region.end - region.address,
+                    SanitizerRule.FREED, owner.side, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(owner)}",
                 )  # fmt: skip
 
@@ -168,7 +168,7 @@ def rows_of(region: Region) -> range:
     return range(region.address, region.address + region.rows * region.stride, region.stride)
 
 
-def opcode_of(submission: Submission) -> str:
+def opcode_of(submission: OpenSubmission) -> str:
     """Return the name of a submission's opcode, or its number if it has none."""
     opcode = submission.descriptor.opcode
     return Opcode(opcode).name if opcode in list(Opcode) else f"opcode {opcode}"

@@ -9,7 +9,7 @@ from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Value
 from pyv_npu.config import load
 from pyv_npu.platform import Placed, Platform
-from pyv_npu.studies.calibration.window import RESULT_REGISTER, Code, Measurement, Window, run_windows
+from pyv_npu.studies.calibration.window import RESULT_REGISTER, Code, CodeWindow, Measurement, run_windows
 
 PRESET = "neorv32-2024"
 SOURCE = "DCIS 2024, DOI 10.1109/DCIS62603.2024.10769177, one NEORV32 at 100 MHz"
@@ -78,10 +78,10 @@ def _load(offset: int) -> Code:
     return "lw", {"rd": _A2, "rs1": _A1, "imm": offset}
 
 
-def _windows() -> list[Window]:
+def _windows() -> list[CodeWindow]:
     operand, one_register, packed = _constant(_A0, OPERAND), _constant(_A1, DEVICE_BASE + 0x200), DEVICE_BASE
     custom = [
-        Window(
+        CodeWindow(
             f"custom instruction, T = {cycles}",
             (*operand, (f"mulhalf{cycles}", {"rd": _A2, "rs1": _A0, "rs2": _A0})),
             PRODUCT,
@@ -107,9 +107,9 @@ def _windows() -> list[Window]:
     )
     return [
         *custom,
-        Window("external bus", bus, PRODUCT, 16),
-        Window("memory-mapped, one register", mapped, PRODUCT, 18),
-        Window("memory-mapped with hand-shake", hand_shake, PRODUCT, 37),
+        CodeWindow("external bus", bus, PRODUCT, 16),
+        CodeWindow("memory-mapped, one register", mapped, PRODUCT, 18),
+        CodeWindow("memory-mapped with hand-shake", hand_shake, PRODUCT, 37),
     ]
 
 

@@ -24,7 +24,7 @@ _TIME, _POINTER = 15, 31
 _WORD = 4
 
 
-class Window(NamedTuple):
+class CodeWindow(NamedTuple):
     """Instructions to be timed, what they compute, and the cycles that were published."""
 
     name: str
@@ -33,7 +33,7 @@ class Window(NamedTuple):
     published: int
 
 
-class Row(NamedTuple):
+class WindowRow(NamedTuple):
     """Measurement of a window."""
 
     name: str
@@ -49,7 +49,7 @@ class Measurement(NamedTuple):
     preset: str
     source: str
     note: str
-    rows: tuple[Row, ...]
+    rows: tuple[WindowRow, ...]
 
     @property
     def exact(self) -> bool:
@@ -57,7 +57,7 @@ class Measurement(NamedTuple):
         return all(row.cycles == row.published for row in self.rows)
 
 
-def run_windows(platform: Platform, windows: Sequence[Window], finisher: int, base: int) -> list[Row]:
+def run_windows(platform: Platform, windows: Sequence[CodeWindow], finisher: int, base: int) -> list[WindowRow]:
     """Run each window once, in order, on a fresh platform; the printed cycles are the mcycle difference minus 1.
 
     Raises PyvNpuError when the program does not end well or a window computes something else: then its time means
@@ -91,13 +91,13 @@ def run_windows(platform: Platform, windows: Sequence[Window], finisher: int, ba
     return [_row(platform, window, results + 2 * _WORD * index) for index, window in enumerate(windows)]
 
 
-def _row(platform: Platform, window: Window, place: int) -> Row:
+def _row(platform: Platform, window: CodeWindow, place: int) -> WindowRow:
     ram = platform.ram
     difference, result = ram.read(place, _WORD), ram.read(place + _WORD, _WORD)
     if result != window.result:
         raise PyvNpuError(f"window {window.name}: computed {result:#x} instead of {window.result:#x}")
     texts = tuple(platform.isa.disassemble(_encode(platform.isa, code), 0) for code in window.code)
-    return Row(window.name, tuple(text.replace("\t", " ") for text in texts), difference - 1, window.published)
+    return WindowRow(window.name, tuple(text.replace("\t", " ") for text in texts), difference - 1, window.published)
 
 
 def _encode(isa: Isa, code: Code) -> int:

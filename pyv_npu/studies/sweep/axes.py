@@ -45,7 +45,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """Points of a sweep."""
 
     axes: tuple[Axis, ...] = ()
@@ -108,9 +108,9 @@ def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tup
 # -- from the command line ---------------------------------------------------------------------------------------------
 
 
-def plan(texts: Sequence[str], together: Sequence[str] = ()) -> Plan:
+def plan(texts: Sequence[str], together: Sequence[str] = ()) -> SweepPlan:
     """Returns the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
-    return checked(Plan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
+    return checked(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
 
 
 def axis(text: str) -> Axis:
@@ -164,7 +164,7 @@ def _range(text: str, shown: str) -> list[str]:
     return values
 
 
-def checked(candidate: Plan) -> Plan:
+def checked(candidate: SweepPlan) -> SweepPlan:
     """Returns the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
     names = [axis.name for axis in candidate.axes]
     for name in names:
@@ -195,7 +195,7 @@ class SweepFile(NamedTuple):
     """Contents of a SWEEP.yaml."""
 
     program: str
-    plan: Plan
+    plan: SweepPlan
     base: Mapping[str, str]
     """What holds at every point, by the names that axes have too."""
     figures: tuple[str, ...]
@@ -243,7 +243,7 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
     zipped = document.get("zip", [])
     if not all(isinstance(group, list) for group in zipped):
         raise UsageError("zip: must be a list of lists of axes")
-    candidate = Plan(
+    candidate = SweepPlan(
         tuple(axes), tuple(tuple(map(str, group)) for group in zipped), _sample(document.get("sample")),
         tuple({str(name): _word(value) for name, value in point.items()} for point in points),
     )  # fmt: skip

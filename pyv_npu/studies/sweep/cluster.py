@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches_for, code, failed
+from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, code, failed
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_batch(jobs: Sequence[Job]) -> list[Record]:
     from distributed import get_worker
 
     worker = get_worker()
-    runner: Runner = worker.__dict__.setdefault("_pyv_npu_runner", Runner())
+    runner: JobRunner = worker.__dict__.setdefault("_pyv_npu_runner", JobRunner())
     return [runner.run(job) for job in jobs]
 
 

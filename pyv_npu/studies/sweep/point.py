@@ -53,7 +53,7 @@ class Job:
         return (repr(self.workload), self.workload.sees(self.config))
 
 
-class Runner:
+class JobRunner:
     """Runs jobs one after the other, and keeps what was compiled for the last of them."""
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
 
 def run_serially(jobs: Sequence[Job], done: Callable[[Job, Record], None]) -> None:
     """Runs every job in this process, in order."""
-    runner = Runner()
+    runner = JobRunner()
     for batch in batches(jobs, max(len(jobs), 1)):
         for job in batch:
             done(job, runner.run(job))

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
-from pyv_npu.studies.sweep.point import Job, Record, Runner, batches_for, failed
+from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, failed
 
 DEATHS = 1
 """Deaths of workers that a job outlives: it has one more try."""
@@ -71,7 +71,7 @@ def _start(context: ForkServerContext) -> tuple[Connection, BaseProcess]:
 def _serve(connection: Connection) -> None:
     """Answer batches with their records, on a worker, until the sweep is over or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which ends its workers
-    runner = Runner()
+    runner = JobRunner()
     with suppress(EOFError, ConnectionError):
         while True:
             batch = connection.recv()

@@ -3,7 +3,7 @@
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig
-from pyv_npu.workloads.built_in import Request, build
+from pyv_npu.workloads.built_in import PhaseRequest, build
 from pyv_npu.workloads.compiled import target_of
 from toolchain.codegen import Target
 
@@ -26,7 +26,7 @@ def test_built_in_models_are_cut_for_that_device() -> None:
     """Every product has a workspace, all within the scratchpad."""
     for engines, size in ((1, 1 << 20), (3, 4 << 20)):
         config = NpuConfig(spm=SpmConfig(size=size), te=TeConfig(count=engines), dram=DramConfig(size=1 << 40))
-        commands = build(config, Request("llama2-7b", layers=1)).commands
+        commands = build(config, PhaseRequest("llama2-7b", layers=1)).commands
         products = [c.block for c in commands if c.descriptor.opcode == Opcode.GEMM_T and c.block is not None]
         workspaces = {block.workspace for block in products}
         assert workspaces and all(SPM_BASE <= start < SPM_BASE + size for start in workspaces)

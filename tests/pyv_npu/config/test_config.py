@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from pyv_npu.config import Config, load, serial, with_values
-from pyv_npu.config.key import Key, Shape
+from pyv_npu.config.key import Key, KeyShape
 from pyv_npu.config.presets import NAMES
 from pyv_npu.config.render import render
 from pyv_npu.config.schema import build, flatten, keys_of
@@ -213,9 +213,9 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 def values_of(key: Key) -> st.SearchStrategy[Any]:
     """Legal values of a key."""
     scalar = _scalars(key)
-    if key.form.shape is Shape.TABLE:
+    if key.form.shape is KeyShape.TABLE:
         return st.dictionaries(WORDS.filter(bool), scalar, max_size=3)
-    if key.form.shape is Shape.LIST:
+    if key.form.shape is KeyShape.LIST:
         count = key.form.count
         return st.lists(scalar, unique=count is None, min_size=count or 0, max_size=count).map(tuple)
     return st.none() | scalar if key.form.optional else scalar

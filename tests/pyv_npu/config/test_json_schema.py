@@ -14,7 +14,7 @@ from shares import draws
 from pyv_npu.cli import main
 from pyv_npu.config import load
 from pyv_npu.config.json_schema import schema
-from pyv_npu.config.key import Key, RuleError, Shape
+from pyv_npu.config.key import Key, KeyRuleError, KeyShape
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.presets import NAMES
 from pyv_npu.config.schema import keys_of
@@ -41,7 +41,7 @@ values = scalars | st.lists(scalars, max_size=4) | st.dictionaries(st.text(max_s
 def converts(key: Key, raw: Any) -> bool:
     try:
         key.convert(raw)
-    except RuleError:
+    except KeyRuleError:
         return False
     return True
 
@@ -52,7 +52,9 @@ def loader_knows_more(key: Key, raw: Any) -> bool:
         return any(loader_knows_more(key, item) for item in raw.values())
     if isinstance(raw, list):
         return len(raw) > 1 or any(loader_knows_more(key, item) for item in raw)
-    return isinstance(raw, float) or (isinstance(raw, str) and (key.form.scalar is int or key.form.shape is Shape.LIST))
+    return isinstance(raw, float) or (
+        isinstance(raw, str) and (key.form.scalar is int or key.form.shape is KeyShape.LIST)
+    )
 
 
 @settings(max_examples=draws(600), deadline=None)

@@ -19,7 +19,7 @@ from npu_device.trace.events import ROLE, WRITES, What
 from npu_device.trace.records import RECORD
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.observe.analysis.traffic import ROLES, Traffic
+from pyv_npu.observe.analysis.traffic import ROLES, RoleTraffic
 from pyv_npu.report.memory import NAMES
 from pyv_npu.report.page import render
 from pyv_npu.report.vega import charts_of
@@ -97,7 +97,7 @@ def test_batches_may_be_cut_anywhere(seed: int, count: int, cuts: list[int]) -> 
     table = np.zeros(count, RECORD)
     for name, column in zip(("unit", "what", "ticket", "bytes", "aux"), zip(*records, strict=True), strict=True):
         table[name] = column
-    traffic = Traffic()
+    traffic = RoleTraffic()
     for batch in np.split(table, sorted(cut for cut in cuts if cut < count)):
         traffic.add(batch)
     assert shown(traffic.to_json()) == plainly(table)

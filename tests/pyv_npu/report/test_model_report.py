@@ -25,7 +25,7 @@ from pyv_npu.cli import main
 from pyv_npu.observe.analysis.layers import covered
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.observe.analysis.work import Work, occupied
+from pyv_npu.observe.analysis.work import CommandWork, occupied
 from toolchain.examples import EXAMPLES
 
 FILES = {
@@ -151,8 +151,8 @@ def records(*found: tuple[int, int, What, int]) -> Any:
     return np.array([(c, u, w, t, 0, 0, 0) for c, u, w, t in found], RECORD)
 
 
-def work(fills: tuple[tuple[int, int], ...], uses: tuple[tuple[int, int], ...] = ()) -> Work:
-    return Work("X", Counts(), 0, 0, None, fills, uses)
+def work(fills: tuple[tuple[int, int], ...], uses: tuple[tuple[int, int], ...] = ()) -> CommandWork:
+    return CommandWork("X", Counts(), 0, 0, None, fills, uses)
 
 
 def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:

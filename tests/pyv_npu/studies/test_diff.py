@@ -9,7 +9,7 @@ import pytest
 
 from pyv_npu.cli import main
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.diff import Change, breakdowns, load, threshold
+from pyv_npu.studies.diff import FigureChange, breakdowns, load, threshold
 from toolchain.examples import EXAMPLES
 
 QUICK = ["--arg", "phases=2", "--arg", "n=8"]
@@ -93,8 +93,8 @@ def test_a_figure_that_is_nowhere(folders: tuple[str, str], capsys: pytest.Captu
 
 def test_growth_from_nothing_is_beyond_every_share() -> None:
     limit = threshold("errors > +5%")
-    assert limit.holds(Change("", "errors", 0, 1)) and not limit.holds(Change("", "errors", 0, 0))
-    assert not limit.holds(Change("", "errors", 100, 105)) and limit.holds(Change("", "errors", 100, 106))
+    assert limit.holds(FigureChange("", "errors", 0, 1)) and not limit.holds(FigureChange("", "errors", 0, 0))
+    assert not limit.holds(FigureChange("", "errors", 100, 105)) and limit.holds(FigureChange("", "errors", 100, 106))
     with pytest.raises(UsageError):
         threshold("errors > 5%")
 

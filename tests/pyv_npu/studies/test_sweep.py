@@ -16,7 +16,7 @@ from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.studies.sweep import point as points
 from pyv_npu.studies.sweep import processes
-from pyv_npu.studies.sweep.point import Job, Record, Runner
+from pyv_npu.studies.sweep.point import Job, JobRunner, Record
 from pyv_npu.workloads.model import TimedModel
 
 QUICK = ["--arg", "phases=2", "--arg", "n=4"]
@@ -32,13 +32,13 @@ def table(folder: Path) -> list[dict[str, str]]:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses of the jobs that are run from now on."""
     seen: list[str] = []
-    original: Callable[[Runner, Job], Record] = Runner.run
+    original: Callable[[JobRunner, Job], Record] = JobRunner.run
 
-    def run(self: Runner, job: Job) -> Record:
+    def run(self: JobRunner, job: Job) -> Record:
         seen.append(job.address)
         return original(self, job)
 
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(JobRunner, "run", run)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # in this process
     return seen
 

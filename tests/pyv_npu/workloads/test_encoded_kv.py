@@ -21,7 +21,7 @@ from pyv_npu.result import Result
 from pyv_npu.snapshot import Snapshot
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
-from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.ia import FunctionalMachine
 from toolchain.decoders.decoder import Decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
@@ -252,7 +252,7 @@ def test_a_block_that_is_overwritten_and_counts_that_are_none_are_refused_by_nam
     )
     for address, data, said in cases:
         blamed = PyvNpuError if "block" in said else BadInputError
-        machine = Machine(made.compiled, config.npu, ready.inputs)
+        machine = FunctionalMachine(made.compiled, config.npu, ready.inputs)
         machine.run(made.compiled.commands[: made.prompt_commands])
         machine.memory.write_bytes(address, data)
         machine.memory.write_bytes(made.address(POSITION), len(PROMPT).to_bytes(4, "little"))

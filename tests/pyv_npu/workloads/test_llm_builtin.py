@@ -12,7 +12,7 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig, TeConfig
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, with_values
-from pyv_npu.workloads.built_in import BuiltIn, Phase, Request, build
+from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest, build
 from toolchain.decoders.shapes import MODELS
 from toolchain.errors import ModelError
 
@@ -20,11 +20,11 @@ CONFIG = NpuConfig(dram=DramConfig(size=256_000_000_000))
 ALL = tuple(MODELS)
 
 
-def run(config: NpuConfig, request: Request, level: str = "CA_HYBRID") -> dict[str, Any]:
+def run(config: NpuConfig, request: PhaseRequest, level: str = "CA_HYBRID") -> dict[str, Any]:
     return BuiltIn(request).run(replace(with_values(Config(), {"run.sim_level": level}), npu=config)).json
 
 
-def macs(config: NpuConfig, request: Request) -> int:
+def macs(config: NpuConfig, request: PhaseRequest) -> int:
     return sum(c.block.m * c.block.n * c.block.k for c in build(config, request).commands
                if c.block is not None and c.descriptor.opcode == Opcode.GEMM_T)  # fmt: skip
 
@@ -32,7 +32,7 @@ def macs(config: NpuConfig, request: Request) -> int:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("phase", [Phase.PREFILL, Phase.DECODE])
 def test_every_model_runs_in_both_phases(name: str, phase: Phase) -> None:
-    request = Request(name, phase, context=300, tokens=32, layers=1, requests=2)
+    request = PhaseRequest(name, phase, context=300, tokens=32, layers=1, requests=2)
     made = run(CONFIG, request)
     assert made["npu"]["errors"] == 0
     assert made["npu"]["completed"] == made["llm"]["commands"]
@@ -45,7 +45,7 @@ def test_the_products_are_those_of_the_shape(name: str) -> None:
     want = rows * (shape.attention_parameters + shape.active * shape.ffn_parameters) + 3 * shape.vocab * shape.width
     if shape.experts > 1:
         want += rows * shape.width * shape.experts
-    assert macs(CONFIG, Request(name, Phase.PREFILL, tokens=32, layers=1, requests=3)) == want
+    assert macs(CONFIG, PhaseRequest(name, Phase.PREFILL, tokens=32, layers=1, requests=3)) == want
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_products_are_those_of_the_shape(name: str) -> None:
 )
 def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int, bits: int) -> None:
     shape = MODELS[name]
-    made = run(CONFIG, Request(name, context=5000, layers=2, requests=2, kv_bits=bits))["llm"]
+    made = run(CONFIG, PhaseRequest(name, context=5000, layers=2, requests=2, kv_bits=bits))["llm"]
     row = shape.kv_width * bits // 8
     per_layer = 2 * seen * row  # all but its own are read, its own is written (R23)
     (token,) = made["kv_tokens"]
@@ -69,7 +69,7 @@ def test_one_token_moves_the_keys_that_it_sees_and_its_own(name: str, seen: int,
 
 
 def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
-    request = Request("llama2-7b", context=8191, layers=1, requests=2)
+    request = PhaseRequest("llama2-7b", context=8191, layers=1, requests=2)
     eight, four = (run(CONFIG, request._replace(kv_bits=bits)) for bits in (8, 4))
     moved = [one["llm"]["kv_layers"][0]["kv_bytes_read"] for one in (eight, four)]
     assert moved[0] == 2 * moved[1]
@@ -78,13 +78,13 @@ def test_narrow_keys_halve_their_bytes_and_the_time_of_a_long_context() -> None:
 
 def test_the_time_of_keys_follows_their_bits_where_the_bandwidth_bounds() -> None:
     config = replace(CONFIG, spm=SpmConfig(interleave="64B"))
-    request = Request("llama2-7b", context=8191, layers=1, requests=2)
+    request = PhaseRequest("llama2-7b", context=8191, layers=1, requests=2)
     wide, eight, four = (run(config, request._replace(kv_bits=bits))["cycles"] for bits in (16, 8, 4))
     assert (wide - eight) / (eight - four) == pytest.approx(2, rel=0.02)  # R17: nothing but the bits changes
 
 
 def test_activations_of_a_step_stay_on_the_chip() -> None:
-    small, large = (build(CONFIG, Request("llama2-7b", layers=1, requests=count)).program for count in (1, 64))
+    small, large = (build(CONFIG, PhaseRequest("llama2-7b", layers=1, requests=count)).program for count in (1, 64))
     name = "layer0.attention.qkv.out"
     assert SPM_BASE <= small.address(name) < SPM_BASE + CONFIG.spm.size
     assert large.address(name) >= DRAM_BASE
@@ -93,7 +93,7 @@ def test_activations_of_a_step_stay_on_the_chip() -> None:
 
 
 def test_every_token_of_a_prefill_is_appended_once() -> None:
-    request = Request("mistral-7b", Phase.PREFILL, tokens=200, layers=1, kv_bits=16)
+    request = PhaseRequest("mistral-7b", Phase.PREFILL, tokens=200, layers=1, kv_bits=16)
     made, program = run(CONFIG, request), build(CONFIG, request).program
     appends = [c.descriptor for c in program.commands if c.descriptor.opcode == Opcode.KV_APPEND]
     caches = [program.address(f"layer0.attention.0.{kept}.cache") for kept in ("keys", "values")]
@@ -102,14 +102,16 @@ def test_every_token_of_a_prefill_is_appended_once() -> None:
 
 
 def test_decoding_is_the_same_commands_for_every_token_and_for_a_prompt_of_one() -> None:
-    one, other = (build(CONFIG, Request("llama2-7b", context=at, layers=1, t_max=64)) for at in (5, 40))
+    one, other = (build(CONFIG, PhaseRequest("llama2-7b", context=at, layers=1, t_max=64)) for at in (5, 40))
     assert one.commands == other.commands
-    prompt = build(CONFIG, Request("llama2-7b", Phase.PREFILL, tokens=1, layers=1, t_max=64))
+    prompt = build(CONFIG, PhaseRequest("llama2-7b", Phase.PREFILL, tokens=1, layers=1, t_max=64))
     assert prompt.commands == one.commands
 
 
 def test_heads_of_their_own_width_are_commands_of_their_own() -> None:
-    request = Request("mistral-7b", context=99, layers=2, kv_bits=lambda layer, head: 8 if layer and head < 4 else 4)
+    request = PhaseRequest(
+        "mistral-7b", context=99, layers=2, kv_bits=lambda layer, head: 8 if layer and head < 4 else 4
+    )
     made = run(CONFIG, request)["llm"]
     row = 1024 // 2
     moved = [one["kv_bytes_read"] + one["kv_bytes_written"] for one in made["kv_layers"]]
@@ -142,21 +144,21 @@ def test_a_qconfig_names_layers_and_heads(tmp_path: Path, capsys: pytest.Capture
 
 def test_the_bound_of_one_token_is_weights_and_keys_over_the_bandwidth() -> None:
     shape = MODELS["llama2-7b"]
-    made = run(CONFIG, Request("llama2-7b", context=1023, layers=2))["llm"]
+    made = run(CONFIG, PhaseRequest("llama2-7b", context=1023, layers=2))["llm"]
     weights = 2 * (2 * (4 * 4096 * 4096 + 3 * 4096 * 11008) + 32000 * 4096)
     assert made["bound"]["dram_cycles"] == -(-(weights + shape.kv_bytes(1024, bits=4) // 16) * 3 // 256)
     assert made["bound_share"] > 0.94
 
 
 def test_narrow_weights_move_fewer_bytes() -> None:
-    wide, narrow = (run(CONFIG, Request("llama2-7b", layers=2, weight_bits=bits)) for bits in (16, 4))
+    wide, narrow = (run(CONFIG, PhaseRequest("llama2-7b", layers=2, weight_bits=bits)) for bits in (16, 4))
     saved = 2 * (MODELS["llama2-7b"].attention_parameters + MODELS["llama2-7b"].ffn_parameters) * 12 // 8
     read = wide["npu"]["dram_bytes_read"] - narrow["npu"]["dram_bytes_read"]
     assert read == pytest.approx(saved, rel=0.01)
 
 
 def test_both_levels_move_the_same_bytes() -> None:
-    request = Request("mistral-7b", context=100, layers=1)
+    request = PhaseRequest("mistral-7b", context=100, layers=1)
     fast, full = (run(CONFIG, request, level)["llm"] for level in ("IA_TIMING", "CA_HYBRID"))
     assert fast["kv_tokens"] == full["kv_tokens"]
 
@@ -164,19 +166,19 @@ def test_both_levels_move_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("request_", "config", "message"),
     [
-        (Request("llama2-7b", context=-1), CONFIG, "context -1: must be at least 0"),
-        (Request("llama2-7b", Phase.PREFILL, tokens=0), CONFIG, "tokens 0: must be at least 1"),
-        (Request("opt-6.7b", context=2048), CONFIG, r"position 2048: the table has 0\.\.2047"),
-        (Request("llama2-7b", context=64, t_max=64), CONFIG, r"tokens 64\.\.64 do not fit caches of 64"),
-        (Request("llama2-7b"), NpuConfig(), "weights 13.5 GB .* npu.dram.size is 0.1 GB"),
-        (Request("llama2-7b", layers=0), CONFIG, "layers 0: must be at least 1"),
-        (Request("llama2-7b", t_max=0), CONFIG, r"do not fit caches of 0"),
-        (Request("llama2-7b"), replace(CONFIG, te=TeConfig(acc_bytes=0)), "a larger npu.te.acc_bytes"),
-        (Request("llama2-7b"), replace(CONFIG, spm=SpmConfig(size=65536)), "bytes of scratchpad.* npu.spm.size="),
-        (Request("llama2-7b", context=1 << 20), CONFIG, r"\(ATTN_T\).* npu.spm.size="),
+        (PhaseRequest("llama2-7b", context=-1), CONFIG, "context -1: must be at least 0"),
+        (PhaseRequest("llama2-7b", Phase.PREFILL, tokens=0), CONFIG, "tokens 0: must be at least 1"),
+        (PhaseRequest("opt-6.7b", context=2048), CONFIG, r"position 2048: the table has 0\.\.2047"),
+        (PhaseRequest("llama2-7b", context=64, t_max=64), CONFIG, r"tokens 64\.\.64 do not fit caches of 64"),
+        (PhaseRequest("llama2-7b"), NpuConfig(), "weights 13.5 GB .* npu.dram.size is 0.1 GB"),
+        (PhaseRequest("llama2-7b", layers=0), CONFIG, "layers 0: must be at least 1"),
+        (PhaseRequest("llama2-7b", t_max=0), CONFIG, r"do not fit caches of 0"),
+        (PhaseRequest("llama2-7b"), replace(CONFIG, te=TeConfig(acc_bytes=0)), "a larger npu.te.acc_bytes"),
+        (PhaseRequest("llama2-7b"), replace(CONFIG, spm=SpmConfig(size=65536)), "bytes of scratchpad.* npu.spm.size="),
+        (PhaseRequest("llama2-7b", context=1 << 20), CONFIG, r"\(ATTN_T\).* npu.spm.size="),
     ],
 )
-def test_what_cannot_run_says_why_in_one_line(request_: Request, config: NpuConfig, message: str) -> None:
+def test_what_cannot_run_says_why_in_one_line(request_: PhaseRequest, config: NpuConfig, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         run(config, request_)
     assert "\n" not in str(caught.value)

@@ -14,9 +14,9 @@ from pyv_npu.config import load
 from pyv_npu.config.tree import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
-from pyv_npu.workloads.built_in import DRAM_BYTES, BuiltIn, Request, build
+from pyv_npu.workloads.built_in import DRAM_BYTES, BuiltIn, PhaseRequest, build
 
-REQUEST = Request("mistral-7b", context=99, layers=2, requests=2)
+REQUEST = PhaseRequest("mistral-7b", context=99, layers=2, requests=2)
 
 
 def config(mode: str) -> Config:
@@ -70,7 +70,7 @@ def test_loose_against_tight(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     made = json.loads(capsys.readouterr().out)
     assert made["same_results"] is True
     for mode in ("loose", "tight"):
-        run = BuiltIn(Request("mistral-7b", context=99, layers=1), through_firmware=True).run(config(mode)).json
+        run = BuiltIn(PhaseRequest("mistral-7b", context=99, layers=1), through_firmware=True).run(config(mode)).json
         assert (made[mode]["cycles"], made[mode]["llm"]) == (run["cycles"], run["llm"])
     assert "layer0.ffn" in (tmp_path / "loose" / "timeline.csv").read_text()
     assert main(["run", "--replay", str(tmp_path), "--json"]) == 0

@@ -22,7 +22,7 @@ from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.decoder import Generation, ReadyDecoder
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
-from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.ia import FunctionalMachine
 from pyv_npu.workloads.workload import Session
 from toolchain.decoders.decoder import CONVERSATION, POSITION, Decoder, compile_decoder, make_decoder
 from toolchain.decoders.generation import GENERATE
@@ -96,7 +96,7 @@ def test_a_decoder_has_the_core_do_its_work_at_every_level() -> None:
 def test_the_caches_hold_what_the_reference_calls_present() -> None:
     decoder, request = model(), GenerationRequest(PROMPT, 4, t_max=13)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 13)
-    machine = Machine(made.compiled, CONFIG.npu, ReadyDecoder(request, made).inputs)
+    machine = FunctionalMachine(made.compiled, CONFIG.npu, ReadyDecoder(request, made).inputs)
     machine.run(made.compiled.commands[: made.prompt_commands])
     present = Reference(decoder).step(PROMPT, Reference(decoder).empty()).past
     for cache in decoder.caches:
@@ -152,7 +152,7 @@ def test_a_step_beyond_the_caches_is_an_error() -> None:
     decoder, request = model(), GenerationRequest(PROMPT, 1, t_max=6)
     made = compile_decoder(decoder, target_of(CONFIG.npu), len(PROMPT), 6)
     inputs = ReadyDecoder(request, made).inputs
-    machine = Machine(made.compiled, CONFIG.npu, inputs)
+    machine = FunctionalMachine(made.compiled, CONFIG.npu, inputs)
     machine.memory.write_bytes(made.address(POSITION), (6).to_bytes(4, "little"))
     with pytest.raises(PyvNpuError, match="t_max is 6"):
         machine.run(made.compiled.commands[made.prompt_commands :])

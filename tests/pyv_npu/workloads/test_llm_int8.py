@@ -20,7 +20,7 @@ from pyv_npu.result import Result
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.decoder import Generation, ReadyDecoder
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
-from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.ia import FunctionalMachine
 from toolchain.decoders.decoder import Decoder, compile_decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
@@ -102,7 +102,7 @@ def test_int8_takes_a_quarter_of_the_bytes_of_the_matrices() -> None:
 def test_the_caches_hold_the_codes_of_the_reference(name: str) -> None:
     model = decoder(name)
     made = compile_decoder(model, target_of(CONFIG.npu), len(REQUEST.prompt), 13)
-    machine = Machine(made.compiled, CONFIG.npu, ReadyDecoder(REQUEST, made).inputs)
+    machine = FunctionalMachine(made.compiled, CONFIG.npu, ReadyDecoder(REQUEST, made).inputs)
     machine.run(made.compiled.commands[: made.prompt_commands])
     present = Reference(model).step(REQUEST.prompt, Reference(model).empty()).past
     for one in model.caches:

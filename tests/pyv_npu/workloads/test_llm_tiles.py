@@ -14,7 +14,7 @@ from npu_device.trace.events import What
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.result import Result
-from pyv_npu.workloads.built_in import BuiltIn, Phase, Request
+from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from toolchain.codegen import Target
@@ -100,7 +100,7 @@ def test_the_new_row_is_written_while_attention_goes_on() -> None:
 def test_built_in_models_move_the_same_keys_and_values_in_both_forms(name: str, context: int, bits: int) -> None:
     config = BuiltIn.defaults | {"run.sim_level": "CA_HYBRID"}
     effective = load(overrides=dict(config)).config
-    request = Request(name, Phase.DECODE, context=context, layers=1, kv_bits=bits)
+    request = PhaseRequest(name, Phase.DECODE, context=context, layers=1, kv_bits=bits)
     macro, tile = (BuiltIn(request._replace(granularity=form)).run(effective).json["llm"] for form in ("macro", "tile"))
     row = 2 * (1024 if name == "mistral-7b" else 4096) * bits // 8
     seen = min(context, 4095) if name == "mistral-7b" else context

@@ -8,7 +8,7 @@ import pytest
 
 from npu_device.config import NpuConfig
 from pyv_npu.workloads.compiled import target_of
-from pyv_npu.workloads.ia import Machine
+from pyv_npu.workloads.ia import FunctionalMachine
 from toolchain.backend import Program, compile_layers
 from toolchain.decoders.shapes import LEARNED_OFFSET, OPT_FACTS, Job, Shape
 from toolchain.decoders.step import IDS, POSITION, step_graph
@@ -183,7 +183,7 @@ def test_a_step_computes_the_logits_of_numpy(name: str, tokens: int, first: int,
     }  # fmt: skip
     ids = rng.integers(0, shape.vocab, (REQUESTS, tokens)).astype(np.int32)
     given = {POSITION: np.array([first], np.int32), IDS: ids, **caches}
-    machine = Machine(program, NpuConfig(), {key: values.tobytes() for key, values in given.items()})
+    machine = FunctionalMachine(program, NpuConfig(), {key: values.tobytes() for key, values in given.items()})
     machine.run(program.commands)
     want = Numbers(job, weights, caches).logits(ids, first)
     logits = np.frombuffer(machine.read("head.out"), np.float16).reshape(want.shape)

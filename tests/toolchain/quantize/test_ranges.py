@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from toolchain.errors import ModelError
-from toolchain.quantize.ranges import Observed, parsed
+from toolchain.quantize.ranges import Histogram, parsed
 
 
-def observed(*samples: np.ndarray) -> Observed:
-    made = Observed(counting=True)
+def observed(*samples: np.ndarray) -> Histogram:
+    made = Histogram(counting=True)
     for sample in samples:
         made.add(sample)
     return made

@@ -13,7 +13,7 @@ from toolchain.mlir.npu.graph import module_of
 from toolchain.mlir.npu.isa import SUBMIT, Function, isa_module
 from toolchain.mlir.npu.lowering import llvm_module
 from toolchain.mlir.text.dialect import printed
-from toolchain.program_image import FIRMWARE, Piece, constants, with_pieces
+from toolchain.program_image import FIRMWARE, ImagePiece, constants, with_pieces
 
 TRANSLATE, LLC = "mlir-translate-16", "llc-16"
 DEBIAN = {TRANSLATE: "mlir-16-tools", LLC: "llvm-16"}
@@ -59,7 +59,7 @@ def image(
     that the core does not see; ToolchainError as `firmware`."""
     if program.memory.beyond:
         raise ModelError("--submit generated: is for models whose weights are in the image")
-    content = [Piece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
+    content = [ImagePiece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
     content += () if bare else constants(program)
     words = {"commands": len(program.commands), **(arguments or {})}
     return with_pieces(firmware(application, functions, slot), content, program.end, words)

@@ -69,7 +69,7 @@ def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
         lines += [f"  {line}" for line in _global(one)]
     for function in functions:
         for mode in MODES:
-            lines += [f"  {line}" for line in _Function(function, data, mode, slot).lines()]
+            lines += [f"  {line}" for line in _FunctionLowering(function, data, mode, slot).lines()]
     return "\n".join([*lines, "}", ""])
 
 
@@ -97,7 +97,7 @@ def _global(one: Data) -> Iterator[str]:
     yield "}"
 
 
-class _Function:
+class _FunctionLowering:
     """The function of one mode. Values are numbered; constants are made where they are used, LLVM joins them."""
 
     def __init__(self, function: FuncOp, data: dict[str, Data], mode: str, slot: int) -> None:

@@ -38,7 +38,7 @@ class _Lexer(MLIRLexer):
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
 
-class _Parser(Parser):
+class _MlirParser(Parser):
     """Notes where each operation begins."""
 
     begins: dict[Operation, int]
@@ -98,9 +98,9 @@ class Source:
         self._begins: dict[Operation, int] = {}
         if match := _DIMENSIONS.search(text):
             self._fail(match.start(), f"a type has at most {MOST_DIMENSIONS} dimensions: use fewer")
-        parser = _Parser(self.context, "", name)
+        parser = _MlirParser(self.context, "", name)
         try:
-            parser = _Parser(self.context, text, name)
+            parser = _MlirParser(self.context, text, name)
             parser.begins = self._begins
             self.module: ModuleOp = parser.parse_module()
         except ParseError as error:
