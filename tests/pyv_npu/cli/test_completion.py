@@ -59,7 +59,7 @@ def test_the_script_is_one(shell: str, capsys: pytest.CaptureFixture[str]) -> No
 def test_bash_completes() -> None:
     if shutil.which("bash") is None:
         pytest.skip("needs bash")
-    line = "COMP_WORDS=(pyv-npu run --preset ro); COMP_CWORD=3"
+    line = "COMP_WORDS=(pyv-npu run --preset rock); COMP_CWORD=3"
     ask = f'eval "$(pyv-npu completion bash)"; {line}; _pyv_npu; echo "${{COMPREPLY[@]}}"'
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
