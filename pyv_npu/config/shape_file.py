@@ -26,7 +26,7 @@ def shape_of(name: str) -> Shape:
 
 
 def is_shape(name: str) -> bool:
-    """Whether a program is a shape: a built-in one, or a file that describes one."""
+    """Checks whether a program is a built-in shape, or a file that describes a shape."""
     if name in MODELS:
         return True
     path = Path(name)

@@ -1,4 +1,4 @@
-"""What users of a server see: time to the first token, time per token, end to end, throughput, goodput.
+"""Latency and throughput of a server for its users: TTFT, TPOT, ITL, E2E, throughput, goodput.
 
 | figure | what it is |
 |---|---|
@@ -41,7 +41,7 @@ LEDGER = (
 
 
 class KvBytes(NamedTuple):
-    """What a token takes in the caches."""
+    """Bytes of a token in the caches."""
 
     token: int
     aligned: int
@@ -59,7 +59,7 @@ class KvBytes(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of a request, in ns."""
+    """Latencies of a request, in ns."""
 
     ttft: int
     tpot: int | None
@@ -68,7 +68,7 @@ class Times(NamedTuple):
 
 
 def times_of(one: Served, hz: int) -> Times:
-    """What a request's user saw."""
+    """Returns the latencies of a request."""
     at = [ns_of(cycle, hz) for cycle in one.tokens_at]
     arrival = ns_of(one.arrival, hz)
     gaps = tuple(later - sooner for sooner, later in pairwise(at))
@@ -163,7 +163,7 @@ def offered_load(run: Run, hz: int, taken: Sequence[int]) -> dict[str, Any]:
 
 
 def preemptions_text(made: Mapping[str, Any]) -> str:
-    """What became of requests that gave way, from a summary."""
+    """Returns the summary's text on preempted requests."""
     text = f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"
     if not made["swaps"]:
         return text

@@ -1,4 +1,4 @@
-"""What a step of many requests takes: simulated cycles of its parts, put together, and checked against whole steps.
+"""Cycles of a step of many requests: simulated parts, combined, and checked against whole steps.
 
     step(chunks) = edge(rows) + head(requests) + sum over layers of (products(rows) + attention(chunks))
 
@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Of what was used, relative to what was simulated."""
+        """Error of the time in use, relative to the simulated time."""
         return (self.used - self.simulated) / self.simulated
 
 
@@ -101,7 +101,7 @@ class LayerTimes:
         return between(CHUNKS, tokens, lambda m: between(CONTEXTS, context, lambda place: value(m, place)))
 
     def attention(self, tokens: int, context: int, resident: bool) -> Attention:
-        """Of a chunk; `resident`: the activations of the step are in the scratchpad."""
+        """Return the cycles of a chunk; `resident`: the activations of the step are in the scratchpad."""
         key = tokens, context, resident
         if key not in self._sums:
             parts = (self._between(tokens, context, resident, at) for at in range(3))
@@ -240,8 +240,8 @@ class StepTimes:
         return Check(step, len(chunks), tokens, layers, cycles, self.cycles(chunks))
 
     def linearity(self, chunks: Sequence[tuple[int, int]]) -> float | None:
-        """How far the layers behind the second of a step of `MOST` are from as long as that; relative to the step. None
-        for a model of two layers, and of layers that differ."""
+        """Return the nonlinearity of a step of `MOST` layers, relative to the step: the layers behind the second
+        against as many times the second. None for a model of two layers, and of layers that differ."""
         if len(self.kinds) > 1:
             return None
         run = self._run(chunks, min(MOST, self.layers))

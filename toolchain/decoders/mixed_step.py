@@ -20,7 +20,7 @@ from toolchain.passes import SCHEDULING, run_passes, selected
 
 
 class Chunk(NamedTuple):
-    """What a request brings to a step."""
+    """Tokens of a request in a step."""
 
     tokens: int
     """New ones: 1 in generation, a part of the prompt before."""
@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
 
 class Parts(StrEnum):
-    """What of a step is made commands."""
+    """Part of a step for which commands are generated."""
 
     ALL = "all"
     ATTENTION = "attention"
@@ -57,7 +57,7 @@ class CompiledMixedStep:
 
     @property
     def memory(self) -> dict[int, bytes]:
-        """What is in memory when the commands start, by address: positions, and the counts of encoded caches."""
+        """Memory contents when the commands start, by address: positions, and the counts of encoded caches."""
         words = b"".join(chunk.context.to_bytes(4, "little") for chunk in self.chunks)
         made = {self.program.address(POSITION): words}
         for tensor in self.program.graph.tensors.values():
@@ -89,7 +89,7 @@ def compile_mixed_step(
 
 
 def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
-    """Whether the operands of attention stay in the scratchpad in a step; attention itself counts as a copy."""
+    """Check whether the operands of attention stay in the scratchpad in a step; attention itself counts as a copy."""
     job = replace(job, requests=len(chunks), t_max=max(one.tokens + one.context for one in chunks))
     graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]

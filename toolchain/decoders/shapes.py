@@ -147,7 +147,7 @@ class Shape:
 
     @property
     def ffn_parameters(self) -> int:
-        """One feed-forward network: one expert."""
+        """Parameters of one feed-forward network: one expert."""
         return self.matrices * self.width * self.ffn
 
     def layer_parameters(self, layer: int, experts: int) -> int:
@@ -163,7 +163,7 @@ class Shape:
 
     @property
     def small_parameters(self) -> int:
-        """What is no large matrix: norms, biases, learned positions, the routers of experts."""
+        """Parameters outside the large matrices: norms, biases, learned positions, the routers of experts."""
         norm = self.width * (1 if self.norm == "RMS" else 2)
         norms = (1 if self.shared_norm else 2) + 2 * self.post_norm
         biases = self.qkv_bias * (self.q_width + 2 * self.kv_width) + self.output_bias * self.width
@@ -175,7 +175,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All numbers that were trained."""
+        """Number of trained parameters."""
         layers = sum(self.layer_parameters(layer, self.experts) for layer in range(self.layers))
         return layers + self.embedding_parameters + self.small_parameters
 
@@ -310,7 +310,7 @@ class Job:
         return KvCache(base, self.requests, shape.cache_heads, self.t_max, shape.cache_dim, bits, self.pad_rows)
 
     def weight_kind(self, layer: int) -> DataType:
-        """Of the matrices of a layer."""
+        """Returns the type of a layer's matrices."""
         bits = self.weight_of(layer)
         return DataType.VQ8 if bits == VQ_BITS else self.stored_kind(bits)
 

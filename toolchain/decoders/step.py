@@ -145,7 +145,7 @@ class Step:
         return self._moved(f"{name}.qkv", normed, (rows, latent), (latent, 1), 0, qkv, (width, 1), heads * dim + rotary)
 
     def _turns(self) -> Sequence[Turn]:
-        """What attends together: all requests, which are at one position."""
+        """Return the groups that attend together: all requests, which are at one position."""
         return [Turn("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
 
     def _part(self, base: str, turn: Turn, first: int, count: int) -> str:
@@ -292,7 +292,7 @@ class Step:
         })  # fmt: skip
 
     def _expert(self, name: str, normed: str, residual: str = "", width: int = 0) -> str:
-        """One feed-forward network; `width`: of another one than an expert."""
+        """Add a feed-forward network; `width`: of another network than an expert."""
         shape, width = self.shape, width or self.shape.ffn
         bias = shape.ffn_bias
         if shape.gated:

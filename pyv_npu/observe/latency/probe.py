@@ -85,7 +85,7 @@ class LatencyProbe:
         platform.events.subscribe(self.recorder.events)
 
     def result(self, warmup: int = 0) -> Latency:
-        """Everything so far; call it when the run is over."""
+        """Return the latency so far; call it when the run is over."""
         self._log.read()
         self.recorder.close()
         return self._latency(self.recorder, warmup)
@@ -99,7 +99,7 @@ class LatencyProbe:
         return Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)
 
     def latency_at(self, pending: "Batch") -> Latency:
-        """Everything so far, and what events say that are not handed over yet; the run goes on."""
+        """Return the latency so far, with events that are not handed over yet; the run goes on."""
         recorder = self.recorder.copy()
         recorder.events(pending)
         return self._latency(recorder)

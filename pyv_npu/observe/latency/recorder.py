@@ -286,7 +286,7 @@ class Recorder:
         return self._evidence
 
     def accepted(self, validate: int) -> Submissions:
-        """All accepted submissions so far, in the order of acceptance, with everything that is known of them.
+        """Return all accepted submissions so far, in the order of acceptance, with their stamps.
 
         `validate`: the configured cycles of validation.
         """

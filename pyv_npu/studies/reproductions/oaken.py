@@ -87,7 +87,7 @@ def mean(numbers: Mapping[str, float]) -> float:
 
 
 class Study:
-    """All figures, from step costs."""
+    """Study of Oaken: all figures, from step costs."""
 
     def __init__(self, costs: StepCosts, trace: Path | None = None) -> None:
         """`trace`: a workload for P16; without it synthetic lengths are taken, without a verdict."""
