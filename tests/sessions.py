@@ -2,8 +2,9 @@
 
 A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
 follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
-commands after it. A shell command with `--gdb PORT` goes on while the `gdb` block after it is played; of its output the
-page shows what comes before GDB connects. The folder that all is played in has `firmware`, whose sources GDB shows.
+commands after it, as is a `json NAME` or `yaml NAME` block. A shell command with `--gdb PORT` goes on while the `gdb`
+block after it is played; of its output the page shows what comes before GDB connects. The folder that all is played
+in is called decoder and has `firmware`, whose sources GDB shows.
 """
 
 import os
@@ -16,9 +17,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ("tutorial", "tutorial-architect", "tutorial-compiler", "tutorial-hardware", "tutorial-microarchitect")
-PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "python", "serving", *TUTORIALS)}
+PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "llm", "python", "serving", *TUTORIALS)}
 """Those with sessions."""
-_BLOCK = re.compile(r"(?<=^```)(console|gdb|python)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"(?<=^```)(console|gdb|python|json \S+|yaml \S+)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}
 _PORT = re.compile(r"--gdb (\d+)")
 
@@ -26,7 +27,8 @@ _PORT = re.compile(r"--gdb (\d+)")
 def played(page: str) -> str:
     """Return the page with the output that the commands have in this checkout."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = Path(name) / "decoder"
+        folder.mkdir()
         (folder / "firmware").symlink_to(ROOT / "firmware")
         tools = folder / ".bin"
         tools.mkdir()
@@ -63,8 +65,9 @@ class _Player:
 
     def block(self, found: re.Match[str]) -> str:
         kind, text = found.groups()
-        if kind == "python":
-            (self._folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
+        name = text.splitlines()[0].removeprefix("# ") if kind == "python" else kind.partition(" ")[2]
+        if name:
+            (self._folder / name).write_text(text)
             return found[0]
         prompt = _PROMPT[kind]
         commands = [line.removeprefix(prompt) for line in text.splitlines() if line.startswith(prompt)]
@@ -77,7 +80,7 @@ class _Player:
         if port is not None:
             return self._simulate(command, port[1])
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self._folder, timeout=120, text=True,
+            ["bash", "-c", command], cwd=self._folder, timeout=600, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **self._process,
         )  # fmt: skip
         return done.stdout

@@ -30,8 +30,9 @@ def test_the_tutorial_begins_with_a_fresh_machine() -> None:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_on_serving_prints_what_the_page_shows() -> None:
-    page = PAGES["serving"].read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["llm", "serving"])
+def test_every_command_of_a_page_on_language_models_prints_what_the_page_shows(name: str) -> None:
+    page = PAGES[name].read_text(encoding="utf-8")
     assert page.count("\n$ ") >= 3
     assert played(page) == page, "if it is right: scripts/sessions"
 
@@ -43,5 +44,9 @@ def test_the_programs_of_the_page_on_python_print_what_the_page_shows() -> None:
 
 
 def test_a_page_that_lies_is_found(tmp_path: Path) -> None:
-    page = "```python\n# a.py\nprint(6 * 7)\n```\n```console\n$ python a.py\n43\n$ echo $((1 + 1)) >&2\n```\n"
-    assert played(page) == page.replace("43", "42").replace(">&2\n", ">&2\n2\n")
+    page = (
+        "```python\n# a.py\nprint(6 * 7)\n```\n```json b.json\n[1]\n```\n"
+        "```console\n$ python a.py\n43\n$ cat b.json\n$ echo $((1 + 1)) >&2\n```\n"
+    )
+    right = page.replace("43", "42").replace("$ cat b.json\n", "$ cat b.json\n[1]\n").replace(">&2\n", ">&2\n2\n")
+    assert played(page) == right
