@@ -63,6 +63,13 @@ class Loops(NamedTuple):
                 times *= outer[axis]
         return times
 
+    def parts(self, axes: str, counts: tuple[int, int, int]) -> bool:
+        """Whether loops within the one over blocks along the shared axis come to other blocks of an operand, by its
+        dimensions."""
+        outer = {axis: -(-count // size) for axis, count, size in zip(DIMENSIONS, counts, self.block, strict=True)}
+        within = self.order.axes[self.order.axes.index(self.shared_axis) + 1 :]
+        return any(outer[axis] > 1 for axis in within if axis in axes)
+
     def open_sums(self, counts: tuple[int, int, int]) -> int:
         """Sums that are open at the same time, at most, of a product with so many tiles along m, n and k."""
         if counts[2] == 1:

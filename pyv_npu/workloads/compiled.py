@@ -95,11 +95,12 @@ class _Events:
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """The device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles, rounded
-    down."""
+    """The device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
     core, own = npu.clock_ratio
     per_cycle = [
-        rate * core // (own * npu.clock_hz) for rate in (npu.dram.rate, npu.noc.bytes_per_second) if rate is not None
+        Fraction(rate * core, own * npu.clock_hz)
+        for rate in (npu.dram.rate, npu.noc.bytes_per_second)
+        if rate is not None
     ]
     return Target(
         spm_bytes=npu.spm.size,
@@ -118,7 +119,7 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         channels=npu.dma.channels,
         outstanding=npu.dma.outstanding,
         channel_rate=npu.dma.bytes_per_cycle or UNLIMITED,
-        dram_rate=max(1, min(per_cycle, default=UNLIMITED)),
+        dram_rate=min(per_cycle, default=Fraction(UNLIMITED)),
         lookups=npu.dma.vq_elements_per_cycle,
         latency=npu.dram_latency + npu.noc.latency,
         alignment=npu.dma.alignment,

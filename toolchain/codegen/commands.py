@@ -117,7 +117,7 @@ class Target(NamedTuple):
     """Transfers of a channel whose latencies overlap."""
     channel_rate: int = 128
     """Bytes per NPU cycle of one channel; rates that are not limited are very large."""
-    dram_rate: int = 85
+    dram_rate: Fraction = Fraction(256, 3)
     """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
     latency: int = 128
     """NPU cycles of a transfer before its first byte."""

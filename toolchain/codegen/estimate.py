@@ -5,6 +5,7 @@ what nothing hides: the first loads, the last tile, the last store. Shapes at th
 tiles. Products have a closer look (`product_cost`).
 """
 
+from fractions import Fraction
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -14,10 +15,13 @@ from npu_device.memory.bitwidth import expanded
 from npu_device.operations.loops import Loops
 from toolchain.codegen.commands import Target
 from toolchain.codegen.product_cost import ProductCost
-from toolchain.codegen.tiles import Tile, TileSizes, bytes_of, whole
+from toolchain.codegen.tiles import PLAIN, Tile, TileSizes, bytes_of, loops_of, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import CACHING, PRODUCTS, keys_of
 
+FARTHEST = 4
+"""Tiles that a layer loads ahead, at most. Calibrated: `scripts/bench mapping --calibrate` prints the cycles of
+products for several values."""
 SHARES = 2
 """Layers that have a part of the scratchpad at the same time."""
 
@@ -43,8 +47,8 @@ class Estimate:
         self._whole, self._kinds = whole(layer), [graph.tensors[name].dtype for name in layer.inputs]
         self._out = graph.tensors[layer.outputs[0]].dtype
         self._shares = layer.integer("buffers", SHARES)
-        self._rate = min(
-            max(1, target.dram_rate // layer.integer("clusters", 1)), target.channels * target.channel_rate
+        self._rate: Fraction = min(
+            target.dram_rate / layer.integer("clusters", 1), Fraction(target.channels * target.channel_rate)
         )
         self.product = ProductCost(graph, layer, target, self.sizes) if layer.op_type in PRODUCTS else None
 
@@ -63,6 +67,28 @@ class Estimate:
         return mapping.objective.cost(
             cycles, load.moved * energy.moved + load.read * energy.read + cycles * energy.idle
         )  # fmt: skip
+
+    def distance(self, tile: Tile, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
+        """Tiles to load ahead: as many as there is room for beside the engines that take part with one; 0 where there
+        is no room for that."""
+        decided = self._target.mapping.prefetch
+        if decided is not None and self.product is not None:
+            return decided
+        if loops is None:
+            loops = PLAIN if self.product is None else loops_of(self._layer, tile)
+        demand = self.sizes.demand(tile, loops) if demand is None else demand
+        lanes = 0
+        for ahead in range(1, FARTHEST + 1):
+            if self.sizes.need(demand, ahead, loops) > self._target.workspace:
+                return ahead - 1
+            if self.product is not None:
+                engines = self.product.lanes(tile, ahead, demand, loops)
+            else:
+                engines = self._engines(tile, ahead, demand)
+            if engines < lanes:
+                return ahead - 1
+            lanes = engines
+        return FARTHEST
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
         """NPU cycles of a command, and the load that they come from. One of several `buffers` has its part of the

@@ -6,9 +6,11 @@ before and behind it are the first loads and the last store. Moves at the end of
 tile.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, gcd
+from itertools import combinations
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from npu_device.abi.memory_map import SPM_BASE
@@ -20,7 +22,18 @@ from npu_device.operations.loops import AXES, MAX_SHARERS, Loops
 from npu_device.operations.macro.workspace import Reserved, Site
 from npu_device.operations.windows import all_pixels
 from toolchain.codegen.commands import Target
-from toolchain.codegen.tiles import SUM_BYTES, Tile, TileSizes, bytes_in, bytes_of, groups_of, loops_of, padded, whole
+from toolchain.codegen.tiles import (
+    SLOT,
+    SUM_BYTES,
+    Tile,
+    TileSizes,
+    bytes_in,
+    bytes_of,
+    groups_of,
+    loops_of,
+    padded,
+    whole,
+)
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import channels_of, macs, windows_of
 
@@ -28,6 +41,10 @@ TRAFFIC = 32
 """A mapping may be slower by one part in so many of the time of the DRAM bytes that it saves. Without it a product of
 tests/toolchain/passes/test_depthwise_tiles.py moves 1.3 times its operands, with it at most 1.2 times; from 8 to 64 it
 changes cycles of the models of tests/toolchain/passes/test_product_cost.py by at most 1.2 %."""
+
+IDLE = Fraction(1, 2)
+"""Part of the latency of loads in which the DRAM waits for all channels: 0 where they take turns, 1 where they begin
+together. Calibrated: `scripts/bench mapping --calibrate` prints the cycles of products for several values."""
 
 step_cycles = lru_cache(maxsize=1 << 16)(lambda *shape: product(*shape).cycles)
 
@@ -45,6 +62,47 @@ class Stream(NamedTuple):
     write: bool = False
 
 
+class Level(NamedTuple):
+    """A loop of an engine over tiles or blocks of them."""
+
+    axis: str
+    """m, n or k; g: tiles of groups."""
+    turns: int
+    stays: frozenset[str]
+    """Operands that move in the first turn only."""
+
+
+class Walk(NamedTuple):
+    """Loads that run ahead of the steps of an engine."""
+
+    levels: list[Level]
+    durations: dict[frozenset[str], int]
+    """NPU cycles of the loads of a step, by the operands that move."""
+    step: int
+    """NPU cycles of a step."""
+    most: int
+    """NPU cycles that loads are ahead of their step at most."""
+
+    def run(self, depth: int, moving: frozenset[str], slack: int) -> tuple[int, int]:
+        """(cycles that loads are ahead after the loops from `depth` on, cycles that the engine waits in them) from so
+        many ahead."""
+        if not moving or all(not level.stays & moving for level in self.levels[depth:]):
+            steps = prod(level.turns for level in self.levels[depth:])
+            if not moving:
+                return min(self.most, slack + steps * self.step), 0
+            load = self.durations[moving]
+            wait = max(0, load - slack, steps * load - (steps - 1) * self.step - slack)
+            return min(self.most, slack + wait + steps * (self.step - load)), wait
+        _, turns, stays = self.levels[depth]
+        slack, wait = self.run(depth + 1, moving, slack)
+        rest = moving - stays
+        waits = 0
+        for _ in range(1, min(turns, 3)):
+            slack, waits = self.run(depth + 1, rest, slack)
+            wait += waits
+        return slack, wait + max(0, turns - 3) * waits
+
+
 class Nest(NamedTuple):
     """A loop nest over tiles."""
 
@@ -60,6 +118,9 @@ class Nest(NamedTuple):
     """Whether a chain has all tiles of a column, or of a row."""
     lanes: int
     """Engines that share the chains out."""
+    turns: tuple[int, int]
+    """(turns of the engines, tiles) in a block along the shared axis, where engines go from block to block of an
+    operand together that they have in common."""
     loops: Loops
 
     @property
@@ -76,6 +137,50 @@ class Nest(NamedTuple):
         if image:
             return self.steps if self.weight_stationary else self.blocks * self.tiles_m
         return self.steps // self.tiles_m if name == "in1" and self.weight_stationary else self.steps
+
+    def levels(self, names: Iterable[str], image: bool) -> list[Level]:
+        """Loops of an engine, the outermost first, and the operands of `names` that move in their first turn only."""
+        counts = {"m": self.tiles_m, "n": self.tiles_n, "k": self.tiles_k}
+        order, block = self.loops.order.axes, dict(zip("mnk", self.loops.block, strict=True))
+        levels = [Level("g", self.blocks, frozenset())]
+        if self.loops.plain:
+            weights = self.weight_stationary
+            stays = {"in0": "nk" if image and not weights else "", "in1": "m" if weights else "", "out": "k"}
+            for axis in order:
+                levels.append(Level(axis, counts[axis], frozenset(name for name in names if axis in stays[name])))
+        else:
+            axes = {**AXES, "in0": "m" if image else AXES["in0"], "out": "mn"}
+            outer = {axis: ceil_div(counts[axis], block[axis]) for axis in order}
+            for index, axis in enumerate(order):
+                inner = {deeper for deeper in order[index + 1 :] if outer[deeper] > 1}
+                same = frozenset(
+                    name for name in names
+                    if axis not in axes[name] and (name == "out" or not inner & set(axes[name]))
+                )  # fmt: skip
+                levels.append(Level(axis, outer[axis], same))
+            for axis in order:
+                same = frozenset(name for name in names if axis not in axes[name])
+                levels.append(Level(axis, min(block[axis], counts[axis]), same))
+        lanes = self.lanes
+        for axis in (self.shared_axis, "g", "n"):
+            for index in reversed(range(len(levels))):
+                if levels[index].axis == axis:
+                    part = min(lanes, levels[index].turns)
+                    levels[index] = levels[index]._replace(turns=ceil_div(levels[index].turns, part))
+                    lanes = ceil_div(lanes, part)
+        return [level for level in levels if level.turns > 1]
+
+    @property
+    def open_sums(self) -> bool:
+        """Whether the sums of several results are open at the same time."""
+        return self.loops.open_sums((self.tiles_m, self.tiles_n, self.tiles_k)) > 1
+
+    @property
+    def shared_axis(self) -> str:
+        """Axis along which engines share tiles out."""
+        if not self.loops.plain:
+            return self.loops.shared_axis
+        return "n" if self.by_columns else "m"
 
     @property
     def outputs(self) -> int:
@@ -97,10 +202,14 @@ class Traffic(NamedTuple):
     """NPU cycles of all moves."""
     end: int
     """NPU cycles of the last store."""
+    latency: int
+    """NPU cycles of the first load and of the last store without their bytes."""
+    preference: int
+    """NPU cycles that are added for bytes (`TRAFFIC`)."""
 
-    def cycles(self, engines: int) -> int:
-        """NPU cycles of the command, whose engines need so many."""
-        return self.begin + max(engines, self.moved) + self.end
+    def cycles(self, engines: int, last: int) -> int:
+        """NPU cycles of the command, whose engines need so many, and so many for the last tile."""
+        return max(self.begin + engines + self.end, self.latency + self.moved + last) + self.preference
 
 
 Sizes = dict[str, int]
@@ -129,7 +238,7 @@ class ProductCost:
         """Bytes from row to row in DRAM of in0, in1 and the result."""
         self._shares, self._batch = layer.integer("buffers", 1), layer.integer("batch", 1)
         self._engines, self._spread = layer.integer("engines") or target.engines, bool(layer.integer("spread", 1))
-        self._rate = max(1, target.dram_rate // layer.integer("clusters", 1))
+        self._rate = target.dram_rate / layer.integer("clusters", 1)
         self._channels = target.channels * target.outstanding
 
     def estimate(
@@ -145,14 +254,10 @@ class ProductCost:
         middle, last = (max(step, ports) for ports in self._ports(tile, nest, buffers, demand))
         computed = self._compute(tile, nest, middle, last)
         engines = max(
-            computed + self._waits(streams, nest, ahead, middle, computed), self._in_place(tile, nest, buffers, demand)
+            computed + self._waits(streams, nest, ahead, computed), self._in_place(tile, nest, buffers, demand)
         )
-        if (
-            loops.common in buffers and loops.block[2] >= nest.tiles_k
-        ):  # else a block is short, and the next one loads beside it
-            engines = max(engines, self._fill(streams, nest, computed))
-        traffic = self._traffic(streams)
-        command = traffic.cycles(engines) + (last if traffic.moved > engines else 0)
+        traffic = self._traffic(streams, nest)
+        command = traffic.cycles(engines, last)
         read = nest.steps * (demand["in0"] + demand["in1"])
         if self._batch == 1:
             return command, traffic.size, read
@@ -164,7 +269,8 @@ class ProductCost:
         buffers = self._sizes.buffers(demand, ahead, loops)
         nest = self._nest(tile, buffers, loops)
         step = self._step(tile, nest)
-        return self._traffic(self._streams(tile, nest, buffers, demand)).cycles(self._compute(tile, nest, step, step))
+        traffic = self._traffic(self._streams(tile, nest, buffers, demand), nest)
+        return traffic.cycles(self._compute(tile, nest, step, step), step)
 
     def _step(self, tile: Tile, nest: Nest) -> int:
         """NPU cycles of an engine for a tile."""
@@ -175,26 +281,34 @@ class ProductCost:
         )
         return cycles
 
-    def _traffic(self, streams: list[Stream]) -> Traffic:
+    def _traffic(self, streams: dict[str, Stream], nest: Nest) -> Traffic:
         latency = self._target.latency
         occupied = size = first = begin = end = 0
-        for moves, total, longest, late, write in streams:
+        for name, (moves, total, longest, late, write) in streams.items():
             size += total
             occupied += moves * (longest + (0 if write else latency))
             if write:
                 end += longest + latency
             elif not late:
-                first += total // moves
+                first += total * (1 if name == nest.loops.common else min(nest.lanes, moves)) // moves
                 begin = max(begin, longest)
         if begin:
-            begin = max(begin, first // self._rate) + latency
-        moved = max(size // self._rate, occupied // self._channels)
-        return Traffic(size, begin + size // (self._rate * TRAFFIC), moved, end)
+            begin = max(begin, self._transfer(first)) + latency
+        moves = sum(stream.moves for stream in streams.values() if not stream.write)
+        idle = int(moves * latency * IDLE) // self._channels
+        moved = max(self._transfer(size) + idle, occupied // self._channels)
+        ends = latency * (bool(begin) + bool(end))
+        return Traffic(size, begin, moved, end, ends, self._transfer(size) // TRAFFIC)
 
-    def lanes(self, tile: Tile, ahead: int) -> int:
+    def _transfer(self, size: int) -> int:
+        """NPU cycles of the DRAM for so many bytes."""
+        return size * self._rate.denominator // self._rate.numerator
+
+    def lanes(self, tile: Tile, ahead: int, demand: Sizes | None = None, loops: Loops | None = None) -> int:
         """Engines that take part."""
-        loops = loops_of(self._layer, tile)
-        return self._nest(tile, self._sizes.buffers(self._sizes.demand(tile), ahead, loops), loops).lanes
+        loops = loops_of(self._layer, tile) if loops is None else loops
+        demand = self._sizes.demand(tile, loops) if demand is None else demand
+        return self._nest(tile, self._sizes.buffers(demand, ahead, loops), loops).lanes
 
     def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> Nest:
         """Engines share out the chains of steps, as far as there are `buffers` for them: columns where weights stay,
@@ -219,7 +333,11 @@ class ProductCost:
             room -= bytes_in(shared)
         need = bytes_in(buffers)
         lanes = max(1, min(most, chains, room // max(1, need)))
-        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, by_columns, lanes, loops)
+        turns, axes = (1, lanes), "m" if self._conv and loops.common == "in0" else AXES.get(loops.common, "")
+        if loops.common and loops.parts(axes, (tiles_m, tiles_n, tiles_k)):
+            tiles = loops.block["mnk".index(loops.shared_axis)]
+            turns = ceil_div(tiles, lanes), tiles
+        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, by_columns, lanes, turns, loops)
 
     def _compute(self, tile: Tile, nest: Nest, middle: int, last: int) -> int:
         """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
@@ -238,38 +356,38 @@ class ProductCost:
             chains = (nest.chains - lane - 1) // nest.lanes + 1
             whole_chains = max(0, (nest.chains - ends - lane - 1) // nest.lanes + 1)
             busiest = max(busiest, chains * chain - (chains - whole_chains) * chain * short // size)
-        return busiest
+        return busiest * nest.turns[0] * nest.lanes // nest.turns[1]
 
-    def _streams(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> list[Stream]:
+    def _streams(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> dict[str, Stream]:
         """Streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
         layer, (m, n, k) = self._layer, self._whole
         columns = min(tile[1], n * self._groups)
         part_m, part_k = (m, nest.tiles_m * tile[0]), (k, nest.tiles_k * nest.depth)
         part_n = (n, nest.tiles_n * tile[1]) if tile[1] <= n else (1, 1)
-        streams = list[Stream]()
+        streams = dict[str, Stream]()
         if "in0" in buffers and self._conv:
             row = bytes_of(channels_of(layer) * groups_of(layer, tile), self._kinds[0])
             pixels = demand["in0"] // row
             mean = all_pixels(self._windows, tile[0]), pixels * nest.tiles_m
-            streams.append(self._stream(nest.moves("in0", True), pixels, row, self._rows[0], mean))
+            streams["in0"] = self._stream(nest.moves("in0", True), pixels, row, self._rows[0], mean)
         elif "in0" in buffers:
             row = bytes_of(nest.depth, self._kinds[0])
-            streams.append(self._stream(nest.moves("in0", False), tile[0], row, self._rows[0], part_m, part_k))
+            streams["in0"] = self._stream(nest.moves("in0", False), tile[0], row, self._rows[0], part_m, part_k)
         if "in1" in buffers:
             rows, row = (columns, nest.depth) if self._nk else (nest.depth, columns)
             row = bytes_of(row, self._kinds[1])
-            streams.append(self._stream(nest.moves("in1", False), rows, row, self._rows[1], part_n, part_k))
+            streams["in1"] = self._stream(nest.moves("in1", False), rows, row, self._rows[1], part_n, part_k)
         for name in ("bias", "scale"):
             if name in buffers:
                 size = buffers[name][0]
-                streams.append(self._stream(nest.outputs, 1, size, size, part_n)._replace(late=True))
+                streams[name] = self._stream(nest.outputs, 1, size, size, part_n)._replace(late=True)
         row = bytes_of(columns, self._kinds[2])
         if "residual" in buffers:
             residual = self._stream(nest.outputs, tile[0], row, self._rows[2], part_m, part_n)
-            streams.append(residual._replace(late=True))
+            streams["residual"] = residual._replace(late=True)
         if "out" in buffers:
             result = self._stream(nest.outputs, tile[0], row, self._rows[2], part_m, part_n)
-            streams.append(result._replace(write=True))
+            streams["out"] = result._replace(write=True)
         return streams
 
     def _stream(
@@ -284,90 +402,135 @@ class ProductCost:
             aligned = rows * (row + target.alignment - unit)
             bursts = rows * ceil_div(row, target.channel_rate)
         ports = min(payload, target.bank_bytes) // target.port
-        longest = max(bursts, ports, aligned // self._rate)
+        longest = max(bursts, ports, self._transfer(aligned))
         size = moves * aligned * part[0] * other[0] // (part[1] * other[1])
         if self._kinds[1] is DataType.VQ8 and stride == self._rows[1]:
             longest = max(longest, ceil_div(payload * 8, min(target.lookups, target.port // 2)))
         return Stream(moves, size, longest)
 
-    def _waits(self, streams: list[Stream], nest: Nest, ahead: int, middle: int, computed: int) -> int:
-        """Cycles in which an engine waits for buffers: loads that come `ahead` tiles early are not there in time, or
-        the result before the last is not away."""
-        latency, lanes, steps = self._target.latency, nest.lanes, nest.steps
-        waits = moves = busy = 0
-        for count, size, longest, late, write in streams:
-            load = max(longest, lanes * size // count // self._rate)
-            if write:
-                outputs = ceil_div(nest.outputs, lanes)
-                waits = max(waits, outputs * (longest + latency - (computed // outputs if ahead else 0)))
-                continue
-            moves += count
-            busy += count * load
-            if not late and count < steps:  # behind several tiles that need nothing
-                waits = max(waits, count * (latency + load - ahead * middle) // lanes)
-        if moves:
-            queue = max(1, ceil_div(moves * lanes, steps * self._channels))
-            turn = (latency * queue + busy // steps + middle) // (ahead + 1)
-            waits = max(waits, ceil_div(steps, lanes) * (turn - middle))
-        return waits
+    def _waits(self, streams: dict[str, Stream], nest: Nest, ahead: int, computed: int) -> int:
+        """Cycles in which an engine waits: for loads, or for buffers of results, which move while it computes the next
+        one. Where sums are open results come one step after the other, when no sum is open any more."""
+        waits, out = self._stalls(streams, nest, ahead, computed), streams.get("out")
+        if out is None:
+            return waits
+        outputs, latency = ceil_div(nest.outputs, nest.lanes), self._target.latency
+        interval = computed // (outputs * (nest.tiles_k if nest.open_sums else 1))
+        load = max(out.longest, self._transfer(nest.lanes * out.size // out.moves))
+        turn = max(load, (load + latency + interval) // 2) if ahead else load + latency + interval
+        drain = outputs * max(0, turn - interval)
+        return max(waits, drain)
 
-    def _fill(self, streams: list[Stream], nest: Nest, computed: int) -> int:
-        """Cycles of engines that wait for a block of the operand that they have in common: it moves while they are at
-        its first uses, and at the last ones of the block before."""
-        loops, image = nest.loops, self._conv and nest.loops.common == "in0"
-        axes = "m" if image else AXES[loops.common]
-        counts = {"m": nest.tiles_m, "n": nest.tiles_n, "k": nest.tiles_k}
-        blocks = nest.blocks * loops.passes(axes, (nest.tiles_m, nest.tiles_n, nest.tiles_k))
-        for axis, size in zip("mnk", loops.block, strict=True):
-            blocks *= ceil_div(counts[axis], size) if axis in axes else 1
-        stream = streams[0] if loops.common == "in0" else [x for x in streams if not x.late | x.write][-1]
-        load = max(stream.size // self._rate, stream.moves * stream.longest // self._channels) // blocks
-        use = computed * nest.lanes // max(1, nest.chains * blocks)
-        return computed + max(0, load - use) + (blocks - 1) * max(0, load - 2 * use)
+    def _stalls(self, streams: dict[str, Stream], nest: Nest, ahead: int, computed: int) -> int:
+        """Cycles in which an engine waits for loads. Those for a step begin `ahead` steps before it: while operands
+        stay nothing moves, then a block of them is needed faster than loads can follow."""
+        loads = {name: stream for name, stream in streams.items() if name in AXES}
+        if not loads:
+            return 0
+        if nest.open_sums and "out" in streams:  # results move in a turn of k that all of them have in common
+            loads["out"] = streams["out"]
+        levels, latency = nest.levels(loads, self._conv), self._target.latency
+        steps = prod(level.turns for level in levels)
+        step = computed // steps
+        beside = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
+        durations = dict[frozenset[str], int]()
+        for count in range(1, len(loads) + 1):
+            for names in combinations(loads, count):
+                size, busy, moves = beside, 0, 0
+                for name in names:
+                    stream, common = loads[name], name == nest.loops.common
+                    lanes = Fraction(1) if common else Fraction(nest.steps, steps)
+                    size += int(lanes * stream.size / stream.moves)
+                    busy += int(lanes * (stream.longest + (0 if stream.write else latency)))
+                    moves += 0 if stream.write else 1 if common else nest.lanes
+                load = max(
+                    self._transfer(size), busy // self._channels, max(loads[name].longest for name in names)
+                )  # fmt: skip
+                turn = (latency * max(1, ceil_div(moves, self._channels)) + load + step) // (ahead + 1)
+                durations[frozenset(names)] = max(load, turn)
+        most, everything = ahead * step - latency, frozenset(loads)
+        return Walk(levels, durations, step, most).run(0, everything, min(most, durations[everything]))[1]
 
     def _ports(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> tuple[int, int]:
         """Cycles of the fullest bank in a step, over the buffers that take turns: (of one that continues a sum, of one
-        that completes it)."""
-        target = self._target
+        that completes it). All engines meet at an operand that they have in common."""
+        target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         room = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
-        banks = _banks_of(tuple(buffers.items()), target.bank_bytes, room)
-        operands = [(name, ceil_div(demand[name], target.port), banks.get(name)) for name in ("in0", "in1", "out")]
+        apart = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
+        banks = _banks_of(apart, target.bank_bytes, room)
+        sizes = {name: demand[name] for name in ("in0", "in1", "out")}
         if "sums" in demand:
-            operands.append(("sums", ceil_div(tile[0] * tile[1] * SUM_BYTES, target.port), banks["sums"]))
+            sizes["sums"] = tile[0] * tile[1] * SUM_BYTES
+        operands = list[tuple[str, int, Banks | None]]()
+        for name, size in sizes.items():
+            extent, whole_size = (self._whole[1], tile[1]) if name == "in1" else (self._whole[0], tile[0])
+            cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
+            if name == nest.loops.common and name in buffers:  # which also fills there
+                uses = nest.steps + nest.moves(name, self._conv and name == "in0")
+                cycles = ceil_div(cycles * min(nest.lanes, nest.turns[1]) * uses, nest.steps)
+            operands.append((name, cycles, banks.get(name)))
         turns = max((len(bank) for _, _, bank in operands if bank), default=1)
         continues = completes = 0
         for turn in range(turns):
-            read, both, partial = dict[object, int](), dict[object, int](), dict[object, int]()
+            both, partial = dict[object, int](), dict[object, int]()
             for name, cycles, bank in operands:
                 at: object = bank[turn % len(bank)] if bank else name
-                for ports, names in ((read, "in0 in1"), (both, "in0 in1 out"), (partial, "in0 in1 sums")):
+                for ports, names in ((both, "in0 in1 out"), (partial, "in0 in1 sums")):
                     if name in names:
                         ports[at] = ports.get(at, 0) + cycles
             continues += max(partial.values())
             completes += max(both.values())
-        return ceil_div(continues, turns), ceil_div(completes, turns)
+        continues, completes = ceil_div(continues, turns), ceil_div(completes, turns)
+        if nest.loops.common in buffers and "sums" in buffers:
+            continues = max(
+                continues, self._beside_sums(tile, nest, buffers, {name: cycles for name, cycles, _ in operands})
+            )
+        return continues, completes
+
+    def _beside_sums(self, tile: Tile, nest: Nest, buffers: Buffers, cycles: dict[str, int]) -> int:
+        """Cycles in a step of the fullest bank with sums that engines keep behind the operand that they have in common:
+        those of several engines may lie in a bank, and the operand beside them."""
+        bank, common = self._target.bank_bytes, bytes_in({nest.loops.common: buffers[nest.loops.common]})
+        sums, size = buffers["sums"][0], tile[0] * tile[1] * SUM_BYTES
+        begin = (self._target.workspace // self._shares - common - padded(sums)) // SLOT * SLOT
+        stride = max(0, sums - self._target.acc_bytes) // max(1, nest.lanes - 1) // SLOT * SLOT
+        fullest = 0
+        first = begin + common
+        for index in range(first // bank, (first + stride * (nest.lanes - 1) + size - 1) // bank + 1):
+            low, high = index * bank, (index + 1) * bank
+            inside = sum(
+                max(0, min(high, start + size) - max(low, start))
+                for start in range(first, first + stride * nest.lanes, stride) if stride
+            )  # fmt: skip
+            beside = max(0, min(high, first) - max(low, begin))
+            fullest = max(fullest, cycles["sums"] * inside // size + cycles[nest.loops.common] * beside // common)
+        return fullest
 
     def _in_place(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> int:
         """Cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image that the
         engines have in common."""
-        common = nest.loops.common
-        if self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1:
-            common = "in0"
+        image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1
         (m, _, k), whole_m = self._whole, nest.tiles_m * tile[0]
         parts = {
             "in0": Fraction(m, whole_m) if self._conv else Fraction(m * k, whole_m * nest.tiles_k * nest.depth),
             "in1": Fraction(k, nest.tiles_k * nest.depth), "out": Fraction(m, whole_m),
         }  # fmt: skip
-        uses = list[int]()
+        cycles = 0
         for name, part in parts.items():
-            if name not in buffers or name == common:
-                count = nest.steps if name != "out" else nest.outputs
-                if name == nest.loops.common and name in buffers:  # which also fills there
-                    count += nest.moves(name, self._conv and name == "in0")
-                uses.append(ceil(count * ceil_div(demand[name], self._target.port) * part))
-                if name == nest.loops.common and "sums" in demand:  # those of an engine lie beside it
-                    uses[-1] += nest.steps // nest.lanes * ceil_div(tile[0] * tile[1] * SUM_BYTES, self._target.port)
-        return sum(uses)
+            if name not in buffers or (image and name == "in0"):
+                count = nest.outputs if name == "out" else nest.steps
+                cycles += ceil(count * ceil_div(demand[name], self._target.port) * part)
+        return cycles
+
+
+def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
+    """Bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`: those of the
+    last, smaller one count by its part of a tile."""
+    if size <= bank or extent <= step:
+        return min(size, bank)
+    last = size * (extent % step) // step
+    tiles = extent // step
+    return size * (tiles * bank + min(last, bank)) // (tiles * size + last)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -24,8 +24,7 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.prefetch import distance
 from toolchain.passes.schedule import cycles as bound
-from toolchain.passes.schedule import dependencies
-from toolchain.passes.tiling import fastest, independent, ranked, signature
+from toolchain.passes.tiling import fastest, independent_layers, ranked, signature
 
 CLOSE = 400
 """Denominator of the part of the measured cycles that fewer engines must save to be chosen."""
@@ -103,7 +102,7 @@ class ConcurrentLayers(NamedTuple):
 
 def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
     """Yield independent layers of each layer."""
-    for layer, free in zip(graph.layers, independent(dependencies(graph)), strict=True):
+    for layer, free in zip(graph.layers, independent_layers(graph), strict=True):
         budget, copies = bound(graph, layer), 0
         products, others = list[LayerIR](), list[LayerIR]()
         key = signature(graph, layer)

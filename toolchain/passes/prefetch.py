@@ -5,12 +5,9 @@ from dataclasses import replace
 
 from toolchain.codegen.commands import Target
 from toolchain.codegen.estimate import Estimate
-from toolchain.codegen.tiles import fits, tile_of
+from toolchain.codegen.tiles import tile_of
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
-
-FARTHEST = 4
-"""Tiles ahead."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -32,6 +29,4 @@ def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
     if decided is not None and layer.op_type in PRODUCTS:
         tile_of(graph, layer, target, decided)  # which refuses what does not fit
         return decided
-    possible = [ahead for ahead in range(FARTHEST, 0, -1) if fits(graph, layer, tile, target, ahead)]
-    estimate = Estimate(graph, layer, target)
-    return min(possible, key=lambda ahead: estimate.cycles(tile, ahead), default=0)
+    return Estimate(graph, layer, target).distance(tile)

@@ -47,7 +47,7 @@ GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
 APART = ("rank", "phase", "cluster", "turn")
 """Attributes that say when and where a layer runs, and nothing of how."""
-REORDER = 64
+REORDER = 128
 """Denominator of the part of its time that a product must save for weights to stay instead of sums."""
 CHOSEN = ("tile", "buffers", "loop_order", "block")
 """Attributes that the pass adds."""
@@ -88,12 +88,11 @@ class Company(Enum):
 
 
 def _companies(graph: Graph) -> list[Company]:
-    before = dependencies(graph)
     engines = np.array([layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers], bool)
     times = np.array([bound(graph, layer) for layer in graph.layers], np.int64)
     clusters = np.array([layer.integer("cluster") for layer in graph.layers])
     found = []
-    for index, (layer, free) in enumerate(zip(graph.layers, independent(before), strict=True)):
+    for index, (layer, free) in enumerate(zip(graph.layers, independent_layers(graph), strict=True)):
         others = free[clusters[free] == clusters[index]]
         parallel = int(times[others[engines[others] != engines[index]]].sum())
         same = int(times[index] + times[others].sum()) - parallel
@@ -104,8 +103,14 @@ def _companies(graph: Graph) -> list[Company]:
     return found
 
 
-def independent(before: Sequence[set[int]]) -> Iterator[NDArray[np.int64]]:
-    """For each layer those that need not come before or behind it: these are in its part."""
+def independent_layers(graph: Graph) -> Iterator[NDArray[np.int64]]:
+    """Yield for each layer those of its phase that could run at the same time."""
+    return independent(dependencies(graph), [layer.integer("phase") for layer in graph.layers])
+
+
+def independent(before: Sequence[set[int]], phases: Sequence[int]) -> Iterator[NDArray[np.int64]]:
+    """For each layer those of its phase that need not come before or behind it: these are in its part."""
+    phase = np.array(phases, np.int64)
     for start, end in pairwise(_parts(before)):
         count = end - start
         earlier, later = [0] * count, [0] * count
@@ -121,7 +126,8 @@ def independent(before: Sequence[set[int]]) -> Iterator[NDArray[np.int64]]:
         for index in range(count):
             free = everything & ~(earlier[index] | later[index] | 1 << index)
             bits = np.frombuffer(free.to_bytes(count // 8 + 1, "little"), np.uint8)
-            yield start + np.flatnonzero(np.unpackbits(bits, bitorder="little")[:count])
+            layers = start + np.flatnonzero(np.unpackbits(bits, bitorder="little")[:count])
+            yield layers[phase[layers] == phase[start + index]]
 
 
 def _parts(before: Sequence[set[int]]) -> list[int]:
@@ -209,7 +215,7 @@ def _in_blocks(graph: Graph, layer: LayerIR, target: Target, limit: int) -> Choi
     for tile, order, block, loops, demand in blocked_tiles(graph, layer, target, estimate.sizes):
         if timed and estimate.product.lower_bound(tile, AHEAD, demand, loops) >= limit:
             continue
-        cost = estimate.cost(tile, AHEAD, demand, loops)
+        cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
         if cost < limit:
             limit = cost
             best = Choice(layer.having(tile=tile, loop_order=order, block=block), cost)
@@ -280,8 +286,8 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     """The best tile in the order that the layer has."""
     limit = target.mapping.tile_of(layer.id)
     if limit is not None and layer.op_type in PRODUCTS:
-        tile = limited(graph, layer, target, limit)
-        return Choice(layer.having(tile=tile), Estimate(graph, layer, target).cost(tile))
+        tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
+        return Choice(layer.having(tile=tile), estimate.cost(tile, estimate.distance(tile)))
     times = _times(graph, layer, target)
     least = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
@@ -310,12 +316,12 @@ def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     elif layer.op_type == "COPY":
         candidates = ()
     estimate = Estimate(graph, layer, target)
-    times = {plain: estimate.cost(plain)}
+    times = {plain: estimate.cost(plain, estimate.distance(plain))}
     for tile in candidates:
         if tile not in times and whole_vectors(layer, tile):
             demand = estimate.sizes.demand(tile)
             if estimate.sizes.need(demand, AHEAD) <= target.workspace:
-                times[tile] = estimate.cost(tile, demand=demand)
+                times[tile] = estimate.cost(tile, estimate.distance(tile, demand), demand)
     return times
 
 

@@ -61,7 +61,7 @@ def test_operands_stay_where_dram_is_the_limit(shape: tuple[int, int, int], mib:
     optimum = least_traffic(*shape, 2, npu.spm.size, npu.te.acc_bytes)
     cycles, moved = traffic(on(npu, gemm(*shape)), npu)
     other, more = traffic(on(npu, gemm(*shape), LoopOrder.OUTPUT), npu)
-    assert cycles < 0.76 * other
+    assert cycles < 0.75 * other
     assert optimum <= moved < (1.25 if mib == 1 else 1.1) * optimum
     bounds = moved * npu.clock_hz // SLOW_DRAM, prod(shape) // (npu.te.count * 1024)
     assert cycles < (1.15 if bounds[0] > 1.5 * bounds[1] else 1.4) * max(bounds)
@@ -168,8 +168,8 @@ def test_an_explanation_shows_what_runs() -> None:
     assert mapping.chosen.bounds["dram"] <= mapping.chosen.cycles
     lines = mapping.text.splitlines()
     assert lines[0] == "mm: GEMM_T of 1024 x 1024 x 1024 (M x N x K), fp16 x fp16"
-    assert [line.split()[1] for line in lines if line.lstrip().startswith("for ")] == [*"mnk", *"mnk"]
-    assert any("in0" in line and "stationary" in line for line in lines)
+    assert [line.split()[1] for line in lines if line.lstrip().startswith("for ")] == [*"nkm", *"nkm"]
+    assert any("in1" in line and "stationary" in line for line in lines)
     with pytest.raises(BadInputError, match="--layer nm: the model has no such product"):
         layer_mapping(program, Config(npu=npu), "nm")
 

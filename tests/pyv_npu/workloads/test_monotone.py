@@ -28,7 +28,6 @@ AXES = {
 KNOWN = {
     ("pointwise", "scratchpad"): 1.07, ("deep", "scratchpad"): 1.03, ("deep", "scratchpad, slow DRAM"): 1.02,
     ("wide", "scratchpad"): 1.02, ("cube", "scratchpad"): 1.09, ("cube", "scratchpad, slow DRAM"): 1.05,
-    ("kernel", "scratchpad, slow DRAM"): 1.06, ("wide", "bandwidth"): 1.02,
 }  # fmt: skip
 """Layers that take up to so many times the cycles of a smaller value: tiles grow where they need not."""
 
