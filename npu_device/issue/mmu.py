@@ -18,7 +18,7 @@ from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Column, Piece, Plan, Transfer
 from npu_device.kv_quant.codec import PageTable
-from npu_device.kv_quant.storage import PART_ALIGNMENT, KvAccess
+from npu_device.kv_quant.storage import PART_ALIGNMENT, KvAccess, RowSpan
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.limits import POOL_KEY
 from npu_device.trace.events import Kind, Role, What, unit_code
@@ -51,6 +51,8 @@ class Mmu:
         self._tables: tuple[dict[int, array[int]], ...] = tuple({} for _ in TABLES)
         """Virtual address of the first byte of a stream -> numbers of pages of DRAM, in the order of the stream. A long
         run has a million streams: 8 bytes a page, and no objects."""
+        self._passed: dict[int, int] = {}
+        """The same -> pages before these, which were given back as a window has passed their tokens."""
         self._free: list[int] = []
         """Pages that were given back, a heap."""
         self._fresh = 0
@@ -68,19 +70,21 @@ class Mmu:
     # -- allocation --------------------------------------------------------------------------------------------
 
     def begin(self, cycle: int, ticket: int, accesses: Sequence[KvAccess]) -> None:
-        """A command starts: the pages that it touches are there, and pages behind what it appends are given back.
-        DescriptorError, with nothing changed, where the pool has too few."""
-        wanted: list[tuple[int, int, int]] = []
+        """Takes the pages that a command touches as it starts; gives back those behind what it appends, and those
+        before what it and later commands read.
+
+        DescriptorError, with nothing changed, where the pool has too few, and where it reads what was given back."""
+        changes: list[tuple[int, int, int, int]] = []
         needed = surplus = 0
         for access in accesses:
-            for start, table, size in access.row_bytes():
-                count = -(-(start % PART_ALIGNMENT + size) // self._page) if size else 0
-                held = len(self._tables[table].get(start, ()))
-                count = count if access.new else max(count, held)
-                needed += max(0, count - held)
-                surplus += max(0, held - count)
-                if count != held:
-                    wanted.append((start, table, count))
+            for span in access.row_bytes():
+                begin, end = self._extent(span.table, span.start)
+                low, high = self._extent_after(access, span, begin, end)
+                common = max(0, min(end, high) - max(begin, low))
+                needed += high - low - common
+                surplus += end - begin - common
+                if (low, high) != (begin, end):
+                    changes.append((span.start, span.table, low, high))
         free = self._pool - self.used + surplus
         if needed > free:
             raise DescriptorError(
@@ -88,18 +92,54 @@ class Mmu:
                 f"keys and values need {needed} more pages of {self._page} bytes, {free} of {self._pool} are free: "
                 f"raise {POOL_KEY}",
             )
-        for start, table, count in wanted:
-            pages = self._tables[table].setdefault(start, array("q"))
-            for page in pages[count:]:
-                heappush(self._free, page)
-            del pages[count:]
-        for start, table, count in wanted:
+        missing = [self._release(*change) for change in changes]
+        for (start, table, low, high), (before, after) in zip(changes, missing, strict=True):
             pages = self._tables[table][start]
-            pages.extend([self._take() for _ in range(count - len(pages))])
-            if not pages:
+            pages[:0] = array("q", [self._take() for _ in range(before)])
+            pages.extend([self._take() for _ in range(after)])
+            self._passed.pop(start, None)
+            if low:
+                self._passed[start] = low
+            if low == high:
                 del self._tables[table][start]
-        if wanted and self._events is not None:
+        if changes and self._events is not None:
             self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.used, needed)
+
+    def _extent(self, table: int, start: int) -> tuple[int, int]:
+        """Returns the first page of a row that is there, and the one after the last."""
+        begin = self._passed.get(start, 0)
+        return begin, begin + len(self._tables[table].get(start, ()))
+
+    def _extent_after(self, access: KvAccess, span: RowSpan, begin: int, end: int) -> tuple[int, int]:
+        """Returns the pages of a row after a command, of those before it. DescriptorError: it reads earlier ones."""
+        offset = span.start % PART_ALIGNMENT
+        high = -(-(offset + span.size) // self._page) if span.size else 0
+        if not access.new:
+            high = max(high, end)
+        low = begin
+        if access.new and span.stored < span.size:
+            low = min(low, (offset + span.stored) // self._page)  # a cache that begins anew is written there
+        if access.first is not None and access.tokens > access.new:
+            seen = (offset + span.passed) // self._page
+            if seen < begin and span.passed < span.stored:
+                raise DescriptorError(
+                    TicketError.KV_PAGES,
+                    f"keys and values from token {access.first} on: {begin} pages of the row at {span.start:#x} were "
+                    f"given back, as the window of an earlier command has passed them",
+                )
+            low = max(low, seen)
+        return min(low, high), high
+
+    def _release(self, start: int, table: int, low: int, high: int) -> tuple[int, int]:
+        """Gives back pages outside an extent of a row; returns how many are missing before and after the others."""
+        begin, end = self._extent(table, start)
+        first = min(max(begin, low), end)
+        last = max(first, min(end, high))
+        pages = self._tables[table].setdefault(start, array("q"))
+        for page in (*pages[: first - begin], *pages[last - begin :]):
+            heappush(self._free, page)
+        self._tables[table][start] = pages[first - begin : last - begin]
+        return (first - low, high - last) if first < last else (0, high - low)
 
     def _take(self) -> int:
         """Take the lowest free page."""
@@ -118,7 +158,7 @@ class Mmu:
         at = np.flatnonzero(np.array(moves, bool)[plan.piece])
         if not len(at):
             return plan
-        rows = {start: self._tables[table].get(start) for access in accesses for start, table, _ in access.row_bytes()}
+        rows = {one.start: self._tables[one.table].get(one.start) for access in accesses for one in access.row_bytes()}
         known = sorted(start for start, row in rows.items() if row)
         starts = np.array(known, np.int64)
         which = np.searchsorted(starts, plan.dram[at], side="right") - 1
@@ -127,17 +167,25 @@ class Mmu:
         lengths = [len(row) for row in held]
         first = np.cumsum([0, *lengths[:-1]])
         pages = np.concatenate([np.asarray(row, np.int64) for row in held])
-        entry = first[which] + offset // self._page
+        passed = np.array([self._passed.get(start, 0) for start in known], np.int64)
+        index = offset // self._page - passed[which]  # below 0: a tile begins before the window
+        entry = first[which] + np.maximum(0, index)
         dram = plan.dram.copy()
         dram[at] = DRAM_BASE + pages[entry] * self._page + offset % self._page
         moved = replace(plan, dram=dram)
-        return self._scattered(moved, at, offset % self._page, entry, pages) if self._turn else moved
+        if not self._turn:
+            return moved
+        return self._scattered(moved, at, offset % self._page, first[which], index, pages)
 
-    def _scattered(self, plan: Plan, at: Column, inside_page: Column, entry: Column, pages: Column) -> Plan:
-        """Transfers over several pages know which bytes are where: the channels of DRAM see it."""
+    def _scattered(
+        self, plan: Plan, at: Column, inside_page: Column, first: Column, index: Column, pages: Column
+    ) -> Plan:
+        """Gives transfers over several pages the address of each part, which the channels of DRAM see. `first`: of the
+        pages of its row; `index`: of its page among these."""
         made: dict[Piece, int] = {piece: index for index, piece in enumerate(plan.pieces)}
         pieces, piece = list(plan.pieces), plan.piece.copy()
-        for step, begin, row in zip(at.tolist(), inside_page.tolist(), entry.tolist(), strict=True):
+        steps = zip(at.tolist(), inside_page.tolist(), first.tolist(), index.tolist(), strict=True)
+        for step, begin, row, ahead in steps:
             one = plan.pieces[piece[step]]
             assert isinstance(one, Transfer)
             last = (begin + one.payload - 1) // self._page
@@ -147,7 +195,7 @@ class Mmu:
             for number in range(last + 1):
                 low = begin if number == 0 else 0
                 high = begin + one.payload - number * self._page
-                address = (DRAM_BASE + int(pages[row + number]) * self._page + low) % self._turn
+                address = (DRAM_BASE + int(pages[row + max(0, ahead + number)]) * self._page + low) % self._turn
                 parts.append((address, min(high, self._page) - low))
             changed = one._replace(parts=tuple(parts))
             if changed not in made:
@@ -163,11 +211,12 @@ class Mmu:
         rows = sorted(
             [start, at, pages.tolist()] for at, one in enumerate(self._tables) for start, pages in one.items()
         )
-        return {"streams": rows, "free": sorted(self._free), "fresh": self._fresh}
+        passed = sorted([start, count] for start, count in self._passed.items())
+        return {"streams": rows, "passed": passed, "free": sorted(self._free), "fresh": self._fresh}
 
     def load_state(self, state: Any) -> None:
         """StateError where a page belongs to two, or to none."""
-        fields = Fields(state, "streams", "free", "fresh")
+        fields = Fields(state, "streams", "passed", "free", "fresh")
         self.reset()
         self._fresh = fields.integer("fresh", 0, self._pool)
         self._free = sorted(fields.integers("free", 0, LATEST))
@@ -183,6 +232,12 @@ class Mmu:
                 if not all(0 <= page < self._fresh for page in pages):
                     raise StateError("a page belongs to two streams, or to none")
                 self._tables[table][start] = array("q", pages)
+        for index, item in enumerate(fields.listed("passed")):
+            with inside("passed", index):
+                start, count = listed(item, 2)
+                if type(start) is not int or start in self._passed or type(count) is not int or not 0 < count <= LATEST:
+                    raise StateError("is no count of pages of a stream")
+                self._passed[start] = count
         taken = [page for one in self._tables for pages in one.values() for page in pages]
         if sorted([*self._free, *taken]) != list(range(self._fresh)):
             raise StateError("a page belongs to two streams, or to none", "streams")

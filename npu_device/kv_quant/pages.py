@@ -42,9 +42,9 @@ def pages(cache: EncodedCache, tokens: int, entries: Iterable[int], page_bytes: 
     ends = np.zeros((cache.coded(tokens) + 1, cache.entry_streams), np.int64)
     ends[-1] = list(entries)
     counts, payload = dict.fromkeys(PageTable, 0), 0
-    for _, table, size in KvAccess(cache, tokens, 0, Sizes(ends)).row_bytes():
-        counts[PageTable(table)] += -(-size // page_bytes)
-        payload += size
+    for span in KvAccess(cache, tokens, 0, Sizes(ends)).row_bytes():
+        counts[PageTable(span.table)] += -(-span.size // page_bytes)
+        payload += span.size
     for stream in cache.streams.values():  # a ring has tokens whose codes are stored, too
         idle = min(tokens, stream.ring) - (tokens - cache.coded(tokens)) if stream.ring else 0
         payload -= stream.rows * stream.size * idle

@@ -296,6 +296,21 @@ class Sizes(NamedTuple):
         return begin, self.ends[first + count, stream] - begin
 
 
+class RowSpan(NamedTuple):
+    """A row of a stream, as a command finds and leaves it."""
+
+    start: int
+    """Virtual address."""
+    table: int
+    """Page table."""
+    size: int
+    """Bytes after the command."""
+    stored: int
+    """Bytes of these before it."""
+    passed: int
+    """Bytes of tokens that a window has passed: no later command reads them."""
+
+
 class KvAccess(NamedTuple):
     """Encoded cache that a command reads or appends to."""
 
@@ -305,18 +320,26 @@ class KvAccess(NamedTuple):
     new: int
     """Of these, appended by it."""
     sizes: Sizes
+    first: int | None = None
+    """Token from which on it reads, and so do later commands; None: it reads nothing."""
 
-    def row_bytes(self) -> "list[tuple[int, int, int]]":
-        """Return (virtual address, page table, bytes) of each row of each stream, in the order of allocation."""
-        cache, coded = self.cache, self.cache.coded(self.tokens)
+    def row_bytes(self) -> list[RowSpan]:
+        """Return the span of each row of each stream, in the order of allocation."""
+        cache = self.cache
+        counts = self.tokens, self.tokens - self.new, min(self.first or 0, self.tokens - self.new)
+        coded = [cache.coded(count) for count in counts]
+        coded[2] = min(coded[1], counts[2] // cache.codec.group * cache.codec.group)
         entries = self.sizes.ends[coded].tolist()
         moved = [stream for stream in cache.streams.values() if stream.moved]
-        return [
-            (cache.address(stream.name, row), int(stream.pages),
-             entries[row] if stream.counted else stream.stored(self.tokens, coded))
-            for stream in sorted(moved, key=lambda stream: stream.pages)
-            for row in range(stream.rows)
-        ]  # fmt: skip
+        spans = []
+        for stream in sorted(moved, key=lambda stream: stream.pages):
+            sizes = [stream.stored(*count) for count in zip(counts, coded, strict=True)]
+            if stream.ring:
+                sizes[2] = 0
+            for row in range(stream.rows):
+                of_row = [ends[row] for ends in entries] if stream.counted else sizes
+                spans.append(RowSpan(cache.address(stream.name, row), int(stream.pages), *of_row))
+        return spans
 
 
 def _token_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

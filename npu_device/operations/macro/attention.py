@@ -143,8 +143,11 @@ class AttentionMacro(Macro):
         new = 0 if self.new is None else self.queries
         caches = self.k.encoded, self.v.encoded
         known = self.known or ()
+        first = max(0, self.keys - self.queries - self.window + 1) if self.window else 0
         return tuple(
-            KvAccess(one, self.keys, new, size) for one, size in zip(caches, known, strict=False) if one is not None
+            KvAccess(cache, self.keys, new, size, first)
+            for cache, size in zip(caches, known, strict=False)
+            if cache is not None
         )
 
     @property

@@ -31,10 +31,10 @@ def cache(number: int = 0) -> EncodedCache:
     return EncodedCache(base, HEADS, T_MAX, DIM)
 
 
-def access(tokens: int, new: int, entries: int = 13, number: int = 0) -> KvAccess:
-    """So many tokens, each with `entries` bytes in each stream."""
+def access(tokens: int, new: int, entries: int = 13, number: int = 0, first: int | None = None) -> KvAccess:
+    """So many tokens, each with `entries` bytes in each stream; attention reads those from `first` on."""
     ends = np.repeat(np.arange(tokens + 1)[:, None] * entries, HEADS, axis=1)
-    return KvAccess(cache(number), tokens, new, Sizes(ends))
+    return KvAccess(cache(number), tokens, new, Sizes(ends), first)
 
 
 def pages(tokens: int, entries: int = 13) -> tuple[int, int, int]:
@@ -74,6 +74,28 @@ def test_tables_of_a_large_batch_are_small() -> None:
     tracemalloc.stop()
     assert sum(mmu.tables().values()) == count * sum(pages(1024))
     assert used < 8 * mmu.used + 220 * count * (2 * HEADS + 1)
+
+
+def test_pages_that_a_window_has_passed_are_given_back() -> None:
+    """Of 100 tokens; those of a token that is in the window stay. A cache that begins anew takes them again."""
+    mmu, _ = made()
+    for tokens in range(1, 1025):
+        first = max(0, tokens - 100)
+        mmu.begin(0, tokens, [access(tokens, 1, first=first)])
+        bounds = [(HEADS, 64), (HEADS, 13), (1, 12)]
+        assert list(mmu.tables().values()) == [
+            count * (ceil(tokens * size / PAGE) - min(first, tokens - 1) * size // PAGE) for count, size in bounds
+        ]
+    other, _ = made()
+    other.load_state(mmu.state())
+    assert other.state() == mmu.state()
+    with pytest.raises(DescriptorError, match="from token 700 on: 14 pages of the row at 0x") as caught:
+        other.begin(0, 1, [access(1024, 0, first=700)])
+    assert caught.value.code is TicketError.KV_PAGES and other.state() == mmu.state()
+    other.begin(0, 2, [access(1100, 76)])  # an append reads nothing
+    assert other.used == mmu.used + sum(pages(1100)) - sum(pages(1024))
+    other.begin(0, 3, [access(64, 64, first=0)])
+    assert other.used == sum(pages(64)) and not other.state()["passed"]
 
 
 def test_a_pool_that_is_used_up_changes_nothing() -> None:
@@ -153,12 +175,13 @@ def test_an_l2_is_indexed_by_virtual_addresses() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        {"streams": [[0, 0, [0]], [64, 0, [0]]], "free": [], "fresh": 1},
-        {"streams": [[0, 0, [0]]], "free": [], "fresh": 2},
-        {"streams": [[0, 7, [0]]], "free": [], "fresh": 1},
-        {"streams": [[0, 0, []]], "free": [], "fresh": 0},
-        {"streams": [[0, 0, ["x"]]], "free": [], "fresh": 1},
-        {"streams": [], "free": [3], "fresh": 1},
+        {"streams": [[0, 0, [0]], [64, 0, [0]]], "passed": [], "free": [], "fresh": 1},
+        {"streams": [[0, 0, [0]]], "passed": [], "free": [], "fresh": 2},
+        {"streams": [[0, 7, [0]]], "passed": [], "free": [], "fresh": 1},
+        {"streams": [[0, 0, []]], "passed": [], "free": [], "fresh": 0},
+        {"streams": [[0, 0, ["x"]]], "passed": [], "free": [], "fresh": 1},
+        {"streams": [], "passed": [], "free": [3], "fresh": 1},
+        {"streams": [[0, 0, [0]]], "passed": [[0, 0]], "free": [], "fresh": 1},
     ],
 )
 def test_spoiled_snapshots(state: Any) -> None:

@@ -408,7 +408,7 @@ def test_pages_of_a_ring_stay() -> None:
 
     def rows(tokens: int) -> list[int]:
         access = KvAccess(cache, tokens, 1, Sizes(np.zeros((cache.coded(tokens) + 1, 0), np.int64)))
-        return [size for _, _, size in access.row_bytes()]
+        return [span.size for span in access.row_bytes()]
 
     assert rows(127) == [0, 127 * 128, 0]
     assert rows(128) == [128 * 32, 128 * 128, 64 * 4] and rows(130) == rows(128)

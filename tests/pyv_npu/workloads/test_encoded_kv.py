@@ -177,6 +177,18 @@ def test_pages_decide_where_transfers_go_and_not_what_is_stored(
     assert "KV_PAGES" in {entry["name"] for entry in other.json["npu"]["error_log"]}
 
 
+@pytest.mark.slow
+def test_pages_before_a_window_are_given_back() -> None:
+    """Numbers stay where they are, so that results are those without pages."""
+    request, sizes = GenerationRequest(PROMPT, 14, kv="oaken"), {"layers": 1, "window": 4}
+    run = Generation(model(**sizes), request).run(load(overrides=PAGED).config)
+    pages = run.json["npu"]["kv_pages"]
+    assert pages["used"] + pages["given_back"] == pages["taken"] and pages["peak"] < pages["taken"]
+    assert pages["used"] < 0.7 * sum(row["pages"] for row in run.json["generate"]["kv_encoded"])
+    functional = generated(request, **sizes).json["generate"]
+    assert run.json["generate"]["outputs_sha256"] == functional["outputs_sha256"]
+
+
 @pytest.mark.parametrize("settings", [{"width": 64, "kv_heads": 4}, *slow({"kv_heads": 4}, {"kind": "float16"})])
 def test_other_shapes_and_types(settings: dict[str, Any]) -> None:
     made = generated(**settings).json["generate"]
