@@ -17,6 +17,7 @@ from npu_device.issue.plans import Plans
 from npu_device.kv_quant.methods import FP16, KvMethod
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions, Target
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step, is_resident
 from toolchain.decoders.shapes import KV_BITS, Job, Shape
 from toolchain.decoders.swap import CacheRun, block_bytes, copies
@@ -63,6 +64,13 @@ class Simulator:
     npu: NpuConfig
     shape: Shape
     weight_bits: int
+    mapping: MappingOptions = AUTOMATIC
+    """Of products; where the compiler decides, by its estimate: there are many steps."""
+
+    @property
+    def target(self) -> Target:
+        """The device as the compiler sees it."""
+        return target_of(self._roomy, self.mapping)._replace(measured=None)
 
     def run(
         self,
@@ -79,8 +87,7 @@ class Simulator:
         bits = KV_BITS if kv.encoded else kv.bits
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
         passes = "all" if resident else "all,-residency"
-        estimated = target_of(npu)._replace(measured=None)  # there are many steps
-        made = compile_mixed_step(job, estimated, chunks, parts, passes, beside)
+        made = compile_mixed_step(job, self.target, chunks, parts, passes, beside)
         found = dict(layer_ends(made.commands, npu, made.memory, self.plans))
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in found.items():

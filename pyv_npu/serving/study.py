@@ -19,6 +19,7 @@ from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import MOST, Check, StepTimes
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.shapes import Job, Shape
 
 OUTLIERS = 100
@@ -78,6 +79,8 @@ class Serving:
     """Steps that are simulated whole."""
     check_requests: int = 32
     """Requests of such a step at most."""
+    mapping: MappingOptions = AUTOMATIC
+    """Of products."""
     core: Config | None = None
     """The platform whose firmware schedules; None: the host does."""
 
@@ -89,7 +92,7 @@ class Serving:
     def run(self, known: "Products | None" = None) -> "ServedWorkload":
         """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
         request can be served; what `serve_on_core` raises."""
-        simulator = Simulator(self.npu, self.shape, self.weight_bits)
+        simulator = Simulator(self.npu, self.shape, self.weight_bits, self.mapping)
         share = simulator.products
         products = (known if known is not None else {}).setdefault(share, ProductTimes(share))
         beside = self.npu.te.count if self.scheduler.policy == "token-batch" else 1

@@ -156,6 +156,8 @@ def _with_values(args: argparse.Namespace, effective: "Effective", shown: argpar
     from pyv_npu.serving.figures import slo_of
     from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
 
+    if effective.config.compiler != CompilerConfig():
+        raise UsageError(f"compiler.*: is for built-in models; {args.program} is served with values")
     for name in ("compare", "find_rate", "kv", "layers"):
         if getattr(args, name):
             raise UsageError(
@@ -265,8 +267,10 @@ def _effective(args: argparse.Namespace) -> "Effective":
     from pyv_npu.workloads.built_in import BuiltIn
 
     effective = options.effective(args)
-    if effective.config.compiler != CompilerConfig():
-        raise UsageError("compiler.*: is for models that `run` compiles; serve maps the steps of its batches by itself")
+    compiler = effective.config.compiler
+    if compiler.mapper == "search" or compiler.layers:
+        key = "layers" if compiler.layers else "mapper"
+        raise UsageError(f"compiler.{key}: is for models that `run` compiles; serve maps all steps alike")
     return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
 
 
@@ -274,6 +278,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.config.shape_file import shape_of
     from pyv_npu.serving.figures import slo_of
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
+    from pyv_npu.workloads.compiled import mapping_of
 
     shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
     if args.overlong not in OVERLONG:
@@ -304,8 +309,7 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     core = effective.config if _by_firmware(args) else None
     return Serving(
         shape, npu, kv, fitted(workload, config.max_model_len, args.overlong), config, slo_of(args.slo),
-        args.qbits_weight, args.layers, args.check_steps, args.check_requests,
-        core,
+        args.qbits_weight, args.layers, args.check_steps, args.check_requests, mapping_of(effective.config), core,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pyv_npu.sections import Chart, Heading, Note, Section, Table, Tile
 from pyv_npu.studies.reproductions import Reproduced
 from pyv_npu.studies.reproductions.oaken import LENGTHS, SHOWN, TOLERANCE
 
-RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 30 CPU minutes; resumes where it stopped)"
+RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 12 CPU minutes; resumes where it stopped)"
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig
 from pyv_native.files import write_text
 from pyv_npu.config import load
@@ -24,8 +25,8 @@ from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import blocks_of, kv_storage
 from pyv_npu.serving.traces import read_workload
-from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
+from toolchain.codegen.commands import MappingOptions
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import Job, Shape
 
@@ -33,6 +34,9 @@ PATH = Path(__file__).with_suffix(".json")
 DRAFT = PATH.with_suffix(".draft")
 """Costs of a run of --full that is not complete."""
 BLOCK = 16
+MAPPING = MappingOptions(tile=(256, 256, 1024), loop_order=LoopOrder.WEIGHT, prefetch=1)
+"""Of products, on all systems: `compiler.tile`, `loop_order` and `prefetch` that suit 1 to 2,048 rows. Figures depend
+on the device, not on the search of the compiler, which takes most of the time of a simulation."""
 PRODUCT_SAMPLES = 3
 """One of so many tables of products has a sample, which takes about a second."""
 
@@ -73,7 +77,7 @@ def machine_for(machine: Machine, model: str) -> Machine:
 
 
 def _simulator(preset: str, model: str) -> Simulator:
-    return Simulator(_npu(preset), shape_of(model), 16)
+    return Simulator(_npu(preset), shape_of(model), 16, MAPPING)
 
 
 @cache
@@ -244,7 +248,7 @@ class StepCosts:
         """Cycles of a layer among others, and of the engines of all channels in it: two layers less one."""
 
         def simulate() -> dict[str, int]:
-            one, two = (self._engines(machine, shape_of(model), layers, requests, context) for layers in (1, 2))
+            one, two = (self._engines(machine, model, layers, requests, context) for layers in (1, 2))
             return {name: two[name] - one[name] for name in one}
 
         name = f"engines/{machine.name}/{model}/{requests}/{context}"
@@ -252,12 +256,11 @@ class StepCosts:
         return figures
 
     @staticmethod
-    def _engines(machine: Machine, shape: Shape, layers: int, requests: int, context: int) -> dict[str, int]:
-        kv = kv_storage(machine.kv)
-        job = Job(shape, layers, 1, 1, 16, lambda layer, head: kv.bits, storage=kv)
-        target = target_of(machine.npu)._replace(measured=None)
-        made = compile_mixed_step(job, target, [Chunk(1, context)] * requests)
-        run = run_commands(made.commands, machine.npu, memory=made.memory)
+    def _engines(machine: Machine, model: str, layers: int, requests: int, context: int) -> dict[str, int]:
+        kv, simulator = kv_storage(machine.kv), _simulator(machine.preset, model)
+        job = Job(simulator.shape, layers, 1, 1, simulator.weight_bits, lambda layer, head: kv.bits, storage=kv)
+        step = compile_mixed_step(job, simulator.target, [Chunk(1, context)] * requests)
+        run = run_commands(step.commands, machine.npu, memory=step.memory)
         return {"cycles": run.cycles, **(run.counters or {}).get("kv_engines", {})}
 
     def parts(self, machine: Machine, model: str, requests: int, context: int) -> dict[str, int]:

@@ -89,6 +89,8 @@ def test_a_served_workload_is_a_result_like_others(
          "ttft=2s,tpot=50ms"),
         (["--rate", "0"], 64, "--rate 0: must be requests per second, above 0 and below 10^9"),
         (["--find-rate"], 64, "--find-rate: needs limits; add --slo ttft=2s,tpot=100ms"),
+        (["--set", "compiler.mapper=search"], 64, "compiler.mapper: is for models that `run` compiles; serve maps all "
+         "steps alike"),
         (["--overlong", "drop"], 64, "--overlong drop: must be one of refuse, cut-prompt, cut-both"),
         (["--set", "npu.dram.size=800000000"], 65, "llama2-7b: weights of 0.9 GB leave no room for a block of 16 "
          "tokens (0.1 MB) in npu.dram.size 0.8 GB: more DRAM, or narrower weights"),

@@ -16,6 +16,7 @@ from pyv_npu.serving.study import kv_storage
 from pyv_npu.workloads.built_in import BuiltIn
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import layer_ends, run_commands
+from toolchain.codegen.commands import MappingOptions
 from toolchain.decoders.builtin import compile_shape
 from toolchain.decoders.mixed_step import Chunk, Parts, compile_mixed_step
 from toolchain.decoders.shapes import OPT_FACTS, Job, Shape
@@ -162,6 +163,18 @@ def test_products_side_by_side_have_their_part_of_the_engines() -> None:
     assert [one.block and one.block.engines for one in commands] == [8, 8]
     alone = (run_commands([one], npu, memory=made.memory).cycles for one in commands)
     assert run_commands(commands, npu, memory=made.memory).cycles <= sum(alone)
+
+
+def test_products_have_the_tiles_that_the_user_names() -> None:
+    """`compiler.tile` decides as in `run`: steps take other cycles, and no search."""
+    simulator = Simulator(NPU, LLAMA, 16)
+    by_hand = replace(simulator, mapping=MappingOptions(tile=(32, 64, 128)))
+    step = compile_mixed_step(Job(LLAMA, 1, 1), by_hand.target, [Chunk(90, 0)], Parts.PRODUCTS)
+    tiles = {(one.descriptor.tile_m, one.descriptor.tile_n, one.descriptor.tile_k) for one in step.commands
+             if one.descriptor.opcode == Opcode.GEMM_T}  # fmt: skip
+    assert tiles and all(m <= 32 and n <= 64 and k <= 128 for m, n, k in tiles)
+    cycles = (one.run([Chunk(90, 0)], Parts.BETWEEN, 2).between for one in (simulator, by_hand))
+    assert next(cycles) != next(cycles)
 
 
 @pytest.mark.parametrize("rows", [1, 90])
