@@ -77,18 +77,20 @@ class Estimate:
         if loops is None:
             loops = PLAIN if self.product is None else loops_of(self._layer, tile)
         demand = self.sizes.demand(tile, loops) if demand is None else demand
-        lanes = 0
-        for ahead in range(1, FARTHEST + 1):
-            if self.sizes.need(demand, ahead, loops) > self._target.workspace:
-                return ahead - 1
-            if self.product is not None:
-                engines = self.product.lanes(tile, ahead, demand, loops)
-            else:
-                engines = self._engines(tile, ahead, demand)
-            if engines < lanes:
-                return ahead - 1
-            lanes = engines
-        return FARTHEST
+        if self.sizes.need(demand, 1, loops) > self._target.workspace:
+            return 0
+        lanes = self._lanes(tile, 1, demand, loops)
+        for ahead in range(FARTHEST, 1, -1):
+            fits = self.sizes.need(demand, ahead, loops) <= self._target.workspace
+            if fits and self._lanes(tile, ahead, demand, loops) == lanes:
+                return ahead
+        return 1
+
+    def _lanes(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> int:
+        """Engines that take part with buffers for so many tiles ahead."""
+        if self.product is not None:
+            return self.product.lanes(tile, ahead, demand, loops)
+        return self._engines(tile, ahead, demand)
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
         """NPU cycles of a command, and the load that they come from. One of several `buffers` has its part of the

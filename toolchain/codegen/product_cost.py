@@ -238,7 +238,7 @@ class ProductCost:
         """Bytes from row to row in DRAM of in0, in1 and the result."""
         self._shares, self._batch = layer.integer("buffers", 1), layer.integer("batch", 1)
         self._engines, self._spread = layer.integer("engines") or target.engines, bool(layer.integer("spread", 1))
-        self._rate = target.dram_rate / layer.integer("clusters", 1)
+        self._rate = (target.dram_rate / layer.integer("clusters", 1)).as_integer_ratio()
         self._channels = target.channels * target.outstanding
 
     def estimate(
@@ -295,14 +295,15 @@ class ProductCost:
         if begin:
             begin = max(begin, self._transfer(first)) + latency
         moves = sum(stream.moves for stream in streams.values() if not stream.write)
-        idle = int(moves * latency * IDLE) // self._channels
+        idle = moves * latency * IDLE.numerator // IDLE.denominator // self._channels
         moved = max(self._transfer(size) + idle, occupied // self._channels)
         ends = latency * (bool(begin) + bool(end))
         return Traffic(size, begin, moved, end, ends, self._transfer(size) // TRAFFIC)
 
     def _transfer(self, size: int) -> int:
         """NPU cycles of the DRAM for so many bytes."""
-        return size * self._rate.denominator // self._rate.numerator
+        rate, cycles = self._rate
+        return size * cycles // rate
 
     def lanes(self, tile: Tile, ahead: int, demand: Sizes | None = None, loops: Loops | None = None) -> int:
         """Engines that take part."""
@@ -439,9 +440,9 @@ class ProductCost:
                 size, busy, moves = beside, 0, 0
                 for name in names:
                     stream, common = loads[name], name == nest.loops.common
-                    lanes = Fraction(1) if common else Fraction(nest.steps, steps)
-                    size += int(lanes * stream.size / stream.moves)
-                    busy += int(lanes * (stream.longest + (0 if stream.write else latency)))
+                    share, lane = (1, 1) if common else (nest.steps, steps)
+                    size += share * stream.size // (lane * stream.moves)
+                    busy += share * (stream.longest + (0 if stream.write else latency)) // lane
                     moves += 0 if stream.write else 1 if common else nest.lanes
                 load = max(
                     self._transfer(size), busy // self._channels, max(loads[name].longest for name in names)
