@@ -51,7 +51,7 @@ DEFECTS = (
     ),
     Defect(
         "one phase for all", "pyv_npu/studies/phases.py",
-        "    random.shuffle(found)\n", "    found = [(low + high) // 2] * count\n",
+        "    random.shuffle(values)\n", "    values = [(low + high) // 2] * count\n",
         "tests/pyv_npu/studies/test_phases.py::test_the_tail_of_one_phase_is_no_verdict",
     ),
     Defect(
@@ -87,8 +87,8 @@ DEFECTS = (
     ),
     Defect(
         "submissions that a soft reset takes count as rejected", "pyv_npu/observe/latency/probe.py",
-        "Latency(submissions, self.recorder.rejected, self.t0_source, warmup, self.stamps.overwritten)",
-        "Latency(submissions, self.recorder.rejected + self.stamps.overwritten, self.t0_source, warmup)",
+        "Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)",
+        "Latency(submissions, recorder.rejected + recorder.overwritten, self.t0_source, warmup)",
         UNTOUCHED + "test_what_a_soft_reset_takes_from_the_ring_is_lost_and_not_rejected",
     ),
     Defect(
