@@ -67,6 +67,12 @@ class EventStream:
         """Let records stand in a buffer of the stream's own again."""
         self.attach(memoryview(bytearray(_BUFFER * _WORD)), memoryview(bytearray(_WORD)).cast("q"), 0)
 
+    def close(self) -> None:
+        """Hand over the rest at the end of a run, and let go of subscribers and of the device's buffer."""
+        self.flush()
+        self._subscribers.clear()
+        self.detach()
+
     @property
     def count(self) -> int:
         """Events so far."""

@@ -147,11 +147,9 @@ def run_program(
         None if platform.sanitizer is None else platform.sanitizer.findings(),
         outside,
     )
-    detail = Detail() if values else FirmwareTimingDetail()
-    return Result(
-        loaded.name, config, detail, hart.cycle, platform.npu.counters.to_json(), events, core,
-        figures, layers=layers,
-    )  # fmt: skip
+    detail, counters = Detail() if values else FirmwareTimingDetail(), platform.npu.counters.to_json()
+    events.close()
+    return Result(loaded.name, config, detail, hart.cycle, counters, events, core, figures, layers=layers)
 
 
 def _located(stop: Stop, program: Program) -> Stop:
