@@ -152,7 +152,7 @@ STRAIGHT = 250
 Where they do not, and the time half way between two is off their line by more, each half is looked at by itself: tiles
 change with the rows, and what products take with them, by a fifth."""
 CLOSEST = 256
-"""Points are not closer than one part in so many of their rows, nor than two rows."""
+"""Points are not closer than one part in so many of their rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
 """Rows of which all but the layers is simulated."""
 HEADS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
@@ -239,7 +239,7 @@ class ProductTimes:
         while len(near) == 2 and near[0] < rows < near[1]:
             low, high = near
             middle = (low + high) // 2
-            if high - low <= max(2, low // CLOSEST):
+            if high - low <= max(1, low // CLOSEST):
                 break
             less, half, more = map(self._layer_at, (low, middle, high))
             line = less + (more - less) * (middle - low) // (high - low)
