@@ -1,6 +1,6 @@
-"""A configuration as YAML for people: the comment of each key says meaning, unit and where the value came from.
+"""A configuration for people: as YAML, with meaning, unit and source of each key, and as the list of sources.
 
-`load` reads the text back to an equal configuration.
+`load` reads the YAML back to an equal configuration.
 """
 
 import re
@@ -10,6 +10,7 @@ from pyv_npu.config.effective import RECORD, Effective
 from pyv_npu.config.key import Key
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.config.tree import Config
+from pyv_npu.text import lines_of
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _NOT_PLAIN = frozenset({"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n"})
@@ -36,6 +37,16 @@ def render(effective: Effective, record: Mapping[str, object] | None = None) -> 
         text = "  " * len(folders) + f"{name}: {scalar(values[path], key)}"
         lines.append(f"{text:{_COLUMN}}  # {_comment(key, effective.origins.get(path))}")
     return "\n".join(lines) + "\n"
+
+
+def provenance(effective: Effective) -> str:
+    """Lists every key that is not at its declared default, with its source."""
+    values, keys = flatten(effective.config), keys_of(Config)
+    rows = []
+    for path, origin in effective.origins.items():
+        unit = f" {keys[path].unit}" if keys[path].unit not in ("", "address") else ""
+        rows.append((path, f"{keys[path].show(values[path])}{unit} -- {origin}"))
+    return lines_of("where the parameters come from (all others are at their defaults, see run.yaml)", rows) + "\n"
 
 
 def _comment(key: Key, origin: str | None) -> str:

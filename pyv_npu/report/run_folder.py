@@ -15,11 +15,10 @@ from pyv_native.files import MAX_FILE, check_input, write_bytes, write_text
 from pyv_npu import manifest
 from pyv_npu.boot import files_beside, find_program
 from pyv_npu.config import Effective
-from pyv_npu.config.render import render
+from pyv_npu.config.render import provenance, render
 from pyv_npu.errors import BadInputError
 from pyv_npu.report.folder import RECORD_FILE, ReportFolder
 from pyv_npu.report.page import render as render_page
-from pyv_npu.run_sections.parameters import provenance
 from pyv_npu.sections import Note
 from pyv_npu.text import as_json
 from pyv_npu.versions import versions

@@ -21,7 +21,7 @@ from pyv_npu.report.run_page import ObservedRun, extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
 from pyv_npu.run_sections import comparison_sections, run_sections, summary
-from pyv_npu.run_sections.sweeps import UNITS
+from pyv_npu.run_sections.latency import UNITS
 from pyv_npu.sections import Part, Section, csv_tables, plain
 
 NOTE = "the note of the ELF"

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyv_npu.config import Config
 from pyv_npu.result import Comparison, Result, Runs, agrees
-from pyv_npu.run_sections import findings, latency, parameters, sweeps, totals
+from pyv_npu.run_sections import findings, latency, totals
 from pyv_npu.sections import Facts, Note, Part, Section, as_text
 
 
@@ -54,10 +54,10 @@ def sections_of(
         Section("errors", "Error tickets", findings.errors(runs)),
         Section("sanitizer", "Sanitizer", findings.sanitizer(runs)),
         Section("sweeps", "Sweeps and break-even",
-                [part for sweep in (comparison or {}).get("sweeps", ()) for part in sweeps.sweep_parts(sweep)]),
+                [part for sweep in (comparison or {}).get("sweeps", ()) for part in latency.sweep_parts(sweep)]),
     ]  # fmt: skip
     if any(run["core"] is not None for run in runs.values()):
-        facts = Facts(parameters.latency_parameters(config))
+        facts = Facts(latency.latency_parameters(config))
         sections.append(Section("parameters", f"Parameters: preset {config.preset}", [facts]))
     return [section for section in sections if section.parts]
 

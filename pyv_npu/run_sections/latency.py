@@ -1,10 +1,13 @@
-"""Submissions of runs: order statistics of their stages, reasons of their cycles, and tokens."""
+"""Latency of submissions: stages, placement of the device, reasons, sweeps, decisive parameters; cycles of tokens."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from pyv_npu.config import Config
+from pyv_npu.config.schema import keys_of
 from pyv_npu.result import Runs, headline, stage_of
-from pyv_npu.sections import Cell, Note, Part, Table, Value
+from pyv_npu.sections import Cell, Heading, Note, Part, Table, Value
 from pyv_npu.text import MISSING
 from pyv_npu.units import number
 
@@ -99,6 +102,74 @@ def reasons(runs: Runs) -> list[Part]:
     heads = ("reason", *(f"{mode}, mean" for mode in spent), *(f"{mode}, cycles" for mode in spent))
     text = f"The reasons add up to {stage}: their mean for a submission, and their cycles summed over submissions."
     return [Table(heads, rows, file="reasons.csv", figures="reasons.{0}.{head}"), Note(text, "muted")] if rows else []
+
+
+TITLES = {
+    "t_submit": "T_submit",
+    "core_per_command": "Core time of a submission",
+    "submit_per_compute": "T_submit / T_comp",
+    "response": "Response: arrival to accepted",
+    "rejected": "Rejected submissions",
+}
+UNITS = {
+    "t_submit": "core cycles",
+    "core_per_command": "core cycles",
+    "submit_per_compute": "ratio",
+    "response": "core cycles",
+    "rejected": "commands",
+}
+"""Figures of each run in a sweep. t_submit and response are means; core_per_command is the core time in submit
+functions over the commands, where overlapping calls count once; submit_per_compute is the sum of t_submit over the busy
+cycles of tensor and vector engines."""
+
+
+def sweep_parts(sweep: Mapping[str, Any]) -> list[Part]:
+    """Returns the table of a sweep, a row for each value and mode, and its findings."""
+    key, figures = sweep["key"], sweep["figures"]
+    rows = [[str(point["value"]), mode, *(point[mode][figure] for figure in figures)]
+            for point in sweep["points"] for mode in ("loose", "tight")]  # fmt: skip
+    units = ["", "", *(UNITS[figure] for figure in figures)]
+    table = Table((key_heading(key), "mode", *figures), rows, units=units, figures=f"sweep.{key}.{{0}}.{{1}}.{{head}}")
+    return [Heading(key), table, *map(Note, sweep["findings"])]
+
+
+def key_unit(key: str) -> str:
+    """Returns the unit of a key that is swept, empty where it has none."""
+    return keys_of(Config)[key].unit if key in keys_of(Config) else ""
+
+
+def key_heading(key: str) -> str:
+    """Returns a key that is swept with its unit."""
+    return f"{key} ({key_unit(key)})" if key_unit(key) else key
+
+
+def latency_parameters(config: Config) -> list[tuple[str, str]]:
+    """Returns the numbers that decide the latency, in core cycles."""
+    timing, npu = config.core.timing, config.npu
+    return [
+        ("MMIO", f"write {timing.mmio_write} busy + {timing.mmio_one_way} one way, read {timing.mmio_read}, "
+                 f"{timing.posted_depth} posted stores in flight"),
+        ("custom", f"request {timing.custom}, response {timing.custom_response}"),
+        ("front end", f"fetch {npu.frontend.fetch_loose} loose / {npu.frontend.fetch_tight} tight, "
+                      f"validate {npu.frontend.validate}"),
+        ("interrupt", f"{timing.irq_fast if config.core.fast_irq else timing.irq} to the handler, "
+                      f"+ {timing.plic} through the PLIC; route {config.platform.irq}"),
+        ("queue", queues(config)),
+    ]  # fmt: skip
+
+
+def queues(config: Config) -> str:
+    """Describes how many commands each mode holds, with a warning where the device holds other numbers of them."""
+    npu = config.npu
+    loose, tight = (replace(npu, mode=mode).device_queue for mode in ("loose", "tight"))
+    text = (f"loose: ring of {npu.queue.size:,} commands before {loose:,} in the device; tight: {tight:,} in the "
+            f"device; when full: {npu.queue.full_policy}")  # fmt: skip
+    if loose == tight:
+        return text
+    return (
+        f"{text}. The device holds more commands in {'loose' if loose > tight else 'tight'} mode: "
+        "a comparison of the modes compares storage too"
+    )
 
 
 def tokens(runs: Runs) -> list[Part]:

@@ -9,7 +9,7 @@ from pyv_ext.elf import Program
 from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.report.charts import Line, flat, line_view, linked, titled
-from pyv_npu.run_sections.sweeps import TITLES, UNITS, key_heading
+from pyv_npu.run_sections.latency import TITLES, UNITS, key_heading
 from pyv_npu.sections import Chart, Note, Part
 from pyv_npu.studies.sweep.effects import crossings
 from pyv_npu.studies.sweep.figures import submissions

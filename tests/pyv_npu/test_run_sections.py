@@ -3,9 +3,10 @@
 import synthetic
 
 from pyv_npu.config import load
+from pyv_npu.config.render import provenance
 from pyv_npu.notebook import as_html
 from pyv_npu.run_sections import sections_of
-from pyv_npu.run_sections.parameters import provenance, queues
+from pyv_npu.run_sections.latency import queues
 from pyv_npu.sections import Cell, Facts, Section, Table, as_text, layout
 from pyv_npu.text import columns
 
