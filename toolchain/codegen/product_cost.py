@@ -23,7 +23,6 @@ from npu_device.operations.macro.workspace import Reserved, Site
 from npu_device.operations.windows import all_pixels
 from toolchain.codegen.commands import Target
 from toolchain.codegen.tiles import (
-    SLOT,
     SUM_BYTES,
     Tile,
     TileSizes,
@@ -491,20 +490,18 @@ class ProductCost:
     def _beside_sums(self, tile: Tile, nest: Nest, buffers: Buffers, cycles: dict[str, int]) -> int:
         """Cycles in a step of the fullest bank with sums that engines keep behind the operand that they have in common:
         those of several engines may lie in a bank, and the operand beside them."""
-        bank, common = self._target.bank_bytes, bytes_in({nest.loops.common: buffers[nest.loops.common]})
-        sums, size = buffers["sums"][0], tile[0] * tile[1] * SUM_BYTES
-        begin = (self._target.workspace // self._shares - common - padded(sums)) // SLOT * SLOT
-        stride = max(0, sums - self._target.acc_bytes) // max(1, nest.lanes - 1) // SLOT * SLOT
-        fullest = 0
-        first = begin + common
-        for index in range(first // bank, (first + stride * (nest.lanes - 1) + size - 1) // bank + 1):
-            low, high = index * bank, (index + 1) * bank
-            inside = sum(
-                max(0, min(high, start + size) - max(low, start))
-                for start in range(first, first + stride * nest.lanes, stride) if stride
-            )  # fmt: skip
+        bank, room, common = self._target.bank_bytes, self._target.workspace // self._shares, nest.loops.common
+        placed = {name: buffers[name] for name in (common, "sums")}
+        site = Site(SPM_BASE, room, self._target.acc_bytes, bank)
+        slots = Reserved(site, SPM_BASE, room, placed, tuple(placed)).slots(nest.lanes)
+        begin, first = (slots[name].addresses[0] - SPM_BASE for name in placed)
+        starts = [first + lane * slots["sums"].lane_stride for lane in range(nest.lanes)]
+        size, fullest = tile[0] * tile[1] * SUM_BYTES, 0
+        for low in range(first // bank * bank, starts[-1] + size, bank):
+            high = low + bank
+            inside = sum(max(0, min(high, start + size) - max(low, start)) for start in starts)
             beside = max(0, min(high, first) - max(low, begin))
-            fullest = max(fullest, cycles["sums"] * inside // size + cycles[nest.loops.common] * beside // common)
+            fullest = max(fullest, cycles["sums"] * inside // size + cycles[common] * beside // (first - begin))
         return fullest
 
     def _in_place(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.mapping import gemm
 from benchmarks.models.splits import DRAM_SIZE, bert_layer
 from npu_device.abi.memory_map import SPM_BASE
 from npu_device.config import NpuConfig
@@ -88,6 +89,24 @@ def test_least_cycles_of_loops_over_blocks_are_not_above_the_bound(name: str) ->
     cost = ProductCost(model.graph, layer, model.target, sizes)
     mappings = list(blocked_tiles(model.graph, layer, model.target, sizes))
     assert len(mappings) > 10
+    for tile, _, _, loops, demand in mappings:
+        assert 0 < cost.lower_bound(tile, 1, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
+
+
+def test_sums_of_engines_at_one_address_have_a_cost() -> None:
+    """Sums 32 bytes above the accumulator leave no whole slot from engine to engine."""
+    accumulator = (128 << 10) - 32
+    target = target_of(replace(CONFIG, te=replace(CONFIG.te, acc_bytes=accumulator)))
+    graph = gemm(256, 256, 8192)
+    layer = graph.layers[0].having(buffers=1)
+    sizes = TileSizes(graph, layer, target)
+    cost = ProductCost(graph, layer, target, sizes)
+    mappings = [
+        mapping
+        for mapping in blocked_tiles(graph, layer, target, sizes)
+        if mapping.demand.get("sums") == accumulator + 32 and mapping.loops.common
+    ]
+    assert mappings
     for tile, _, _, loops, demand in mappings:
         assert 0 < cost.lower_bound(tile, 1, demand, loops) <= cost.estimate(tile, 1, demand, loops)[0]
 
