@@ -21,7 +21,7 @@ from npu_device.memory.bitwidth import ROLE_ALIGNMENT, aligned_bytes
 from pyv_npu.config import Config
 from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.percentiles import nearest_rank
+from pyv_npu.observe.latency.batches import nearest_rank
 from pyv_npu.serving.requests import ns_of
 from pyv_npu.serving.server import LedgerRow, Run, Served
 from toolchain.decoders.shapes import Shape

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-FEWEST, MOST = 10, 64
+MIN_BATCHES, MAX_BATCHES = 10, 64
 """Complete batches of an interval, at least, and of a series, below which they are joined in pairs."""
 BEYOND = 10
 """Samples of a batch beyond a percentile, at least: with fewer its percentile is biased."""
-SMALLEST = 16
+FIRST_SIZE = 16
 """Samples of a batch at first."""
 NORMAL = 1.959964
 """Quantile of the normal distribution for 95 %."""
@@ -38,25 +38,26 @@ class Batches:
     """Samples in their order, as counts of equal values by batch."""
 
     def __init__(self, values: Iterable[int] = ()) -> None:
-        self._size = SMALLEST
+        self._size = FIRST_SIZE
         self._full: list[Counter[int]] = []
         self._last: Counter[int] = Counter()
         """The batch that is not full."""
-        self._room = SMALLEST
+        self._remaining = FIRST_SIZE
+        """Samples until it is."""
         self.extend(np.fromiter(values, np.int64))
 
     def extend(self, values: Integers) -> None:
         """Appends samples."""
         while len(values):
-            self._last.update(value_counts(values[: self._room]))
-            filled = min(self._room, len(values))
+            self._last.update(value_counts(values[: self._remaining]))
+            filled = min(self._remaining, len(values))
             values = values[filled:]
-            self._room -= filled
-            if not self._room:
+            self._remaining -= filled
+            if not self._remaining:
                 self._full.append(self._last)
-                if len(self._full) == MOST:
+                if len(self._full) == MAX_BATCHES:
                     self._full, self._size = _pairs(self._full), 2 * self._size
-                self._last, self._room = Counter(), self._size
+                self._last, self._remaining = Counter(), self._size
 
     def counts(self) -> Counter[int]:
         """Returns how often each value occurs in all."""
@@ -69,9 +70,9 @@ class Batches:
         while size * (100 - percent) < 100 * BEYOND:
             batches, size = _pairs(batches), 2 * size
         count = len(batches)
-        if count < FEWEST:
+        if count < MIN_BATCHES:
             return None
-        return student(count - 1) * stdev(nearest_rank(batch, percent) for batch in batches) / sqrt(count)
+        return student(count - 1) * stdev(_percentile(batch, percent) for batch in batches) / sqrt(count)
 
 
 def _pairs(batches: Sequence[Counter[int]]) -> list[Counter[int]]:
@@ -79,11 +80,16 @@ def _pairs(batches: Sequence[Counter[int]]) -> list[Counter[int]]:
     return [first + second for first, second in zip(batches[::2], batches[1::2], strict=False)]
 
 
-def nearest_rank(counts: Counter[int], percent: int) -> int:
-    """Returns the percentile of samples by nearest rank."""
+def _percentile(counts: Counter[int], percent: int) -> int:
     values = sorted(counts)
-    ranks = list(accumulate(counts[value] for value in values))
-    return values[bisect_left(ranks, -(-percent * ranks[-1] // 100))]
+    return nearest_rank(values, percent, ranks=list(accumulate(counts[value] for value in values)))
+
+
+def nearest_rank(values: Sequence[int], part: int, whole: int = 100, ranks: Sequence[int] | None = None) -> int:
+    """Returns the percentile of ascending samples by nearest rank. `ranks`: of distinct values, how many samples are at
+    most each."""
+    ranks = range(1, len(values) + 1) if ranks is None else ranks
+    return values[bisect_left(ranks, -(-part * ranks[-1] // whole))]
 
 
 def student(freedom: int) -> float:

@@ -1,14 +1,13 @@
 """Order statistics of integer cycles (docs/latency.md, "Percentiles")."""
 
 import warnings
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from math import ceil, floor
 from typing import Any
 
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.batches import Batches
+from pyv_npu.observe.latency.batches import Batches, nearest_rank
 from pyv_npu.text import MISSING, html_table
 
 P99_SAMPLES = 100
@@ -17,15 +16,6 @@ TAILS = {"p99_9": (999, 1000), "p99_99": (9999, 10_000)}
 """Percentiles beyond P99 as parts of a whole, which is the number of samples that they need."""
 
 _SHOWN = ("n", "p50", "p95", "p99", "min", "max")
-
-
-def nearest_rank(ordered: Sequence[int], percent: int) -> int:
-    """The value of rank (p*N + 99)//100, 1-based, of a non-empty ascending sequence."""
-    return ordered[_rank(percent, len(ordered)) - 1]
-
-
-def _rank(part: int, count: int, whole: int = 100) -> int:
-    return -(-part * count // whole)
 
 
 class Distribution:
@@ -64,7 +54,7 @@ class Distribution:
         return self._at(percent)
 
     def _at(self, part: int, whole: int = 100) -> int:
-        return self._values[bisect_left(self._ranks, _rank(part, len(self), whole))]
+        return nearest_rank(self._values, part, whole, self._ranks)
 
     def interval(self, percent: int) -> list[int] | None:
         """[low, high]: confidence interval of 95 % of a percentile by batch means, in cycles; None for too few samples,

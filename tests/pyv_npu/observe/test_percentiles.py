@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyv_npu.errors import UsageError
-from pyv_npu.observe.latency.batches import Batches, student
-from pyv_npu.observe.latency.percentiles import Distribution, nearest_rank
+from pyv_npu.observe.latency.batches import Batches, nearest_rank, student
+from pyv_npu.observe.latency.percentiles import Distribution
 
 VALUES = st.lists(st.integers(0, 10**6), min_size=1, max_size=300)
 
