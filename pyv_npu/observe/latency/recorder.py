@@ -56,9 +56,7 @@ _LISTS = [
 _WIDTHS = {
     "slots": SLOT, "periods": PERIOD_WORDS, "notes": NOTE_WORDS, "windows": layout(Window).size // WORD
 } | dict.fromkeys(_TABLES, 2)  # fmt: skip
-_FIRST_COMMIT, _COMMITS, _GENERATION = (
-    layout(Window).fields[name].offset // WORD for name in ("first_commit", "commits", "generation")
-)
+_FIRST_COMMIT, _GENERATION = (layout(Window).fields[name].offset // WORD for name in ("first_commit", "generation"))
 _MIN_ROWS = 64
 
 
@@ -158,8 +156,8 @@ class Recorder:
         used = [*root.stack, *root.pending, *([] if root.carried == NONE else [root.carried])]
         words = values["windows"]
         windows = array("q", chain.from_iterable(words[width * index : width * (index + 1)] for index in used))
-        known = set(windows[_GENERATION::width])
-        lines = (pair for pair in _pairs(values["line_keys"]) if pair[0] >> submissions.LINE_BITS in known)
+        generations = set(windows[_GENERATION::width])
+        lines = (pair for pair in _pairs(values["line_keys"]) if pair[0] >> submissions.LINE_BITS in generations)
         return values | {
             "windows": windows,
             "stack": array("q", range(stack)),
@@ -356,7 +354,7 @@ def _pairs(numbers: "array[int]") -> "Iterator[tuple[int, int]]":
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    """StateError for references that lead nowhere, and for holders that do not hold."""
+    """Check references and holders of a state. StateError."""
     slots, windows = values["slots"], values["windows"]
     width = _WIDTHS["windows"]
     carried = [] if values["carried"] == NONE else [values["carried"]]
@@ -370,7 +368,7 @@ def _check(values: Mapping[str, Any]) -> None:
     holders = Counter([*values["tight"], *tables["keys"].values()])
     for at in range(0, len(windows), width):
         row = windows[at + _FIRST_COMMIT]
-        for _ in range(windows[at + _COMMITS]):
+        while row != NONE:
             if row not in rows or holders[row] > len(slots):
                 raise StateError(f"{row} is no submission", "windows")
             holders[row] += 1

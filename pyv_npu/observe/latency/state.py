@@ -14,7 +14,7 @@ from pyv_npu.observe.latency.rows import NONE
 LINE: Final = 64
 MASK: Final = 0xFFFF_FFFF
 LINES: Final = 1 << 16
-"""Places at most for lines of memory whose first store is known."""
+"""Places at most for first stores to lines of memory."""
 SPARE: Final = LOG + SUBMIT_FUNCTIONS + 2
 """Windows, notes and lines at least that a call finds room for."""
 LIMIT: Final = 1 << 16
@@ -38,7 +38,7 @@ class Window:
 
     serial: int = 0
     generation: int = 0
-    """Number under which first stores of lines are known."""
+    """Number under which first stores to lines are noted."""
     t0: int = NONE
     """NONE for serial 0: each submission begins with the first store into its 64 bytes."""
     return_pc: int = 0
@@ -56,9 +56,8 @@ class Window:
     """Address of the 64 bytes that were refused."""
     in_ring: int = 0
     """Whether it has stored to the ring."""
-    commits: int = 0
-    """Submissions that left the core in it and get their t1 when it returns."""
     first_commit: int = NONE
+    """The latest of its submissions, linked by their slots, that left the core and get their t1 when it returns."""
 
 
 @record
@@ -78,7 +77,7 @@ class Tracker:
     ring_base: int = 0
     ring_size: int = 0
     ring_tail: int = 0
-    """Of the device, as they are at a call."""
+    """The ring of the device at a call."""
     room: int = 0
     """Words of `slots` at most."""
     note_room: int = 0
@@ -147,4 +146,4 @@ class Tracker:
     """Acceptances by stream."""
     completions: list[int] = array(STREAMS)
     fingerprints: list[int] = array(2 * STREAMS)
-    """Of the order of completion, two of each stream."""
+    """Two of each stream, of its order of completion."""

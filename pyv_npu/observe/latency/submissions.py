@@ -110,23 +110,21 @@ def forget_stores(tracker: Tracker, window: Window) -> None:
     window.generation = tracker.generation
 
 
-def is_known(tracker: Tracker, generation: int) -> bool:
+def is_live(tracker: Tracker, generation: int) -> bool:
     """Check whether a window notes its stores under a generation."""
-    known = tracker.carried != NONE and tracker.windows[tracker.carried].generation == generation
+    live = tracker.carried != NONE and tracker.windows[tracker.carried].generation == generation
     for index in tracker.stack:
-        known = known or tracker.windows[index].generation == generation
+        live = live or tracker.windows[index].generation == generation
     for index in tracker.pending:
-        known = known or tracker.windows[index].generation == generation
-    return known
+        live = live or tracker.windows[index].generation == generation
+    return live
 
 
 def remove_lines(tracker: Tracker, earliest: int) -> None:
     """Remove first stores of windows that are over, and those before a cycle."""
     keys = tracker.line_keys
     for place in range(len(keys)):
-        while keys[place] and (
-            tracker.line_starts[place] < earliest or not is_known(tracker, keys[place] >> LINE_BITS)
-        ):
+        while keys[place] and (tracker.line_starts[place] < earliest or not is_live(tracker, keys[place] >> LINE_BITS)):
             remove_at(keys, tracker.line_starts, place)
             tracker.lines -= 1
 
@@ -284,7 +282,6 @@ def open_window(tracker: Tracker, t0: int, return_pc: int, sp: int, depth: int, 
     window.attempt = 0
     window.descriptor = 0
     window.in_ring = 0
-    window.commits = 0
     window.first_commit = NONE
     forget_stores(tracker, window)
     tracker.stack.append(index)
@@ -307,13 +304,12 @@ def follow(tracker: Tracker, start: int) -> int:
 def release_commits(tracker: Tracker, window: Window, t1: int) -> None:
     """Stamp t1, unless it is NONE, of submissions that left the core in a window, which holds them no longer."""
     row = window.first_commit
-    for _ in range(window.commits):
+    while row != NONE:
         following = tracker.slots[row + NEXT_COMMIT]
         if t1 != NONE:
             tracker.slots[row + T1] = t1
         release(tracker, row)
         row = following
-    window.commits = 0
     window.first_commit = NONE
 
 
@@ -322,7 +318,6 @@ def add_commit(tracker: Tracker, window: Window, row: int) -> None:
     tracker.slots[row + HOLDERS] += 1
     tracker.slots[row + NEXT_COMMIT] = window.first_commit
     window.first_commit = row
-    window.commits += 1
 
 
 def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> None:
@@ -350,7 +345,7 @@ def leave_function(tracker: Tracker, start: int, over: int) -> None:
     index = tracker.stack[len(tracker.stack) - 1]
     del tracker.stack[len(tracker.stack) - 1 :]
     window = tracker.windows[index]
-    if window.commits:
+    if window.first_commit != NONE:
         release_commits(tracker, window, start)
         tracker.spare.append(index)
     elif window.refused != NONE and window.attempt <= window.refused:
