@@ -67,7 +67,8 @@ class Runner:
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     import pyv_npu.studies.break_even
-    import pyv_npu.studies.phases  # noqa: F401  # both take the function by its name when they are imported
+    import pyv_npu.studies.phases
+    import pyv_npu.studies.placement  # noqa: F401  # they take the function by its name when they are imported
 
     stand_in = Runner()
     monkeypatch.setattr("pyv_npu.workloads.firmware.run_program", stand_in.run_program)
