@@ -1,14 +1,11 @@
 """`pyv-npu perplexity`: accuracy of methods that store keys and values, beside bits and time (docs/kv-cache.md)."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, show
-from pyv_npu.errors import UsageError
+from pyv_npu.cli.shared.output import OK, Call, show, write_errors
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, as_text
 from pyv_npu.text import as_json
@@ -43,26 +40,17 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = effective.with_defaults({"npu.dram.size": DRAM_BYTES}, "default of perplexity")
     decoder = load_decoder(model_file(args.model))
     check_tokens(tokens, decoder, f"--tokens {args.tokens}")
-    with _report_errors(args.report):
-        if args.report is not None:
+    if args.report is not None:
+        with write_errors(args.report, "--report"):
             args.report.mkdir(parents=True, exist_ok=True)
     rows = list(scores(decoder, effective.config.npu, tokens, args.count, names, call.progress.say))
     methods = [row._asdict() for row in rows]
     of = f"{Path(args.model).name}, the last {args.count} tokens of {args.tokens.name}"
     if args.report is not None:
         section = Section("perplexity", "Accuracy of keys and values", [chart(rows, of), table(rows)])
-        with _report_errors(args.report):
+        with write_errors(args.report, "--report"):
             write_bytes(args.report / "perplexity.csv", csv_of(methods))
             write_text(args.report / "report.html", render(of, [], [], [section]))
     text = f"{of}\n\n" + as_text([Section("methods", "", [table(rows)])], len(rows))
     show(as_json({"schema": 1, "count": args.count, "methods": methods}) if args.json else text)
     return OK
-
-
-@contextmanager
-def _report_errors(folder: Path | None) -> Iterator[None]:
-    """UsageError for a folder that cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"--report {folder}: {error.strerror}: choose another place") from None

@@ -82,7 +82,7 @@ class Call:
 
 
 def path(text: str) -> "Path":
-    """Return the type of options that name a file or a folder. `pathlib` would be a twentieth of the start of a run."""
+    """Convert an option that names a file or a folder. `pathlib` would be a twentieth of the start of a run."""
     from pathlib import Path
 
     return Path(text)
@@ -114,18 +114,19 @@ def check_writable(path: "Path | None", option: str) -> None:
     stays."""
     if path is None:
         return
-    with _place(path, option):
+    with write_errors(path, option):
         check_output(path)
 
 
 def write_file(path: "Path", option: str, text: str) -> None:
     """Write the file of an option. UsageError where it cannot be, for want of room for example."""
-    with _place(path, option):
+    with write_errors(path, option):
         write_text(path, text)
 
 
 @contextmanager
-def _place(path: "Path", option: str) -> Iterator[None]:
+def write_errors(path: "Path", option: str) -> Iterator[None]:
+    """Convert OSError to UsageError for the file or folder of an option."""
     try:
         yield
     except OSError as error:

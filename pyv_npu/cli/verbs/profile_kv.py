@@ -9,7 +9,7 @@ from typing import Any
 from npu_device.abi.errors import NpuDeviceError
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_file
+from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_errors, write_file
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, shares_text, sweep_chart, sweep_table
 from pyv_npu.report.page import render
@@ -95,14 +95,12 @@ def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[st
 def _write_study(folder: Path, study: dict[str, Any], name: str) -> None:
     from pyv_npu.workloads.kv_figures import csv_of
 
-    try:
+    page = render(f"{name}: errors of quantized keys and values", [], [], _study_sections(study, name))
+    with write_errors(folder, "--study"):
         folder.mkdir(parents=True, exist_ok=True)
         for table, rows in study.items():
             write_bytes(folder / f"{table}.csv", csv_of(rows))
-        page = render(f"{name}: errors of quantized keys and values", [], [], _study_sections(study, name))
         write_text(folder / "report.html", page)
-    except OSError as error:
-        raise UsageError(f"--study {folder}: {error.strerror}: choose another place") from None
 
 
 def _study_sections(study: dict[str, Any], name: str) -> list[Section]:
