@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.result import Run, Runs, stage_of
+from pyv_npu.result import Run, Runs, headline, stage_of
 from pyv_npu.units import duration, number, quantity
 
 SAME = 0.005
@@ -239,8 +239,7 @@ def key_figures(
 def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
     """Yields ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
-    written = any(stage_of(run, "t_submit") for run in runs.values())
-    for stage, figure in SUBMISSION if written else (("t_submit_prebuilt", "p50"),):
+    for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"
         both = [stage_of(run, stage).get(figure) for run in runs.values()]
         if comparison["ratio"].get(key) is None or None in both:

@@ -1,7 +1,7 @@
 """`pyv-npu compare`: the same workload on the core in both modes, side by side."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,16 +73,14 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
             write_half(call.report, interrupted.loose)
         raise
     cut = both.tight.stop.reason == "interrupted"
-    firmware = isinstance(prepared, LoadedFirmware)
-    varies = firmware and run_args.phases != 0
-    if run_args.phases and not varies:
+    program = prepared.program() if isinstance(prepared, LoadedFirmware) else None
+    if run_args.phases and program is None:
         raise UsageError(f"--phases {run_args.phases}: {config.run.program} has no phases: drop it")
-    program = prepared.program() if firmware else None
     swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
     both = replace(both, sweeps=swept)
     if program is not None and both.same_results is not None and complete:
         both = replace(both, placement=_placement(call, config, program, both))
-        if varies:
+        if run_args.phases != 0:
             both = replace(both, phases=_phases(call, config, program, both, run_args.phases))
     text = as_text(comparison_sections(both, config))
     if call.report is not None:
@@ -124,15 +122,9 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
 
 
 def _placement(call: Call, config: "Config", program: "Program", both: "Comparison") -> "Mapping[str, Any] | None":
-    """Both modes at equal distances; None where that says nothing, or Ctrl-C came."""
+    """Return both modes at equal distances; None where that says nothing, or Ctrl-C came."""
     call.progress.say("both modes at equal distances")
-    try:
-        return run_placement(config, program, both)
-    except KeyboardInterrupt:
-        diagnose("interrupted: equal distances are missing")
-        if call.report is not None:
-            call.report.cut = True
-        return None
+    return _unless_interrupted(call, "equal distances", lambda: run_placement(config, program, both))
 
 
 def _phases(
@@ -147,10 +139,17 @@ def _phases(
             diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
         return None
     call.progress.say(f"{count} more phases in both modes")
+    return _unless_interrupted(call, "phases", lambda: run_phases(config, program, both.ratio, count))
+
+
+def _unless_interrupted(
+    call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]"
+) -> "Mapping[str, Any] | None":
+    """Return the result of a study; None after Ctrl-C, which marks the report as cut."""
     try:
-        return run_phases(config, program, both.ratio, count)
+        return study()
     except KeyboardInterrupt:
-        diagnose("interrupted: phases are missing")
+        diagnose(f"interrupted: {name} are missing")
         if call.report is not None:
             call.report.cut = True
         return None
