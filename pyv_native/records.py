@@ -125,6 +125,11 @@ class Field(NamedTuple):
     shape: Shape
     default: int
 
+    @property
+    def word(self) -> int:
+        """Position in words, of a field that is aligned to them."""
+        return self.offset // WORD
+
 
 class RecordLayout(NamedTuple):
     """Fields of a record and its size in bytes."""

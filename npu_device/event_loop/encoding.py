@@ -125,7 +125,7 @@ class Encoded:
         words[:count], words[count:] = template.steps, template.pieces
         words[template.references] += base
         fields, size = layout(Step)
-        words[fields["dram"].offset // WORD : count : size // WORD] = self.plan.dram
+        words[fields["dram"].word : count : size // WORD] = self.plan.dram
         return [0 if head == NONE else base + head for head in template.heads]
 
     def _template(self) -> _Template:
@@ -135,7 +135,7 @@ class Encoded:
 
     def _make_template(self) -> _Template:
         fields, size = layout(Step)
-        place = {name: field.offset // WORD for name, field in fields.items()}
+        place = {name: field.word for name, field in fields.items()}
         count, width = len(self.plan), size // WORD
         images = [np.frombuffer(piece.image, np.int64) for piece in self.pieces]
         offsets = np.cumsum([0, *map(len, images)]) * WORD

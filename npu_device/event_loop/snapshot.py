@@ -32,12 +32,10 @@ from npu_device.event_loop.state import (
 )
 from npu_device.event_loop.storage import Storage
 from npu_device.event_loop.timed_dram import load_timed, timed_state
-from pyv_native.records import WORD, layout
+from pyv_native.records import layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 
-_RELEASED, _DONE, _ISSUED, _PIECE = (
-    layout(Step).fields[name].offset // WORD for name in ("released", "done", "issued", "piece")
-)
+_RELEASED, _DONE, _ISSUED, _PIECE = (layout(Step).fields[name].word for name in ("released", "done", "issued", "piece"))
 """Words of a step."""
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
 """Kind of unit that executes the steps of a class."""

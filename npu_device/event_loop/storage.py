@@ -106,10 +106,10 @@ class Storage:
         events = self.loop.issue.events
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
         self.next_at, self.started, self.requests = (
-            (self.loop.offset + layout(EventLoop).fields[name].offset) // WORD
+            self.loop.offset // WORD + layout(EventLoop).fields[name].word
             for name in ("next_at", "started", "requests")
         )
-        self.retired = (self.loop.issue.offset + layout(Issue).fields["retired"].offset) // WORD
+        self.retired = self.loop.issue.offset // WORD + layout(Issue).fields["retired"].word
         """Words of these fields."""
         self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped

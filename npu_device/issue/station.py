@@ -18,16 +18,12 @@ from npu_device.reservation.state import (
     WAITING,
     Entry,
     Epoch,
-    Issue,
     PendingBarrier,
 )
 from pyv_native.emitter import Definition
-from pyv_native.records import WORD, layout
 from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 MAX_WINDOW = 1 << 32
-_NEXT = layout(Entry).fields["next"].offset // WORD
-"""Word of an entry."""
 
 
 class EntryState(NamedTuple):
@@ -68,11 +64,6 @@ class Station:
         issue.kinds.fill(kind for kind, _, _ in units)
         issue.unit_clusters.fill(cluster for _, cluster, _ in units)
         issue.unit_indices.fill(index for _, _, index in units)
-        base = issue.offset // WORD
-        self._retired, self._last_retired, self._free, self._spare = (
-            base + layout(Issue).fields[name].offset // WORD
-            for name in ("retired", "last_retired", "free_entries", "spare_entries")
-        )
 
     def _call(self, function: Definition, *arguments: int) -> int:
         return self.buffer.call(function, *arguments)
@@ -106,13 +97,13 @@ class Station:
         if step is not None:
             command.piece = self._machine.place_piece(step)
             if storage.crowded:
-                storage.drop_pieces({command.piece, *(one.piece for one in self._commands.values())})
+                storage.drop_pieces({command.piece, *(other.piece for other in self._commands.values())})
         entry = command.entry = self.buffer.add_operands(command.operands())
         self._commands[entry] = command
         return entry
 
     def _fields(self, command: Command) -> tuple[int, ...]:
-        """Arguments of `fill_entry` behind the entry."""
+        """Return the arguments of `fill_entry` after the entry."""
         step = command.order.step
         return (
             command.number, command.ticket, command.stream, command.descriptor.cluster,
@@ -132,19 +123,8 @@ class Station:
         return self._call(scheduler.release_commands, cycle)
 
     def take_retired(self) -> list[Command]:
-        """Commands that have retired since the last call, oldest first; their entries are given back."""
-        words = self.buffer.arena.words
-        entry = words[self._retired]
-        retired = []
-        while entry:
-            retired.append(self._commands.pop(entry))
-            following = words[entry // WORD + _NEXT]
-            words[entry // WORD + _NEXT] = words[self._free]
-            words[self._free] = entry
-            words[self._spare] += 1
-            entry = following
-        words[self._retired] = words[self._last_retired] = 0
-        return retired
+        """Commands that have retired since the last call, oldest first."""
+        return [self._commands.pop(entry) for entry in self.buffer.take_retired()]
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """TBAR."""

@@ -42,6 +42,9 @@ _LISTS = {Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoc
 """Records of free lists, and the names of these."""
 _LIST_FUNCTIONS = (barriers.open_domains, hazards.add_hazards)
 
+_NEXT = layout(Entry).fields["next"].word
+"""Word of an entry."""
+
 Calls = Mapping[Definition, Callable[..., int]]
 
 
@@ -50,10 +53,6 @@ def _list_calls() -> Calls:
     """Functions for dependencies of a list, with the issue stage as root."""
     module = NativeModule(_LIST_FUNCTIONS, Issue, linkage=LINKAGE)
     return {function: module.entry(function) for function in _LIST_FUNCTIONS}
-
-
-def _word(record: type, field: str) -> int:
-    return layout(record).fields[field].offset // WORD
 
 
 class IssueBuffer:
@@ -67,10 +66,11 @@ class IssueBuffer:
         """Records so far, in use or spare."""
         issue = self.issue
         self._root = (issue.offset,) if self._inner else ()
-        root = issue.offset // WORD
-        self._spare = {record: root + _word(Issue, f"spare_{name}") for record, name in _LISTS.items()}
-        self._free = {record: root + _word(Issue, f"free_{name}") for record, name in _LISTS.items()}
+        root, fields = issue.offset // WORD, layout(Issue).fields
+        self._spare = {record: root + fields[f"spare_{name}"].word for record, name in _LISTS.items()}
+        self._free = {record: root + fields[f"free_{name}"].word for record, name in _LISTS.items()}
         """Words of the root: how many records a free list has, and the first."""
+        self._retired, self._last_retired = root + fields["retired"].word, root + fields["last_retired"].word
         self._operands = issue.operands.offset
         issue.domains.resize(DOMAINS)
         issue.streams.resize(STREAMS)
@@ -95,14 +95,14 @@ class IssueBuffer:
         """Add at least `count` records to a free list, and as many as there are."""
         count = max(count, self.totals[record], MIN_RECORDS)
         self.totals[record] += count
-        size = layout(record).size
+        fields, size = layout(record)
         first = self._allocate(size * count)
         self.arena.bytes[first : first + size * count] = bytes(size * count)
         words, head = self.arena.words, self._free[record]
         links = array("q", range(first + size, first + size * count + 1, size))
         links[-1] = words[head]
         words[head] = first
-        begin = first // WORD + _word(record, "next")
+        begin = first // WORD + fields["next"].word
         words[begin : begin + (count - 1) * size // WORD + 1 : size // WORD] = memoryview(links)
         words[self._spare[record]] += count
 
@@ -130,8 +130,19 @@ class IssueBuffer:
             arena.words[self._operands // WORD] = len(part) // WORD
         return entry
 
-
-_NEXT = _word(Entry, "next")
+    def take_retired(self) -> list[int]:
+        """Return the entries that have retired since the last call, oldest first, to their free list."""
+        words, free = self.arena.words, self._free[Entry]
+        entry, entries = words[self._retired], []
+        while entry:
+            entries.append(entry)
+            following = words[entry // WORD + _NEXT]
+            words[entry // WORD + _NEXT] = words[free]
+            words[free] = entry
+            entry = following
+        words[self._spare[Entry]] += len(entries)
+        words[self._retired] = words[self._last_retired] = 0
+        return entries
 
 
 def list_buffer() -> IssueBuffer:

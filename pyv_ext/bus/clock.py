@@ -88,7 +88,7 @@ class Clock:
         self._records.append(record)
         self._shared.append(shared)
         fields = layout(DeviceRecord).fields
-        field_offsets = (record.offset + fields["due"].offset) // WORD, record.offset + fields["level"].offset
+        field_offsets = record.offset // WORD + fields["due"].word, record.offset + fields["level"].offset
         kind: int = getattr(device, "kind", PYTHON)
         if kind != PYTHON and all(other.kind != kind for other in self._records):
             record.kind = kind

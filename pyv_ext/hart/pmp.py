@@ -5,7 +5,7 @@ from typing import Any
 from pyv_ext.machine import pmp
 from pyv_ext.machine.functions import MachineState
 from pyv_ext.machine.state import ENTRIES, HartState
-from pyv_native.records import WORD, layout
+from pyv_native.records import layout
 from pyv_native.state import WORD32, Fields, StateError
 
 Spans = tuple[tuple[int, int], ...]
@@ -18,7 +18,7 @@ class Pmp:
     def __init__(self, records: MachineState) -> None:
         self._records = records
         self._hart = records.machine.hart
-        first = layout(HartState).fields["pmpcfg"].offset // WORD
+        first = layout(HartState).fields["pmpcfg"].word
         self._words = records.words[first : first + ENTRIES // 4 + ENTRIES]
 
     @property

@@ -6,11 +6,11 @@ x0..x31 have the words 0..31, f0..f31 those from `pyv_ext.isa.formats.F0` on.
 from typing import Final
 
 from pyv_ext.machine.state import HartState
-from pyv_native.records import WORD, layout
+from pyv_native.records import layout
 
 
 def _word(name: str) -> int:
-    return layout(HartState).fields[name].offset // WORD
+    return layout(HartState).fields[name].word
 
 
 SINK: Final = 32

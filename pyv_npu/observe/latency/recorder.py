@@ -56,7 +56,7 @@ _LISTS = [
 _WIDTHS = {
     "slots": SLOT, "periods": PERIOD_WORDS, "notes": NOTE_WORDS, "windows": layout(Window).size // WORD
 } | dict.fromkeys(_TABLES, 2)  # fmt: skip
-_FIRST_COMMIT, _GENERATION = (layout(Window).fields[name].offset // WORD for name in ("first_commit", "generation"))
+_FIRST_COMMIT, _GENERATION = (layout(Window).fields[name].word for name in ("first_commit", "generation"))
 _MIN_ROWS = 64
 
 
