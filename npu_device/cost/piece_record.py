@@ -1,4 +1,4 @@
-"""Work of a step as a record of the event loop (`pyv_native`)."""
+"""Piece of a step as a record of the event loop (`pyv_native`)."""
 
 from pyv_native.records import items, record, records
 
@@ -13,17 +13,17 @@ class BankAccess:
 
 
 @record
-class OwnStall:
+class StepStall:
     """Cycles that a step loses by itself, without contention."""
 
     bank: int = 0
-    """Negative: the engine that it is on."""
+    """Bank of the step's accesses; negative: its engine."""
     cause: int = 0
     cycles: int = 0
 
 
 @record
-class Piece:
+class PieceRecord:
     """Properties that equal steps of a plan share."""
 
     step_class: int = 0
@@ -48,14 +48,14 @@ class Piece:
     alignment: int = 1
     """Bytes that rows are widened to in DRAM."""
     accesses: list[BankAccess] = records()
-    own_stalls: list[OwnStall] = records()
+    stalls: list[StepStall] = records()
     channel_bytes: list[int] = items()
     """Transfer: aligned bytes on each DRAM channel."""
     converting: int = 0
     """Transfer: busy cycles of the KV engine of its channel; 0: it has no work, and the next ones mean nothing."""
     lead: int = 0
-    """Cycles of these before the first byte of a write."""
+    """The part of these before the first byte of a write."""
     tail: int = 0
-    """Of these, behind the last byte."""
+    """The part after the last byte."""
     bare: int = 0
     """`cycles` without the engine."""

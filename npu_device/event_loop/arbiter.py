@@ -31,13 +31,13 @@ def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: i
 def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
     """Begin the bank accesses of a unit's step, all at once."""
     piece = unit.step.piece
-    for own in piece.own_stalls:
+    for stall in piece.stalls:
         code = unit.code
-        if own.bank >= 0:
-            code = loop.banks[own.bank].code
+        if stall.bank >= 0:
+            code = loop.banks[stall.bank].code
             if loop.external and unit.external:
-                unit.stalled += own.cycles
-        emit(loop, t, code, What.STALL, unit.run.ticket, unit.step.tile, own.cycles, own.cause)
+                unit.stalled += stall.cycles
+        emit(loop, t, code, What.STALL, unit.run.ticket, unit.step.tile, stall.cycles, stall.cause)
     for access in piece.accesses:
         bank = loop.banks[access.bank]
         bank.busy += access.cycles

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
-from npu_device.cost.piece_record import Piece
-from npu_device.cost.plan import NONE, Column, Plan, Transfer
-from npu_device.cost.plan import Piece as Work
+from npu_device.cost.piece_record import PieceRecord
+from npu_device.cost.plan import NONE, Column, Piece, Plan, Transfer
 from npu_device.event_loop.state import (
     CLASSES,
     READ,
@@ -40,8 +39,8 @@ class PieceImage(NamedTuple):
 
 def piece_image(cost: Cost, per_byte: int) -> PieceImage:
     """Return the record of work with these costs."""
-    capacities = {"accesses": len(cost.demands), "own_stalls": len(cost.stalls), "channel_bytes": len(cost.channels)}
-    arena = Arena(Piece, capacities)
+    capacities = {"accesses": len(cost.demands), "stalls": len(cost.stalls), "channel_bytes": len(cost.channels)}
+    arena = Arena(PieceRecord, capacities)
     piece = arena.root
     piece.step_class, piece.cycles, piece.drain, piece.cold = step_class(cost), cost.cycles, cost.drain, cost.cold
     piece.payload, piece.aligned, piece.credits, piece.aux = (
@@ -54,7 +53,7 @@ def piece_image(cost: Cost, per_byte: int) -> PieceImage:
     piece.row_count, piece.row_bytes, piece.row_stride = cost.rows or (0, 0, 0)
     piece.alignment = cost.alignment
     for bank, cause, cycles in cost.stalls:
-        stall = piece.own_stalls.add()
+        stall = piece.stalls.add()
         stall.bank, stall.cause, stall.cycles = bank, cause, cycles
     piece.channel_bytes.fill(cost.channels)
     conversion = cost.conversion
@@ -67,14 +66,14 @@ class Pieces:
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
-        self._images: dict[tuple[Work, bool], PieceImage] = {}
+        self._images: dict[tuple[Piece, bool], PieceImage] = {}
 
-    def single(self, work: Work, dram: int) -> PieceImage:
+    def single(self, work: Piece, dram: int) -> PieceImage:
         """Return the piece of a plan of a single step: work that moves to or from a DRAM address. Works that differ
         only in their addresses share it."""
         return self.of(self.timing.located(work, dram), True)
 
-    def of(self, work: Work, first: bool = False) -> PieceImage:
+    def of(self, work: Piece, first: bool = False) -> PieceImage:
         """Return the piece of located work. `first`: it is its command's first on the tensor engine."""
         key = work, first
         image = self._images.get(key)
@@ -174,7 +173,7 @@ def encode(plan: Plan, pieces: Pieces) -> Encoded:
     return Encoded(plan, images, index)
 
 
-def locate(plan: Plan, timing: Timing) -> tuple[list[Work], Column]:
+def locate(plan: Plan, timing: Timing) -> tuple[list[Piece], Column]:
     """Return (pieces, which of them each step is), where a transfer's piece says how its bytes lie on the DRAM's
     channels."""
     if timing.turn == 1 or not len(plan):

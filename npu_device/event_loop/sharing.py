@@ -4,7 +4,7 @@ A transfer moves its bytes at one rate, in the order of their addresses: of its 
 that its bytes have there. A part of the event loop, in the native subset (`pyv_native`).
 """
 
-from npu_device.cost.piece_record import Piece
+from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
 from npu_device.dram.controller import access_directly, core_cycle_of, dram_cycle_of
 from npu_device.event_loop.state import (
@@ -111,7 +111,7 @@ def serve_oldest_first(loop: EventLoop, phase: int, t: int) -> None:
                 begin_data(oldest, t)
 
 
-def max_rate(piece: Piece) -> int:
+def max_rate(piece: PieceRecord) -> int:
     """Credits per cycle of a transfer's bursts and of its banks' ports; FOREVER: no limit."""
     return (piece.credits + piece.cycles - 1) // piece.cycles if piece.cycles else FOREVER
 

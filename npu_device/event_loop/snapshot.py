@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_device.cost.piece_record import Piece
-from npu_device.cost.plan import Piece as Work
-from npu_device.cost.plan import Plan
+from npu_device.cost.piece_record import PieceRecord
+from npu_device.cost.plan import Piece, Plan
 from npu_device.event_loop.cache import DIRTY, FLAGS, STALE, WATCHED
 from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.state import (
@@ -53,7 +52,7 @@ class CommandPlan(NamedTuple):
     ticket: int
     cluster: int
     plan: Plan | None
-    single: tuple[Work, int] | None
+    single: tuple[Piece, int] | None
 
 
 PlanOf = Callable[[int, tuple[int, ...]], CommandPlan]
@@ -156,7 +155,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
         work, dram = single
         piece = storage.place_piece(pieces.single(work, dram))
         step = storage.runs[slot].single
-        step.piece, step.dram = storage.arena.view(Piece, piece), dram
+        step.piece, step.dram = storage.arena.view(PieceRecord, piece), dram
     elif plan is not None:
         storage.place_plan(encode(plan, pieces), slot)
     run = storage.runs[slot]
@@ -222,7 +221,7 @@ def _find_heads(storage: Storage, run: Any) -> None:
         if unit.busy and base <= unit.step.offset < base + count * layout(Step).size:
             begun[(unit.step.offset - base) // layout(Step).size] = True
     pieces, index = np.unique(steps[:, _PIECE], return_inverse=True)
-    classes = np.array([storage.arena.view(Piece, piece).step_class for piece in pieces.tolist()])[index]
+    classes = np.array([storage.arena.view(PieceRecord, piece).step_class for piece in pieces.tolist()])[index]
     heads = []
     for step_class in range(CLASSES):
         members = np.flatnonzero(classes == step_class)

@@ -6,7 +6,7 @@ Cycles are core cycles. A credit is 1/den of a byte (`cost.rates`).
 from dataclasses import field
 
 from npu_device.config import MAX_DRAM_CHANNELS
-from npu_device.cost.piece_record import Piece
+from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.dram.state import Request, TimedDram
@@ -43,7 +43,7 @@ WAITING = -1
 class Step:
     """Step of a plan: one tile on an engine, or one transfer."""
 
-    piece: Piece = REFERENCE
+    piece: PieceRecord = REFERENCE
     tile: int = 0
     dram: int = 0
     """First DRAM address."""

@@ -4,7 +4,7 @@ Written in the native subset (`pyv_native`). In a cycle, steps end first, then s
 All choices are by acceptance number and index, so they depend on nothing else.
 """
 
-from npu_device.cost.piece_record import Piece
+from npu_device.cost.piece_record import PieceRecord
 from npu_device.dram.controller import dram_cycle_of, earliest_end, serve_next, serve_segments
 from npu_device.event_loop.arbiter import emit, use_banks
 from npu_device.event_loop.fluid import flow, foresee
@@ -310,7 +310,7 @@ def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
 
 
 def begin_single(
-    loop: EventLoop, run: Run, piece: Piece, dram: int, number: int, ticket: int, unit: Unit, t: int
+    loop: EventLoop, run: Run, piece: PieceRecord, dram: int, number: int, ticket: int, unit: Unit, t: int
 ) -> None:
     """Begin a run of one step on a unit."""
     step = run.single

@@ -5,7 +5,7 @@ Functions return what they ask for in their cycle: START, RELEASE or both.
 """
 
 from npu_device.abi.opcodes import Scope
-from npu_device.cost.piece_record import Piece
+from npu_device.cost.piece_record import PieceRecord
 from npu_device.reservation.barriers import accept_barrier, complete, domain_of, enter
 from npu_device.reservation.hazards import add_hazards, end_hazards, retire_hazards
 from npu_device.reservation.scheduler import announce, emit, enqueue, make_eligible
@@ -21,8 +21,8 @@ def write_status(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def fill_entry(
-    entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int, piece: Piece | None,
-    dram: int, status: int,
+    entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
+    piece: PieceRecord | None, dram: int, status: int,
 ) -> None:  # fmt: skip
     """Fill an entry with a command that waits. `piece`, `dram`: of a tile command. `status`: whether it writes one."""
     entry.number = number
@@ -53,7 +53,7 @@ def append_to_stream(issue: Issue, entry: Entry) -> None:
 
 def accept(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    piece: Piece | None, dram: int, status: int, scope: int, cycle: int,
+    piece: PieceRecord | None, dram: int, status: int, scope: int, cycle: int,
 ) -> int:  # fmt: skip
     """Accept a command, whose operands are `issue.operands`; `scope`: of a BARRIER, else NO_SCOPE."""
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)
@@ -71,7 +71,8 @@ def accept(
 
 def restore(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    piece: Piece | None, dram: int, status: int, stage: int, stream_epoch: int, cluster_epoch: int, device_epoch: int,
+    piece: PieceRecord | None, dram: int, status: int, stage: int, stream_epoch: int, cluster_epoch: int,
+    device_epoch: int,
 ) -> None:  # fmt: skip
     """Restore a command of a snapshot; its epochs are counted from the oldest of each domain."""
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)

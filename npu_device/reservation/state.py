@@ -4,7 +4,7 @@ Records come from free lists, which the station extends between calls.
 """
 
 from npu_device.abi.memory_map import MAX_CLUSTERS
-from npu_device.cost.piece_record import Piece
+from npu_device.cost.piece_record import PieceRecord
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.trace.events import BATCH
 from pyv_native.records import REFERENCE, array, items, record, records
@@ -152,7 +152,7 @@ class Entry:
     """The next command that is to become ready; that has retired; of the free list."""
     unit: int = 0
     """Code of the unit that executes it, of the first of several."""
-    piece: Piece | None = REFERENCE
+    piece: PieceRecord | None = REFERENCE
     """Tile command: work of its one step."""
     dram: int = 0
     """Tile command: first DRAM address."""

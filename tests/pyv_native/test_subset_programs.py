@@ -171,7 +171,7 @@ def test_views_of_a_larger_buffer_hold_what_the_smaller_one_held(folder: Path) -
 
 def test_fields_are_aligned_and_do_not_overlap(folder: Path) -> None:
     sample = module(HEADER, folder)
-    for record in (state.EventLoop, state.Unit, state.Step, state.Piece, sample.Node, sample.Store, sample.World):
+    for record in (state.EventLoop, state.Unit, state.Step, state.PieceRecord, sample.Node, sample.Store, sample.World):
         end = 0
         for field in layout(record).fields.values():
             alignment = field.shape.size if isinstance(field.shape, Scalar) else 8
