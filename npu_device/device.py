@@ -82,18 +82,18 @@ class NpuDevice:
     def host(self) -> "HostSide":
         """Part of the device that programs access, made at first use: a program without the NPU imports none of its
         modules."""
-        made = self._host
-        if made is None:
+        host = self._host
+        if host is None:
             from npu_device.host.host_side import HostSide
 
-            made = self._host = HostSide(
+            host = self._host = HostSide(
                 self._config, self._memory, self._events, self._counters, self._caps,
                 values=self._values, analytic=self._analytic, external=self._external, interpreted=self._interpreted,
             )  # fmt: skip
-            self._timeline, self._interrupts = made.timeline, made.interrupts
+            self._timeline, self._interrupts = host.timeline, host.interrupts
             if self.on_use is not None:
                 self.on_use()
-        return made
+        return host
 
     @property
     def used(self) -> bool:

@@ -91,8 +91,8 @@ class HostSide:
     def _behind(self) -> "Acceptance":
         """Return the acceptance after the front end, made at first use: a program that submits nothing imports neither
         its modules nor NumPy."""
-        made = self._acceptance
-        if made is None:
+        acceptance = self._acceptance
+        if acceptance is None:
             from npu_device.decode.decoder import Decoder
             from npu_device.host.acceptance import Acceptance
             from npu_device.issue.execution import Execution
@@ -103,9 +103,9 @@ class HostSide:
             )  # fmt: skip
             execution.enabled, execution.injector = self._frontend.enabled, self._injector
             decoder = Decoder(self._config, self._memory)
-            made = Acceptance(self._events, self.queue, self._tickets, self._completion, decoder, execution)
-            self._acceptance = made
-        return made
+            acceptance = Acceptance(self._events, self.queue, self._tickets, self._completion, decoder, execution)
+            self._acceptance = acceptance
+        return acceptance
 
     def _stamp(self, cycle: int, scope: Scope, stream: int) -> None:
         self.execution.station.block_domains(cycle, scope, stream)
@@ -168,8 +168,8 @@ class HostSide:
             "front_end", "port", "registers", "counters",
         )  # fmt: skip
         none = fields["acceptance"] is None and not self._always
-        made = None if none else self._behind()  # which names its actions on the timeline
-        if made is None:
+        acceptance = None if none else self._behind()  # which names its actions on the timeline
+        if acceptance is None:
             self._forget()
         self._policy = FullPolicy(fields.integer("policy", 0, max(FullPolicy)))
         parts: tuple[tuple[str, Stateful], ...] = (
@@ -178,19 +178,19 @@ class HostSide:
         )  # fmt: skip
         for name, part in parts:
             fields.load(name, part)
-        if made is not None:
-            fields.load("acceptance", made)
+        if acceptance is not None:
+            fields.load("acceptance", acceptance)
         if self.l2 is not None:
             fields.load("l2", self.l2)
         parts = (("front_end", self._frontend), ("port", self.port), ("registers", self.registers))
         for name, part in parts:
             fields.load(name, part)
         with inside("tickets"):
-            accepted = [] if made is None else made.execution.in_flight()
+            accepted = [] if acceptance is None else acceptance.execution.in_flight()
             self._tickets.load_in_flight((command.ticket, command) for command in accepted)
             self._tickets.load_in_flight((ticket, None) for ticket in self._frontend.promised())
         with inside("counters"):
-            busy = [] if made is None else made.execution.engines.machine.busy_units()
+            busy = [] if acceptance is None else acceptance.execution.engines.machine.busy_units()
             self._counters.load_state(fields["counters"], busy)
 
     # -- injected faults ---------------------------------------------------------------------------------------

@@ -107,11 +107,11 @@ class Engines:
 
     def _planned(self, macro: Macro, lanes: int) -> Encoded:
         """Return the encoded plan of a command on `lanes` units."""
-        made, accesses = self._plans.of(macro, self._setting, lanes), macro.kv_accesses
+        encoded, accesses = self._plans.of(macro, self._setting, lanes), macro.kv_accesses
         if not accesses:
-            return made
-        plan, pieces = self.mmu.translated(made.plan, accesses), self._plans.pieces
-        return made.moved(plan.dram) if pieces.timing.turn == 1 else encode(plan, pieces)
+            return encoded
+        plan, pieces = self.mmu.translated(encoded.plan, accesses), self._plans.pieces
+        return encoded.moved(plan.dram) if pieces.timing.turn == 1 else encode(plan, pieces)
 
     @property
     def mmu(self) -> "Mmu":
@@ -138,17 +138,17 @@ class Engines:
     def slow_down(self, cycle: int, factor: int) -> None:
         """The DRAM takes `factor` times as long for its bytes from now on, until it is reset."""
         self.machine.slow_down(factor)
-        self.machine.start(cycle)
-        if self._external is not None:
-            self.take_begun(self._external, cycle)
-        self.schedule()
+        self._share_anew(cycle)
 
     def dram_at(self, cycle: int, slowdown: int) -> None:
         """The DRAM takes `slowdown` times as long as configured for its bytes from now on, until it is reset."""
         self.machine.dram_at(slowdown)
+        self._share_anew(cycle)
+
+    def _share_anew(self, cycle: int) -> None:
+        """Share the changed rates of the DRAM from `cycle` on."""
         self.machine.start(cycle)
-        if self._external is not None:
-            self.take_begun(self._external, cycle)
+        self.take_begun(cycle)
         self.schedule()
 
     def reset(self) -> None:
@@ -164,8 +164,11 @@ class Engines:
 
     # -- engines outside ---------------------------------------------------------------------------------------
 
-    def take_begun(self, external: "External", cycle: int) -> None:
-        """Give steps that have begun in this cycle on engines outside to these."""
+    def take_begun(self, cycle: int) -> None:
+        """Give steps that have begun in this cycle on external engines to these."""
+        external = self._external
+        if external is None:
+            return
         for unit, slot, step in self.machine.take_begun():
             command, steps = self.running()[slot], self._tensor_steps.get(slot)
             tensor = 0 if steps is None else int(steps[step])

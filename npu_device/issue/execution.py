@@ -243,8 +243,7 @@ class Execution:
         dispatched, sampled = self._machine.dispatch, self._sampled
         entry = dispatched(dispatch.start_commands, cycle, sampled)
         self._settle(cycle)
-        if self._external is not None:
-            self.engines.take_begun(self._external, cycle)
+        self.engines.take_begun(cycle)
         while entry:
             command = self.station.command(entry)
             if not self._sample(cycle, command):
@@ -257,8 +256,7 @@ class Execution:
             else:
                 entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
             self._settle(cycle)
-            if self._external is not None:
-                self.engines.take_begun(self._external, cycle)
+            self.engines.take_begun(cycle)
         self.engines.schedule()
 
     def _takes(self, cycle: int, command: Command) -> bool:
@@ -281,8 +279,7 @@ class Execution:
             self._machine.dispatch(dispatch.resume_command, command.entry, cycle)
         else:
             self.engines.begin(cycle, command, command.macro)
-        if self._external is not None:
-            self.engines.take_begun(self._external, cycle)
+        self.engines.take_begun(cycle)
         self.engines.schedule()
         self.request_start(cycle)
 
@@ -315,8 +312,7 @@ class Execution:
         machine, sampled = self._machine, self._sampled
         entry = machine.dispatch(dispatch.step_commands, cycle, self._timeline.horizon(), sampled)
         cycle = machine.now
-        if self._external is not None:
-            self.engines.take_begun(self._external, cycle)
+        self.engines.take_begun(cycle)
         self._settle(cycle)
         while entry:
             self._ended(self.station.command(entry))

@@ -11,8 +11,8 @@ MIN_CAPACITY = 1024
 class History:
     """Codes of the tickets that completed last.
 
-    A ticket stands at its number modulo the size of a table, which tickets in succession do not share; others that meet
-    there are in a dictionary. The order of completion is a ring, in which a ticket that was given again leaves a gap.
+    A ticket is at its number modulo the size of a table, where tickets in succession do not collide; those that
+    do are in a dictionary. The order of completion is a ring, in which a ticket that was given again leaves a gap.
     """
 
     def __init__(self, size: int) -> None:
@@ -24,12 +24,12 @@ class History:
         """Make a table of a capacity, with tickets and codes, the oldest first."""
         self._capacity = capacity
         self._tickets, self._codes = (array("i", bytes(4 * capacity)) for _ in range(2))
-        self._places = array("q", bytes(8 * capacity))
-        self._others: dict[int, tuple[int, int]] = {}
-        """Codes and places of tickets whose place in the table is taken."""
+        self._positions = array("q", bytes(8 * capacity))
+        self._collisions: dict[int, tuple[int, int]] = {}
+        """Codes and positions of tickets whose index in the table is occupied."""
         self._ring = array("i", bytes(8 * capacity))
         self._begin = self._end = self._count = 0
-        """Places in the ring, which grow, and tickets in it."""
+        """Positions in the ring, which grow, and tickets in it."""
         for ticket, code in entries:
             self._append(ticket, code)
 
@@ -38,8 +38,8 @@ class History:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Tickets and codes, the oldest first."""
-        for place in range(self._begin, self._end):
-            if ticket := self._ring[place % len(self._ring)]:
+        for position in range(self._begin, self._end):
+            if ticket := self._ring[position % len(self._ring)]:
                 yield ticket, self._find(ticket)[0]
 
     def get(self, ticket: int) -> int | None:
@@ -47,7 +47,7 @@ class History:
         at = ticket % self._capacity
         if ticket != NONE and self._tickets[at] == ticket:
             return self._codes[at]
-        return self._others[ticket][0] if ticket in self._others else None
+        return self._collisions[ticket][0] if ticket in self._collisions else None
 
     def add(self, ticket: int, code: int) -> None:
         """Add the completion of a ticket that is not here; evict the oldest where there are too many."""
@@ -64,28 +64,28 @@ class History:
 
     def discard(self, ticket: int) -> None:
         """Remove the completion, if any, of a ticket that is assigned again."""
-        if (self._others or self._tickets[ticket % self._capacity] == ticket) and self.get(ticket) is not None:
+        if (self._collisions or self._tickets[ticket % self._capacity] == ticket) and self.get(ticket) is not None:
             self._ring[self._find(ticket)[1] % len(self._ring)] = NONE
             self._forget(ticket)
 
     def _find(self, ticket: int) -> tuple[int, int]:
-        """Code and place of a ticket that is here."""
+        """Code and position of a ticket that is here."""
         at = ticket % self._capacity
         if self._tickets[at] == ticket:
-            return self._codes[at], self._places[at]
-        return self._others[ticket]
+            return self._codes[at], self._positions[at]
+        return self._collisions[ticket]
 
     def _append(self, ticket: int, code: int) -> None:
         at = ticket % self._capacity
         if self._tickets[at] == NONE:
-            self._tickets[at], self._codes[at], self._places[at] = ticket, code, self._end
+            self._tickets[at], self._codes[at], self._positions[at] = ticket, code, self._end
         else:
-            self._others[ticket] = code, self._end
+            self._collisions[ticket] = code, self._end
         self._ring[self._end % len(self._ring)] = ticket
         self._end += 1
         self._count += 1
 
     def _forget(self, ticket: int) -> None:
         self._count -= 1
-        if self._others.pop(ticket, None) is None:
+        if self._collisions.pop(ticket, None) is None:
             self._tickets[ticket % self._capacity] = NONE

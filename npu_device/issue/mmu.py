@@ -120,14 +120,14 @@ class Mmu:
         if access.new and span.stored < span.size:
             low = min(low, (offset + span.stored) // self._page)  # a cache that begins anew is written there
         if access.first is not None and access.tokens > access.new:
-            seen = (offset + span.passed) // self._page
-            if seen < begin and span.passed < span.stored:
+            oldest = (offset + span.passed) // self._page
+            if oldest < begin and span.passed < span.stored:
                 raise DescriptorError(
                     TicketError.KV_PAGES,
                     f"keys and values from token {access.first} on: {begin} pages of the row at {span.start:#x} were "
                     f"given back, as the window of an earlier command has passed them",
                 )
-            low = max(low, seen)
+            low = max(low, oldest)
         return min(low, high), high
 
     def _release(self, start: int, table: int, low: int, high: int) -> tuple[int, int]:
@@ -159,15 +159,15 @@ class Mmu:
         if not len(at):
             return plan
         rows = {one.start: self._tables[one.table].get(one.start) for access in accesses for one in access.row_bytes()}
-        known = sorted(start for start, row in rows.items() if row)
-        starts = np.array(known, np.int64)
+        row_starts = sorted(start for start, row in rows.items() if row)
+        starts = np.array(row_starts, np.int64)
         which = np.searchsorted(starts, plan.dram[at], side="right") - 1
         offset = plan.dram[at] - starts[which] + starts[which] % PART_ALIGNMENT
-        held = [rows[start] or () for start in known]
-        lengths = [len(row) for row in held]
+        page_rows = [rows[start] or () for start in row_starts]
+        lengths = [len(row) for row in page_rows]
         first = np.cumsum([0, *lengths[:-1]])
-        pages = np.concatenate([np.asarray(row, np.int64) for row in held])
-        passed = np.array([self._passed.get(start, 0) for start in known], np.int64)
+        pages = np.concatenate([np.asarray(row, np.int64) for row in page_rows])
+        passed = np.array([self._passed.get(start, 0) for start in row_starts], np.int64)
         index = offset // self._page - passed[which]  # below 0: a tile begins before the window
         entry = first[which] + np.maximum(0, index)
         dram = plan.dram.copy()

@@ -77,7 +77,7 @@ class _Run:
 
 
 MAX_OVERWRITES = 8
-"""How often instructions of a line are overwritten before nothing of it is kept (`DecodeCache.is_self_modifying`)."""
+"""Overwrites of a line's instructions before nothing of it is cached (`DecodeCache.is_self_modifying`)."""
 
 MAX_DECODED = 1 << 14
 """Instructions at their addresses that are kept, so that code which is written again and again is not decoded anew."""

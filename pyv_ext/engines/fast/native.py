@@ -107,7 +107,7 @@ class Native:
         self.spaces: dict[Spans | None, TranslationCache] = {}
         """By where PMP permits fetches, None while it forbids nothing at all."""
         self._contexts: dict[bytes, memoryview] = {}
-        """By entries of PMP: addresses of words of spaces (`_spaces_by_context`)."""
+        """Addresses of words of spaces (`_spaces_by_context`), by entries of PMP."""
         self._profile_regions = dict(regions)
         """What has not been translated yet of what spaces begin with."""
         self._space_for(None)

@@ -36,10 +36,10 @@ from pyv_native.compiler import Compiler, NativeCode
 from pyv_native.intrinsics import address_of
 
 HOT = 1 << 15
-"""How often the interpreter comes to a place before it is translated: by then, translating costs as much."""
+"""Executions of a block by the interpreter before it is translated: by then, translating costs as much."""
 
 WARM = HOT >> 6
-"""How often, for a block to be translated together with a hot one that leads to it."""
+"""Executions of a block before it is translated together with a hot one that leads to it."""
 
 REGION = 1000
 """About how many instructions a region has at most."""
@@ -127,7 +127,7 @@ class TranslationCache:
         self._addresses: dict[int, int] = {}
         """Where the host would have address 0, for the memory that begins at a base."""
         self._decoded_words: dict[int, DecodedWord] = {}
-        """By word."""
+        """Decodings by word."""
         self._self_modifying_entries: SelfModifyingEntries | None = None
         self._self_modifying_table = memoryview(bytearray(8)).cast("Q")
         """Its address."""
@@ -135,7 +135,7 @@ class TranslationCache:
         tables = self._entries.table, self._functions, self._self_modifying_table
         self._words = bytearray(pack("3Q", *map(address_of, tables)))
         self.address = address_of(self._words)
-        """Of the words `TABLE`, `FUNCTIONS` and `SELF_MODIFYING`."""
+        """Address of the words `TABLE`, `FUNCTIONS` and `SELF_MODIFYING`."""
         self.regions: dict[int, TranslatedRegion] = {}
 
     @property

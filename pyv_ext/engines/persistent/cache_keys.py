@@ -25,7 +25,7 @@ FOLDERS = (
     "pyv_native", "pyv_ext", "pyv_ext/bus", "pyv_ext/devices", "pyv_ext/engines", "pyv_ext/engines/fast",
     "pyv_ext/engines/persistent", "pyv_ext/hart", "pyv_ext/isa", "pyv_ext/machine",
 )  # fmt: skip
-"""Of the modules that make text, and of all that these import."""
+"""Folders of the modules that generate IR, and of all that these import."""
 _MIN_AGE = 1.0
 """Seconds between the last change of a source and the start of this process; after less, or the other way round, the
 process may have imported what was there before."""

@@ -26,8 +26,8 @@ _ANYWHERE = (1 << 32) - 1
 """In place of the number of spans: PMP forbade nothing."""
 _PRIME = (1 << 61) - 1
 MAX_STORES = 64
-"""How often a run keeps its regions at most: programs that need more of them translate for longer than they start.
-0: nothing is kept, nor looked for."""
+"""Profiles that a run stores at most: programs that need more of them translate for longer than they start.
+0: none is stored, nor looked for."""
 
 
 class ProfileImage:

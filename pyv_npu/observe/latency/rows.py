@@ -75,7 +75,7 @@ NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
 SUBMITTED = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
 _FACTS = (*SUBMITTED, "number", "ticket", "error")
-"""Of each submission, as in `Submission`; those of SUBMITTED are known when it leaves the core."""
+"""Fields of `Submission`; those of SUBMITTED are known when it leaves the core."""
 COLUMNS = (*_FACTS, "fetch_start", "interrupting", *STAMPS, *(reason.value for reason in Reason))
 """`fetch_start`: when the front end took it up. `interrupting`: whether it asks for an interrupt."""
 COLUMN = {name: index for index, name in enumerate(COLUMNS)}

@@ -186,7 +186,7 @@ class Notebook:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: dict[tuple[SanitizerRule, _Where, _Where, str], Finding] = {}
+        self._findings: dict[tuple[SanitizerRule, _Where, _Where, str], Finding] = {}
         self._dropped = 0
 
     def add(
@@ -194,17 +194,17 @@ class Notebook:
     ) -> None:
         """Note that a rule was broken at size bytes from an address."""
         key = rule, self._functions(first), self._functions(second), note
-        finding = self._found.get(key)
+        finding = self._findings.get(key)
         if finding is not None:
             finding.count += 1
-        elif len(self._found) >= KEPT:
+        elif len(self._findings) >= KEPT:
             self._dropped += 1
         else:
-            self._found[key] = Finding(rule, first, second, address, size, note)
+            self._findings[key] = Finding(rule, first, second, address, size, note)
 
     def findings(self) -> Findings:
         """Return all findings so far, in the order of their discovery."""
-        return Findings(self._program, tuple(self._found.values()), self._dropped)
+        return Findings(self._program, tuple(self._findings.values()), self._dropped)
 
     def _functions(self, side: AccessSide) -> "_Where":
         """Return the functions of a side and of its caller; the address itself where no function is known."""
