@@ -102,11 +102,11 @@ class DecodeCache:
         self._pending_runs: dict[_Run, None] = {}
         """All of these."""
         self._overwrites: dict[int, int] = {}
-        """How often, by line."""
+        """Overwrites by line."""
         self.self_modifying_lines: dict[int, bytes | None] = {}
         """Lines that are not kept, and what they held when `recache` was asked last."""
         self.supports_self_modifying = False
-        """Whether something executes volatile lines better than this does."""
+        """Whether native code executes self-modifying lines."""
         self.steps: dict[int, Step] = {}
         """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
         self.register_only: dict[int, Step] = {}
@@ -158,8 +158,8 @@ class DecodeCache:
         return word
 
     def cover(self, pc: int, size: int) -> None:
-        """Register an instruction, of `size` bytes at `pc`, with its lines, which are not volatile: `on_drop` is called
-        when it is overwritten."""
+        """Register an instruction, of `size` bytes at `pc`, with its lines, which are not self-modifying:
+        `on_drop` is called when it is overwritten."""
         for base in self._lines_of(pc, size):
             sizes = self._line_sizes(base)
             if sizes is not None:
@@ -197,8 +197,8 @@ class DecodeCache:
                         sizes[pc] = size
 
     def _line_sizes(self, base: int, run: _Run | None = None) -> dict[int, int] | None:
-        """Return the sizes of the instructions in a line, by address, and mark it as code; None: it is volatile. `run`:
-        a run that was decoded before; the line then counts as code since its decoding."""
+        """Return the sizes of the instructions in a line, by address, and mark it as code; None: it is self-modifying.
+        `run`: a run that was decoded before; the line then counts as code since its decoding."""
         line = self._lines.get(base)
         if line is None:
             if base in self.self_modifying_lines:

@@ -100,8 +100,8 @@ class AttentionMacro(Macro):
     """Soft cap of the scores; 0: none."""
     new: tuple[Matrix, Matrix] | None = None
     """Keys and values of the queries' tokens, which are appended to the caches; None: these have them already."""
-    known: tuple[Sizes, Sizes] | None = None
-    """Of encoded keys and values, once the command has started."""
+    encoded_sizes: tuple[Sizes, Sizes] | None = None
+    """Sizes of encoded keys and values, once the command has started."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -125,10 +125,10 @@ class AttentionMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        made = self.at(read_position(read, self.pos_addr, self.queries, self.k.t_max))
+        attention = self.at(read_position(read, self.pos_addr, self.queries, self.k.t_max))
         if self.k.kind is not DataType.ENCODED:
-            return made
-        return replace(made, known=(made._sizes(read, 0), made._sizes(read, 1)))
+            return attention
+        return replace(attention, encoded_sizes=(attention._sizes(read, 0), attention._sizes(read, 1)))
 
     def _sizes(self, read: Read, which: int) -> Sizes:
         """Return the sizes of encoded keys (0) or values (1), the new ones included."""
@@ -142,18 +142,17 @@ class AttentionMacro(Macro):
     def kv_accesses(self) -> tuple[KvAccess, ...]:
         new = 0 if self.new is None else self.queries
         caches = self.k.encoded, self.v.encoded
-        known = self.known or ()
         first = max(0, self.keys - self.queries - self.window + 1) if self.window else 0
         return tuple(
             KvAccess(cache, self.keys, new, size, first)
-            for cache, size in zip(caches, known, strict=False)
+            for cache, size in zip(caches, self.encoded_sizes or (), strict=False)
             if cache is not None
         )
 
     @property
     def sampled(self) -> Hashable:
-        policies = (self.k.fetched.policy, self.v.fetched.policy) if self.known else ()
-        return policies, tuple(part.digest for part in self.known or ())
+        policies = (self.k.fetched.policy, self.v.fetched.policy) if self.encoded_sizes else ()
+        return policies, tuple(part.digest for part in self.encoded_sizes or ())
 
     def at(self, position: int) -> Self:
         return replace(self, position=position, keys=position + self.queries)
@@ -279,8 +278,8 @@ class AttentionMacro(Macro):
 
         def stored(cache: Cache, which: int) -> tuple[Stream, ...]:
             encoded, tile, name = cache.encoded, (k, v)[which], ("in1", "in2")[which]
-            if encoded is not None and self.known is not None and tile.slots is not None:
-                moved = Transfers(of, name, tile.slots, encoded, self.known[which], name, write=False)
+            if encoded is not None and self.encoded_sizes is not None and tile.slots is not None:
+                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[which], name, write=False)
                 old = self.keys - (0 if self.new is None else self.queries)
                 tokens = Tokens.read(encoded, old, head, start, seen)
                 parts = moved.codes(tokens, tile.moves), moved.uncoded(tokens, tile.moves)
@@ -324,9 +323,9 @@ class AttentionMacro(Macro):
             rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
             read.append(one)
             encoded = cache.encoded
-            if encoded is not None and self.known is not None and rows.slots is not None:
-                moved = Transfers(of, name, rows.slots, encoded, self.known[use], ("in1", "in2")[use], write=True,
-                                  combine=self.site.write_combine)  # fmt: skip
+            if encoded is not None and self.encoded_sizes is not None and rows.slots is not None:
+                moved = Transfers(of, name, rows.slots, encoded, self.encoded_sizes[use], ("in1", "in2")[use],
+                                  write=True, combine=self.site.write_combine)  # fmt: skip
                 tokens = Tokens.appended(encoded, self.keys, head, zero + old, count)
                 written += (*moved.codes(tokens, once, early=True), *moved.uncoded(tokens, once))
                 continue

@@ -232,8 +232,8 @@ class KvMacro(Macro):
     tokens: int
     pos_addr: int
     tile: int
-    known: Sizes | None = None
-    """Of encoded tokens, once the command has started."""
+    encoded_sizes: Sizes | None = None
+    """Sizes of encoded tokens, once the command has started."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -254,28 +254,24 @@ class KvMacro(Macro):
     def start(self, read: Read) -> Self:
         if not self.pos_addr:
             return self
-        made = self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
+        macro = self.at(read_position(read, self.pos_addr, self.tokens, self.cache.t_max))
         encoded = self.cache.encoded
         if encoded is None:
-            return made
-        rows = values(read, self.tensor).astype(np.float32)
-        return replace(
-            made,
-            known=sizes(
-                encoded, read, made.position or 0, self.tokens, rows, self.cache.half, self.site.p_out_permille
-            ),
-        )
+            return macro
+        rows, position = values(read, self.tensor).astype(np.float32), macro.position or 0
+        encoded_sizes = sizes(encoded, read, position, self.tokens, rows, self.cache.half, self.site.p_out_permille)
+        return replace(macro, encoded_sizes=encoded_sizes)
 
     @property
     def kv_accesses(self) -> tuple[KvAccess, ...]:
         encoded = self.cache.encoded
-        if encoded is None or self.known is None:
+        if encoded is None or self.encoded_sizes is None:
             return ()
-        return (KvAccess(encoded, (self.position or 0) + self.tokens, self.tokens, self.known),)
+        return (KvAccess(encoded, (self.position or 0) + self.tokens, self.tokens, self.encoded_sizes),)
 
     @property
     def sampled(self) -> Hashable:
-        return None if self.known is None else (self.cache.fetched.policy, self.known.digest)
+        return None if self.encoded_sizes is None else (self.cache.fetched.policy, self.encoded_sizes.digest)
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         cache, tensor = self.cache, self.tensor
@@ -315,9 +311,9 @@ class KvMacro(Macro):
         encoded = cache.encoded
         streams = () if encoded is not None else outside.stream(role, Opcode(self.d.opcode), write=self.append)
         other = inside.stream(Role.ACTIVATION, Opcode.LOAD if self.append else Opcode.STORE, write=not self.append)
-        if encoded is not None and self.known is not None and outside.slots is not None:
+        if encoded is not None and self.encoded_sizes is not None and outside.slots is not None:
             old, total = self.position or 0, (self.position or 0) + self.tokens
-            moved = Transfers(of, "staging", outside.slots, encoded, self.known, words[1], write=True,
+            moved = Transfers(of, "staging", outside.slots, encoded, self.encoded_sizes, words[1], write=True,
                               combine=self.site.write_combine)  # fmt: skip
             tokens = Tokens.appended(encoded, total, head, old + token, rows)
             streams = (*moved.codes(tokens, of.every, role), *moved.uncoded(tokens, of.every))

@@ -139,7 +139,7 @@ class Interpreter:
         self._require_budget(pc, progress)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
-        others += [(kind, "volatile") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
+        others += [(kind, "self_modifying") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
         operation = ir.load("i16", entry, entries.OPERATION)
         ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
         ir.block("decode")
@@ -152,7 +152,7 @@ class Interpreter:
     def _self_modifying(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
         """Emit the dispatch by the current word in memory, if it has an entry."""
         ir = self._ir
-        ir.block("volatile")
+        ir.block("self_modifying")
         word = self._access.instruction_at(ir, at, pc)
         by_pc = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
         address = ir.value(f"select i1 {by_pc}, i32 {pc}, i32 {entries.ANYWHERE}")

@@ -239,7 +239,7 @@ class TranslationCache:
         if self._self_modifying_entries is None:
             self._self_modifying_entries = SelfModifyingEntries()
             self._self_modifying_table[0] = address_of(self._self_modifying_entries.table)
-        anywhere = decoded.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not volatile
+        anywhere = decoded.entry is not None and self._permitted(pc, LONGEST)  # lines with hooks are not self-modifying
         self._self_modifying_entries.put(entries.ANYWHERE if anywhere else pc, word, self._entry(pc, decoded))
         self._entries.put(pc, _SELF_MODIFYING if anywhere else _SELF_MODIFYING_AT_PC)
         return decoded
