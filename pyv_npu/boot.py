@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL_SUFFIXES = (".onnx", ".mlir")
-"""What the names of models end with: each of them is run, compared, compiled, checked and swept alike."""
+"""Suffixes of model files: each is run, compared, compiled, checked and swept alike."""
 
 
 def shipped_programs() -> dict[str, str]:

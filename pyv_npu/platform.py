@@ -170,7 +170,7 @@ class Platform:
         self.injection: Injection | None = None
         """The faults of this run, if there are any."""
         self.sanitizer: Sanitizer | None = None
-        """Of the loaded program, where `run.sanitize` asks for one."""
+        """Sanitizer of the loaded program, where `run.sanitize` asks for one."""
         self._htif: Htif | None = None
         self._semihosting: Semihosting | None = None
         self._machine: Machine | None = None

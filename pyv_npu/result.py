@@ -39,7 +39,7 @@ SCHEMA = 1
 SHOWN_ERRORS = 10
 """Tickets in error that a result lists; `latency.n_errors` counts all."""
 ENDED = Stop(StopReason.EXIT, 0)
-"""How a run without a core stops."""
+"""Stop of a run without a core."""
 CUT = frozenset((StopReason.INTERRUPTED, StopReason.TIMEOUT, StopReason.LIMIT, StopReason.ENGINE))
 """Reasons for which a run ends that the program has nothing to do with."""
 SAME_RESULTS = {True: "yes", False: "NO", None: "unknown"}
@@ -50,7 +50,7 @@ class Detail:
     """Part of a result that depends on the workload type; empty for firmware."""
 
     difference: ClassVar[str] = ""
-    """What is said where the run differs from its reference."""
+    """Message where the run differs from its reference."""
 
     def to_json(self, result: "Result[Any]") -> dict[str, Any]:
         """Returns keys of the result's JSON object besides those that every run has."""
@@ -85,13 +85,13 @@ class CoreRun:
     order: Mapping[int, tuple[int, int]]
     """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
     outputs_sha256: str
-    """What the NPU left in memory."""
+    """Hash of the NPU's results in memory."""
     log: "Sequence[ErrorEntry]" = ()
     """The device's error log."""
     record: "Record | None" = None
-    """Of faults, where the run was asked to keep it."""
+    """Record of injected faults, where the session asks for it."""
     findings: "Findings | None" = None
-    """Of the sanitizer; None: there was none."""
+    """Findings of the sanitizer; None without one."""
     external: Mapping[str, Any] | None = None
     """CA_FULL: what engines outside are and have done."""
 
@@ -149,26 +149,26 @@ class Result(Generic[D]):
 
     program: str
     config: Config
-    """As it ran, with the DRAM that the program asked for."""
+    """Configuration of the run, with the DRAM that the program asked for."""
     detail: D
     cycles: int | None = None
     """None: the level has no time."""
     counters: Mapping[str, Any] | None = None
-    """Of the NPU, where it was simulated."""
+    """Counters of the NPU, where it was simulated."""
     events: EventStream | None = None
     """With its records where they were kept; None: the level has no events."""
     core: CoreRun | None = None
     host: Mapping[str, float | None] = field(default_factory=dict)
     commands: "Sequence[Command]" = ()
-    """Of a model, in the order of submission, where each is submitted once."""
+    """Commands of a model, in the order of submission, where each is submitted once."""
     layers: Sequence[str] = ()
     """The layer of each submission, where it is not that of `commands`."""
     memory: Mapping[int, bytes] = field(default_factory=dict)
     """Bytes by address that commands read when they start."""
     faults: Mapping[str, Any] | None = None
-    """What injected faults led to, as `pyv_npu.studies.fault_outcomes` says it in JSON."""
+    """Outcome of injected faults, the JSON object of `pyv_npu.studies.fault_outcomes`."""
     moved: "RoleTraffic | None" = None
-    """What was counted while the run went on; None: it is counted from the events that were kept."""
+    """Traffic counted during the run; None: it is counted from recorded events."""
 
     def __repr__(self) -> str:
         time = "without time" if self.cycles is None else f"{self.cycles:,} cycles"
@@ -395,11 +395,11 @@ class Comparison:
     loose: Result[Any]
     tight: Result[Any]
     sweeps: Sequence[Mapping[str, Any]] = ()
-    """As `pyv_npu.studies.break_even.run_sweep` makes them."""
+    """Results of `pyv_npu.studies.break_even.run_sweep`."""
     phases: Mapping[str, Any] | None = None
-    """As `pyv_npu.studies.phases.run_phases` makes them."""
+    """Result of `pyv_npu.studies.phases.run_phases`."""
     placement: Mapping[str, Any] | None = None
-    """As `pyv_npu.studies.placement.run_placement` makes it."""
+    """Result of `pyv_npu.studies.placement.run_placement`."""
 
     def __repr__(self) -> str:
         return f"<Comparison: {self.loose!r}, {self.tight!r}, same results {SAME_RESULTS[self.same_results]}>"

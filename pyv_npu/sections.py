@@ -71,7 +71,7 @@ class Table(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[Value]]
     tools: bool = False
-    """Whether it can be filtered, however short it is."""
+    """True: the table can be filtered, however short it is."""
     units: Sequence[str] = ()
     """Units of the columns, empty where there is none; a column of seconds, bytes or rates has one prefix."""
     file: str = ""

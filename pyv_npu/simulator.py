@@ -164,7 +164,7 @@ class _Source(NamedTuple):
     program: str
     """`run.program`: a path, the name of an example model, or the name of the file in a report."""
     content: bytes | None = None
-    """Of the file, where the model is none."""
+    """Bytes of the model file, where the model is none."""
 
     def compile(self, config: Config, choices: Choices) -> Compiled:
         """Compiles the model. BadModelError, one line."""

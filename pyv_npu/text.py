@@ -6,7 +6,7 @@ from typing import Any
 
 WIDTH = 110
 MISSING = "-"
-"""In place of a figure that does not exist."""
+"""Placeholder of a missing figure."""
 
 
 def as_json(value: Mapping[str, Any]) -> str:

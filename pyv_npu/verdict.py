@@ -49,7 +49,7 @@ class CyclesLine(NamedTuple):
     depth: int
     """Lines of the next depth below it add up to it, where they cover all of it."""
     cycles: Mapping[str, int | None]
-    """By mode."""
+    """Cycles by mode."""
 
 
 def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[CyclesLine]:

@@ -53,7 +53,7 @@ One that can be replayed has `perform` too. It is imported when its verb is pars
 
 
 _COMMAND = "COMMAND"
-"""In place of a verb in the help."""
+"""Placeholder of a verb in the help."""
 
 
 class _Unshown:

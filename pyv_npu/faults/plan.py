@@ -134,7 +134,7 @@ class Trigger(NamedTuple):
 
     kind: str
     value: Any
-    """As the table of triggers says; an address is (first, last), random is (seed, rate)."""
+    """Value for the entry of TRIGGERS; an address is (first, last), random is (seed, rate)."""
     nth: int = 1
 
     def __str__(self) -> str:
@@ -163,7 +163,7 @@ class Fault:
     values: Mapping[str, int | str] = field(default_factory=dict)
     """Its parameters that are known."""
     times: int = 1
-    """How often it acts at most."""
+    """Maximum number of firings."""
     name: str = ""
 
     @property

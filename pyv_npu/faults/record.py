@@ -45,13 +45,13 @@ class Record(NamedTuple):
     recovered: Sequence[Recovered] = ()
     """The first of them."""
     recoveries: int = 0
-    """How many there were."""
+    """Number of recoveries, listed or not."""
     retried: Sequence[tuple[int, int]] = ()
-    """Of ENQCMD_T that a fault had answered as if the queue were full: (cycle of the answer, cycle of the next try)."""
+    """Retries of ENQCMD_T after a false answer that the queue is full: (cycle of the answer, cycle of the next try)."""
     exceptions: int = 0
     """Synchronous traps that the core has taken."""
     results_sha256: str = ""
-    """Of all that the NPU has written, where it wrote it."""
+    """Hash of all bytes that the NPU has written, at their addresses."""
 
 
 class Ran(Protocol):
@@ -67,7 +67,7 @@ class Ran(Protocol):
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
     """Returns the record at the end of a run; the driver's part only for a program that has one."""
-    injected = tuple(Injected(one.asked, tuple(one.fired)) for one in injection.armed)
+    injected = tuple(Injected(one.request, tuple(one.fired)) for one in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)
     words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]

@@ -59,7 +59,7 @@ class Firing(NamedTuple):
 
     cycle: int
     ticket: int
-    """Of the command that it hit; 0: none."""
+    """Ticket of the command that it hit; 0: none."""
     what: str
 
 
@@ -68,7 +68,7 @@ class Armed:
 
     def __init__(self, request: Fault, fault: Fault, number: int) -> None:
         """`request`: as it stands in the plan; `fault`: with addresses in place of symbols."""
-        self.asked = request
+        self.request = request
         self.fault = fault
         self.number = number
         self.fired: list[Firing] = []
@@ -76,7 +76,7 @@ class Armed:
         self.active = False
         """Its trigger has come: it acts at the next point of its action."""
         self.seen = 0
-        """How often what triggers it has been."""
+        """Number of occurrences of its trigger."""
         at = fault.at
         self.random = Random(at.value[0]) if at is not None and at.kind == "random" else None
 
@@ -98,7 +98,7 @@ class Triggers(Injector):
         self._machine = machine
         self._program = program
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
-        """What is to happen at cycles: (cycle, sequence number, call)."""
+        """Pending calls: (cycle, sequence number, call)."""
         self._sequence = 0
         self._between: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
@@ -107,7 +107,7 @@ class Triggers(Injector):
         machine.clock.log.subscribe(self._read, (LogKind.HANDLER,))
         self._clear()
         self._place = machine.clock.attach(self, shared=True)
-        """At the clock."""
+        """Index of the device at the clock."""
 
     def _clear(self) -> None:
         self._queue.clear()

@@ -43,7 +43,7 @@ class FmuOutputs(NamedTuple):
     dma_utilization: float
     dram_bytes_per_s: float
     running: bool
-    """Whether the program has not ended."""
+    """True until the program ends."""
 
 
 class Stepper:

@@ -67,7 +67,7 @@ class ChartPoint(NamedTuple):
 
 
 def titled(name: str, unit: str) -> str:
-    """Returns title of an axis."""
+    """Returns the title of an axis."""
     return f"{name} ({unit})" if unit and name else name or unit
 
 

@@ -32,7 +32,7 @@ from pyv_npu.sections import Chart
 from pyv_npu.units import quantity
 
 Analyses = Mapping[str, Analysis]
-"""By the name of the run."""
+"""Analyses by the name of the run."""
 
 TOP = 10
 """Rows of the chart of bottlenecks."""

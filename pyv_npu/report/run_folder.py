@@ -44,11 +44,11 @@ class RunFolder:
         self.place = place
         self.effective = effective
         self.finished = False
-        """Whether there are results in the folder."""
+        """True: the folder has results."""
         self.cut = False
-        """Whether Ctrl-C has ended a run whose results are in the folder."""
+        """True: Ctrl-C has ended a run whose results are in the folder."""
         self.partial = False
-        """Whether all files are written of a run that was cut, and say so."""
+        """True: all files of a run that was cut are written, and say so."""
         self._report = ReportFolder(place)
         self.folder = self._report.draft
         program = effective.config.run.program

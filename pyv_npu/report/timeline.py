@@ -64,11 +64,11 @@ class TimelineRow(NamedTuple):
     bytes: int | None
     cause: str
     layer: str
-    """Of the model; empty for other programs."""
+    """Layer of the model; empty for other programs."""
 
 
 Reasons = Mapping[tuple[int, int], str]
-"""Of error tickets, by cycle and ticket: why, in words."""
+"""Reasons of error tickets, in words, by cycle and ticket."""
 
 
 def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[TimelineRow]:

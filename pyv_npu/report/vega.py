@@ -19,7 +19,7 @@ FORMATS = ("svg", "png")
 PNG_SCALE = 2
 _CLIP = re.compile(r"\bclip[0-9]+\b")
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
-"""What the library leaves in a page."""
+"""Statement that publishes the library in a page."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 """Names of charts, which are names of files."""
 

@@ -20,7 +20,7 @@ class Width(NamedTuple):
     kv_bytes_moved: int | None
     """Between caches and scratchpad, summed over the DMA events."""
     kv_bytes_per_token: int
-    """Of all layers, in DRAM."""
+    """Bytes of all layers, in DRAM."""
     t_max_limit: int
     """Capacity: tokens that the caches could hold."""
     dma_cycles: int | None

@@ -32,7 +32,7 @@ MAX_DIRECTORY = 1 << 20
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
 """Bytes of a member that holds text, and of all batches of events."""
 MOST_PAGES = 1 << 20
-"""Of the address space that the core sees, in all memories together."""
+"""Limit of pages in all memories together: the address space of the core."""
 _HEADER, _STATE, _EVENTS = "snapshot.json", "state.json", "events.bin"
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The zip format's zero: equal snapshots are equal files."""
@@ -43,11 +43,11 @@ class Snapshot:
     """Snapshot of a machine, from `Platform.save` to `Platform.restore`."""
 
     cycle: int
-    """Where the hart was."""
+    """Cycle of the hart."""
     identity: Mapping[str, Any]
-    """What the machine was made from: only its like can be restored."""
+    """Identity of the machine: a snapshot is restored only on a machine with the same identity."""
     state: dict[str, Any]
-    """Of each part of the machine, by its name."""
+    """State of each part of the machine, by its name."""
     memory: Mapping[str, memory.Pages]
     """Pages of each memory, by its name."""
     events: EventMark
@@ -103,7 +103,7 @@ class Snapshot:
 
 
 _DAMAGE = (EOFError, NotImplementedError, RuntimeError, zipfile.zlib.error)  # type: ignore[attr-defined]
-"""What `zipfile` raises for archives that others have made or broken."""
+"""Errors of `zipfile` for foreign or damaged archives."""
 
 
 def _read(archive: zipfile.ZipFile) -> Snapshot:

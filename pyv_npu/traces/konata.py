@@ -43,7 +43,7 @@ CORE, NPU = 0, 1
 """Threads."""
 EXECUTE, TRAP = "X", "T"
 STAGES = ("submit", "send", "wait", "fetch", "validate", "queue", "execute", "notify")
-"""Of a submission."""
+"""Stages of a submission."""
 
 
 class Order(IntEnum):
@@ -55,7 +55,7 @@ class Order(IntEnum):
     STAGE = 3
     ARROW = 4
     END_AT_ONCE = 5
-    """Of a row that took no cycle."""
+    """End of a row that took no cycle."""
 
 
 class Event(NamedTuple):
@@ -64,11 +64,11 @@ class Event(NamedTuple):
     cycle: int
     order: Order
     row: int
-    """Of submissions their number, of instructions -1."""
+    """Number of a submission; -1 for instructions."""
     text: str = ""
     """The label of a row that begins, the name of a stage."""
     hover: str = ""
-    """What else is shown of a row."""
+    """Text of a row's tooltip."""
     flushed: bool = False
 
 

@@ -82,9 +82,9 @@ def _check(program: "Assembled", isa: "Isa") -> None:
 
     opinion = SecondOpinion()
     opinions = [(word, opinion.word(isa.decode(word.word))) for word in program.code]
-    differences = [(word, other) for word, other in opinions if other is not None]
-    diagnose(f"riscv-assembler encodes {len(differences)} of the {len(opinions)} instructions")
-    for word, other in differences:
+    encodings = [(word, other) for word, other in opinions if other is not None]
+    diagnose(f"riscv-assembler encodes {len(encodings)} of the {len(opinions)} instructions")
+    for word, other in encodings:
         if other != word.word:
             text = isa.disassemble(word.word, word.address).replace("\t", " ")
             raise PyvNpuError(f"line {word.line}: {text}: {word.word:08x} here, {other:08x} by riscv-assembler")

@@ -33,7 +33,7 @@ class Call:
         self.report: RunFolder | None = None
         """The report that was begun."""
         self.opens = False
-        """Whether a browser shows the report when it is complete."""
+        """True: a browser shows the complete report."""
         self.recorded: Recorded | None = None
         """The run that this one repeats."""
 

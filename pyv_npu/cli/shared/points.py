@@ -83,8 +83,8 @@ class SweepPoints:
         words += ["--trusted"] if args.trusted else []
         for key, value in args.settings:
             words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
-        for name, values_of_option in work.given(args).items():
-            for value in values_of_option if isinstance(values_of_option, list) else [values_of_option]:
+        for name, option in work.workload_options(args).items():
+            for value in option if isinstance(option, list) else [option]:
                 words.append(name if value is True else f"{name}={value}")
         return words
 

@@ -15,7 +15,7 @@ DELAY = 1.0
 INTERVAL = 0.2
 """Seconds between two looks."""
 WIDTH = 24
-"""Of a bar, letters."""
+"""Letters of a bar."""
 TOTAL = "npu_commands"
 """Symbol of a program, a word with the number of commands that it will submit (docs/firmware.md)."""
 ERASE = "\r\x1b[K"

@@ -28,7 +28,7 @@ class Recorded(NamedTuple):
     path: Path
     command_line: list[str]
     directory: str
-    """Where the run was started, seen from the report."""
+    """Directory of the run, relative to the report."""
     versions: Mapping[str, str]
     inputs_sha256: Mapping[str, str]
     events_sha256: Mapping[str, str]

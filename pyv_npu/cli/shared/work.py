@@ -37,7 +37,7 @@ class WorkloadType(Enum):
 _NO_NUMBER = float("nan")
 RUN = tuple(WorkloadType)
 ON_CORE = (WorkloadType.FIRMWARE, WorkloadType.MODEL, WorkloadType.DECODER, WorkloadType.BUILT_IN)
-"""What `compare` runs in both modes."""
+"""Workloads that `compare` runs in both modes."""
 COMPILED = (WorkloadType.MODEL, WorkloadType.DECODER)
 
 _MODEL = (WorkloadType.MODEL, WorkloadType.TIMED)
@@ -53,7 +53,7 @@ class OptionRow(NamedTuple):
     option: str
     kinds: tuple[WorkloadType, ...]
     settings: dict[str, Any]
-    """Of `add_argument`; without an option the value is None."""
+    """Arguments of `add_argument`; without an option the value is None."""
     reason: str = ""
     """Why others do not take it; empty: that of `_reason`."""
 
@@ -146,7 +146,7 @@ def arguments(parser: argparse.ArgumentParser, kinds: Collection[WorkloadType]) 
             group.add_argument(row.option, **row.settings)
 
 
-def given(args: argparse.Namespace) -> dict[str, Any]:
+def workload_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of workloads that a command line has, by their names."""
     rows = (row for group in _TABLE.values() for row in group)
     return {row.option: getattr(args, row.name) for row in rows if getattr(args, row.name) is not None}
@@ -175,7 +175,7 @@ def workloads(
             if kind not in row.kinds and getattr(args, row.name) is not None:
                 check_program(program)
                 raise UsageError(f"{row.option}: {_reason(row, kind, kinds)}; drop it")
-    return _made(args, program, kind, on_core=kinds is ON_CORE)
+    return _workloads_of(args, program, kind, on_core=kinds is ON_CORE)
 
 
 def check_program(program: str) -> None:
@@ -217,7 +217,7 @@ def _reason(row: OptionRow, kind: WorkloadType, kinds: Collection[WorkloadType])
 # -- from options to workloads -----------------------------------------------------------------------------------------
 
 
-def _made(args: argparse.Namespace, program: str, kind: WorkloadType, on_core: bool) -> "list[Workload[Any]]":
+def _workloads_of(args: argparse.Namespace, program: str, kind: WorkloadType, on_core: bool) -> "list[Workload[Any]]":
     if kind is WorkloadType.FIRMWARE:
         return [Firmware(program, values=not args.timing_only)]
     if kind is WorkloadType.COMMAND_LIST:
@@ -293,8 +293,8 @@ def _shapes(text: str) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     name = ""
     for part in text.split(","):
-        given, equals, size = part.rpartition("=")
-        name = given if equals else name
+        head, equals, size = part.rpartition("=")
+        name = head if equals else name
         if not (name and size.isdecimal() and 0 < int(size) < 1 << 31 and (not equals or name not in shapes)):
             raise UsageError(f"--shape {text}: must have the form NAME=1,128, every dimension 1..{(1 << 31) - 1}")
         shapes[name] = (*shapes.get(name, ()), int(size))
@@ -352,8 +352,8 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
         args.qbits_weight = _weight_bits(args.qbits_weight)
     fields = {"context": "context", "tokens": "tokens", "requests": "requests", "layers": "layers", "t_max": "t_max",
               "qbits_weight": "weight_bits", "passes": "passes", "granularity": "granularity"}  # fmt: skip
-    given = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
-    request = PhaseRequest(program, phase, **given)
+    values = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
+    request = PhaseRequest(program, phase, **values)
     if args.kv is not None and args.qconfig is not None:
         raise UsageError(f"--qconfig: --kv {args.kv} says how keys and values are stored; drop one of them")
     request = request._replace(kv=_storage(args))

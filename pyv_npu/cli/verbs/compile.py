@@ -13,7 +13,7 @@ from pyv_npu.report.run_folder import fingerprints
 
 NAME = "compile"
 STAGES = ("npu-mlir", "isa-mlir", "llvm", "asm", "elf")
-"""Of `--emit`, from layers down to a program."""
+"""Stages of `--emit`, from layers down to a program."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

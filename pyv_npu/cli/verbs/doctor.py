@@ -58,7 +58,7 @@ EXTRAS = {
 }
 """Extra of pyproject.toml -> its purpose; those for work on PyV-NPU itself are left out."""
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
-"""Where Debian's picolibc-riscv64-unknown-elf keeps its files."""
+"""Folder of Debian's picolibc-riscv64-unknown-elf."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

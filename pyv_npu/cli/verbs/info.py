@@ -85,7 +85,7 @@ class _Block(NamedTuple):
     """Things of one sort that ship with the package."""
 
     key: str
-    """In the JSON object."""
+    """Key of the JSON object."""
     heading: str
     rows: Sequence[tuple[str, str]]
     """Name and description."""
