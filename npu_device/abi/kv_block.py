@@ -10,7 +10,6 @@ from npu_device.abi.descriptor import Word, check_layout
 from npu_device.abi.errors import AbiError
 
 KV_HALF_SIZE = 32
-KV_HALF_WORDS = KV_HALF_SIZE // 4
 KV_CHUNK = 64
 """Elements that a count of entries is about."""
 

@@ -56,7 +56,7 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
     lowest = unit
     contended = 0
     for other in loop.units:
-        if contention(loop, unit, other, access) and expected_end(loop, other) > begin:
+        if contention(unit, other, access) and expected_end(loop, other) > begin:
             lowest = lower_priority(lowest, other)
             contended = 1
     if not contended:
@@ -71,7 +71,7 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
         part = length - elapsed
         others = 0
         for other in loop.units:
-            cycles = contention(loop, unit, other, access)
+            cycles = contention(unit, other, access)
             if cycles:
                 remaining = expected_end(loop, other) - begin - elapsed
                 if remaining > 0:
@@ -101,7 +101,7 @@ def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -
     for other in loop.units:
         if latest >= served:
             return
-        if contention(loop, unit, other, access) and expected_end(loop, other) > unit.start:
+        if contention(unit, other, access) and expected_end(loop, other) > unit.start:
             latest = max(latest, earliest_end(other))
             lowest = lower_priority(lowest, other)
     if latest < served:
@@ -139,7 +139,7 @@ def lower_priority(unit: Unit, other: Unit) -> Unit:
     return unit if unit.run.number > other.run.number else other
 
 
-def contention(loop: EventLoop, unit: Unit, other: Unit, access: BankAccess) -> int:
+def contention(unit: Unit, other: Unit, access: BankAccess) -> int:
     """Cycles of the port of a unit's access that another unit needs whose accesses have begun."""
     if other is not unit and other.busy and other.length > 0:
         piece = other.step.piece

@@ -297,8 +297,6 @@ class EventLoop:
     """Index of the next of them whose command is to end."""
     free_units: list[int] = items()
     """Codes of the units that `find_units` has found."""
-    free_unit: Unit = REFERENCE
-    """The first of them."""
     begun: list[int] = items()
     """Codes of the external units on which a step has begun, until the device takes them."""
     banks: list[Bank] = records()

@@ -379,8 +379,6 @@ def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
                     (not index or index == position) and not unit.stuck and takes_run(loop, unit)
                     and (unit.assigned or unit.busy) == load
                 ):  # fmt: skip
-                    if not loop.free_units:
-                        loop.free_unit = unit
                     loop.free_units.append(unit.code)
     return loop.free_units[0] if loop.free_units else NO_UNIT
 

@@ -218,8 +218,6 @@ class Issue:
     """Index of the only unit of a class within its cluster, from 1; 0: any."""
     request_bits: list[int] = items()
     """Bits of unit classes in `requested`."""
-    requested: int = 0
-    """Units that ready commands waited for when nothing could start any more."""
     retired: Entry | None = REFERENCE
     """Commands that have retired, oldest first, until the device takes them."""
     last_retired: Entry | None = REFERENCE
