@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, show, write_errors
+from pyv_npu.cli.shared.output import OK, Call, make_folder, show, write_errors
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, as_text
 from pyv_npu.text import as_json
@@ -40,9 +40,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = effective.with_defaults({"npu.dram.size": DRAM_BYTES}, "default of perplexity")
     decoder = load_decoder(model_file(args.model))
     check_tokens(tokens, decoder, f"--tokens {args.tokens}")
-    if args.report is not None:
-        with write_errors(args.report, "--report"):
-            args.report.mkdir(parents=True, exist_ok=True)
+    make_folder(args.report, "--report")
     rows = list(scores(decoder, effective.config.npu, tokens, args.count, names, call.progress.say))
     methods = [row._asdict() for row in rows]
     of = f"{Path(args.model).name}, the last {args.count} tokens of {args.tokens.name}"

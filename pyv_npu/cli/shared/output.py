@@ -118,6 +118,13 @@ def check_writable(path: "Path | None", option: str) -> None:
         check_output(path)
 
 
+def make_folder(path: "Path | None", option: str) -> None:
+    """Make the folder of an option before the work. UsageError where it cannot be made."""
+    if path is not None:
+        with write_errors(path, option):
+            path.mkdir(parents=True, exist_ok=True)
+
+
 def write_file(path: "Path", option: str, text: str) -> None:
     """Write the file of an option. UsageError where it cannot be, for want of room for example."""
     with write_errors(path, option):

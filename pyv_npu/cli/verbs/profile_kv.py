@@ -9,7 +9,7 @@ from typing import Any
 from npu_device.abi.errors import NpuDeviceError
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.cli.shared import options
-from pyv_npu.cli.shared.output import OK, Call, check_writable, show, write_errors, write_file
+from pyv_npu.cli.shared.output import OK, Call, check_writable, make_folder, show, write_errors, write_file
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, shares_text, sweep_chart, sweep_table
 from pyv_npu.report.page import render
@@ -56,6 +56,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         runs: Sequence[Sequence[int]] = [tokens[at : at + WINDOW] for at in range(0, len(tokens), WINDOW)]
     else:
         runs = prompts(decoder, _files(args.inputs), config.run.seed)
+    make_folder(args.study, "--study")
     ratios = ratios_of(config.npu.kv_quant)
     caches: list[list[Any]] = [[] for _ in decoder.caches]
     watch = None if args.study is None else lambda index, cache: caches[index].append(cache)
@@ -97,7 +98,6 @@ def _write_study(folder: Path, study: dict[str, Any], name: str) -> None:
 
     page = render(f"{name}: errors of quantized keys and values", [], [], _study_sections(study, name))
     with write_errors(folder, "--study"):
-        folder.mkdir(parents=True, exist_ok=True)
         for table, rows in study.items():
             write_bytes(folder / f"{table}.csv", csv_of(rows))
         write_text(folder / "report.html", page)
