@@ -67,8 +67,7 @@ class L2:
         if region.address < DRAM_BASE or not (self._lines or self._machine.dirty_lines):
             self._memory.write(region, data)
             return
-        for index, row in enumerate(data.reshape(region.rows, region.row_bytes)):
-            start = region.address + index * region.stride
+        for start, row in zip(region.row_addresses, data.reshape(region.rows, region.row_bytes), strict=True):
             for number in self._numbers(start, region.row_bytes):
                 low = max(start, number * self._line)
                 part = row[low - start : (number + 1) * self._line - start]

@@ -260,8 +260,7 @@ class Machine:
     # -- commands ----------------------------------------------------------------------------------------------
 
     def dispatch(self, function: Definition, *arguments: int) -> int:
-        """Call a function of `dispatch`, for the offset of the command of which the device decides, or
-        0."""
+        """Call a function of `dispatch`: the offset of the command of which the device decides, or 0."""
         arena = self.storage.arena
         entry = self._calls[function](arena, *arguments)
         self._next = UNKNOWN if entry else arena.words[self.storage.next_at]

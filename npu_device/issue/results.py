@@ -62,7 +62,7 @@ class Results:
         size = region.end - region.address
         flat = self._memory.rows(Region(region.address, 1, size, size))[0].copy()
         for source, data in parked:
-            for start, row in zip(_starts(source), data.reshape(source.rows, source.row_bytes), strict=True):
+            for start, row in zip(source.row_addresses, data.reshape(source.rows, source.row_bytes), strict=True):
                 low = max(start, region.address)
                 high = min(start + source.row_bytes, region.end)
                 if low < high:
@@ -71,8 +71,3 @@ class Results:
 
     def reset(self) -> None:
         self._parked.clear()
-
-
-def _starts(region: Region) -> range:
-    """Addresses of the rows."""
-    return range(region.address, region.address + region.rows * region.stride, region.stride)

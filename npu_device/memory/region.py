@@ -26,6 +26,11 @@ class Region(NamedTuple):
         """Bytes of data."""
         return self.rows * self.row_bytes
 
+    @property
+    def row_addresses(self) -> range:
+        """First address of each row."""
+        return range(self.address, self.address + self.rows * self.stride, self.stride)
+
 
 def make_region(address: int, rows: int, row_bytes: int, stride: int = 0) -> Region:
     """Return the region of a matrix; stride 0 means packed. Rows without a gap become one row."""

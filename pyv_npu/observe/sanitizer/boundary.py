@@ -29,7 +29,7 @@ from pyv_npu.observe.sanitizer.findings import RA, AccessSide, Notebook, Sanitiz
 from pyv_npu.observe.sanitizer.handler import Handler
 from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, OpenSubmission
 from pyv_npu.observe.sanitizer.ledger import Ledger
-from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of, rows_of
+from pyv_npu.observe.sanitizer.submission_checks import SubmissionChecks, opcode_of
 
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _REGISTER = {register.offset: register.name for register in REGISTERS}
@@ -214,7 +214,7 @@ class Boundary:
 
     def _reset_arrived(self) -> None:
         for output in self._ledger.reset_arrived():
-            for start in rows_of(output):
+            for start in output.row_addresses:
                 self._shadow.initialise(start, output.row_bytes, written=False)
         self._checks.clear()
         self._clean()

@@ -114,9 +114,9 @@ class SubmissionChecks:
         written = written.copy()
         for other in self._ledger.holdings.at(low, size):
             if other.role is HoldingRole.OUTPUT and other.owner is not owner:
-                for start in rows_of(other.region):
+                for start in other.region.row_addresses:
                     written[max(start - low, 0) : max(start - low + other.region.row_bytes, 0)] = 1
-        if not all(written[start - low : start - low + region.row_bytes].all() for start in rows_of(region)):
+        if not all(written[start - low : start - low + region.row_bytes].all() for start in region.row_addresses):
             note = f"{holding.role.value} of {opcode_of(owner)}"
             self._notebook.add(SanitizerRule.UNWRITTEN, owner.side, owner.side, low, size, note)
             self._shadow.initialise(low, size)  # once is enough
@@ -161,11 +161,6 @@ class SubmissionChecks:
                     SanitizerRule.FREED, owner.side, side, region.address, region.end - region.address,
                     f"{holding.role.value} of {opcode_of(owner)}",
                 )  # fmt: skip
-
-
-def rows_of(region: Region) -> range:
-    """Return addresses of the rows of a region."""
-    return range(region.address, region.address + region.rows * region.stride, region.stride)
 
 
 def opcode_of(submission: OpenSubmission) -> str:
