@@ -34,35 +34,35 @@ def add_evidence(tracker: Tracker, kind: int, first: int, second: int, third: in
     tracker.evidence.extend((kind, first, second, third))
 
 
-# -- hash tables: keys beside values, collisions in the next place; 0 is an empty place, no table is full --------------
+# -- hash tables with linear probing: lists of keys and of values; key 0 is an empty bucket, no table is full ----------
 
 
-def home_of(keys: list[int], key: int) -> int:
-    """Return the place that a key has without collisions."""
+def home_bucket(keys: list[int], key: int) -> int:
+    """Return the bucket of a key without collisions."""
     return (key ^ key >> 17 ^ key >> 31) & len(keys) - 1
 
 
-def place_of(keys: list[int], key: int) -> int:
-    """Return the place of a key, or the empty place where it goes."""
+def bucket_of(keys: list[int], key: int) -> int:
+    """Return the bucket of a key, or the empty bucket where it goes."""
     mask = len(keys) - 1
-    place = home_of(keys, key)
-    while keys[place] and keys[place] != key:
-        place = (place + 1) & mask
-    return place
+    bucket = home_bucket(keys, key)
+    while keys[bucket] and keys[bucket] != key:
+        bucket = (bucket + 1) & mask
+    return bucket
 
 
-def remove_at(keys: list[int], values: list[int], place: int) -> None:
-    """Empty a place, and move later entries so that each is found from its hash on."""
+def remove_at(keys: list[int], values: list[int], bucket: int) -> None:
+    """Empty a bucket, and move later entries so that each is found from its hash on."""
     mask = len(keys) - 1
-    gap = place
-    place = (place + 1) & mask
-    while keys[place]:
-        key = keys[place]
-        if (place - home_of(keys, key)) & mask >= (place - gap) & mask:
+    gap = bucket
+    bucket = (bucket + 1) & mask
+    while keys[bucket]:
+        key = keys[bucket]
+        if (bucket - home_bucket(keys, key)) & mask >= (bucket - gap) & mask:
             keys[gap] = key
-            values[gap] = values[place]
-            gap = place
-        place = (place + 1) & mask
+            values[gap] = values[bucket]
+            gap = bucket
+        bucket = (bucket + 1) & mask
     keys[gap] = 0
 
 
@@ -119,26 +119,26 @@ def release(tracker: Tracker, row: int) -> None:
 
 def put_row(tracker: Tracker, key: int, row: int) -> int:
     """Enter a slot under a key: that which it replaces, or NONE."""
-    place = place_of(tracker.keys, key)
-    older = tracker.rows[place] if tracker.keys[place] else NONE
-    tracker.keys[place] = key
-    tracker.rows[place] = row
+    bucket = bucket_of(tracker.keys, key)
+    older = tracker.rows[bucket] if tracker.keys[bucket] else NONE
+    tracker.keys[bucket] = key
+    tracker.rows[bucket] = row
     return older
 
 
 def find_row(tracker: Tracker, key: int) -> int:
     """Return the slot under a key, or NONE."""
-    place = place_of(tracker.keys, key)
-    return tracker.rows[place] if tracker.keys[place] else NONE
+    bucket = bucket_of(tracker.keys, key)
+    return tracker.rows[bucket] if tracker.keys[bucket] else NONE
 
 
 def take_row(tracker: Tracker, key: int) -> int:
     """Remove a key: its slot, or NONE."""
-    place = place_of(tracker.keys, key)
-    if not tracker.keys[place]:
+    bucket = bucket_of(tracker.keys, key)
+    if not tracker.keys[bucket]:
         return NONE
-    row = tracker.rows[place]
-    remove_at(tracker.keys, tracker.rows, place)
+    row = tracker.rows[bucket]
+    remove_at(tracker.keys, tracker.rows, bucket)
     return row
 
 
@@ -226,10 +226,10 @@ def crowded(tracker: Tracker) -> int:
     """Return 1 where the next call may want more room, or where rows and evidence are to be spilled."""
     slots = (tracker.room - len(tracker.slots)) // SLOT + len(tracker.free)
     notes = max(len(tracker.notes) // NOTE_WORDS, len(tracker.periods) // PERIOD_WORDS)
-    places = len(tracker.line_keys)
+    buckets = len(tracker.line_keys)
     if (
         slots < tracker.ring_size + 2 or len(tracker.spare) < SPARE or notes + SPARE > tracker.note_room
-        or (places < LINES and 3 * places < 4 * (tracker.lines + SPARE))
+        or (buckets < LINES and 3 * buckets < 4 * (tracker.lines + SPARE))
     ):  # fmt: skip
         return 1
     return 1 if len(tracker.finished) >= CHUNK * WIDTH // 2 or len(tracker.evidence) >= EVIDENCE_WORDS * CHUNK else 0

@@ -195,7 +195,7 @@ class Recorder:
         self._flush_events()
         return 0
 
-    # -- what has happened -------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------------------
 
     def set_ring(self, base: int, size: int, tail: int) -> None:
         """Ring of the device as it is at the next call."""

@@ -14,7 +14,7 @@ from pyv_npu.observe.latency.rows import NONE
 LINE: Final = 64
 MASK: Final = 0xFFFF_FFFF
 LINES: Final = 1 << 16
-"""Places at most for first stores to lines of memory."""
+"""Maximum of buckets for first stores to lines of memory."""
 SPARE: Final = LOG + SUBMIT_FUNCTIONS + 2
 """Windows, notes and lines at least that a call finds room for."""
 LIMIT: Final = 1 << 16
@@ -22,7 +22,7 @@ LIMIT: Final = 1 << 16
 NOTES: Final = 1 << 10
 """Notes after which a period ends."""
 NOTE_WORDS: Final = 3
-"""start, what, cycles: stores in a row to the line at address `what`, fences in a row (FENCE), an access (DEVICE)."""
+"""start, target, cycles: stores in a row to the line at `target`, fences in a row (FENCE), an access (DEVICE)."""
 FENCE, DEVICE = 1, 2
 PERIOD_WORDS: Final = 5
 """start, end, depth, window, index of the first note: instructions and trap entries in a row."""

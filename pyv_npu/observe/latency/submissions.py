@@ -23,10 +23,10 @@ from pyv_npu.observe.latency.completions import (
     STATUS_KEY,
     STREAM,
     add_evidence,
+    bucket_of,
     crowded,
     find_row,
     new_row,
-    place_of,
     put_row,
     release,
     remove_at,
@@ -100,8 +100,8 @@ def line_key(window: Window, line: int) -> int:
 def first_store(tracker: Tracker, window: Window, line: int) -> int:
     """Return the start of the first store of a window to a line, or NONE."""
     key = line_key(window, line)
-    place = place_of(tracker.line_keys, key)
-    return tracker.line_starts[place] if tracker.line_keys[place] == key else NONE
+    bucket = bucket_of(tracker.line_keys, key)
+    return tracker.line_starts[bucket] if tracker.line_keys[bucket] == key else NONE
 
 
 def forget_stores(tracker: Tracker, window: Window) -> None:
@@ -123,17 +123,19 @@ def is_live(tracker: Tracker, generation: int) -> bool:
 def remove_lines(tracker: Tracker, earliest: int) -> None:
     """Remove first stores of windows that are over, and those before a cycle."""
     keys = tracker.line_keys
-    for place in range(len(keys)):
-        while keys[place] and (tracker.line_starts[place] < earliest or not is_live(tracker, keys[place] >> LINE_BITS)):
-            remove_at(keys, tracker.line_starts, place)
+    for bucket in range(len(keys)):
+        while keys[bucket] and (
+            tracker.line_starts[bucket] < earliest or not is_live(tracker, keys[bucket] >> LINE_BITS)
+        ):
+            remove_at(keys, tracker.line_starts, bucket)
             tracker.lines -= 1
 
 
 def note_line(tracker: Tracker, key: int, start: int) -> None:
     """Enter the first store to a line."""
-    place = place_of(tracker.line_keys, key)
-    tracker.line_keys[place] = key
-    tracker.line_starts[place] = start
+    bucket = bucket_of(tracker.line_keys, key)
+    tracker.line_keys[bucket] = key
+    tracker.line_starts[bucket] = start
     tracker.lines += 1
 
 
@@ -153,7 +155,7 @@ def note_store(tracker: Tracker, window: Window, start: int, line: int) -> None:
         window.in_ring = 1
 
 
-# -- periods: what the core has executed -------------------------------------------------------------------------------
+# -- periods: instructions and trap entries of the core ----------------------------------------------------------------
 
 
 def add_period(tracker: Tracker, start: int, end: int, depth: int, window: int) -> None:
@@ -181,11 +183,11 @@ def add_period(tracker: Tracker, start: int, end: int, depth: int, window: int) 
     periods.extend((start, end, depth, window, staged))
 
 
-def add_note(tracker: Tracker, start: int, what: int, cycles: int) -> None:
+def add_note(tracker: Tracker, start: int, target: int, cycles: int) -> None:
     """Note stores, fences or an access, as part of the period under way."""
     if len(tracker.notes) - tracker.staged >= NOTES * NOTE_WORDS:
         explain_until(tracker, start)
-    tracker.notes.extend((start, what, cycles))
+    tracker.notes.extend((start, target, cycles))
 
 
 def explain_until(tracker: Tracker, end: int) -> None:
@@ -203,6 +205,15 @@ def clear_periods(tracker: Tracker) -> None:
     tracker.periods.clear()
     del tracker.notes[0 : tracker.staged]
     tracker.staged = 0
+
+
+def reason_of(target: int, line: int) -> int:
+    """Return the column of the reason of a note, about a descriptor in a line; 0: it has none."""
+    if target == line:
+        return DESCRIPTOR_STORE
+    if target == FENCE:
+        return FENCE_WAIT
+    return MMIO if target == DEVICE else 0
 
 
 def explain(
@@ -243,15 +254,8 @@ def explain(
                     until = periods[period + PERIOD_WORDS + 4]
                 for note in range(periods[period + 4], until, NOTE_WORDS):
                     start = notes[note]
-                    what = notes[note + 1]
                     if t0 <= start < end and not first <= start < last:
-                        reason = 0
-                        if what == line:
-                            reason = DESCRIPTOR_STORE
-                        elif what == FENCE:
-                            reason = FENCE_WAIT
-                        elif what == DEVICE:
-                            reason = MMIO
+                        reason = reason_of(notes[note + 1], line)
                         if reason:
                             slots[row + reason] += notes[note + 2]
                             ordinary -= notes[note + 2]
@@ -339,8 +343,8 @@ def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> Non
     open_window(tracker, start, return_pc, sp, tracker.depth, prebuilt)
 
 
-def leave_function(tracker: Tracker, start: int, over: int) -> None:
-    """The innermost submit function has returned; `over`: none is under way, and a submission has left the core."""
+def leave_function(tracker: Tracker, start: int, idle: int) -> None:
+    """The innermost submit function has returned; `idle`: none is under way, and a submission has left the core."""
     explain_until(tracker, start)
     index = tracker.stack[len(tracker.stack) - 1]
     del tracker.stack[len(tracker.stack) - 1 :]
@@ -354,7 +358,7 @@ def leave_function(tracker: Tracker, start: int, over: int) -> None:
         tracker.pending.append(index)
     else:
         tracker.spare.append(index)
-    if over:
+    if idle:
         tracker.following = 0
         clear_periods(tracker)
 
