@@ -113,6 +113,8 @@ class Nest(NamedTuple):
     depth: int
     """Elements along k of a step."""
     chains: int
+    image: bool
+    """Whether in0 is the image of a convolution, which stays for all k tiles."""
     by_columns: bool
     """Whether a chain has all tiles of a column, or of a row."""
     lanes: int
@@ -126,29 +128,29 @@ class Nest(NamedTuple):
     def weight_stationary(self) -> bool:
         return self.loops.order is LoopOrder.WEIGHT
 
-    def moves(self, name: str, image: bool) -> int:
-        """Moves of in0 or in1. `image`: in0 is that of a convolution, which stays for all k tiles."""
+    def moves(self, name: str) -> int:
+        """Moves of in0 or in1."""
         loops, counts = self.loops, (self.tiles_m, self.tiles_n, self.tiles_k)
         if not loops.plain:
-            axes = "m" if image else AXES[name]
+            axes = _axes(name, self.image)
             tiles = (self.tiles_m if "m" in axes else self.tiles_n) * (self.tiles_k if "k" in axes else 1)
             return self.blocks * tiles * loops.passes(axes, counts)
-        if image:
+        if self.image and name == "in0":
             return self.steps if self.weight_stationary else self.blocks * self.tiles_m
         return self.steps // self.tiles_m if name == "in1" and self.weight_stationary else self.steps
 
-    def levels(self, names: Iterable[str], image: bool) -> list[Level]:
+    def levels(self, names: Iterable[str]) -> list[Level]:
         """Loops of an engine, the outermost first, and the operands of `names` that move in their first turn only."""
         counts = {"m": self.tiles_m, "n": self.tiles_n, "k": self.tiles_k}
         order, block = self.loops.order.axes, dict(zip("mnk", self.loops.block, strict=True))
         levels = [Level("g", self.blocks, frozenset())]
         if self.loops.plain:
             weights = self.weight_stationary
-            stays = {"in0": "nk" if image and not weights else "", "in1": "m" if weights else "", "out": "k"}
+            stays = {"in0": "nk" if self.image and not weights else "", "in1": "m" if weights else "", "out": "k"}
             for axis in order:
                 levels.append(Level(axis, counts[axis], frozenset(name for name in names if axis in stays[name])))
         else:
-            axes = {**AXES, "in0": "m" if image else AXES["in0"], "out": "mn"}
+            axes = {name: _axes(name, self.image) for name in names}
             outer = {axis: ceil_div(counts[axis], block[axis]) for axis in order}
             for index, axis in enumerate(order):
                 inner = {deeper for deeper in order[index + 1 :] if outer[deeper] > 1}
@@ -333,11 +335,11 @@ class ProductCost:
             room -= bytes_in(shared)
         need = bytes_in(buffers)
         lanes = max(1, min(most, chains, room // max(1, need)))
-        turns, axes = (1, lanes), "m" if self._conv and loops.common == "in0" else AXES.get(loops.common, "")
-        if loops.common and loops.parts(axes, (tiles_m, tiles_n, tiles_k)):
+        turns = 1, lanes
+        if loops.common and loops.parts(_axes(loops.common, self._conv), (tiles_m, tiles_n, tiles_k)):
             tiles = loops.block["mnk".index(loops.shared_axis)]
             turns = ceil_div(tiles, lanes), tiles
-        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, by_columns, lanes, turns, loops)
+        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, turns, loops)
 
     def _compute(self, tile: Tile, nest: Nest, middle: int, last: int) -> int:
         """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
@@ -369,14 +371,14 @@ class ProductCost:
             row = bytes_of(channels_of(layer) * groups_of(layer, tile), self._kinds[0])
             pixels = demand["in0"] // row
             mean = all_pixels(self._windows, tile[0]), pixels * nest.tiles_m
-            streams["in0"] = self._stream(nest.moves("in0", True), pixels, row, self._rows[0], mean)
+            streams["in0"] = self._stream(nest.moves("in0"), pixels, row, self._rows[0], mean)
         elif "in0" in buffers:
             row = bytes_of(nest.depth, self._kinds[0])
-            streams["in0"] = self._stream(nest.moves("in0", False), tile[0], row, self._rows[0], part_m, part_k)
+            streams["in0"] = self._stream(nest.moves("in0"), tile[0], row, self._rows[0], part_m, part_k)
         if "in1" in buffers:
             rows, row = (columns, nest.depth) if self._nk else (nest.depth, columns)
             row = bytes_of(row, self._kinds[1])
-            streams["in1"] = self._stream(nest.moves("in1", False), rows, row, self._rows[1], part_n, part_k)
+            streams["in1"] = self._stream(nest.moves("in1"), rows, row, self._rows[1], part_n, part_k)
         for name in ("bias", "scale"):
             if name in buffers:
                 size = buffers[name][0]
@@ -429,7 +431,7 @@ class ProductCost:
             return 0
         if nest.open_sums and "out" in streams:  # results move in a turn of k that all of them have in common
             loads["out"] = streams["out"]
-        levels, latency = nest.levels(loads, self._conv), self._target.latency
+        levels, latency = nest.levels(loads), self._target.latency
         steps = prod(level.turns for level in levels)
         step = computed // steps
         beside = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
@@ -466,7 +468,7 @@ class ProductCost:
             extent, whole_size = (self._whole[1], tile[1]) if name == "in1" else (self._whole[0], tile[0])
             cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
             if name == nest.loops.common and name in buffers:  # which also fills there
-                uses = nest.steps + nest.moves(name, self._conv and name == "in0")
+                uses = nest.steps + nest.moves(name)
                 cycles = ceil_div(cycles * min(nest.lanes, nest.turns[1]) * uses, nest.steps)
             operands.append((name, cycles, banks.get(name)))
         turns = max((len(bank) for _, _, bank in operands if bank), default=1)
@@ -519,6 +521,11 @@ class ProductCost:
                 count = nest.outputs if name == "out" else nest.steps
                 cycles += ceil(count * ceil_div(demand[name], self._target.port) * part)
         return cycles
+
+
+def _axes(operand: str, image: bool) -> str:
+    """Dimensions along which in0, in1 or out has tiles. `image`: in0 is that of a convolution."""
+    return "mn" if operand == "out" else "m" if image and operand == "in0" else AXES[operand]
 
 
 def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
