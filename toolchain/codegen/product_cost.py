@@ -66,9 +66,9 @@ class Level(NamedTuple):
 
     axis: str
     """m, n or k; g: tiles of groups."""
-    turns: int
+    trips: int
     stays: frozenset[str]
-    """Operands that move in the first turn only."""
+    """Operands that move in the first trip only."""
 
 
 class Walk(NamedTuple):
@@ -79,27 +79,27 @@ class Walk(NamedTuple):
     """NPU cycles of the loads of a step, by the operands that move."""
     step: int
     """NPU cycles of a step."""
-    most: int
-    """NPU cycles that loads are ahead of their step at most."""
+    max_slack: int
+    """Maximum of the NPU cycles that loads are ahead of their step."""
 
     def run(self, depth: int, moving: frozenset[str], slack: int) -> tuple[int, int]:
         """(cycles that loads are ahead after the loops from `depth` on, cycles that the engine waits in them) from so
         many ahead."""
         if not moving or all(not level.stays & moving for level in self.levels[depth:]):
-            steps = prod(level.turns for level in self.levels[depth:])
+            steps = prod(level.trips for level in self.levels[depth:])
             if not moving:
-                return min(self.most, slack + steps * self.step), 0
+                return min(self.max_slack, slack + steps * self.step), 0
             load = self.durations[moving]
             wait = max(0, load - slack, steps * load - (steps - 1) * self.step - slack)
-            return min(self.most, slack + wait + steps * (self.step - load)), wait
-        _, turns, stays = self.levels[depth]
+            return min(self.max_slack, slack + wait + steps * (self.step - load)), wait
+        _, trips, stays = self.levels[depth]
         slack, wait = self.run(depth + 1, moving, slack)
         rest = moving - stays
         waits = 0
-        for _ in range(1, min(turns, 3)):
+        for _ in range(1, min(trips, 3)):
             slack, waits = self.run(depth + 1, rest, slack)
             wait += waits
-        return slack, wait + max(0, turns - 3) * waits
+        return slack, wait + max(0, trips - 3) * waits
 
 
 class Nest(NamedTuple):
@@ -119,8 +119,8 @@ class Nest(NamedTuple):
     """Whether a chain has all tiles of a column, or of a row."""
     lanes: int
     """Engines that share the chains out."""
-    turns: tuple[int, int]
-    """(turns of the engines, tiles) in a block along the shared axis, where engines go from block to block of an
+    rounds: tuple[int, int]
+    """(rounds of the engines, tiles) in a block along the shared axis, where engines go from block to block of an
     operand together that they have in common."""
     loops: Loops
 
@@ -140,7 +140,7 @@ class Nest(NamedTuple):
         return self.steps // self.tiles_m if name == "in1" and self.weight_stationary else self.steps
 
     def levels(self, names: Iterable[str]) -> list[Level]:
-        """Loops of an engine, the outermost first, and the operands of `names` that move in their first turn only."""
+        """Loops of an engine, the outermost first, and the operands of `names` that move in their first trip only."""
         counts = {"m": self.tiles_m, "n": self.tiles_n, "k": self.tiles_k}
         order, block = self.loops.order.axes, dict(zip("mnk", self.loops.block, strict=True))
         levels = [Level("g", self.blocks, frozenset())]
@@ -166,10 +166,10 @@ class Nest(NamedTuple):
         for axis in (self.shared_axis, "g", "n"):
             for index in reversed(range(len(levels))):
                 if levels[index].axis == axis:
-                    part = min(lanes, levels[index].turns)
-                    levels[index] = levels[index]._replace(turns=ceil_div(levels[index].turns, part))
+                    part = min(lanes, levels[index].trips)
+                    levels[index] = levels[index]._replace(trips=ceil_div(levels[index].trips, part))
                     lanes = ceil_div(lanes, part)
-        return [level for level in levels if level.turns > 1]
+        return [level for level in levels if level.trips > 1]
 
     @property
     def open_sums(self) -> bool:
@@ -327,19 +327,19 @@ class ProductCost:
         if not loops.plain:
             by_columns, by_rows = loops.shared_axis == "n", True
         chains = blocks * tiles_n if by_columns else blocks * tiles_m * (1 if by_rows else tiles_n)
-        room, most = target.workspace // self._shares, self._engines
+        room, engines = target.workspace // self._shares, self._engines
         if loops.common:
-            most = min(most, MAX_SHARERS)
+            engines = min(engines, MAX_SHARERS)
             shared = {name: buffer for name, buffer in buffers.items() if name in (loops.common, "sums")}
             buffers = {name: buffer for name, buffer in buffers.items() if name not in shared}
             room -= bytes_in(shared)
         need = bytes_in(buffers)
-        lanes = max(1, min(most, chains, room // max(1, need)))
-        turns = 1, lanes
+        lanes = max(1, min(engines, chains, room // max(1, need)))
+        rounds = 1, lanes
         if loops.common and loops.parts(_axes(loops.common, self._conv), (tiles_m, tiles_n, tiles_k)):
             tiles = loops.block["mnk".index(loops.shared_axis)]
-            turns = ceil_div(tiles, lanes), tiles
-        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, turns, loops)
+            rounds = ceil_div(tiles, lanes), tiles
+        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
 
     def _compute(self, tile: Tile, nest: Nest, middle: int, last: int) -> int:
         """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
@@ -358,7 +358,7 @@ class ProductCost:
             chains = (nest.chains - lane - 1) // nest.lanes + 1
             whole_chains = max(0, (nest.chains - ends - lane - 1) // nest.lanes + 1)
             busiest = max(busiest, chains * chain - (chains - whole_chains) * chain * short // size)
-        return busiest * nest.turns[0] * nest.lanes // nest.turns[1]
+        return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
     def _streams(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> dict[str, Stream]:
         """Streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
@@ -432,7 +432,7 @@ class ProductCost:
         if nest.open_sums and "out" in streams:  # results move in a turn of k that all of them have in common
             loads["out"] = streams["out"]
         levels, latency = nest.levels(loads), self._target.latency
-        steps = prod(level.turns for level in levels)
+        steps = prod(level.trips for level in levels)
         step = computed // steps
         beside = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
         durations = dict[frozenset[str], int]()
@@ -450,8 +450,8 @@ class ProductCost:
                 )  # fmt: skip
                 turn = (latency * max(1, ceil_div(moves, self._channels)) + load + step) // (ahead + 1)
                 durations[frozenset(names)] = max(load, turn)
-        most, everything = ahead * step - latency, frozenset(loads)
-        return Walk(levels, durations, step, most).run(0, everything, min(most, durations[everything]))[1]
+        max_slack, operands = ahead * step - latency, frozenset(loads)
+        return Walk(levels, durations, step, max_slack).run(0, operands, min(max_slack, durations[operands]))[1]
 
     def _ports(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> tuple[int, int]:
         """Cycles of the fullest bank in a step, over the buffers that take turns: (of one that continues a sum, of one
@@ -469,7 +469,7 @@ class ProductCost:
             cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
             if name == nest.loops.common and name in buffers:  # which also fills there
                 uses = nest.steps + nest.moves(name)
-                cycles = ceil_div(cycles * min(nest.lanes, nest.turns[1]) * uses, nest.steps)
+                cycles = ceil_div(cycles * min(nest.lanes, nest.rounds[1]) * uses, nest.steps)
             operands.append((name, cycles, banks.get(name)))
         turns = max((len(bank) for _, _, bank in operands if bank), default=1)
         continues = completes = 0
