@@ -15,7 +15,7 @@ from npu_device.memory.bitwidth import expanded
 from npu_device.operations.loops import Loops
 from toolchain.codegen.commands import Target
 from toolchain.codegen.product_cost import ProductCost
-from toolchain.codegen.tiles import PLAIN, Tile, TileSizes, bytes_of, loops_of, whole
+from toolchain.codegen.tiles import Tile, TileSizes, bytes_of, loops_of, whole
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import CACHING, PRODUCTS, keys_of
 
@@ -74,8 +74,7 @@ class Estimate:
         decided = self._target.mapping.prefetch
         if decided is not None and self.product is not None:
             return decided
-        if loops is None:
-            loops = PLAIN if self.product is None else loops_of(self._layer, tile)
+        loops = loops_of(self._layer, tile) if loops is None else loops
         demand = self.sizes.demand(tile, loops) if demand is None else demand
         if self.sizes.need(demand, 1, loops) > self._target.workspace:
             return 0

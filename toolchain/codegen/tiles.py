@@ -60,7 +60,9 @@ def block_of(layer: LayerIR) -> tuple[int, int, int]:
 
 
 def loops_of(layer: LayerIR, tile: Tile) -> Loops:
-    """Returns the loops of a product over tiles of this size."""
+    """Returns the loops of a product over tiles of this size; plain ones of other layers."""
+    if layer.op_type not in PRODUCTS:
+        return PLAIN
     return loops_over(whole(layer), tile, layer.integer("loop_order"), block_of(layer))
 
 
@@ -291,7 +293,7 @@ def _whole_bytes(kind: DataType) -> int:
 def fits(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int) -> bool:
     """Checks whether a tile fits the scratchpad while `ahead` more tiles are loaded."""
     sizes = TileSizes(graph, layer, target)
-    loops = loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN
+    loops = loops_of(layer, tile)
     return whole_vectors(layer, tile) and sizes.need(sizes.demand(tile), ahead, loops) <= target.workspace
 
 
@@ -372,7 +374,7 @@ def _refuse(graph: Graph, layer: LayerIR, tile: Tile, target: Target, ahead: int
     """Raises the error for a tile that does not fit: largest demand, scratchpad size, and a legal tile."""
     sizes = TileSizes(graph, layer, target)
     demand = sizes.staged(sizes.demand(tile))
-    need = sizes.need(demand, ahead, loops_of(layer, tile) if layer.op_type in PRODUCTS else PLAIN)
+    need = sizes.need(demand, ahead, loops_of(layer, tile))
     largest = max(demand, key=lambda name: demand[name])
     positions = {"in0": 0, "in1": 1, "in2": 2, "bias": 2, "residual": -1, "new_keys": -2, "new_values": -1}
     tensor = f"tensor {layer.inputs[positions[largest]] if largest in positions else layer.outputs[0]}"
