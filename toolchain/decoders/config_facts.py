@@ -52,21 +52,19 @@ class Config:
     def __init__(self, data: Mapping[str, Any], where: str) -> None:
         self.data, self.where, self.used = data, where, set[str]()
 
-    def number(self, *names: str, otherwise: int | None = None, least: int = 1) -> int:
-        """A whole number by the first of its names. ModelError: none, another value."""
-        for name in names:
-            self.used.add(name)
-            value = self.data.get(name)
-            if value is None:
-                continue
-            if type(value) is not int or not least <= value < MAX_VALUE:
-                raise ModelError(
-                    f"{self.where}: {name} {value!r}: must be a whole number from {least} to {MAX_VALUE - 1}"
-                )
-            return value
-        if otherwise is None:
-            raise ModelError(f"{self.where}: {names[0]}: is missing, a {self.data[MODEL_TYPE]} has it")
-        return otherwise
+    def number(self, name: str, otherwise: int | None = None, minimum: int = 1) -> int:
+        """A whole number. ModelError: none, another value."""
+        self.used.add(name)
+        value = self.data.get(name)
+        if value is None:
+            if otherwise is None:
+                raise ModelError(f"{self.where}: {name}: is missing, a {self.data[MODEL_TYPE]} has it")
+            return otherwise
+        if type(value) is not int or not minimum <= value < MAX_VALUE:
+            raise ModelError(
+                f"{self.where}: {name} {value!r}: must be a whole number from {minimum} to {MAX_VALUE - 1}"
+            )
+        return value
 
     def rotary(self, head_dim: int) -> int:
         """Elements of a head that rotary positions turn; 0: all. ModelError: no share of 1, no whole pairs."""
@@ -90,7 +88,7 @@ class Config:
     def window(self, *, every: int = 1, otherwise: int = 0) -> dict[str, int]:
         """Sliding window, and the layers from one with it to the next, by default `every`. ModelError: layers that a
         shape cannot say."""
-        window = self.number("sliding_window", otherwise=otherwise, least=0)
+        window = self.number("sliding_window", otherwise=otherwise, minimum=0)
         self.used.add("layer_types")
         layers, kinds = self.number("num_hidden_layers"), self.data.get("layer_types")
         if kinds is None:
@@ -175,7 +173,7 @@ def _qwen2(c: Config) -> dict[str, Any]:
     facts, window = _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": True}, c.window()
     if not c.flag("use_sliding_window"):
         return facts
-    whole = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, least=0)
+    whole = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, minimum=0)
     if 0 < whole < facts["layers"]:
         raise ModelError(
             f"{c.where}: max_window_layers {whole}: must be 0, or num_hidden_layers {facts['layers']} or more: a shape "
@@ -214,9 +212,9 @@ def _gpt_neox(c: Config) -> dict[str, Any]:
 
 
 def _deepseek(c: Config) -> dict[str, Any]:
-    common, dense = _common(c), c.number("first_k_dense_replace", otherwise=0, least=0)
+    common, dense = _common(c), c.number("first_k_dense_replace", otherwise=0, minimum=0)
     rope, nope = c.number("qk_rope_head_dim"), c.number("qk_nope_head_dim")
-    expert, shared = c.number("moe_intermediate_size"), c.number("n_shared_experts", otherwise=0, least=0)
+    expert, shared = c.number("moe_intermediate_size"), c.number("n_shared_experts", otherwise=0, minimum=0)
     return common | {
         "activation": c.activation("hidden_act"), "head_dim": nope + rope, "latent": c.number("kv_lora_rank"),
         "latent_rotary": rope, "query_latent": c.number("q_lora_rank", otherwise=0),
@@ -284,18 +282,18 @@ def _checked(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
     def text(*facts: str) -> str:
         return ", ".join(f"{names.get(fact, fact)} {getattr(shape, fact)}" for fact in facts)
 
-    least = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active", "window_every"
-    for name in least:
+    positive = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active", "window_every"
+    for name in positive:
         if getattr(shape, name) < 1:
             raise ModelError(f"{where}: {text(name)}: must be at least 1")
-    given = {name for name, value in defaults.items() if getattr(shape, name) != value}
+    overrides = {name for name, value in defaults.items() if getattr(shape, name) != value}
     for name, other in NEEDS:
-        if name in given and other not in given:
+        if name in overrides and other not in overrides:
             raise ModelError(
                 f"{where}: {text(name)}: says nothing without {names.get(other, other)}; give both or none"
             )
     for name, other in EXCLUDES:
-        if {name, other} <= given:
+        if {name, other} <= overrides:
             raise ModelError(f"{where}: {text(name, other)}: no shape has both; drop one")
     rules = (
         (shape.layers * shape.heads <= MAX_HEADS,
