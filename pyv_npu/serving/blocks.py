@@ -17,8 +17,8 @@ class BlockPool:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
-        self._fresh = 0
-        """Blocks that were given out once: those from it on come before `_free` in the free queue."""
+        self._high_water = 0
+        """Number of blocks that were given out at least once: the others come before `_free` in the free queue."""
         self._free = OrderedDict[int, None]()  # of a dict the first key is sought behind all that left
         self._users = Counter[int]()
         self._named: dict[Key, int] = {}
@@ -29,11 +29,11 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        return self.count - self._fresh + len(self._free)
+        return self.count - self._high_water + len(self._free)
 
     @property
     def used(self) -> int:
-        return self._fresh - len(self._free)
+        return self._high_water - len(self._free)
 
     def needed(self, tokens: int) -> int:
         """Blocks that hold so many tokens."""
@@ -41,28 +41,28 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Blocks for new tokens; there must be as many."""
-        first = self._fresh
-        self._fresh = min(self.count, first + count)
-        made = list(range(first, self._fresh))
-        for _ in range(count - len(made)):
+        first = self._high_water
+        self._high_water = min(self.count, first + count)
+        blocks = list(range(first, self._high_water))
+        for _ in range(count - len(blocks)):
             block, _ = self._free.popitem(last=False)
             if block in self._key:
                 del self._named[self._key.pop(block)]
-            made.append(block)
-        for block in made:
+            blocks.append(block)
+        for block in blocks:
             self._users[block] = 1
         self.allocated += count
-        return made
+        return blocks
 
     def found(self, keys: Sequence[Key]) -> list[int]:
         """The blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
-        made = []
+        blocks = []
         for key in keys:
             block = self._named.get(key)
             if block is None:
                 break
-            made.append(block)
-        return made
+            blocks.append(block)
+        return blocks
 
     def idle(self, blocks: Sequence[int]) -> int:
         """Return the number of these blocks in the free queue."""

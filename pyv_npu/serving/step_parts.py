@@ -65,7 +65,7 @@ class Simulator:
     shape: Shape
     weight_bits: int
     mapping: MappingOptions = AUTOMATIC
-    """Of products; where the compiler decides, by its estimate: there are many steps."""
+    """Mapping of products; where the compiler decides, by its estimate: there are many steps."""
 
     @property
     def target(self) -> Target:
@@ -87,14 +87,14 @@ class Simulator:
         bits = KV_BITS if kv.encoded else kv.bits
         job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
         passes = "all" if resident else "all,-residency"
-        made = compile_mixed_step(job, self.target, chunks, parts, passes, beside)
-        found = dict(layer_ends(made.commands, npu, made.memory, self.plans))
+        step = compile_mixed_step(job, self.target, chunks, parts, passes, beside)
+        layer_cycles = dict(layer_ends(step.commands, npu, step.memory, self.plans))
         ends = dict.fromkeys(range(layers), 0)
-        for name, cycle in found.items():
+        for name, cycle in layer_cycles.items():
             if name.startswith("layer"):
                 index = int(name[len("layer") :].partition(".")[0])
                 ends[index] = max(ends[index], cycle)
-        return Timed(found, tuple(ends.values()))
+        return Timed(layer_cycles, tuple(ends.values()))
 
     @property
     def products(self) -> "Simulator":
@@ -212,10 +212,6 @@ class ProductTimes:
     def total(self) -> int:
         """Simulations of all kinds of layers."""
         return self.simulated + sum(other.simulated for other in self._by_shape.values())
-
-    def of(self, rows: int, requests: int) -> tuple[int, int]:
-        """(cycles around the layers, cycles of the products of a layer) of a step."""
-        return self.edge(rows, requests), self.layer(rows)
 
     def edge(self, rows: int, requests: int) -> int:
         """Cycles of a step around the layers."""

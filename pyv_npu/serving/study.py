@@ -80,7 +80,7 @@ class Serving:
     check_requests: int = 32
     """Requests of such a step at most."""
     mapping: MappingOptions = AUTOMATIC
-    """Of products."""
+    """Mapping of products."""
     core: Config | None = None
     """The platform whose firmware schedules; None: the host does."""
 

@@ -205,7 +205,7 @@ def test_between_points_products_take_what_they_take_there(preset: str | None) -
     simulator = Simulator(npu, LLAMA, 16)
     times, errors = ProductTimes(simulator), []
     for rows in (53, 270) if preset else (37, 53, 75, 101, 145, 270, 382):
-        _, used = times.of(rows, 1)
+        used = times.layer(rows)
         exact = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
         errors.append(abs(used - exact) / exact)
     assert max(errors) < 0.01
