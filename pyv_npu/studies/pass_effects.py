@@ -43,13 +43,13 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffe
 
 def render_effects(effects_of_passes: list[PassEffect]) -> str:
     """Formats the table, and what each pass does, for a terminal."""
-    base, *others = effects_of_passes
+    base, *ablations = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
-    for each in others:
+    for each in ablations:
         figures: list[Value] = [None, None, Cell("cannot be compiled")]
         if each.cycles:
             figures = [each.commands, each.cycles, Cell(f"{(each.cycles - base.cycles) / base.cycles:+.1%}")]
         rows.append([f"without {each.name}", *figures])
     table = Table(("CA_HYBRID, timing only", "commands", "cycles", "change"), rows)
-    meaning = Facts([(each.name, PASSES[each.name].text) for each in others])
+    meaning = Facts([(each.name, PASSES[each.name].text) for each in ablations])
     return as_text([Section("effects", "", [table, meaning])])

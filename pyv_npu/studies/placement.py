@@ -17,11 +17,11 @@ class Distance(NamedTuple):
     """Core cycles between core and device."""
 
     there: int
-    """Of a write or a custom instruction, until the device has it."""
+    """Latency of a write or a custom instruction."""
     back: int
-    """Of an answer."""
+    """Latency of an answer."""
     fetch: int
-    """Of the device's read of a descriptor."""
+    """Latency of the device's read of a descriptor."""
 
 
 def distances(config: Config) -> dict[str, Distance]:

@@ -263,7 +263,7 @@ def _executed(
 ) -> tuple[dict[str, Values], dict[str, Values]]:
     """Returns outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
     Kernels of the core are those of IA, which tests hold against onnx.reference and C."""
-    run, seen = ReferenceExecution(graph), Codes(graph, codes)
+    run, layer_codes = ReferenceExecution(graph), Codes(graph, codes)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
     for layer in graph.layers:
@@ -271,10 +271,10 @@ def _executed(
             _on_core(run, layer)
         else:
             run.layers([layer])
-        seen.take(lambda name: run.read(name).tobytes(), layer.id)
-        for name, values in seen.stored(layer.id, codes).items():
+        layer_codes.take(lambda name: run.read(name).tobytes(), layer.id)
+        for name, values in layer_codes.stored(layer.id, codes).items():
             run.write(name, values)
-    return {name: run.read(name).reshape(graph.tensors[name].shape) for name in graph.outputs}, seen.values
+    return {name: run.read(name).reshape(graph.tensors[name].shape) for name in graph.outputs}, layer_codes.values
 
 
 def _on_core(run: ReferenceExecution, layer: LayerIR) -> None:

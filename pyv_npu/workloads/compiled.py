@@ -66,10 +66,10 @@ def energy_model(config: Config) -> EnergyModel:
     """Returns the energy of the events that a mapping decides."""
     from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
 
-    prices, (core, own) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
+    prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
     scratchpad = prices.each(Count(Event.SPM_READ))
     moved = sum(prices.each(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
-    idle = prices.leakage / PICO / config.npu.clock_hz * core / own
+    idle = prices.leakage / PICO / config.npu.clock_hz * core / npu_clock
     return EnergyModel(moved, scratchpad, idle, _Events(config.npu, config.energy))
 
 

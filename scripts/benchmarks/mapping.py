@@ -76,6 +76,6 @@ def run(args: argparse.Namespace) -> None:
     for shape in PRODUCTS:
         for mib, bandwidth in DEVICES:
             npu = device(mib, bandwidth)
-            own, searched = cycles(shape, npu), cycles(shape, npu, search=True)
+            heuristic, searched = cycles(shape, npu), cycles(shape, npu, search=True)
             sizes = f"{' x '.join(map(str, shape)):<20}{f'{mib} MiB':>12}{f'{bandwidth / 1e9:g} GB/s':>12}"
-            print(f"{sizes}{own:>12,}{searched:>12,}{own / searched:>7.3f}", flush=True)
+            print(f"{sizes}{heuristic:>12,}{searched:>12,}{heuristic / searched:>7.3f}", flush=True)

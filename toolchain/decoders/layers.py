@@ -50,9 +50,9 @@ class LayerDecoder(Decoder):
 
     def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[DecodeStep]:
         """Yields the prompt at once, then token by token, without the last."""
-        run, seen = ReferenceExecution(self.graph), 0
+        run, past = ReferenceExecution(self.graph), 0
         for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [one]) for one in tokens[self.prompt : -1])):
-            positions = np.arange(seen, seen + len(part))
+            positions = np.arange(past, past + len(part))
             layers = [one for one in self.graph.layers if one.id.startswith(PROMPT) == bool(prefix)]
             run.write(prefix + IDS, np.asarray(part))
             wide = self.positions and prefix
@@ -60,7 +60,7 @@ class LayerDecoder(Decoder):
             run.layers(layers)
             log = next(one for one in layers if LOG in one.outputs)
             yield DecodeStep(run.wide(log.inputs[0]).reshape(len(part), self.vocab), {}, {}, {})
-            seen += len(part)
+            past += len(part)
 
 
 def load_layers(path: Path) -> LayerDecoder:

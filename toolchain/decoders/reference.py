@@ -81,13 +81,13 @@ class Reference:
         outputs = [*names, *own_names, *self._watched]
         logits, *results = self._evaluator.run(outputs, {**self._given(tokens, past), **(codes or {})})
         present, rest = results[: len(decoder.caches)], results[len(decoder.caches) :]
-        seen = rest[len(own_names) :]
+        watched = rest[len(own_names) :]
         pasts = zip(decoder.caches, present, strict=True)
         return DecodeStep(
             np.asarray(logits)[0],
             {cache.past: np.asarray(values) for cache, values in pasts},
             {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=False)},
-            {name: np.asarray(values) for name, values in zip(self._watched, seen, strict=True)},
+            {name: np.asarray(values) for name, values in zip(self._watched, watched, strict=True)},
         )
 
     def steps(

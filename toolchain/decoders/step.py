@@ -184,10 +184,10 @@ class Step:
         shape, rows = self.shape, self.rows
         if shape.latent:
             heads, dim, latent, value = shape.heads, shape.cache_dim, shape.latent, shape.value_dim or shape.head_dim
-            seen = self._moved(f"{name}.seen", attended, (heads, rows, latent), (dim, heads * dim, 1),
+            latents = self._moved(f"{name}.seen", attended, (heads, rows, latent), (dim, heads * dim, 1),
                                shape.latent_rotary, self._tensor(f"{name}.seen.out", (heads * rows, latent)),
                                (rows * latent, latent, 1))  # fmt: skip
-            values = self._products(f"{name}.values", seen, heads, value)
+            values = self._products(f"{name}.values", latents, heads, value)
             attended = self._moved(f"{name}.joined", values, (rows, heads, value), (value, rows * value, 1), 0,
                                    self._tensor(f"{name}.joined.out", (rows, heads * value)),
                                    (heads * value, value, 1))  # fmt: skip

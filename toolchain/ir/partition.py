@@ -45,7 +45,7 @@ class _Cutter:
 
     def __init__(self, graph: Graph, layer: LayerIR, count: int) -> None:
         self.graph, self.layer, self.count = graph, layer, count
-        self.made = Partition()
+        self.partition = Partition()
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
         """Returns (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
@@ -86,20 +86,20 @@ class _Cutter:
         if values is not None:
             part = values[..., first : first + count]
             part = np.concatenate([part, values[..., -more:]], -1) if more else part
-            self.made.constants[name] = np.ascontiguousarray(part)
+            self.partition.constants[name] = np.ascontiguousarray(part)
         return name
 
     def _named(self, tensor: TensorIR) -> str:
-        name = f"{self.layer.id}.part{len(self.made.tensors)}"
-        self.made.tensors[name] = replace(tensor, id=name)
+        name = f"{self.layer.id}.part{len(self.partition.tensors)}"
+        self.partition.tensors[name] = replace(tensor, id=name)
         return name
 
     def put(self, inputs: tuple[str, ...], output: str, **attributes: Attribute) -> None:
         """Adds the next part."""
-        index = len(self.made.layers)
+        index = len(self.partition.layers)
         name = f"{self.layer.id}.{index}" if index else self.layer.id
         part = replace(self.layer, id=name, inputs=inputs, outputs=(output,))
-        self.made.layers.append(part.having(**attributes))
+        self.partition.layers.append(part.having(**attributes))
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _matrix_rows(cut: _Cutter) -> Partition:
             else:
                 operands.append(cut.rows(name, first, count, 1 if shape == "COLUMN" else n))
         cut.put(tuple(operands), cut.rows(layer.outputs[0], first, count, result), m=count)
-    return cut.made
+    return cut.partition
 
 
 def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ def _product_rows(cut: _Cutter) -> Partition:
     for first, count in cut.ranges(m):
         operands = cut.rows(layer.inputs[0], first, count, k), layer.inputs[1], *_by_rows(cut, first, count, n)
         cut.put(operands, cut.rows(layer.outputs[0], first, count, n), m=count)
-    return cut.made
+    return cut.partition
 
 
 WIDTH = 16
@@ -189,7 +189,7 @@ def _product_columns(cut: _Cutter) -> Partition:
             weights = cut.columns(layer.inputs[1], first, count, k, n)
         operands = layer.inputs[0], weights, *_by_columns(cut, first, count, m, n)
         cut.put(operands, cut.columns(layer.outputs[0], first, count, m, n), n=count)
-    return cut.made
+    return cut.partition
 
 
 def _products(cut: _Cutter) -> Partition:
@@ -212,7 +212,7 @@ def _products(cut: _Cutter) -> Partition:
 
         operands = operand(0, first, count, m * k), operand(1, first, count, k * n), *_epilogue(cut, take)
         cut.put(operands, cut.rows(layer.outputs[0], first, count, m * n), batch=count)
-    return cut.made
+    return cut.partition
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _images(cut: _Cutter) -> Partition:
         more = _finish(cut, first * pixels, count * pixels, wide)
         out = cut.rows(layer.outputs[0], first * pixels, count * pixels, wide)
         cut.put((cut.rows(layer.inputs[0], first, count, image), *more), out, batch=count)
-    return cut.made
+    return cut.partition
 
 
 def _image_rows(cut: _Cutter) -> Partition:
@@ -245,7 +245,7 @@ def _image_rows(cut: _Cutter) -> Partition:
         out = cut.rows(layer.outputs[0], first * s.q, count * s.q, wide)
         more = _finish(cut, first * s.q, count * s.q, wide)
         cut.put((source, *more), out, h=bottom - top, pt=top - begin, pb=end - bottom)
-    return cut.made
+    return cut.partition
 
 
 def _filters(cut: _Cutter) -> Partition:
@@ -257,7 +257,7 @@ def _filters(cut: _Cutter) -> Partition:
         weights = cut.sliced(layer.inputs[1], first, count)
         operands = layer.inputs[0], weights, *_by_columns(cut, first, count, pixels, wide)
         cut.put(operands, cut.columns(layer.outputs[0], first, count, pixels, wide), cout=count)
-    return cut.made
+    return cut.partition
 
 
 def _channels(layer: LayerIR) -> tuple[int, int]:
@@ -287,7 +287,7 @@ def _batches(cut: _Cutter) -> Partition:
         query = cut.rows(layer.inputs[0], first * m, count * m, n)
         seen = tuple(cut.rows(name, first, count, keys * wide) for name in layer.inputs[1:])
         cut.put((query, *seen), cut.rows(layer.outputs[0], first * m, count * m, n), batch=count)
-    return cut.made
+    return cut.partition
 
 
 def _queries(cut: _Cutter) -> Partition:
@@ -300,7 +300,7 @@ def _queries(cut: _Cutter) -> Partition:
     for first, count in cut.ranges(m):
         query = cut.rows(layer.inputs[0], first, count, n)
         cut.put((query, *layer.inputs[1:]), cut.rows(layer.outputs[0], first, count, n), m=count)
-    return cut.made
+    return cut.partition
 
 
 CUTS: dict[str, tuple[Callable[[_Cutter], Partition], ...]] = {

@@ -345,12 +345,12 @@ def _attention(run: ReferenceExecution, layer: LayerIR) -> None:
     if cap := np.float64(np.float32(layer.real("softcap", 0.0))):
         scores = cap * np.tanh(scores / cap)
     positions, other = np.arange(m)[:, None] + keys - m, np.arange(keys)
-    seen = np.ones((m, keys), bool)
+    visible = np.ones((m, keys), bool)
     if layer.integer("causal") or position is not None:
-        seen &= other <= positions
+        visible &= other <= positions
     if layer.integer("window"):
-        seen &= other > positions - layer.integer("window")
-    result = _normalized(np.where(seen, scores, -np.inf)) @ cache(layer.inputs[2])
+        visible &= other > positions - layer.integer("window")
+    result = _normalized(np.where(visible, scores, -np.inf)) @ cache(layer.inputs[2])
     run.write(layer.outputs[0], result.transpose(0, 2, 1, 3))
 
 

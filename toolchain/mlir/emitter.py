@@ -54,7 +54,7 @@ class OnnxEmitter:
         self.initializers: dict[str, Values] = {}
         self.places: dict[str, str] = {}
         """Node -> file:line:column: operation."""
-        self._known: dict[SSAValue, MlirTensor] = {}
+        self._tensors: dict[SSAValue, MlirTensor] = {}
         self._named: dict[int, tuple[str, Values]] = {}
         self._names: dict[str, int] = {}
         self.op: Operation = source.module
@@ -77,10 +77,10 @@ class OnnxEmitter:
         kind, shape = self.typed(value.type)
         if (kind, shape) != (tensor.kind, tensor.shape):
             self.refuse(f"gives {tensor.kind} {list(tensor.shape)}, its type is {value.type}: correct the types")
-        self._known[value] = tensor
+        self._tensors[value] = tensor
 
     def get(self, value: SSAValue) -> MlirTensor:
-        tensor = self._known.get(value)
+        tensor = self._tensors.get(value)
         if tensor is None:
             self.refuse("an operand comes from another region: move its operation into the function")
         return tensor

@@ -38,8 +38,8 @@ def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
     """Returns 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
     `window` tokens and more before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
-    seen = (distance <= 0) & ((distance > -window) if window > 0 else True)
-    return parts.constant(np.where(seen, 0, np.finfo(parts.kind).min).astype(parts.kind))
+    visible = (distance <= 0) & ((distance > -window) if window > 0 else True)
+    return parts.constant(np.where(visible, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
 def _padding(parts: Decomposition, index: int, sizes: BatchSizes, what: str) -> str:

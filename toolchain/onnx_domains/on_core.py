@@ -25,7 +25,7 @@ MAX_UNIQUE = 1 << 12
 """Elements of Unique: each is compared with each where they are counted."""
 
 
-def _given(name: str, source: str) -> Any:
+def _attribute_reference(name: str, source: str) -> Any:
     """Return the integer attribute `name` of a node inside a function: attribute `source` of the function."""
     return onnx.AttributeProto(name=name, ref_attr_name=source, type=onnx.AttributeProto.INT)
 
@@ -35,8 +35,8 @@ def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attribut
     `rows` with -1."""
     make = helper.make_node
     first, limit = make(name, inputs, ["found"]), make("Constant", [], ["limit"])
-    first.attribute.extend(_given(one, one) for one in attributes)
-    limit.attribute.append(_given("value_int", "rows"))
+    first.attribute.extend(_attribute_reference(one, one) for one in attributes)
+    limit.attribute.append(_attribute_reference("value_int", "rows"))
     nodes = [
         first, limit, make("Shape", ["found"], ["count"], start=axis, end=axis + 1),
         make("Sub", ["limit", "count"], ["missing"]), make("Constant", [], ["before"], value_ints=[0]),
@@ -56,7 +56,7 @@ def functions(opset: int) -> list[Any]:
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 
 
-def _found(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
+def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
            **attributes: Any) -> None:  # fmt: skip
     """Composes the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
     if math.prod(shape) > MAX_ROWS:
@@ -75,7 +75,7 @@ def non_zero(parts: Decomposition) -> None:
     shape = parts.node.shape(0)
     if not 1 <= len(shape) <= MAX_RANK or 0 in shape:
         parts.node.refuse(f"an input of shape {list(shape)}: supported are 1..{MAX_RANK} dimensions with elements")
-    _found(parts, "NonZero", [parts.input(0)], parts.node.proto.output[0], 1, (len(shape), math.prod(shape)))
+    _count_rows(parts, "NonZero", [parts.input(0)], parts.node.proto.output[0], 1, (len(shape), math.prod(shape)))
 
 
 def compress(parts: Decomposition) -> None:
@@ -91,7 +91,7 @@ def compress(parts: Decomposition) -> None:
     if node.shape(1)[0] > shape[axis]:
         node.refuse(f"a condition of {node.shape(1)[0]} elements for an axis of {shape[axis]}: give it as many")
     places, rows = f"{node.proto.output[0]}/places", node.shape(1)[0]
-    _found(parts, "NonZero", [parts.input(1)], places, 1, (1, rows))
+    _count_rows(parts, "NonZero", [parts.input(1)], places, 1, (1, rows))
     parts.result("Gather", data, parts.reshaped(places, rows), axis=axis)
 
 
@@ -110,7 +110,7 @@ def unique(parts: Decomposition) -> None:
         repeats = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
         new = parts.joined([parts.sliced(new, 0, 0, 1), parts.make("Not", repeats)], 0)
     places = f"{node.name}/places"
-    _found(parts, "NonZero", [new], places, 1, (1, size))
+    _count_rows(parts, "NonZero", [new], places, 1, (1, size))
     rows = parts.reshaped(places, size)
     group = parts.make("Sub", parts.make("CumSum", parts.cast(new, np.int64), parts.integers(0)), parts.integers(1))
     if node.gives(0):
@@ -140,7 +140,7 @@ def non_max_suppression(parts: Decomposition) -> None:
         parts.constant(np.array([count], np.int64)),
         *(parts.constant(np.array([one], np.float32)) for one in (overlap, threshold)),
     ]
-    _found(
+    _count_rows(
         parts, "NonMaxSuppression", [parts.input(0), parts.input(1), *numbers], node.proto.output[0], 0,
         (images * classes * count, 3), center_point_box=int(node.attribute("center_point_box", 0)),
     )  # fmt: skip

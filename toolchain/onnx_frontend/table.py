@@ -394,10 +394,11 @@ def coverage_page() -> str:
         if name not in OPERATORS:
             kinds, inputs = _ON_CORE[name]
             rows.append(f"| {name} | {early.becomes} | {', '.join(early.attributes)} | {_types(kinds)} | {inputs} |\n")
-    return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + _others(CONTRIBUTED) + _CLASSICAL_HEAD + _others(CLASSICAL)
+    contributed, classical = map(_domain_rows, (CONTRIBUTED, CLASSICAL))
+    return _HEAD + "".join(rows) + _CONTRIBUTED_HEAD + contributed + _CLASSICAL_HEAD + classical
 
 
-def _others(table: Mapping[str, Composition]) -> str:
+def _domain_rows(table: Mapping[str, Composition]) -> str:
     """Returns rows of another domain."""
     return "".join(f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in table.items())
 

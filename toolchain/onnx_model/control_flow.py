@@ -213,7 +213,8 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
             results = self._inlined(body, scope, inside)
             state = results[:count]
-            step_outputs.append([self._own(name, f"{scope}{index}/left") for index, name in enumerate(results[count:])])
+            aliases = (self._alias(name, f"{scope}{index}/left") for index, name in enumerate(results[count:]))
+            step_outputs.append(list(aliases))
         for inner, outer in zip(state, proto.output, strict=False):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
@@ -243,7 +244,7 @@ class ControlFlow(OpenRows):
         """Returns a list of numbers of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
-    def _own(self, name: str, alias: str) -> str:
+    def _alias(self, name: str, alias: str) -> str:
         self._add(helper.make_node("Identity", [name], [alias]))
         return alias
 
@@ -268,7 +269,8 @@ class ControlFlow(OpenRows):
         step leaves as a number that is known before the run is that in the next step, which counts only behind
         it: counters stay known there."""
         inputs, prefix = list(proto.input), self._prefix(proto)
-        max_steps, limit = self._most(proto, inputs), inputs[0] if inputs[0] and inputs[0] not in self.known else ""
+        max_steps = self._max_steps(proto, inputs)
+        limit = inputs[0] if inputs[0] and inputs[0] not in self.known else ""
         state, going = inputs[2:], self._flag(f"{prefix}going", inputs[1])
         count = self._constant_of(f"{prefix}count", [0])
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
@@ -324,7 +326,7 @@ class ControlFlow(OpenRows):
                 f"many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
             )  # fmt: skip
 
-    def _most(self, proto: Any, inputs: Sequence[str]) -> int:
+    def _max_steps(self, proto: Any, inputs: Sequence[str]) -> int:
         """Returns the steps that there can be."""
         bound = self._bound(inputs[0]) if inputs[0] else None
         bound = MAX_STEPS + 1 if bound is None else bound

@@ -99,7 +99,7 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
     if sampling:
         sample = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
     else:
-        sample = _near(parts, bins, pixel)
+        sample = _samples_around(parts, bins, pixel)
     at = parts.make("Add", sample, _number(parts, 0.5))
     at = parts.make("Add", parts.make("Mul", at, bins.step), bins.start)
     apart = parts.make("Abs", parts.make("Sub", _clipped(parts, at, bins.pixels), pixel))
@@ -113,7 +113,7 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
     return parts.make("Squeeze", mean, parts.integers(2))
 
 
-def _near(parts: Decomposition, bins: _Bins, pixel: str) -> str:
+def _samples_around(parts: Decomposition, bins: _Bins, pixel: str) -> str:
     """Returns numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
     before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
     step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))

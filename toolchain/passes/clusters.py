@@ -100,8 +100,8 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
             continue
         time, way, partition = min(candidates, key=lambda one: one[:2])
         if base is not None:
-            seen = _time(partition.added(stored), [*_placed(partition), *others], target)
-            time = base if seen is None else seen
+            cycles = _time(partition.added(stored), [*_placed(partition), *others], target)
+            time = base if cycles is None else cycles
         if time < min_time - min_time // (gain if best.parts == 1 else more):
             min_time, best = time, _Choice(count, way)
     return best

@@ -266,7 +266,7 @@ class ProductQuantizer:
 
     def _calibrated(self, samples: Samples) -> dict[str, ActivationScale]:
         names = self._observed()
-        seen = {name: Histogram(counting=self._method != "minmax") for name in names}
+        histograms = {name: Histogram(counting=self._method != "minmax") for name in names}
         evaluator = ReferenceEvaluator(self._proto, new_ops=CORRECTED)
         for sample in samples:
             try:
@@ -274,8 +274,8 @@ class ProductQuantizer:
             except Exception as error:
                 raise ModelError(f"{self._name}: calibration: {' '.join(str(error).split())[:200]}") from None
             for name, values in zip(names, results, strict=True):
-                seen[name].add(values)
-        ranges = {name: seen[name].range(self._method, self._share) for name in names}
+                histograms[name].add(values)
+        ranges = {name: histograms[name].range(self._method, self._share) for name in names}
         scales = {name: self._scale(*ranges[name]) for name in names if np.isfinite(ranges[name]).all()}
         for residual, end in self._sums.values():
             source = self._origin(residual, scales)

@@ -35,8 +35,8 @@ DRAFT = PATH.with_suffix(".draft")
 """Costs of a run of --full that is not complete."""
 BLOCK = 16
 MAPPING = MappingOptions(tile=(256, 256, 1024), loop_order=LoopOrder.WEIGHT, prefetch=1)
-"""Of products, on all systems: `compiler.tile`, `loop_order` and `prefetch` that suit 1 to 2,048 rows. Figures depend
-on the device, not on the search of the compiler, which takes most of the time of a simulation."""
+"""Mapping of products on all systems: `compiler.tile`, `loop_order` and `prefetch` that suit 1 to 2,048 rows. Figures
+depend on the device, not on the search of the compiler, which takes most of the time of a simulation."""
 PRODUCT_SAMPLES = 3
 """One of so many tables of products has a sample, which takes about a second."""
 
@@ -92,7 +92,8 @@ def products_of(preset: str, model: str) -> str:
 class StepCosts:
     """Cycles of parts of steps, by system and model, each from a table or simulated when it is first needed."""
 
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """Costs of the last run: tables of products and attention, and figures."""
     draft: Path | None = None
     """File that gets all costs after each figure that needed simulations."""
     report: Callable[[str], None] = field(default=lambda text: None)
@@ -115,12 +116,12 @@ class StepCosts:
         costs = cls(draft=draft, report=report)
         with suppress(OSError, ValueError):
             stopped = cls.read(draft)
-            if all(kept == now for _, kept, now in stopped.samples()):
-                costs.kept = stopped.kept
+            if all(before == now for _, before, now in stopped.samples()):
+                costs.tables = stopped.tables
         return costs
 
     def _table(self, part: str, name: str) -> Any:
-        return self.kept.get(part, {}).get(name, {})
+        return self.tables.get(part, {}).get(name, {})
 
     def times(self, machine: Machine, model: str) -> StepTimes:
         """Returns the times of the steps of a machine and model."""
@@ -142,7 +143,7 @@ class StepCosts:
             "figures": self._figures,
         }
         content = {
-            part: dict(sorted((name, table) for name, table in {**self.kept.get(part, {}), **new}.items() if table))
+            part: dict(sorted((name, table) for name, table in {**self.tables.get(part, {}), **new}.items() if table))
             for part, new in tables.items()
         }
         write_text(path, json.dumps(content, separators=(",", ":")) + "\n")
@@ -167,14 +168,14 @@ class StepCosts:
     def samples(self) -> Iterator[tuple[str, int, int]]:
         """Yields (table, cycles in it, cycles now) of a part of each table of attention and of a part of the tables of
         products, from small to large over the tables."""
-        for index, (name, rows) in enumerate(sorted(self.kept.get("attention", {}).items())):
+        for index, (name, rows) in enumerate(sorted(self.tables.get("attention", {}).items())):
             preset, model, kv = name.split("/")
             tokens, context, resident, *parts = _spread(rows, index)
             run = _simulator(preset, model).run(
                 [Chunk(tokens, context)], Parts.ATTENTION, 1, kv_storage(kv), bool(resident)
             )
             yield name, sum(parts), sum(run.attention(0))
-        tables = sorted((name, table["layers"]) for name, table in self.kept.get("products", {}).items())
+        tables = sorted((name, table["layers"]) for name, table in self.tables.get("products", {}).items())
         for index, (name, layers) in enumerate([one for one in tables if one[1]][::PRODUCT_SAMPLES]):
             rows, cycles = _spread(layers, index)
             simulator = _simulator(*name.split("/"))
@@ -185,7 +186,7 @@ class StepCosts:
     def _figure(self, name: str, simulate: Callable[[], Any]) -> Any:
         """Returns a figure of the last complete run, else simulates it."""
         if name not in self._figures:
-            figures = self.kept.get("figures", {})
+            figures = self.tables.get("figures", {})
             if name not in figures:
                 self.report(name)
                 self._figures_simulated += 1

@@ -38,8 +38,8 @@ STALE = "The costs of steps are of an older device"
 
 def sample(costs: StepCosts) -> StepCosts:
     """A row of one table of each part: the smallest of products."""
-    name, rows = min(costs.kept["attention"].items())
-    table, products = min(costs.kept["products"].items())
+    name, rows = min(costs.tables["attention"].items())
+    table, products = min(costs.tables["products"].items())
     return StepCosts({"attention": {name: rows[:1]}, "products": {table: {"layers": products["layers"][:1]}}})
 
 
@@ -65,9 +65,9 @@ def test_a_stopped_run_is_resumed_if_its_costs_are_of_this_device(tmp_path: Path
         row = [1, 0, 0, *cycles[:2], cycles[2] + late]
         tables = {"attention": {"lpu-lpddr/llama2-7b/fp16": [row]}}
         StepCosts(tables).save(draft)
-        resumed = StepCosts.renew(print, draft).kept
+        resumed = StepCosts.renew(print, draft).tables
         assert resumed.get("attention", {}) == ({} if late else tables["attention"])
-    assert StepCosts.renew(print, tmp_path / "none").kept == {}
+    assert StepCosts.renew(print, tmp_path / "none").tables == {}
 
 
 def test_costs_are_saved_while_they_are_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_systems_that_differ_in_codecs_share_tables_of_products() -> None:
     tables = {one.name: products_of(one.preset, "llama2-7b") for one in SYSTEMS}
     assert sorted(set(tables.values())) == ["a100/llama2-7b", "lpu-hbm/llama2-7b", "lpu-lpddr/llama2-7b"]
     assert tables["oaken-hbm"] == tables["lpu-hbm"] and tables["oaken-lpddr"] == tables["lpu-lpddr"]
-    assert len(StepCosts.read().kept["products"]) == 16
+    assert len(StepCosts.read().tables["products"]) == 16
 
 
 @pytest.mark.parametrize(
