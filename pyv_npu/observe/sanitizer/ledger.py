@@ -27,7 +27,7 @@ _MASK = (1 << 32) - 1
 
 
 class Ledger:
-    """The books. `released` is told of every holding that the device gives back."""
+    """Submissions and holdings of a run, as firmware may know of them."""
 
     def __init__(self, events: EventStream, clusters: int) -> None:
         self.holdings = Holdings()
@@ -36,9 +36,9 @@ class Ledger:
         self._seen = events.count
         self._in_flight: dict[int, OpenSubmission] = {}
         self._ring: dict[int, OpenSubmission] = {}
-        """By index, until the device has accepted them."""
+        """Submissions by index, until the device has accepted them."""
         self._slots: deque[OpenSubmission] = deque()
-        """Whose slots firmware must not write, in the order of the ring."""
+        """Submissions whose slots firmware must not write, in the order of the ring."""
         self._tickets: dict[int, OpenSubmission] = {}
         self._streams: list[deque[OpenSubmission]] = [deque() for _ in range(STREAMS)]
         self._ended: dict[int, OpenSubmission] = {}
@@ -47,12 +47,12 @@ class Ledger:
         """A reset that is on its way ends the submissions up to this number; 0: none is."""
         self._all_before = 0
         self._cluster_before = [0] * clusters
-        self.on_accepted: Callable[[OpenSubmission], None] = _unheard
-        """Told of a submission of the ring that the device has accepted."""
-        self.on_refused: Callable[[int], None] = _ignored
-        """Told of the tail of a doorbell that the device has ignored."""
-        self.on_stale: Callable[[int, int, int, int], None] = _nothing
-        """Told of a read of old bytes: cycle, ticket or 0, address, size."""
+        self.on_accepted: Callable[[OpenSubmission], None] = _ignore
+        """Called with a submission of the ring that the device has accepted."""
+        self.on_refused: Callable[[int], None] = _ignore
+        """Called with the tail of a doorbell that the device has ignored."""
+        self.on_stale: Callable[[int, int, int, int], None] = _ignore
+        """Called for a read of old bytes: cycle, ticket or 0, address, size."""
         events.subscribe(self._batch)
 
     # -- handing over ------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Ledger:
             for cluster in clusters:
                 self._cluster_before[cluster] = self.submissions
 
-    # -- what the device has done ------------------------------------------------------------------------------
+    # -- events of the device ----------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
         """Take note of all events so far."""
@@ -113,9 +113,9 @@ class Ledger:
     def _batch(self, batch: Any) -> None:
         """Read a batch of events."""
         first = self._events.count - len(batch)
-        fresh = batch[max(0, self._seen - first) :]
+        events = batch[max(0, self._seen - first) :]
         self._seen = first + len(batch)
-        rows = fresh[np.isin(fresh["what"], _WANTED)]
+        rows = events[np.isin(events["what"], _WANTED)]
         columns = (rows[name].tolist() for name in ("cycle", "what", "ticket", "bytes", "aux"))
         for event in zip(*columns, strict=True):
             self._event(*event)
@@ -136,7 +136,7 @@ class Ledger:
         elif aux == Refusal.RING_OVERFLOW:
             self.on_refused(size)
 
-    # -- what firmware has observed ----------------------------------------------------------------------------
+    # -- observations of firmware ------------------------------------------------------------------------------
 
     def by_ticket(self, ticket: int) -> OpenSubmission | None:
         """Return the latest submission with that ticket."""
@@ -162,7 +162,7 @@ class Ledger:
 
     def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""
-        for holding in [one for one in submission.held if one.role in (HoldingRole.INPUT, HoldingRole.BLOCK)]:
+        for holding in [each for each in submission.held if each.role in (HoldingRole.INPUT, HoldingRole.BLOCK)]:
             submission.held.remove(holding)
             self.holdings.remove(holding)
 
@@ -178,7 +178,7 @@ class Ledger:
 
     def _fetched(self, submission: OpenSubmission) -> None:
         if not submission.writes_status:
-            for holding in [one for one in submission.held if one.role is HoldingRole.SLOT]:
+            for holding in [each for each in submission.held if each.role is HoldingRole.SLOT]:
                 submission.held.remove(holding)
                 self.holdings.remove(holding)
 
@@ -194,14 +194,14 @@ class Ledger:
         if submission.index is not None:
             self.saw_head(submission.index + 1 & _MASK)
 
-    # -- the end of submissions that never were ----------------------------------------------------------------
+    # -- submissions that never were ---------------------------------------------------------------------------
 
     def take_back(self, submissions: Iterable[OpenSubmission]) -> None:
         """Take back the submissions of an ignored doorbell."""
         for submission in submissions:
             if submission.index is not None:
                 self._ring.pop(submission.index, None)
-                self._slots = deque(one for one in self._slots if one is not submission)
+                self._slots = deque(slot for slot in self._slots if slot is not submission)
             self._observe(submission)
 
     def drop(self, holding: Holding) -> None:
@@ -235,8 +235,8 @@ class Ledger:
 
     def reset_arrived(self) -> list[Region]:
         """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
-        ended = [one for one in self._in_flight.values() if one.number <= self._reset_after]
-        outputs = [holding.region for one in ended for holding in one.held if holding.role is HoldingRole.OUTPUT]
+        ended = [each for each in self._in_flight.values() if each.number <= self._reset_after]
+        outputs = [holding.region for each in ended for holding in each.held if holding.role is HoldingRole.OUTPUT]
         for submission in ended:
             submission.index = None  # of the ring before the reset
             self._observe(submission)
@@ -253,13 +253,5 @@ class Ledger:
         return self._in_flight.values()
 
 
-def _unheard(submission: OpenSubmission) -> None:
-    """Ignore the notification."""
-
-
-def _ignored(tail: int) -> None:
-    """Ignore the notification."""
-
-
-def _nothing(cycle: int, ticket: int, address: int, size: int) -> None:
-    """Ignore the notification."""
+def _ignore(*event: object) -> None:
+    """Ignore a notification."""
