@@ -1,4 +1,5 @@
-"""Loose against tight at equal distances: how much of the difference is the place of the device, not the interface.
+"""Loose (ring and doorbell) against tight (custom instructions) at equal distances: the share of placement in their
+difference of P50 of submission.
 
 A preset places the device of loose behind a bus and that of tight beside the core. Two more runs exchange the places:
 loose as near as tight, and tight as far as loose.

@@ -56,7 +56,8 @@ class CommandList(Workload["ListDetail"]):
             manifest.check(Path(self.name))
             return json.loads(Path(self.name).read_text(encoding="utf-8"))
         except OSError as error:
-            raise BadInputError(f"{self.name}: {error.strerror}; give the name of a command list") from None
+            rule = "give the name of a command list or of a model's config.json"
+            raise BadInputError(f"{self.name}: {error.strerror}; {rule}") from None
         except UnicodeDecodeError:
             raise BadInputError(f"{self.name}: not UTF-8 text; give a command list") from None
         except (ValueError, RecursionError) as error:

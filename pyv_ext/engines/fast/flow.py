@@ -9,9 +9,9 @@ from pyv_ext.isa import OpClass
 # -- loops ---------------------------------------------------------------------------------------------------------
 
 LOOP_BLOCKS, LOOP_SIZE = 12, 400
-"""Blocks and instructions that a loop has at most."""
+"""Maximum of blocks and of instructions of a loop."""
 LOOP_REGISTERS = 12
-"""Registers from block to block that the host has room for."""
+"""Values that blocks of a loop may pass without spills of the host."""
 
 
 class LiveIn(NamedTuple):
@@ -19,10 +19,10 @@ class LiveIn(NamedTuple):
     between."""
 
     sources: frozenset[int]
-    """The heads of the others; of a loop, these are the blocks themselves."""
+    """Addresses of the predecessors; of a loop, of its own blocks."""
     registers: tuple[int, ...]
     unsaved: frozenset[int]
-    """Of these, what memory may not have."""
+    """Live-ins whose copy in the guest CPU state may be stale."""
 
 
 NO_LIVE_IN = LiveIn(frozenset(), (), frozenset())
@@ -75,7 +75,7 @@ def _reachable(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
 
 
 def _loop(blocks: Sequence[BasicBlock]) -> LiveIn:
-    """Return the loop-carried registers. If there are too many, only upward-exposed reads are kept."""
+    """Return the registers that a loop accesses; only its upward-exposed reads beyond `LOOP_REGISTERS` of them."""
     uses = [_uses(block) for block in blocks]
     written = frozenset().union(*(each.written for each in uses))
     registers = written.union(*(each.read for each in uses))
@@ -84,11 +84,10 @@ def _loop(blocks: Sequence[BasicBlock]) -> LiveIn:
     return LiveIn(frozenset(block.pc for block in blocks), tuple(sorted(registers)), written & registers)
 
 
-# -- what blocks hand on -------------------------------------------------------------------------------------------
+# -- live-in registers -------------------------------------------------------------------------------------------
 
 MAX_EXIT_REGISTERS = 8
-"""Registers of a loop that hands them on to the blocks behind it, too; where it has more, they take the place of others
-in the loop."""
+"""Maximum of live registers that a loop passes to its exits; a loop with more keeps the host's registers for itself."""
 
 
 def live_in(blocks: Sequence[BasicBlock], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, LiveIn]:
@@ -159,7 +158,7 @@ def _uses(block: BasicBlock) -> _RegisterUses:
 LINK = 1
 """The register with the return address, by the calling convention."""
 MAX_RETURNS = 3
-"""Places that a return is compared with at most."""
+"""Maximum of guarded targets of a return."""
 
 
 def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...]]:

@@ -14,22 +14,22 @@ from pyv_npu.observe.latency.rows import NONE
 LINE: Final = 64
 MASK: Final = 0xFFFF_FFFF
 LINES: Final = 1 << 16
-"""Maximum of buckets for first stores to lines of memory."""
+"""Maximum capacity of the hash table of first stores to lines of memory."""
 SPARE: Final = LOG + SUBMIT_FUNCTIONS + 2
-"""Windows, notes and lines at least that a call finds room for."""
+"""Free windows, notes and lines that each entry into the functions is guaranteed."""
 LIMIT: Final = 1 << 16
-"""Periods and notes; cycles of older ones are counted as `setup`."""
+"""History of periods and notes; beyond it the oldest half is dropped, and its cycles count as `setup`."""
 NOTES: Final = 1 << 10
 """Notes after which a period ends."""
 NOTE_WORDS: Final = 3
-"""start, target, cycles: stores in a row to the line at `target`, fences in a row (FENCE), an access (DEVICE)."""
+"""Words of a run-length record: start cycle, line address, FENCE or DEVICE, and cycles."""
 FENCE, DEVICE = 1, 2
 PERIOD_WORDS: Final = 5
 """start, end, depth, window, index of the first note: instructions and trap entries in a row."""
 EVIDENCE_WORDS: Final = 4
 EXTERNAL_LEVEL, HANDLER_START, LOOK, TICKET_LOOK, REFUSAL = range(5)
-"""Evidence: MEIP (cycle, level); handlers (start); reads that show all completions, and one ticket (cycle of the look,
-end of the read, ticket); submissions that were given up (t0)."""
+"""Evidence: MEIP (cycle, level); handlers (start); reads that show all completions, or those of a ticket (cycle in
+which the device samples the register, end of the read, ticket); submissions rejected for good (t0)."""
 
 
 @record
@@ -38,7 +38,7 @@ class Window:
 
     serial: int = 0
     generation: int = 0
-    """Number under which first stores to lines are noted."""
+    """Tag of its entries in the table of first stores."""
     t0: int = NONE
     """NONE for serial 0: each submission begins with the first store into its 64 bytes."""
     return_pc: int = 0
@@ -69,7 +69,7 @@ class Tracker:
     one_way: int = 0
     """Cycles that a posted store travels."""
     look: int = 0
-    """Cycles from the begin of a load of a register to its look at it."""
+    """Cycles from the issue of a load until the device samples the register."""
     named: int = 0
     """Whether the program has submit functions."""
     prebuilt: list[int] = items(SUBMIT_FUNCTIONS)
@@ -79,9 +79,9 @@ class Tracker:
     ring_tail: int = 0
     """The ring of the device at a call."""
     room: int = 0
-    """Words of `slots` at most."""
+    """Maximum of words in `slots`."""
     note_room: int = 0
-    """Notes, and periods, at most."""
+    """Maximum of notes, and of periods."""
 
     rejected: int = 0
     overwritten: int = 0
