@@ -14,7 +14,7 @@ from npu_device.kv_quant.methods import KvMethod
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
 from toolchain.decoders.shapes import LEARNED_OFFSET, Job
-from toolchain.decoders.step import POSITION, Step, Turn, blocks_of
+from toolchain.decoders.step import POSITION, AttentionBatch, Step, blocks_of
 from toolchain.errors import ModelError
 from toolchain.passes import SCHEDULING, run_passes, selected
 
@@ -143,19 +143,19 @@ class _MixedStep(Step):
             "from": (self.shape.qkv_width, 1), "to": (dims[1], 1),
         })  # fmt: skip
 
-    def _turns(self) -> Sequence[Turn]:
+    def _batches(self) -> Sequence[AttentionBatch]:
         beside = self._beside
         return [
-            Turn(f".{index}", chunk.tokens, chunk.tokens + chunk.context, self._position(index), row=row,
-                 engines={"engines": 1, "buffers": beside, "turn": index % beside} if beside > 1 else {})
+            AttentionBatch(f".{index}", chunk.tokens, chunk.tokens + chunk.context, self._position(index), row=row,
+                           engines={"engines": 1, "buffers": beside, "turn": index % beside} if beside > 1 else {})
             for index, (chunk, row) in enumerate(zip(self.chunks, self.firsts, strict=True))
         ]  # fmt: skip
 
-    def _part(self, base: str, turn: Turn, first: int, count: int) -> str:
+    def _part(self, base: str, batch: AttentionBatch, first: int, count: int) -> str:
         _, columns = shape = self.graph.tensors[base].shape
-        if (turn.tokens, count) == shape:
+        if (batch.tokens, count) == shape:
             return base
-        return self._view(base, (turn.tokens, count), turn.row * columns + first, columns)
+        return self._view(base, (batch.tokens, count), batch.row * columns + first, columns)
 
     def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
         last = index == self.job.layers - 1

@@ -35,7 +35,7 @@ def step_graph(job: Job, tokens: int) -> Graph:
     return Step(job, tokens, tokens * job.requests).graph
 
 
-class Turn(NamedTuple):
+class AttentionBatch(NamedTuple):
     """Requests whose queries attend in one command for a group of heads."""
 
     label: str
@@ -144,38 +144,38 @@ class Step:
         self._moved(f"{name}.k_rotary", down, (rows, rotary), (dim, 1), 0, qkv, (width, 1), heads * dim)
         return self._moved(f"{name}.qkv", normed, (rows, latent), (latent, 1), 0, qkv, (width, 1), heads * dim + rotary)
 
-    def _turns(self) -> Sequence[Turn]:
-        """Return the groups that attend together: all requests, which are at one position."""
-        return [Turn("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
+    def _batches(self) -> Sequence[AttentionBatch]:
+        """Return the batches that attend together: all requests, which are at one position."""
+        return [AttentionBatch("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
 
-    def _part(self, base: str, turn: Turn, first: int, count: int) -> str:
-        """Some columns of the rows of a turn."""
+    def _part(self, base: str, batch: AttentionBatch, first: int, count: int) -> str:
+        """Some columns of the rows of a batch."""
         return self._columns(base, first, count)
 
     def _attended(self, name: str, index: int, qkv: str) -> str:
         """Results of attention, after positions and appends."""
         shape, dim, heads = self.shape, self.shape.cache_dim, self.shape.heads
-        turns = self._turns()
-        for turn in () if shape.positions else turns:
+        batches = self._batches()
+        for batch in () if shape.positions else batches:
             n = (heads + shape.cache_heads) * dim
-            turned = self._part(qkv, turn, 0, n)
-            self._layer(f"{name}.rope{turn.label}", "ROPE", (turned, *self._angles, turn.position), turned,
-                        m=turn.tokens, n=n, heads=heads + shape.cache_heads, rotary=shape.turned, t_max=self.job.t_max,
-                        batch=turn.requests)  # fmt: skip
+            turned = self._part(qkv, batch, 0, n)
+            self._layer(f"{name}.rope{batch.label}", "ROPE", (turned, *self._angles, batch.position), turned,
+                        m=batch.tokens, n=n, heads=heads + shape.cache_heads, rotary=shape.turned, t_max=self.job.t_max,
+                        batch=batch.requests)  # fmt: skip
         attended = self._tensor(f"{name}.heads.out", (self.rows, heads * dim))
         share = heads // shape.cache_heads * dim
-        for turn in turns:
+        for batch in batches:
             groups = [
-                (group, self._caches(f"{name}{turn.label}.{group.first}", index, group, qkv, turn))
+                (group, self._caches(f"{name}{batch.label}.{group.first}", index, group, qkv, batch))
                 for group in self.job.groups(index)
             ]
             for group, caches in groups:
                 first, n = group.first * share, group.heads * share
                 self._layer(
-                    f"{name}{turn.label}.{group.first}.heads", "ATTN_T", (self._part(qkv, turn, first, n), *caches),
-                    self._part(attended, turn, first, n), m=turn.tokens, n=n, heads=n // dim, kv_heads=group.heads,
-                    t_max=turn.t_max, scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=turn.requests,
-                    **turn.engines,
+                    f"{name}{batch.label}.{group.first}.heads", "ATTN_T", (self._part(qkv, batch, first, n), *caches),
+                    self._part(attended, batch, first, n), m=batch.tokens, n=n, heads=n // dim, kv_heads=group.heads,
+                    t_max=batch.t_max, scale=shape.head_dim**-0.5, window=shape.window_of(index), batch=batch.requests,
+                    **batch.engines,
                 )  # fmt: skip
         return attended
 
@@ -220,24 +220,24 @@ class Step:
         normed = self._norm(f"{name}.post", self._product(name, x, shape.width, bias=bias))
         return self._eltwise(f"{name}.sum", "ADD", residual, normed)
 
-    def _caches(self, name: str, index: int, group: HeadGroup, qkv: str, turn: Turn) -> list[str]:
+    def _caches(self, name: str, index: int, group: HeadGroup, qkv: str, batch: AttentionBatch) -> list[str]:
         """Append the keys and values of a group of heads: what attention reads behind the queries."""
         shape, dim = self.shape, self.shape.cache_dim
-        n, dims = group.heads * dim, (turn.requests, group.heads, turn.t_max, dim)
+        n, dims = group.heads * dim, (batch.requests, group.heads, batch.t_max, dim)
         new, caches, scales = list[str](), list[str](), list[str]()
         for value, side in enumerate((KEYS, VALUES)[: shape.cache_sides]):
             first = (shape.heads + value * shape.cache_heads + group.first) * dim
-            new.append(self._part(qkv, turn, first, n))
+            new.append(self._part(qkv, batch, first, n))
             caches.append(f"{name}.{side}.cache")
             self._cache(caches[-1], dims, group, value)
             scales += self._kv_parameters(f"{name}.{side}", group, value)
         self.graph.layers.append(
-            LayerIR(f"{name}.update", "KV_UPDATE", (*new, turn.position, *scales), tuple(caches),
-                    {"m": turn.tokens, "n": n, "heads": group.heads, "t_max": turn.t_max, "batch": turn.requests,
+            LayerIR(f"{name}.update", "KV_UPDATE", (*new, batch.position, *scales), tuple(caches),
+                    {"m": batch.tokens, "n": n, "heads": group.heads, "t_max": batch.t_max, "batch": batch.requests,
                      "qbits_kv": BITS[group.kind], "kv_layer": index})
         )  # fmt: skip
         keys, values = caches[0], caches[-1]
-        return [keys, values, turn.position, *self._kv_parameters(name, group)]
+        return [keys, values, batch.position, *self._kv_parameters(name, group)]
 
     def _cache(self, name: str, dims: tuple[int, ...], group: HeadGroup, side: int) -> None:
         """Add the cache of keys (0) or values (1) of a group of heads."""
