@@ -21,21 +21,23 @@ PRODUCTS = (
     (512, 512, 512),
 )  # fmt: skip
 """M, N and K, fp16."""
-DEVICES = ((2, 102_400_000_000), (1, 12_800_000_000), (2, 12_800_000_000), (8, 12_800_000_000), (1, 51_200_000_000))
+SLOW_DRAM = 12_800_000_000
+"""Bytes per second that limit the products."""
+DEVICES = ((2, 102_400_000_000), (1, SLOW_DRAM), (2, SLOW_DRAM), (8, SLOW_DRAM), (1, 51_200_000_000))
 """MiB of scratchpad, bytes per second of DRAM."""
 IDLE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1))
 FARTHEST = (1, 2, 3, 4, 6, 8)
 
 
-def gemm(m: int, n: int, k: int) -> Graph:
-    """Returns one product of fp16."""
-    shapes = {"a": (Role.ACTIVATION, (m, k)), "b": (Role.WEIGHT, (k, n)), "c": (Role.ACTIVATION, (m, n))}
-    tensors = {name: TensorIR(name, role, shape, DataType.FP16) for name, (role, shape) in shapes.items()}
+def gemm(m: int, n: int, k: int, operands: DataType = DataType.FP16, result: DataType = DataType.FP16) -> Graph:
+    """Returns one product."""
+    a, b = TensorIR("a", Role.ACTIVATION, (m, k), operands), TensorIR("b", Role.WEIGHT, (k, n), operands)
+    tensors = {"a": a, "b": b, "c": TensorIR("c", Role.ACTIVATION, (m, n), result)}
     attributes = {"m": m, "n": n, "k": k, "batch": 1, "step0": 0, "step1": 0, "in1_nk": 0}
     return Graph("gemm", tensors, [LayerIR("mm", "GEMM_T", ("a", "b"), ("c",), attributes)], {}, ("a",), ("c",))
 
 
-def device(mib: int, bandwidth: int) -> NpuConfig:
+def device(mib: int, bandwidth: int = SLOW_DRAM) -> NpuConfig:
     """Returns the default machine with another scratchpad and DRAM."""
     return NpuConfig(spm=SpmConfig(size=mib << 20), dram=replace(DramConfig(), bytes_per_second=bandwidth))
 

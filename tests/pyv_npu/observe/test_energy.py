@@ -12,6 +12,7 @@ import pytest
 import yaml
 from onnx import TensorProto, helper
 
+from benchmarks.mapping import gemm
 from npu_device.abi.opcodes import DataType, LoopOrder
 from npu_device.config import NpuConfig, TeConfig
 from npu_device.cost.counts import Count, Counts, Event
@@ -33,8 +34,6 @@ from pyv_npu.workloads.command_list import CommandList
 from pyv_npu.workloads.compiled import target_of
 from toolchain.backend import compile_layers
 from toolchain.codegen.commands import MappingOptions
-from toolchain.ir.graph import Graph, LayerIR, TensorIR
-from toolchain.ir.graph import Role as TensorRole
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "energy.md"
 
@@ -136,14 +135,6 @@ def spent(counts: Counts, npu: NpuConfig) -> dict[str, float]:
     return units
 
 
-def product(m: int, n: int, k: int, kind: DataType, out: DataType) -> Graph:
-    shapes = {"a": (TensorRole.ACTIVATION, (m, k), kind), "b": (TensorRole.WEIGHT, (k, n), kind),
-              "c": (TensorRole.ACTIVATION, (m, n), out)}  # fmt: skip
-    tensors = {name: TensorIR(name, role, shape, of) for name, (role, shape, of) in shapes.items()}
-    attributes = {"m": m, "n": n, "k": k, "batch": 1, "step0": 0, "step1": 0, "in1_nk": 0}
-    return Graph("gemm", tensors, [LayerIR("mm", "GEMM_T", ("a", "b"), ("c",), attributes)], {}, ("a",), ("c",))
-
-
 @pytest.mark.parametrize(
     ("kind", "out", "te", "order"),
     [(DataType.FP16, DataType.FP16, "systolic_ws", LoopOrder.WEIGHT),
@@ -153,7 +144,7 @@ def test_a_product_anew(kind: DataType, out: DataType, te: str, order: LoopOrder
     m, n, k, tile = 320, 448, 576, (128, 192, 256)
     npu = NpuConfig(te=TeConfig(kind=te))
     program = compile_layers(
-        product(m, n, k, kind, out), target_of(npu, MappingOptions(tile=tile, loop_order=order))
+        gemm(m, n, k, kind, out), target_of(npu, MappingOptions(tile=tile, loop_order=order))
     )  # fmt: skip
     assert program.graph.layers[0].integers("tile") == tile
     (work,) = works([Listed(one.descriptor, 0, one.block) for one in program.commands], npu)
@@ -221,7 +212,7 @@ def test_levels_take_the_energy_that_zigzag_counts(order: LoopOrder) -> None:
     m, n, k = 512, 256, 512
     npu = NpuConfig(te=TeConfig(kind="systolic_ws"))
     mapping = MappingOptions(tile=(128, 64, 128), loop_order=order)
-    program = compile_layers(product(m, n, k, DataType.INT8, DataType.INT32), target_of(npu, mapping))
+    program = compile_layers(gemm(m, n, k, DataType.INT8, DataType.INT32), target_of(npu, mapping))
     (work,) = works([Listed(one.descriptor, 0, one.block) for one in program.commands], npu)
     ours, theirs = spent(work.counts, npu), dict(ZIGZAG[order])
     table, folds = values("7nm"), k // npu.te.rows

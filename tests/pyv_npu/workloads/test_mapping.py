@@ -1,6 +1,5 @@
 """Mapping of products: the order of loops by cost, and the keys `compiler.*`, each of which acts or is refused."""
 
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -8,8 +7,9 @@ import pytest
 from mapping_optimum import least_traffic
 from onnx import TensorProto, helper
 
-from npu_device.abi.opcodes import DataType, LoopOrder, Opcode
-from npu_device.config import DramConfig, NpuConfig, SpmConfig
+from benchmarks.mapping import SLOW_DRAM, device, gemm
+from npu_device.abi.opcodes import LoopOrder, Opcode
+from npu_device.config import NpuConfig
 from pyv_npu.config import Config, load
 from pyv_npu.errors import BadInputError
 from pyv_npu.studies.layer_mapping import layer_mapping
@@ -24,23 +24,8 @@ from toolchain.compiler import Compiled, compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES
 from toolchain.examples.builder import Builder
-from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.ir.graph import Graph
 from toolchain.onnx_model.model import prepare
-
-SLOW_DRAM = 12_800_000_000
-"""Bytes per second at which DRAM limits the products of this file."""
-
-
-def gemm(m: int, n: int, k: int) -> Graph:
-    """One product of fp16."""
-    shapes = {"a": (Role.ACTIVATION, (m, k)), "b": (Role.WEIGHT, (k, n)), "c": (Role.ACTIVATION, (m, n))}
-    tensors = {name: TensorIR(name, role, shape, DataType.FP16) for name, (role, shape) in shapes.items()}
-    attributes = {"m": m, "n": n, "k": k, "batch": 1, "step0": 0, "step1": 0, "in1_nk": 0}
-    return Graph("gemm", tensors, [LayerIR("mm", "GEMM_T", ("a", "b"), ("c",), attributes)], {}, ("a",), ("c",))
-
-
-def device(mib: int, bandwidth: int = SLOW_DRAM) -> NpuConfig:
-    return NpuConfig(spm=SpmConfig(size=mib << 20), dram=replace(DramConfig(), bytes_per_second=bandwidth))
 
 
 def traffic(program: Program, npu: NpuConfig) -> tuple[int, int]:
