@@ -204,7 +204,7 @@ class ProductTimes:
     def of_shape(self, shape: Shape) -> "ProductTimes":
         """Those of another kind of layers; a window is none of products."""
         products = replace(shape, window=0)
-        if products == replace(self.simulator.shape, window=0, window_every=1):
+        if products == replace(self.simulator.shape, window=0, whole_every=0):
             return self
         return self._by_shape.setdefault(products, ProductTimes(replace(self.simulator, shape=products)))
 

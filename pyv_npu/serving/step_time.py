@@ -231,7 +231,7 @@ class StepTimes:
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
         """A step simulated whole, of `most` layers, of a model with layers of several kinds until all have come twice:
         the others take as long as the last of their turn."""
-        turn = self.shape.window_every
+        turn = self.shape.whole_every or 1
         layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
         run = self._run(chunks, layers)
         lengths = [end - begin for begin, end in pairwise((0, *run.ends))][-turn:]

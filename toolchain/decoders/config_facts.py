@@ -13,22 +13,26 @@ MAX_VALUE = 1 << 31
 MAX_HEADS = 1 << 20
 """Heads of all layers together: widths of keys and values are listed head by head."""
 UNUSED = frozenset((
-    "architectures", "attention_dropout", "attn_pdrop", "auto_map", "aux_loss_alpha", "attn_logit_softcapping",
-    "_attn_implementation", "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout",
-    "dtype", "embd_pdrop", "eos_token_id", "ep_size", "final_logit_softcapping", "hidden_dropout",
-    "id2label", "initializer_range", "is_decoder", "is_llama_config", "label2id", "layer_norm_eps",
-    "layer_norm_epsilon", "max_position_embeddings", "max_window_layers", "model_type", "n_group", "_name_or_path",
-    "name_or_path", "norm_topk_prob", "num_nextn_predict_layers", "original_max_position_embeddings",
+    "architectures", "attention_dropout", "attention_multiplier", "_attn_implementation", "attn_logit_softcapping",
+    "attn_pdrop", "auto_map", "aux_loss_alpha", "bos_token_id", "cache_implementation", "chunk_size_feed_forward",
+    "classifier_dropout", "dtype", "embd_pdrop", "embedding_dropout", "embedding_multiplier", "eos_token_id", "ep_size",
+    "final_logit_softcapping", "hidden_dropout", "id2label", "initializer_range", "input_jitter_noise", "is_decoder",
+    "is_llama_config", "label2id", "layer_norm_eps", "layer_norm_epsilon", "logit_scale", "logits_scaling",
+    "max_position_embeddings", "max_window_layers", "model_type", "n_group", "_name_or_path", "name_or_path",
+    "norm_epsilon", "norm_topk_prob", "num_nextn_predict_layers", "original_max_position_embeddings",
     "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id", "pretraining_tp",
-    "problem_type", "qk_head_dim", "quantization_config", "query_pre_attn_scalar", "resid_pdrop", "return_dict",
-    "rms_norm_eps", "rope_interleave", "rope_interleaved", "rope_parameters", "rope_scaling", "rope_theta",
-    "rotary_emb_base", "routed_scaling_factor", "router_aux_loss_coef", "router_jitter_noise", "scoring_func",
-    "seq_aux", "topk_group", "topk_method", "torch_dtype", "transformers_version", "use_cache", "use_mrope",
+    "problem_type", "qk_head_dim", "quantization_config", "query_pre_attn_scalar", "resid_pdrop", "residual_dropout",
+    "residual_multiplier", "return_dict", "rms_norm_eps", "rope_interleave", "rope_interleaved", "rope_local_base_freq",
+    "rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "routed_scaling_factor", "router_aux_loss_coef",
+    "router_jitter_noise", "scoring_func", "seq_aux", "_sliding_window_pattern", "topk_group", "topk_method",
+    "torch_dtype", "transformers_version", "use_cache", "use_mrope",
 ))  # fmt: skip
 """Fields that change neither sizes nor commands."""
 FIXED: Mapping[str, tuple[Any, ...]] = {
-    "add_cross_attention": (False,), "attention_bias": (False,), "is_encoder_decoder": (False,), "mlp_bias": (False,),
-    "moe_layer_freq": (1,), "qk_layernorm": (False,), "use_bidirectional_attention": (False, None),
+    "add_cross_attention": (False,), "attention_bias": (False,), "decoder_sparse_step": (1,),
+    "is_encoder_decoder": (False,), "mlp_bias": (False,), "mlp_only_layers": ([], None), "mlp_type": ("default",),
+    "moe_layer_freq": (1,), "norm_type": ("layer_norm",), "qk_layernorm": (False,),
+    "use_bidirectional_attention": (False, None), "use_qk_norm": (False,),
 }  # fmt: skip
 """Fields with the values at which they change nothing, of families that do not read them."""
 WINDOWED, WHOLE = "sliding_attention", "full_attention"
@@ -85,24 +89,25 @@ class Config:
             return 0 if turned == head_dim else turned
         return 0
 
-    def window(self, *, every: int = 1, otherwise: int = 0) -> dict[str, int]:
-        """Sliding window, and the layers from one with it to the next, by default `every`. ModelError: layers that a
-        shape cannot say."""
+    def window(self, *, whole_every: int = 0, otherwise: int = 0) -> dict[str, int]:
+        """Sliding window, and which layers have none, by default each `whole_every`-th. ModelError: layers that a shape
+        cannot say."""
         window = self.number("sliding_window", otherwise=otherwise, minimum=0)
         self.used.add("layer_types")
+        whole_every = self.number("sliding_window_pattern", otherwise=whole_every)
         layers, kinds = self.number("num_hidden_layers"), self.data.get("layer_types")
         if kinds is None:
-            return {"window": window, "window_every": every if window else 1}
+            return {"window": window, "whole_every": whole_every if window else 0}
         if not (isinstance(kinds, list) and set(map(str, kinds)) <= {WINDOWED, WHOLE} and len(kinds) == layers):
             raise ModelError(f"{self.where}: layer_types: must be {layers} of {WINDOWED} and {WHOLE}")
         if WINDOWED not in kinds:
             return {}
         if not window:
             raise ModelError(f"{self.where}: sliding_window: is missing, layer_types has {WINDOWED}")
-        every = next((at for at in range(1, layers) if kinds[at] == WINDOWED), max(1, layers))
-        if any((kind == WINDOWED) is not (at % every == 0) for at, kind in enumerate(kinds)):
-            raise ModelError(f"{self.where}: layer_types: {WINDOWED} must be in every N-th layer from the first on")
-        return {"window": window, "window_every": every}
+        every = kinds.index(WHOLE) + 1 if WHOLE in kinds else 0
+        if every == 1 or any((kind == WHOLE) is not (at % every == 0) for at, kind in enumerate(kinds, 1) if every):
+            raise ModelError(f"{self.where}: layer_types: {WHOLE} must be in every N-th layer, N from 2 on")
+        return {"window": window, "whole_every": every}
 
     def flag(self, name: str, otherwise: bool = False) -> bool:
         """ModelError: neither true nor false."""
@@ -166,7 +171,50 @@ def _mistral(c: Config) -> dict[str, Any]:
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
-    return _mistral(c) | {"experts": c.number("num_local_experts"), "active": c.number("num_experts_per_tok")}
+    return _mistral(c) | _experts(c)
+
+
+def _experts(c: Config) -> dict[str, Any]:
+    count = "num_experts" if "num_experts" in c.data else "num_local_experts"
+    return {"experts": c.number(count), "active": c.number("num_experts_per_tok")}
+
+
+def _granitemoe(c: Config) -> dict[str, Any]:
+    return _llama(c) | _experts(c)
+
+
+def _phimoe(c: Config) -> dict[str, Any]:
+    attention = c.flag("attention_bias")
+    return _mixtral(c) | {"norm": "LAYER", "qkv_bias": attention, "output_bias": attention,
+                          "head_bias": c.flag("lm_head_bias")}  # fmt: skip
+
+
+def _starcoder2(c: Config) -> dict[str, Any]:
+    biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias"), c.flag("use_bias", True))
+    return _mistral(c) | biases | {"gated": False, "norm": "LAYER", "tied": c.flag("tie_word_embeddings", True)}
+
+
+def _stablelm(c: Config) -> dict[str, Any]:
+    parallel = c.flag("use_parallel_residual")
+    return _common(c) | {"activation": c.activation("hidden_act"), "norm": "LAYER", "parallel": parallel,
+                         "qkv_bias": c.flag("use_qkv_bias"), "shared_norm": parallel}  # fmt: skip
+
+
+def _glm(c: Config) -> dict[str, Any]:
+    return _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": c.flag("attention_bias")}
+
+
+def _glm4(c: Config) -> dict[str, Any]:
+    return _glm(c) | {"post_norm": True}
+
+
+def _cohere(c: Config) -> dict[str, Any]:
+    return _llama(c) | {"norm": "LAYER", "parallel": True, "shared_norm": True,
+                        "tied": c.flag("tie_word_embeddings", True)}  # fmt: skip
+
+
+def _cohere2(c: Config) -> dict[str, Any]:
+    return _cohere(c) | c.window(whole_every=4, otherwise=4096)
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
@@ -187,6 +235,15 @@ def _qwen3(c: Config) -> dict[str, Any]:
     return facts | {"qkv_bias": attention, "output_bias": attention, "qk_norm": True}
 
 
+def _qwen2_moe(c: Config) -> dict[str, Any]:
+    biases = {"qkv_bias": c.flag("qkv_bias", True), "shared_ffn": c.number("shared_expert_intermediate_size")}
+    return _qwen2(c) | biases | _experts(c) | {"ffn": c.number("moe_intermediate_size")}
+
+
+def _qwen3_moe(c: Config) -> dict[str, Any]:
+    return _qwen3(c) | _experts(c) | {"ffn": c.number("moe_intermediate_size")}
+
+
 def _gemma(c: Config) -> dict[str, Any]:
     facts = _common(c) | {"tied": c.flag("tie_word_embeddings", True), "qkv_bias": c.flag("attention_bias")}
     activation = c.activation("hidden_activation", "hidden_act", otherwise="gelu_pytorch_tanh")
@@ -194,7 +251,11 @@ def _gemma(c: Config) -> dict[str, Any]:
 
 
 def _gemma2(c: Config) -> dict[str, Any]:
-    return _gemma(c) | {**c.window(every=2, otherwise=4096), "post_norm": True}
+    return _gemma(c) | {**c.window(whole_every=2, otherwise=4096), "post_norm": True}
+
+
+def _gemma3(c: Config) -> dict[str, Any]:
+    return _gemma(c) | {**c.window(whole_every=6, otherwise=4096), "post_norm": True, "qk_norm": True}
 
 
 def _phi(c: Config) -> dict[str, Any]:
@@ -226,8 +287,10 @@ def _deepseek(c: Config) -> dict[str, Any]:
 
 FAMILIES: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "phi3": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
-    "gemma": _gemma, "gemma2": _gemma2, "phi": _phi, "gpt_neox": _gpt_neox, "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
+    "gemma": _gemma, "gemma2": _gemma2, "gemma3_text": _gemma3, "phi": _phi, "gpt_neox": _gpt_neox,
+    "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "granite": _llama, "granitemoe": _granitemoe,
+    "phimoe": _phimoe, "qwen2_moe": _qwen2_moe, "qwen3_moe": _qwen3_moe, "starcoder2": _starcoder2,
+    "stablelm": _stablelm, "glm": _glm, "glm4": _glm4, "cohere": _cohere, "cohere2": _cohere2,
 }  # fmt: skip
 """model_type -> facts of its configuration."""
 
@@ -237,7 +300,9 @@ def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
     family = str(data.get(MODEL_TYPE))
     if family not in FAMILIES:
         hint = did_you_mean(family, FAMILIES)
-        raise ModelError(f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}")
+        raise ModelError(
+            f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}; or describe it in YAML"
+        )
     config = Config(data, where)
     facts = FAMILIES[family](config)
     config.check()
@@ -263,7 +328,7 @@ def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
 
 
 NEEDS = (
-    ("window_every", "window"), ("dense_layers", "dense_ffn"), ("dense_ffn", "dense_layers"),
+    ("whole_every", "window"), ("dense_layers", "dense_ffn"), ("dense_ffn", "dense_layers"),
     ("dense_layers", "experts"), ("shared_ffn", "experts"), ("shared_norm", "parallel"), ("latent", "latent_rotary"),
     ("latent_rotary", "latent"), ("query_latent", "latent"), ("value_dim", "latent"),
 )  # fmt: skip
@@ -282,7 +347,7 @@ def _checked(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
     def text(*facts: str) -> str:
         return ", ".join(f"{names.get(fact, fact)} {getattr(shape, fact)}" for fact in facts)
 
-    positive = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active", "window_every"
+    positive = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active"
     for name in positive:
         if getattr(shape, name) < 1:
             raise ModelError(f"{where}: {text(name)}: must be at least 1")
@@ -311,6 +376,7 @@ def _checked(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
          f"{text('rotary')}: must be even, at most {text('head_dim')}"),
         (shape.latent_rotary % 2 == 0 and shape.latent_rotary < shape.head_dim,
          f"{text('latent_rotary')}: must be even, below head_dim {shape.head_dim}"),
+        (shape.whole_every != 1, f"{text('whole_every')}: must be 0, or at least 2"),
         (shape.dense_layers <= shape.layers, f"{text('dense_layers')}: must be at most {text('layers')}"),
     )  # fmt: skip
     for holds, rule in rules:

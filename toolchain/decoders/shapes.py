@@ -56,8 +56,8 @@ class Shape:
     """Its width."""
     window: int = 0
     """Sliding window of attention; 0: none."""
-    window_every: int = 1
-    """Layers from one with a window to the next, the first is one; 1: all have it."""
+    whole_every: int = 0
+    """Every so many layers one without a window, the last of them; 0: all have it."""
     positions: int = 0
     """Rows of a learned table of positions; 0: rotary."""
     rotary: int = 0
@@ -87,15 +87,15 @@ class Shape:
     @property
     def cache_window(self) -> int:
         """Tokens that caches need; 0: all, which some layers see."""
-        return self.window if self.window_every == 1 else 0
+        return 0 if self.whole_every else self.window
 
     def window_of(self, layer: int) -> int:
         """Sliding window of a layer; 0: none."""
-        return 0 if layer % self.window_every else self.window
+        return 0 if self.whole_every and (layer + 1) % self.whole_every == 0 else self.window
 
     def layer_shape(self, layer: int) -> "Shape":
         """The shape of a model whose layers are all like this one."""
-        equal = replace(self, window=self.window_of(layer), window_every=1, dense_layers=0, dense_ffn=0)
+        equal = replace(self, window=self.window_of(layer), whole_every=0, dense_layers=0, dense_ffn=0)
         if layer >= self.dense_layers:
             return equal
         return replace(equal, ffn=self.dense_ffn, experts=1, active=1, shared_ffn=0)

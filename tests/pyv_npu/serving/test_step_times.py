@@ -25,7 +25,7 @@ from toolchain.errors import ModelError
 LLAMA = Shape("small", 6, 512, 8, 4, 64, 1024, 4000)
 OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, **OPT_FACTS)
 WINDOW = replace(LLAMA, window=128)
-ALTERNATE = replace(LLAMA, window=128, window_every=2)
+ALTERNATE = replace(LLAMA, window=128, whole_every=2)
 DENSE_FIRST = replace(LLAMA, ffn=256, experts=4, active=2, dense_layers=2, dense_ffn=1024)
 LATENT = Shape(
     "small-latent",

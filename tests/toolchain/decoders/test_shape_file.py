@@ -57,10 +57,43 @@ PUBLISHED = {
                n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3),
         671_026_419_200,
     ),
+    "starcoder2-7b": (config("starcoder2", 32, 4608, 36, 4, 18432, 49152, hidden_act="gelu_pytorch_tanh",
+                             sliding_window=4096, use_bias=True, mlp_type="default"), 7_173_923_840),
+    "stablelm-2-1.6b": (config("stablelm", 24, 2048, 32, 32, 5632, 100352, use_qkv_bias=True,
+                               partial_rotary_factor=0.25), 1_644_515_328),
+    "granite-3.1-8b": (config("granite", 40, 4096, 32, 8, 12800, 49155, tie_word_embeddings=True,
+                              residual_multiplier=0.22), 8_170_848_256),
+    "granite-3.0-3b-a800m": (config("granitemoe", 32, 1536, 24, 8, 512, 49155, tie_word_embeddings=True,
+                                    num_local_experts=40, num_experts_per_tok=8), 3_298_793_472),
+    "qwen1.5-moe-a2.7b": (
+        config("qwen2_moe", 24, 2048, 16, 16, 5632, 151936, moe_intermediate_size=1408, decoder_sparse_step=1,
+               shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4), 14_315_784_192,
+    ),
+    "qwen3-30b-a3b": (
+        config("qwen3_moe", 48, 2048, 32, 4, 6144, 151936, head_dim=128, moe_intermediate_size=768, num_experts=128,
+               num_experts_per_tok=8, mlp_only_layers=[]), 30_532_122_624,
+    ),
+    "phi-3.5-moe": (
+        config("phimoe", 32, 4096, 32, 8, 6400, 32064, num_local_experts=16, num_experts_per_tok=2,
+               attention_bias=True, lm_head_bias=True), 41_873_153_344,
+    ),
+    "glm-4-9b": (config("glm", 40, 4096, 32, 2, 13696, 151552, head_dim=128, attention_bias=True,
+                        partial_rotary_factor=0.5), 9_399_951_360),
+    "glm-4-9b-0414": (config("glm4", 40, 4096, 32, 2, 13696, 151552, head_dim=128, partial_rotary_factor=0.5),
+                      9_400_094_720),
+    "command-r": (config("cohere", 40, 8192, 64, 64, 22528, 256000, logit_scale=0.0625), 34_980_831_232),
+    "command-r7b": (config("cohere2", 32, 4096, 32, 8, 14336, 256000, head_dim=128, sliding_window=4096,
+                           sliding_window_pattern=4), 8_028_033_024),
+    "gemma-3-1b": (
+        config("gemma3_text", 26, 1152, 4, 1, 6912, 262144, head_dim=256, sliding_window=512,
+               sliding_window_pattern=6, hidden_act=None, hidden_activation="gelu_pytorch_tanh"), 999_885_952,
+    ),
 }  # fmt: skip
 """Facts of configurations, and the parameters that the header of the checkpoint's safetensors has (on its page at
 Hugging Face; of Pythia the table of its README; of DeepSeek V3 without its last module). transformers 5.24 makes
-exactly as many of each, of DeepSeek V3 14,848 less: the biases of its routers are no parameters there."""
+exactly as many of each, of DeepSeek V3 14,848 less: the biases of its routers are no parameters there. Of the families
+behind it the counts are those of transformers 5.18: ours have Cohere's norms with biases, and Qwen's shared expert
+without its gate."""
 WRITTEN = {
     "_name_or_path": "", "architectures": None, "chunk_size_feed_forward": 0, "id2label": {"0": "LABEL_0"},
     "is_encoder_decoder": False, "label2id": {"LABEL_0": 0}, "output_attentions": False, "problem_type": None,
@@ -163,6 +196,12 @@ def test_serve_takes_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"model_type": "mistral", "layer_types": [WINDOWED] * 2}, "sliding_window: is missing, layer_types has"),
         ({"model_type": "gemma2", "layer_types": [WINDOWED]}, "layer_types: must be 2 of sliding_attention and full_"),
         ({"model_type": "gemma2", "layer_types": [WHOLE, WINDOWED]}, "layer_types: .* must be in every N-th layer"),
+        ({"model_type": "cohere", "use_qk_norm": True}, "use_qk_norm True: must be False of a cohere"),
+        ({"model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 1},
+         "whole_every 1: must be 0, or at least 2"),
+        ({"model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm True: must be False of a stablelm"),
+        ({"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+          "mlp_only_layers": [0]}, r"mlp_only_layers \[0\]: must be \[\] of a qwen3_moe"),
         ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
          "max_window_layers 1: must be 0, or num_hidden_layers 2 or more"),
     ],
@@ -178,7 +217,7 @@ def test_windows_and_partial_rotary_positions_are_read_in_each_form() -> None:
 
     kinds = {"layer_types": [WINDOWED, WHOLE]}
     assert shape("gemma2", sliding_window=64) == shape("gemma2", sliding_window=64, **kinds)
-    assert shape("mistral", sliding_window=64, **kinds).window_every == 2
+    assert shape("mistral", sliding_window=64, **kinds).whole_every == 2
     assert shape("mistral", sliding_window=64, layer_types=[WHOLE] * 2).window == 0
     used = {"use_sliding_window": True, "sliding_window": 64}
     assert [shape("qwen2", **used, max_window_layers=layers).window for layers in (0, 2)] == [64, 0]

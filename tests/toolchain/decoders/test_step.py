@@ -24,7 +24,7 @@ SHAPES = {
     "opt": Shape("opt", 2, 64, 4, 4, 16, 96, 160, **{**OPT_FACTS, "positions": T_MAX + LEARNED_OFFSET}),
     "mixture": Shape("mixture", 1, 64, 4, 2, 16, 96, 160, experts=4, active=2),
     "qwen3": Shape("qwen3", 2, 64, 4, 2, 16, 96, 160, qk_norm=True, qkv_bias=True),
-    "gemma2": Shape("gemma2", 2, 64, 4, 2, 16, 96, 160, activation="GELU_TANH", tied=True, window=4, window_every=2,
+    "gemma2": Shape("gemma2", 2, 64, 4, 2, 16, 96, 160, activation="GELU_TANH", tied=True, window=4, whole_every=2,
                     post_norm=True),
     "phi": Shape("phi", 2, 64, 4, 4, 16, 96, 160, gated=False, activation="GELU_TANH", norm="LAYER", qkv_bias=True,
                  output_bias=True, ffn_bias=True, head_bias=True, parallel=True, shared_norm=True, rotary=8),
@@ -53,7 +53,7 @@ class Numbers:
         if shape.positions:
             x = x + self.w["positions.table"][LEARNED_OFFSET + first :][:tokens]
         for layer in range(self.job.layers):
-            window = shape.window if layer % shape.window_every == 0 else 0
+            window = 0 if shape.whole_every and layer % shape.whole_every == shape.whole_every - 1 else shape.window
             made = x + self._attention(f"layer{layer}.attention", x, first, window)
             x = made + self._feed_forward(f"layer{layer}.ffn", x if shape.parallel else made, layer)
         x = self._norm("head.norm", x[:, -1])
