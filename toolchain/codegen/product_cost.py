@@ -71,6 +71,17 @@ class Level(NamedTuple):
     """Operands that move in the first trip only."""
 
 
+class Ports(NamedTuple):
+    """NPU cycles of the ports of banks in a step of an engine."""
+
+    continues: int
+    """Of the fullest bank, where the step continues a sum."""
+    completes: int
+    """The same, where it completes one."""
+    delays: dict[str, int]
+    """By which a load of an operand takes longer, since the engine reads in the bank that it fills."""
+
+
 class Walk(NamedTuple):
     """Loads that run ahead of the steps of an engine."""
 
@@ -252,7 +263,10 @@ class ProductCost:
         nest = self._nest(tile, buffers, loops)
         streams = self._streams(tile, nest, buffers, demand)
         step = self._step(tile, nest)
-        middle, last = (max(step, ports) for ports in self._ports(tile, nest, buffers, demand))
+        ports = self._ports(tile, nest, buffers, demand, step)
+        middle, last = max(step, ports.continues), max(step, ports.completes)
+        for name, delay in ports.delays.items():
+            streams[name] = streams[name]._replace(longest=streams[name].longest + delay)
         computed = self._compute(tile, nest, middle, last)
         engines = max(
             computed + self._waits(streams, nest, ahead, computed), self._in_place(tile, nest, buffers, demand)
@@ -453,9 +467,9 @@ class ProductCost:
         max_slack, operands = ahead * step - latency, frozenset(loads)
         return Walk(levels, durations, step, max_slack).run(0, operands, min(max_slack, durations[operands]))[1]
 
-    def _ports(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> tuple[int, int]:
-        """Cycles of the fullest bank in a step, over the buffers that take turns: (of one that continues a sum, of one
-        that completes it). All engines meet at an operand that they have in common."""
+    def _ports(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
+        """Cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an operand that
+        they have in common. `step`: NPU cycles of an engine for a tile."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         room = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
         apart = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
@@ -473,6 +487,7 @@ class ProductCost:
             operands.append((name, cycles, banks.get(name)))
         turns = max((len(bank) for _, _, bank in operands if bank), default=1)
         continues = completes = 0
+        delays = dict.fromkeys((name for name, _, bank in operands if bank and name in AXES), 0)
         for turn in range(turns):
             both, partial = dict[object, int](), dict[object, int]()
             for name, cycles, bank in operands:
@@ -482,12 +497,16 @@ class ProductCost:
                         ports[at] = ports.get(at, 0) + cycles
             continues += max(partial.values())
             completes += max(both.values())
+            for name, cycles, bank in operands:
+                if bank and name in delays:  # which fills its buffer of the next lap
+                    reads = partial.get(bank[turn % len(bank) - 1], 0)
+                    delays[name] += min(reads, cycles * reads // max(1, step - reads))
         continues, completes = ceil_div(continues, turns), ceil_div(completes, turns)
         if nest.loops.common in buffers and "sums" in buffers:
             continues = max(
                 continues, self._beside_sums(tile, nest, buffers, {name: cycles for name, cycles, _ in operands})
             )
-        return continues, completes
+        return Ports(continues, completes, {name: delay // turns for name, delay in delays.items()})
 
     def _beside_sums(self, tile: Tile, nest: Nest, buffers: Buffers, cycles: dict[str, int]) -> int:
         """Cycles in a step of the fullest bank with sums that engines keep behind the operand that they have in common:
