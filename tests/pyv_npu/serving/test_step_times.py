@@ -147,14 +147,14 @@ def test_requests_side_by_side_have_an_engine_each() -> None:
 
 
 def test_a_layer_among_others_takes_its_period() -> None:
-    """Products from attention to attention take the period of whole layers: exactly, or with one row but for the
-    append, which the first loads of the next product hide."""
+    """Products from attention to attention take the period of whole layers: exactly, or with one row within 0.2 %, since
+    loads of the next product run beside the append."""
     simulator = Simulator(NPU, LLAMA, 16)
     for rows, resident in ((1, True), (21, True), (90, False)):
         whole = simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
         between = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2, resident=resident).between
         attention = sum(whole.attention(1))
-        assert between == whole.period - attention or (rows == 1 and between <= whole.period < between + attention)
+        assert abs(between + attention - whole.period) <= (whole.period // 500 if rows == 1 else 0)
 
 
 def test_products_side_by_side_have_their_part_of_the_engines() -> None:
