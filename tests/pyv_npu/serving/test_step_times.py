@@ -147,8 +147,8 @@ def test_requests_side_by_side_have_an_engine_each() -> None:
 
 
 def test_a_layer_among_others_takes_its_period() -> None:
-    """Products from attention to attention take the period of whole layers: exactly, or with one row within 0.2 %, since
-    loads of the next product run beside the append."""
+    """Products from attention to attention take the period of whole layers: exactly, or with one row within 0.2 %,
+    since loads of the next product run beside the append."""
     simulator = Simulator(NPU, LLAMA, 16)
     for rows, resident in ((1, True), (21, True), (90, False)):
         whole = simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2, resident=resident)
