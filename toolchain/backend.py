@@ -110,7 +110,7 @@ def compile_layers(
         generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
     )
     commands = addressed(made_commands, memory.commands)
-    program = Program(graph, memory, tuple(commands), tuple(_remembered(stages)), tuple(names), target)
+    program = Program(graph, memory, tuple(commands), tuple(_remember(stages)), tuple(names), target)
     _check_end(program, target, name or graph.name)
     return program
 
@@ -136,7 +136,7 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
     return mapping._replace(loop_order=LoopOrder.OUTPUT) if granularity == "tile" else mapping
 
 
-def _remembered(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
+def _remember(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
     """Yield the stages without what weights were between passes: only the first, the last and the one that is quantized
     are asked for values, and each set is as large as the model."""
     indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]

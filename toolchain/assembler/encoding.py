@@ -73,7 +73,7 @@ def _field(part: str, text: str, address: int, at: int, value: Value, halves: Va
             raise ValueError(f"{text!r}: has an offset, and must be a register in parentheses")
         return {"rs1": register(match[2]), **({"imm": offset} if part == "imm(rs1)" else {})}
     if part == "target":
-        return {"imm": _wrapped(value(text) - address)}
+        return {"imm": _wrap(value(text) - address)}
     if part == "upper":
         upper = _upper(text, at, value)
         return {"imm": (upper << 12 ^ 0x8000_0000) - 0x8000_0000}
@@ -101,7 +101,7 @@ def _ordering(text: str) -> int:
 def _immediate(text: str, at: int, value: Value, halves: Value) -> int:
     match = _RELOCATED.fullmatch(text)
     if match is None:
-        return _wrapped(value(text))
+        return _wrap(value(text))
     match match[1]:
         case "lo":
             return _low(value(match[2]))
@@ -129,6 +129,6 @@ def _low(distance: int) -> int:
     return (distance & 0xFFF ^ 0x800) - 0x800
 
 
-def _wrapped(number: int) -> int:
+def _wrap(number: int) -> int:
     """Returns a 32-bit constant as a signed one."""
     return number - (1 << 32) if 1 << 31 <= number < 1 << 32 else number

@@ -63,17 +63,17 @@ class _ExpressionParser:
             inside = token[1:-1]
             return ord(ESCAPES.get(inside[1:], inside[1:]) if inside[0] == "\\" else inside)
         if re.fullmatch(r"0[xX][0-9a-fA-F]+|0[bB][01]+", token):
-            return _bounded(int(token, 0))
+            return _bound(int(token, 0))
         if token.isdecimal():
             if token[0] == "0" and len(token) > 1 and set(token) & set("89"):
                 raise ValueError(f"{token} is no octal number")
-            return _bounded(int(token, 8 if token[0] == "0" else 10) if len(token) < 40 else 1 << 64)
+            return _bound(int(token, 8 if token[0] == "0" else 10) if len(token) < 40 else 1 << 64)
         if token in "*/%&|^)<<>>":
             raise ValueError(f"{token!r} has nothing before it")
         return self._lookup(token)
 
 
-def _bounded(value: int) -> int:
+def _bound(value: int) -> int:
     if not -(1 << 63) <= value < 1 << 64:
         raise ValueError("a number is beyond 64 bits")
     return value
@@ -88,5 +88,5 @@ def _apply(operator: str, a: int, b: int) -> int:
     if operator in ("<<", ">>"):
         if not 0 <= b < 64:
             raise ValueError(f"a shift by {b}: must be 0..63")
-        return _bounded(a << b) if operator == "<<" else a >> b
-    return _bounded({"+": a + b, "-": a - b, "|": a | b, "&": a & b, "^": a ^ b, "*": a * b}[operator])
+        return _bound(a << b) if operator == "<<" else a >> b
+    return _bound({"+": a + b, "-": a - b, "|": a | b, "&": a & b, "^": a ^ b, "*": a * b}[operator])

@@ -93,14 +93,14 @@ def place(graph: Graph, target: Target) -> DramMap:
     does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
-    layout = _placed(graph, target, MODEL_BASE, inside)
+    layout = _place(graph, target, MODEL_BASE, inside)
     if _end(layout) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return layout
     if _end(layout) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
         _refuse(graph, layout, dram_bytes, visible)
-    far = _placed(graph, target, BEYOND, inside)
+    far = _place(graph, target, BEYOND, inside)
     if far.commands > mm.DRAM_BASE + visible:
-        far = _placed(graph, target, BEYOND, inside, apart=True)
+        far = _place(graph, target, BEYOND, inside, apart=True)
     if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
@@ -161,7 +161,7 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
     return addresses
 
 
-def _placed(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
+def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
     """Return the layout with constants from the address `weights` on; `apart`: what only the device touches comes
     behind them."""
     end, addresses = weights, inside | _virtual(graph, target.alignment)

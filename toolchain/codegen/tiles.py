@@ -309,7 +309,7 @@ def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
     """Yields a tile, and ever smaller ones."""
     yield tile
-    while (axis := _cut(layer, tile)) is not None:
+    while (axis := _split(layer, tile)) is not None:
         tile = (*tile[:axis], _half(layer, tile[axis]), *tile[axis + 1 :])
         yield tile
 
@@ -336,7 +336,7 @@ def _start(layer: LayerIR, target: Target) -> Tile:
     return tile
 
 
-def _cut(layer: LayerIR, tile: Tile) -> int | None:
+def _split(layer: LayerIR, tile: Tile) -> int | None:
     """Returns the dimension to halve; None: there is none left. A convolution's image does not shrink with its other
     dimensions, rows of norms and reductions cannot be cut."""
     if layer.op_type in ("GEMM_T", "ATTN_T"):

@@ -45,7 +45,7 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
     """Returns all caches, by address."""
     graph, caches = program.graph, dict[str, StoredCache]()
     for layer in graph.layers:
-        for side, name in enumerate(_written(layer)):
+        for side, name in enumerate(_write(layer)):
             tensor, start = graph.tensors[name], program.address(name)
             heads, t_max = tensor.shape[1:3]
             scaled = any(
@@ -59,7 +59,7 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
     return tuple(sorted(caches.values(), key=lambda one: one.start))
 
 
-def _written(layer: LayerIR) -> tuple[str, ...]:
+def _write(layer: LayerIR) -> tuple[str, ...]:
     """Returns keys and values that a layer appends to."""
     if layer.op_type == "KV_UPDATE":
         return layer.outputs

@@ -306,7 +306,7 @@ def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
     config = Config(data, where)
     facts = FAMILIES[family](config)
     config.check()
-    return _checked(Shape(name, **facts), where, FIELDS)
+    return _check(Shape(name, **facts), where, FIELDS)
 
 
 def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
@@ -324,7 +324,7 @@ def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
     missing = [key for key, field in known.items() if field.default is MISSING and key not in data]
     if missing:
         raise ModelError(f"{where}: {', '.join(missing)}: must be there")
-    return _checked(Shape(name, **data), where, {})
+    return _check(Shape(name, **data), where, {})
 
 
 NEEDS = (
@@ -340,7 +340,7 @@ EXCLUDES = (
 """Pairs of facts of which a shape has one at most."""
 
 
-def _checked(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
+def _check(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
     """ModelError for facts that contradict each other. `names`: of facts in the file, where they differ."""
     defaults = {field.name: field.default for field in fields(Shape)}
 

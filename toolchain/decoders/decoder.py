@@ -347,7 +347,7 @@ def _shared(
             graph.tensors[encoded.id] = encoded
             continue
         stored_cache = cache if element is None else replace(cache, kind=element)
-        for tensor in _stored(stored_cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
+        for tensor in _store(stored_cache, t_max, [bits(index // 2, head) for head in range(cache.heads)]):
             graph.tensors[tensor.id] = tensor
     code = next(value.type.tensor_type.elem_type for value in model.graph.output if value.name == LOGITS)
     logits = _kind(decoder.name, LOGITS, type_name(code), FLOATS)
@@ -386,7 +386,7 @@ def _check_encoded(name: str, cache: TensorIR) -> None:
         raise ModelError(f"{name}: {cache.id}: {error}") from None
 
 
-def _stored(cache: Cache, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
+def _store(cache: Cache, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
     """Yields the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
     of its own, and the whole stands for them while the model is imported."""
     whole = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)

@@ -317,7 +317,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
     """Gives caches whose size has a name the size of a head of the keys: the builder of onnxruntime-genai names it."""
     inputs = {value.name: value for value in proto.graph.input}
     for node in proto.graph.node:
-        if not _grouped(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
+        if not _group(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
             continue
         counts = {one.name: one.i for one in node.attribute}
         heads = counts["kv_num_heads"] if node.input[1] else counts["num_heads"] + 2 * counts["kv_num_heads"]
@@ -355,12 +355,12 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
     node name."""
     graph, windows = proto.graph, dict[str, int]()
     inputs = {value.name: value for value in graph.input}
-    if not any(_grouped(node, inputs) for node in graph.node):
+    if not any(_group(node, inputs) for node in graph.node):
         return windows
     tables = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     result: list[Any] = []
     for node in graph.node:
-        if not _grouped(node, inputs):
+        if not _group(node, inputs):
             result.append(node)
             continue
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
@@ -405,7 +405,7 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
     return windows
 
 
-def _grouped(node: Any, inputs: Mapping[str, Any]) -> bool:
+def _group(node: Any, inputs: Mapping[str, Any]) -> bool:
     return node.op_type == "GroupQueryAttention" and len(node.input) > 4 and {*node.input[3:5]} <= inputs.keys()
 
 

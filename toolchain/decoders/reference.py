@@ -55,7 +55,7 @@ class Reference:
         self._decoder = decoder
         self._taken, self._watched = tuple(taken), tuple(watched)
         inner = bool(self._taken or self._watched)
-        self._source = None if inner or _contributed(decoder.source) else decoder.source
+        self._source = None if inner or _contribute(decoder.source) else decoder.source
         run = cut(decoder.proto, taken) if self._source is None else self._source
         self._evaluator = ReferenceEvaluator(run, new_ops=CORRECTED)
 
@@ -115,6 +115,6 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
     return scales
 
 
-def _contributed(proto: Any) -> bool:
+def _contribute(proto: Any) -> bool:
     """Checks whether a model has operators that onnx.reference does not know."""
     return proto is not None and any(map(is_foreign, proto.graph.node))

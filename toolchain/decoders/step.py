@@ -100,9 +100,9 @@ class Step:
         return x
 
     def _attention(self, name: str, index: int, x: str) -> str:
-        return self._output(name, self._attended(name, index, self._projected(name, x)), x)
+        return self._output(name, self._attended(name, index, self._project(name, x)), x)
 
-    def _projected(self, name: str, x: str) -> str:
+    def _project(self, name: str, x: str) -> str:
         """Queries, keys and values of the rows of x, side by side. A norm of queries and keys is timed on the values,
         too, which lie in the same rows."""
         shape, dim = self.shape, self.shape.head_dim
@@ -191,7 +191,7 @@ class Step:
             attended = self._moved(f"{name}.joined", values, (rows, heads, value), (value, rows * value, 1), 0,
                                    self._tensor(f"{name}.joined.out", (rows, heads * value)),
                                    (heads * value, value, 1))  # fmt: skip
-        return self._added(f"{name}.output", attended, x, shape.output_bias)
+        return self._add(f"{name}.output", attended, x, shape.output_bias)
 
     def _moved(
         self, name: str, x: str, sizes: tuple[int, ...], steps: tuple[int, ...], first: int, out: str,
@@ -212,7 +212,7 @@ class Step:
         return self._layer(name, "GEMM_T", [x, weights, *scale], (heads * rows, n), batch=heads, m=rows, n=n, k=k,
                            step0=rows * k, step1=k * n, **more)  # fmt: skip
 
-    def _added(self, name: str, x: str, residual: str, bias: bool) -> str:
+    def _add(self, name: str, x: str, residual: str, bias: bool) -> str:
         """x times weights, added to a residual; before that normalized where the model does so."""
         shape = self.shape
         if not shape.post_norm:
@@ -302,7 +302,7 @@ class Step:
         else:
             inner = self._product(f"{name}.up", normed, width, activation=shape.activation, bias=bias)
         if residual:
-            return self._added(f"{name}.down", inner, residual, bias)
+            return self._add(f"{name}.down", inner, residual, bias)
         return self._product(f"{name}.down", inner, shape.width, bias=bias)
 
     def _head(self, x: str) -> None:

@@ -75,7 +75,7 @@ def _mask(g: _Graph, past: str, total: str) -> str:
     return g.node("Where", hidden, g.lowest(), causal)
 
 
-def _rotated(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
+def _rotate(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
     """Queries or keys turned by their positions."""
     far = g.node("Slice", x, g.ints(size // 2), g.ints(1 << 62), g.ints(3))
     first = g.node("Slice", x, g.ints(0), g.ints(size // 2), g.ints(3))
@@ -83,7 +83,7 @@ def _rotated(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
     return g.node("Add", g.node("Mul", x, cos), g.node("Mul", half, sin))
 
 
-def _repeated(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
+def _repeat(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
     """Repeats each head of keys or values for its share of the queries; MatMul itself repeats a single head."""
     if kv_heads in (1, heads):
         return x
@@ -116,9 +116,9 @@ def decoder_concat(
         q, k, v = (
             g.by_head(g.node("MatMul", y, g.matrix(width, n * size)), n, size) for n in (heads, kv_heads, kv_heads)
         )
-        q, k = (_rotated(g, one, cos, sin, size) for one in (q, k))
-        k, v = _cached(g, layer, k, v)
-        k, v = (_repeated(g, one, heads, kv_heads, size) for one in (k, v))
+        q, k = (_rotate(g, one, cos, sin, size) for one in (q, k))
+        k, v = _cache_rows(g, layer, k, v)
+        k, v = (_repeat(g, one, heads, kv_heads, size) for one in (k, v))
         root = g.number(size**-0.25)
         turned = g.node("Mul", g.node("Transpose", k, perm=[0, 1, 3, 2]), root)
         scores = g.node("Add", g.node("MatMul", g.node("Mul", q, root), turned), mask)
@@ -149,30 +149,30 @@ def decoder_concat_learned(
     x = g.node("Add", g.node("Gather", g.b.weight(vocab, width, scale=1.0), "input_ids"),
                g.node("Gather", g.b.weight(positions, width, scale=1.0), places))  # fmt: skip
     for layer in range(layers):
-        y = _normalized(g, x, width)
+        y = _normalize(g, x, width)
         y = _linear(g, y, width, 3 * width)
         parts = [f"split.{layer}.{index}" for index in range(3)]
         g.b.nodes.append(helper.make_node("Split", [y, g.ints(width, width, width)], parts, axis=2))
         q, k, v = (g.by_head(part, heads, size) for part in parts)
-        k, v = _cached(g, layer, k, v)
+        k, v = _cache_rows(g, layer, k, v)
         scores = g.node("MatMul", q, g.node("Transpose", k, perm=[0, 1, 3, 2]))
         scores = g.node("Div", scores, g.number(size**0.5))
         seen = g.node("Slice", g.node("Slice", triangle, past, total, g.ints(2)), g.ints(0), total, g.ints(3))
         scores = g.node("Where", seen, scores, g.lowest())
         y = g.by_token(g.node("MatMul", g.node("Softmax", scores, axis=-1), v), width)
         x = g.node("Add", x, _linear(g, y, width, width))
-        y = _linear(g, _normalized(g, x, width), width, 2 * width)
+        y = _linear(g, _normalize(g, x, width), width, 2 * width)
         half = g.node("Mul", y, g.number(0.5))
         cube = g.node("Mul", g.node("Pow", y, g.number(3)), g.number(0.044715))
         bent = g.node("Tanh", g.node("Mul", g.node("Add", y, cube), g.number((2 / np.pi) ** 0.5)))
         y = g.node("Mul", half, g.node("Add", bent, g.number(1)))
         x = g.node("Add", x, _linear(g, y, 2 * width, width))
     head = g.matrix(width, vocab)
-    g.b.nodes.append(helper.make_node("MatMul", [_normalized(g, x, width), head], ["logits"]))
+    g.b.nodes.append(helper.make_node("MatMul", [_normalize(g, x, width), head], ["logits"]))
     return _model(g, "decoder_concat_learned", layers, (heads, size), vocab, [])
 
 
-def _normalized(g: _Graph, x: str, width: int) -> str:
+def _normalize(g: _Graph, x: str, width: int) -> str:
     return g.node("LayerNormalization", x, g.b.positive(width), g.b.weight(width), axis=-1, epsilon=EPSILON)
 
 
@@ -183,7 +183,7 @@ def _linear(g: _Graph, x: str, rows: int, columns: int) -> str:
     return g.reshaped(product, g.size(x, 0), g.size(x, 1), g.ints(columns))
 
 
-def _cached(g: _Graph, layer: int, k: str, v: str) -> list[str]:
+def _cache_rows(g: _Graph, layer: int, k: str, v: str) -> list[str]:
     """Returns keys and values behind their past."""
     names = []
     for part, new in (("key", k), ("value", v)):

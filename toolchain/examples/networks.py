@@ -98,20 +98,20 @@ MOBILENET_V2 = (
 def mobilenet_v2(kind: str = "float32", size: int = 224) -> Any:
     """Sandler et al., arXiv 1801.04381, table 2: inverted residuals around depthwise convolutions."""
     b = Builder(kind)
-    x, channels = _clipped(b, _conv(b, "x", 3, 32, 3, 2)), 32
+    x, channels = _clip(b, _conv(b, "x", 3, 32, 3, 2)), 32
     for expansion, width, blocks, stride in MOBILENET_V2:
         for block in range(blocks):
             step, deep = stride if block == 0 else 1, expansion * channels
-            y = _clipped(b, _conv(b, x, channels, deep, 1)) if expansion > 1 else x
-            y = _conv(b, _clipped(b, _conv(b, y, deep, deep, 3, step, deep)), deep, width, 1)
+            y = _clip(b, _conv(b, x, channels, deep, 1)) if expansion > 1 else x
+            y = _conv(b, _clip(b, _conv(b, y, deep, deep, 3, step, deep)), deep, width, 1)
             x = b.node("Add", x, y) if step == 1 and channels == width else y
             channels = width
-    x = _clipped(b, _conv(b, x, channels, 1280, 1))
+    x = _clip(b, _conv(b, x, channels, 1280, 1))
     x = b.node("Flatten", b.node("GlobalAveragePool", x))
     x = b.node("Gemm", x, b.weight(1000, 1280), b.weight(1000), transB=1)
     return b.model("mobilenet_v2", [1, 3, size, size], x, [1, 1000])
 
 
-def _clipped(b: Builder, x: str) -> str:
+def _clip(b: Builder, x: str) -> str:
     """Returns ReLU6."""
     return b.node("Clip", x, b.constant(np.array(0, b.kind)), b.constant(np.array(6, b.kind)))

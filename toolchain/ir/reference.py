@@ -135,7 +135,7 @@ ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _finished(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int) -> None:
+def _finish(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int) -> None:
     """Write the epilogue of sums: rows x columns, or a list of them."""
     kind = run.kind(layer.outputs[0])
     parts = dict(zip(filter(None, layer.text("epilogue").split("+")), layer.inputs[2:], strict=True))
@@ -174,7 +174,7 @@ def _gemm(run: ReferenceExecution, layer: LayerIR) -> None:
         step = layer.integer(f"step{index}")
         factors.append([values[at * step :][: rows * columns].reshape(rows, columns) for at in range(batch)])
     total = np.stack([a @ (b.T if turned else b) for a, b in zip(*factors, strict=True)])
-    _finished(run, layer, total.reshape(batch * m, n) if batch == 1 else total, n)
+    _finish(run, layer, total.reshape(batch * m, n) if batch == 1 else total, n)
 
 
 def _patches(image: Values, layer: LayerIR, fill: float) -> Values:
@@ -195,7 +195,7 @@ def _convolution(run: ReferenceExecution, layer: LayerIR) -> None:
     parts = [
         np.einsum("pkc,kcn->pn", patches[:, :, at], kernel[:, :, at * deep : (at + 1) * deep]) for at in range(groups)
     ]
-    _finished(run, layer, np.concatenate(parts, axis=1), cout)
+    _finish(run, layer, np.concatenate(parts, axis=1), cout)
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
@@ -216,14 +216,14 @@ def _where(condition: Values, a: Values, b: Values) -> Values:
     return np.where(condition != 0, a, b)
 
 
-def _shifted(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
+def _shift(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
     """Return shifted numbers; places beyond 32 bits shift everything out."""
     return shift(a, np.where((b < 0) | (b > 31), 32, b))
 
 
 FUNCTIONS: dict[str, Callable[..., Values]] = {
     "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
-    "SHL": partial(_shifted, shift=np.left_shift), "SHR": partial(_shifted, shift=np.right_shift),
+    "SHL": partial(_shift, shift=np.left_shift), "SHR": partial(_shift, shift=np.right_shift),
     "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": _divide, "REM": _remainder,
     "MAX": np.maximum, "MIN": np.minimum,
     "POW": lambda a, b: np.power(a.astype(np.float64), b.astype(np.float64)), "EQUAL": np.equal,
@@ -260,10 +260,10 @@ def _eltwise(run: ReferenceExecution, layer: LayerIR) -> None:
 
 def _softmax(run: ReferenceExecution, layer: LayerIR) -> None:
     x = run.wide(layer.inputs[0]).reshape(layer.integer("m"), layer.integer("n"))
-    run.write(layer.outputs[0], _normalized(x))
+    run.write(layer.outputs[0], _normalize(x))
 
 
-def _normalized(x: Values) -> Values:
+def _normalize(x: Values) -> Values:
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
@@ -350,7 +350,7 @@ def _attention(run: ReferenceExecution, layer: LayerIR) -> None:
         visible &= other <= positions
     if layer.integer("window"):
         visible &= other > positions - layer.integer("window")
-    result = _normalized(np.where(visible, scores, -np.inf)) @ cache(layer.inputs[2])
+    result = _normalize(np.where(visible, scores, -np.inf)) @ cache(layer.inputs[2])
     run.write(layer.outputs[0], result.transpose(0, 2, 1, 3))
 
 

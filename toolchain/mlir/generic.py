@@ -157,9 +157,9 @@ def reduction(e: OnnxEmitter, how: Reduction) -> list[MlirTensor]:
     """Returns the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
     results = len(e.op.results)
     if results == 1:
-        return [_joined(e, how, -1, 1)]
+        return [_join(e, how, -1, 1)]
     if results == 2 and (index := _position(e, how)) is not None:
-        return [_joined(e, how, -2, 2), index]
+        return [_join(e, how, -2, 2), index]
     e.refuse("a reduction with several results is not supported, but a maximum and its index: write one for each")
 
 
@@ -184,11 +184,11 @@ def _elements(e: OnnxEmitter, how: Reduction, value: SSAValue, out: OperandMap) 
     arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order) for argument, operand, space in list(inputs)[: -len(e.op.results)]
     }
-    inner = _evaluated(e, how.block, value, arguments, order, how.sizes)
+    inner = _evaluate(e, how.block, value, arguments, order, how.sizes)
     return e.expand(inner, [how.sizes[dim] for dim in order])
 
 
-def _joined(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> MlirTensor:
+def _join(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> MlirTensor:
     """Reduces a result."""
     name, value = _combiner(e, how, at, uses)
     operator, join, neutral = COMBINERS[name]
@@ -257,7 +257,7 @@ def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
     return infinite or tensor.equals(limits[top])
 
 
-def _evaluated(
+def _evaluate(
     e: OnnxEmitter, block: Block, value: SSAValue, arguments: dict[SSAValue, MlirTensor], order: Sequence[int],
     sizes: tuple[int, ...],
 ) -> MlirTensor:  # fmt: skip

@@ -97,7 +97,7 @@ class _Body:
             if name == scalars.ASSERTION:
                 continue
             inner = {"scf.for": self._loop, "scf.if": self._branch, "func.call": self._call}.get(name)
-            results = _lowered(e, op) if inner is None else inner(op)
+            results = _lower(e, op) if inner is None else inner(op)
             e.op = op
             if len(results) != len(op.results):
                 e.refuse(f"gives {len(results)} results, needs {len(op.results)}: correct the types")
@@ -172,7 +172,7 @@ def _function(source: Source) -> FuncOp:
     return named[0]
 
 
-def _lowered(e: OnnxEmitter, op: Operation) -> list[MlirTensor]:
+def _lower(e: OnnxEmitter, op: Operation) -> list[MlirTensor]:
     """Lower an operation; return its results."""
     dialect, _, name = op_name(op).partition(".")
     if op_name(op) == "linalg.generic":

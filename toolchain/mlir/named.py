@@ -21,7 +21,7 @@ def _operands(e: OnnxEmitter, ins: int) -> tuple[list[MlirTensor], MlirTensor]:
     return values[:-1], values[-1]
 
 
-def _accumulated(e: OnnxEmitter, total: MlirTensor, start: MlirTensor) -> MlirTensor:
+def _accumulate(e: OnnxEmitter, total: MlirTensor, start: MlirTensor) -> MlirTensor:
     if total.shape != start.shape:
         e.refuse(f"makes {list(total.shape)}, its output has {list(start.shape)}")
     return e.added(total, start)
@@ -44,17 +44,17 @@ def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: b
         if zeros:
             first, second = (e.needed(one, "a zero point") for one in more)
             points = (e.scalar(float(first), a.kind), e.scalar(float(second), b.kind))
-        return _accumulated(e, generic.product(e, a, b, start.kind, points), start)
+        return _accumulate(e, generic.product(e, a, b, start.kind, points), start)
 
     return lower
 
 
 def _contract(e: OnnxEmitter) -> MlirTensor:
     (a, b), start = _operands(e, 2)
-    return _accumulated(e, generic.contract(e, (a, b, start), start.kind), start)
+    return _accumulate(e, generic.contract(e, (a, b, start), start.kind), start)
 
 
-def _tiled(batch: int) -> Lower:
+def _tile(batch: int) -> Lower:
     """Returns the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
     dimensions before."""
 
@@ -72,7 +72,7 @@ def _tiled(batch: int) -> Lower:
         left = e.reshape(turned(a, (0, 2, 1, 3)), (*lead, m * rows, k * depth))
         right = e.reshape(turned(b, (1, 3, 0, 2)), (*lead, k * depth, n * columns))
         result = e.reshape(generic.product(e, left, right, start.kind), (*lead, m, rows, n, columns))
-        return _accumulated(e, turned(result, (0, 2, 1, 3)), start)
+        return _accumulate(e, turned(result, (0, 2, 1, 3)), start)
 
     return lower
 
@@ -86,7 +86,7 @@ def _vectors(a_rank: int, b_rank: int) -> Lower:
             e.refuse(f"takes tensors of {a_rank} and {b_rank} dimensions")
         left = e.reshape(a, (1, *a.shape)) if a_rank == 1 else a
         right = e.reshape(b, (*b.shape, 1)) if b_rank < a_rank or b_rank == 1 else b
-        return _accumulated(e, e.reshape(generic.product(e, left, right, start.kind), start.shape), start)
+        return _accumulate(e, e.reshape(generic.product(e, left, right, start.kind), start.shape), start)
 
     return lower
 
@@ -163,7 +163,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
         result = convolved(
             e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2)
         )  # fmt: skip
-        return _accumulated(e, from_nchw(e, result, layout), start)
+        return _accumulate(e, from_nchw(e, result, layout), start)
 
     return lower
 
@@ -177,12 +177,12 @@ def _single(axes: int) -> Lower:
             e.refuse(f"takes an image and weights of {axes} dimensions")
         one = (1,) * axes
         product = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, one, one)
-        return _accumulated(e, e.reshape(product, start.shape), start)
+        return _accumulate(e, e.reshape(product, start.shape), start)
 
     return lower
 
 
-def _grouped(e: OnnxEmitter) -> MlirTensor:
+def _group(e: OnnxEmitter) -> MlirTensor:
     """Returns the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
     (x, w), start = _operands(e, 2)
     if x.rank != 5 or w.rank != 5:
@@ -192,7 +192,7 @@ def _grouped(e: OnnxEmitter) -> MlirTensor:
         e, e.reshape(x, (count, groups * channels, *size)), e.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:])),
         start.kind, e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2), groups=groups,
     )  # fmt: skip
-    return _accumulated(e, e.reshape(result, start.shape), start)
+    return _accumulate(e, e.reshape(result, start.shape), start)
 
 
 def depthwise_weights(e: OnnxEmitter, w: MlirTensor) -> MlirTensor:
@@ -214,7 +214,7 @@ def _depthwise(layout: str, multiplied: bool) -> Lower:
                 w.shape if last else (*w.shape[1:], w.shape[0])), 1))  # fmt: skip
         x = to_nchw(e, x, layout)
         product = convolved(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
-        return _accumulated(e, e.reshape(from_nchw(e, product, layout), start.shape), start)
+        return _accumulate(e, e.reshape(from_nchw(e, product, layout), start.shape), start)
 
     return lower
 
@@ -352,12 +352,12 @@ LINALG: Mapping[str, Lower] = {
     "conv_2d_nhwc_hwcf": _convolution("nhwc", (3, 2, 0, 1)),
     "conv_2d_nhwc_fhwc": _convolution("nhwc", (0, 3, 1, 2)),
     "conv_2d_nchw_fchw": _convolution("nchw", (0, 1, 2, 3)),
-    "conv_2d_ngchw_gfchw": _grouped,
+    "conv_2d_ngchw_gfchw": _group,
     "conv_1d_nwc_wcf": _convolution("nwc", (2, 1, 0)), "conv_1d_ncw_fcw": _convolution("ncw", (0, 1, 2)),
     "conv_3d_ndhwc_dhwcf": _convolution("ndhwc", (4, 3, 0, 1, 2)),
     "conv_3d_ncdhw_fcdhw": _convolution("ncdhw", (0, 1, 2, 3, 4)),
     "conv_1d": _single(1), "conv_2d": _single(2), "conv_3d": _single(3),
-    "mmt4d": _tiled(0), "batch_mmt4d": _tiled(1), "pack": shapes.pack, "unpack": shapes.unpack,
+    "mmt4d": _tile(0), "batch_mmt4d": _tile(1), "pack": shapes.pack, "unpack": shapes.unpack,
     **{f"depthwise_conv_{len(layout) - 2}d_{layout}_{weights}": _depthwise(layout, weights.endswith("m"))
        for layout, forms in (("nwc", ("wc", "wcm")), ("ncw", ("cw",)), ("nhwc", ("hwc", "hwcm")), ("nchw", ("chw",)),
                              ("ndhwc", ("dhwc", "dhwcm")), ("ncdhw", ("cdhw",))) for weights in forms},

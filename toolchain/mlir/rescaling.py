@@ -44,10 +44,10 @@ def lookup(e: OnnxEmitter, x: MlirTensor, table: Values, kind: str, rows: int = 
     """Returns the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
     tables."""
     at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
-    return _taken(e, at, table, kind, rows)
+    return _take(e, at, table, kind, rows)
 
 
-def _taken(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -> MlirTensor:
+def _take(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -> MlirTensor:
     if rows > 1:
         at = e.elementwise("Add", at, e.constant((np.arange(rows) * CODES).astype(np.int32)))
     return e.node("Gather", [e.constant(table.astype(NUMPY[kind])), at], kind, at.shape, axis=0)
@@ -75,7 +75,7 @@ def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTe
         ]
         return lookup(e, x, np.array(table), kind, len(channels))
     if x.kind == "INT32" and kind in BYTES:
-        return _narrowed(e, x, scale, kind)
+        return _narrow(e, x, scale, kind)
     powers = {(one & (one - 1), one.bit_length() - 1 - shift) for one, shift in zip(*scale[:2], strict=True)}
     if x.kind == kind == "INT32" and len(powers) == 1 and min(powers)[0] == 0 and 0 <= min(powers)[1] < 31:
         moved = e.elementwise("Sub", x, e.scalar(scale.input_zero, "INT32"))
@@ -102,7 +102,7 @@ def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
     return limits
 
 
-def _narrowed(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
+def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
     """Returns INT32 narrowed to a byte."""
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
@@ -140,7 +140,7 @@ def _narrowed(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirT
     never = np.concatenate([steps > INT32.max, np.ones((len(steps), 1), bool)], axis=1)
     if never[:, :-1].any():
         e.refuse(f"multiplier {scale.multipliers[0]}, shift {scale.shifts[0]}: most codes are never reached")
-    bound = _taken(e, guess, following.reshape(-1), "INT32", len(steps))
+    bound = _take(e, guess, following.reshape(-1), "INT32", len(steps))
     short = e.cast(e.elementwise("Less", x, bound, kind="BOOL"), "INT32")
     code = e.elementwise("Sub", e.elementwise("Add", guess, e.scalar(1, "INT32")), short)
     top = e.node("Clip", [code, e.scalar(0, "INT32"), e.scalar(CODES - 1, "INT32")], "INT32", code.shape)

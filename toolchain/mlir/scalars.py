@@ -103,11 +103,11 @@ def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     return below_zero(e, x, e.negative(nearest), nearest)
 
 
-def _truncated(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
+def _truncate(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     return below_zero(e, x, e.elementwise("Ceil", x), e.elementwise("Floor", x))
 
 
-def _scaled(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
+def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
     """Returns an operator of (x * before + add), times `after`, less `less`."""
 
     def lower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
@@ -154,7 +154,7 @@ _FLOAT_PREDICATES = (
 NaN is false, an inverted one true."""
 
 
-def _compared(predicates: tuple[str, ...]) -> Lower:
+def _compare(predicates: tuple[str, ...]) -> Lower:
     def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         number = e.number("predicate")
         if not 0 <= number < len(predicates):
@@ -163,7 +163,7 @@ def _compared(predicates: tuple[str, ...]) -> Lower:
         if not how:
             return e.expand(e.scalar(inverted, "BOOL"), np.broadcast_shapes(x.shape, y.shape))
         if predicates is _INTEGER_PREDICATES and number >= _UNSIGNED:
-            x, y = (_ordered(e, one) for one in (x, y))
+            x, y = (_order(e, one) for one in (x, y))
         result, *parts = (e.elementwise(one, x, y, kind="BOOL") for one in how.split("|"))
         for part in parts:
             result = e.elementwise("Or", result, part)
@@ -172,7 +172,7 @@ def _compared(predicates: tuple[str, ...]) -> Lower:
     return lower
 
 
-def _ordered(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
+def _order(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns integers whose signed order is the unsigned one of x: the highest bit is inverted."""
     if x.kind == "INT64":
         e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
@@ -196,15 +196,15 @@ SCALARS: Mapping[str, Lower] = {
     "arith.extf": _cast, "arith.truncf": _cast, "arith.extsi": _signed, "arith.extui": _unsigned,
     "arith.trunci": _narrower, "arith.sitofp": _signed, "arith.uitofp": _unsigned, "arith.fptosi": _cast,
     "arith.index_cast": _cast, "arith.select": _select,
-    "arith.cmpf": _compared(_FLOAT_PREDICATES),
-    "arith.cmpi": _compared(_INTEGER_PREDICATES),
+    "arith.cmpf": _compare(_FLOAT_PREDICATES),
+    "arith.cmpi": _compare(_INTEGER_PREDICATES),
     "arith.andi": _bits("And"), "arith.ori": _bits("Or"), "arith.xori": _bits("Xor"),
     "math.exp": _same("Exp"), "math.sqrt": _same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": _same("Tanh"),
     "math.erf": _same("Erf"), "math.sin": _same("Sin"), "math.cos": _same("Cos"), "math.powf": _same("Pow"),
     "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": rounded,
-    "math.roundeven": _same("Round"), "math.trunc": _truncated, "math.exp2": _scaled("Exp", before=math.log(2)),
-    "math.expm1": _scaled("Exp", less=1), "math.log1p": _scaled("Log", add=1),
-    "math.log2": _scaled("Log", after=1 / math.log(2)), "math.log10": _scaled("Log", after=1 / math.log(10)),
+    "math.roundeven": _same("Round"), "math.trunc": _truncate, "math.exp2": _scale("Exp", before=math.log(2)),
+    "math.expm1": _scale("Exp", less=1), "math.log1p": _scale("Log", add=1),
+    "math.log2": _scale("Log", after=1 / math.log(2)), "math.log10": _scale("Log", after=1 / math.log(10)),
     "math.absf": _same("Abs"), "math.absi": _same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
     "tensor.extract": _extract,
 }  # fmt: skip

@@ -347,9 +347,9 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
         low, rest = place // above, place % above
         rows = [np.clip(one, 0, x.shape[axis] - 1) for one in (low, low + 1)]
         if not linear:
-            x = _taken(e, x, np.where(2 * rest >= above, rows[1], rows[0]), axis)
+            x = _take(e, x, np.where(2 * rest >= above, rows[1], rows[0]), axis)
             continue
-        first, second = (_taken(e, x, one, axis) for one in rows)
+        first, second = (_take(e, x, one, axis) for one in rows)
         weights = (rest / above).reshape([-1 if one == axis else 1 for one in range(4)]).astype(NUMPY[x.kind])
         parts = [e.elementwise("Mul", part, e.constant(weight, x.kind))
                  for part, weight in ((first, 1 - weights), (second, weights))]  # fmt: skip
@@ -357,7 +357,7 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
     return e.expand(x, shape)
 
 
-def _taken(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
+def _take(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
     """Returns elements of one dimension."""
     shape = [len(rows) if one == axis else size for one, size in enumerate(x.shape)]
     return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)

@@ -20,7 +20,7 @@ DOMAIN = "com.microsoft"
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def _swapped(parts: Decomposition, index: int, batch: str, rows: str) -> str:
+def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> str:
     """Return an operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
@@ -33,7 +33,7 @@ def _swapped(parts: Decomposition, index: int, batch: str, rows: str) -> str:
 
 
 def fused_matmul(parts: Decomposition) -> None:
-    a, b = _swapped(parts, 0, "transBatchA", "transA"), _swapped(parts, 1, "transBatchB", "transB")
+    a, b = _swap(parts, 0, "transBatchA", "transA"), _swap(parts, 1, "transBatchB", "transB")
     alpha = parts.node.attribute("alpha", 1.0)
     if alpha == 1.0:
         parts.result("MatMul", a, b)
@@ -47,7 +47,7 @@ _ACTIVATIONS = {
 """Activation of a fused operator -> attributes that its numbers are."""
 
 
-def _activated(parts: Decomposition, x: str, numbers: list[float]) -> None:
+def _activate(parts: Decomposition, x: str, numbers: list[float]) -> None:
     """Compose the result as an activation of `x`."""
     name = parts.node.attribute("activation", "")
     if name not in _ACTIVATIONS:
@@ -72,7 +72,7 @@ def fused_convolution(parts: Decomposition) -> None:
     x = parts.make("Conv", *inputs, **attributes)
     if node.has(3):
         x = parts.make("Add", x, parts.input(3))
-    _activated(parts, x, [float(value) for value in node.attribute("activation_params", [])])
+    _activate(parts, x, [float(value) for value in node.attribute("activation_params", [])])
 
 
 def fused_gemm(parts: Decomposition) -> None:
@@ -80,7 +80,7 @@ def fused_gemm(parts: Decomposition) -> None:
     inputs = [parts.input(index) for index in range(3) if node.has(index)]
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
     numbers = map(node.attribute, _NUMBERS)
-    _activated(
+    _activate(
         parts, parts.make("Gemm", *inputs, **attributes), [float(value) for value in numbers if value is not None]
     )
 
@@ -88,17 +88,17 @@ def fused_gemm(parts: Decomposition) -> None:
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-def _biased(parts: Decomposition) -> str:
+def _add_bias(parts: Decomposition) -> str:
     """Return the first input, and the second one added where it is given."""
     return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
 
 
 def gelu(parts: Decomposition) -> None:
-    parts.result("Gelu", _biased(parts))
+    parts.result("Gelu", _add_bias(parts))
 
 
 def fast_gelu(parts: Decomposition) -> None:
-    parts.result("Gelu", _biased(parts), approximate="tanh")
+    parts.result("Gelu", _add_bias(parts), approximate="tanh")
 
 
 def quick_gelu(parts: Decomposition) -> None:
@@ -117,7 +117,7 @@ def _without(parts: Decomposition, *outputs: tuple[int, str]) -> None:
             parts.node.refuse(f"output {name} is not supported: it is one of training")
 
 
-def _skipped(parts: Decomposition, bias: int) -> str:
+def _skip(parts: Decomposition, bias: int) -> str:
     """Return the sum of both inputs and of a bias, which is an output too."""
     node = parts.node
     total = parts.make("Add", parts.input(0), parts.input(1))
@@ -130,14 +130,14 @@ def _skipped(parts: Decomposition, bias: int) -> str:
 
 def skip_layer_norm(parts: Decomposition) -> None:
     _without(parts, (1, "mean"), (2, "inv_std_var"))
-    node, total = parts.node, _skipped(parts, 4)
+    node, total = parts.node, _skip(parts, 4)
     beta = [parts.input(3)] if node.has(3) else []
     parts.result("LayerNormalization", total, parts.input(2), *beta, epsilon=node.attribute("epsilon", 1e-12))
 
 
 def skip_rms_norm(parts: Decomposition) -> None:
     _without(parts, (1, "mean"), (2, "inv_std_var"))
-    total = _skipped(parts, 3)
+    total = _skip(parts, 3)
     parts.result("RMSNormalization", total, parts.input(2), epsilon=parts.node.attribute("epsilon", 1e-12))
 
 

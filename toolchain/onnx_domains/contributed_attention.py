@@ -205,7 +205,7 @@ def grouped(parts: Decomposition) -> None:
         )
     if node.attribute("do_rotary", 0):
         operands[:2] = [
-            _rotated(parts, one, count, steps, sizes.past, (7, 8), 9)
+            _rotate(parts, one, count, steps, sizes.past, (7, 8), 9)
             for one, count in zip(operands, (heads, kv_heads), strict=False)
         ]
     added = [parts.input(10)] if node.has(10) else []
@@ -223,7 +223,7 @@ def grouped(parts: Decomposition) -> None:
 # -- rotation ----------------------------------------------------------------------------------------------------------
 
 
-def _rotated(
+def _rotate(
     parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
 ) -> str:
     """Queries or keys turned by their positions, which are given or count from `first`."""

@@ -112,7 +112,7 @@ def gemm(parts: Decomposition) -> None:
 # -- products of integers with results of floats -----------------------------------------------------------------------
 
 
-def _scaled(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
+def _scale(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
     """Composes the result: integers times scales, and a bias."""
     x = parts.make("Cast", product, to=1)
     for scale in scales[:-1]:
@@ -128,7 +128,7 @@ def dynamic_matmul(parts: Decomposition) -> None:
     codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", parts.input(0))
     zeros = [parts.input(3)] if node.has(3) else []
     product = parts.make("MatMulInteger", codes, parts.input(1), zero, *zeros)
-    _scaled(parts, product, [scale, parts.input(2)], 4)
+    _scale(parts, product, [scale, parts.input(2)], 4)
 
 
 def integer_matmul(parts: Decomposition) -> None:
@@ -137,7 +137,7 @@ def integer_matmul(parts: Decomposition) -> None:
     while zeros and not zeros[-1]:
         zeros.pop()
     product = parts.make("MatMulInteger", parts.input(0), parts.input(1), *zeros)
-    _scaled(parts, product, [parts.input(2), parts.input(3)], 6)
+    _scale(parts, product, [parts.input(2), parts.input(3)], 6)
 
 
 _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
@@ -158,14 +158,14 @@ def matmul_nbits(parts: Decomposition) -> None:
             node.refuse("input g_idx is supported where the blocks are in order")
     packed, scales = node.needed(1, "B"), node.needed(2, "scales")
     blocks = -(-rows // size)
-    codes = _unpacked(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
+    codes = _unpack(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
     weights = parts.constant(np.ascontiguousarray(codes.T).astype(_STORED[bits]))
     by_block = parts.constant(np.ascontiguousarray(scales.reshape(columns, blocks).T))
     if node.has(3):
         zeros = node.needed(3, "zero_points")
         if zeros.dtype != np.uint8:
             node.refuse(f"data type {node.info(3).type} of zero_points is not supported: supported is UINT8")
-        zero = _unpacked(zeros.reshape(columns, -1), bits, blocks).T
+        zero = _unpack(zeros.reshape(columns, -1), bits, blocks).T
     else:
         zero = np.full((blocks, columns), 1 << bits - 1)
     numbers = parts.make(
@@ -174,7 +174,7 @@ def matmul_nbits(parts: Decomposition) -> None:
     )  # fmt: skip
     x = parts.input(0)
     if int(node.attribute("accuracy_level", 0)) == _ROUNDED:
-        x = _rounded(parts, x, node.shape(0), size)
+        x = _round(parts, x, node.shape(0), size)
     if node.has(5):
         parts.result("Add", parts.make("MatMul", x, numbers), parts.input(5))
     else:
@@ -185,7 +185,7 @@ _ROUNDED = 4
 """The accuracy level of which activations are codes of 8 bits."""
 
 
-def _rounded(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
+def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
     """Returns activations as the steps of their blocks give them."""
     *lead, width = shape
     blocks = -(-width // size)
@@ -210,11 +210,11 @@ def gather_blocks(parts: Decomposition) -> None:
     if rank != 2 or along != [0, 1] or table.dtype != np.uint8 or bits not in (4, 8):
         node.refuse("supported are rows (gather_axis 0) of a matrix of UINT8, blocks along them, and bits of 4 or 8")
     blocks = scales.shape[1]
-    codes = _unpacked(table, bits, table.shape[1] * 8 // bits)
+    codes = _unpack(table, bits, table.shape[1] * 8 // bits)
     columns = codes.shape[1]
     rows = np.pad(codes, ((0, 0), (0, blocks * size - columns)))
     zeros = node.needed(3, "zero_points") if node.has(3) else None
-    zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpacked(zeros, bits, blocks)
+    zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpack(zeros, bits, blocks)
     lead = [0] * len(node.shape(1))  # whatever number of tokens there is
 
     def taken(values: Values, *split: int) -> str:
@@ -227,7 +227,7 @@ def gather_blocks(parts: Decomposition) -> None:
     parts.result("Identity", whole if columns == blocks * size else parts.sliced(whole, len(lead), 0, columns))
 
 
-def _unpacked(packed: Values, bits: int, count: int) -> Values:
+def _unpack(packed: Values, bits: int, count: int) -> Values:
     """Returns `count` codes of each row of bytes, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)

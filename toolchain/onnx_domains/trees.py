@@ -214,7 +214,7 @@ def _weights(node: NodeView, of: str, forest: Forest, number: dict[tuple[int, in
     return table
 
 
-def _aggregated(parts: Decomposition, leaves: str, table: Any, trees: int, how: str) -> str:
+def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, how: str) -> str:
     """Aggregates the trees' weights for each target."""
     if how not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={how}: supported are {', '.join(_AGGREGATES)}")
@@ -243,7 +243,7 @@ def regressor(parts: Decomposition) -> None:
     forest, roots, number = _forest(parts, "regressor")
     table = _weights(node, "target", forest, number, targets)
     how = node.attribute("aggregate_function", "SUM")
-    scores = _aggregated(parts, _leaves(parts, forest, roots), table, len(roots), how)
+    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), how)
     result = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
     parts.result("Identity", result)
 
@@ -279,7 +279,7 @@ def ensemble(parts: Decomposition) -> None:
     table = np.zeros((len(forest.feature), int(node.attribute("n_targets"))), np.float32)
     table[inner + np.arange(len(targets)), targets] = weights
     how = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
-    scores = _aggregated(parts, _leaves(parts, forest, roots), table, len(roots), how)
+    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), how)
     result = transformed(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
     if parts.kind == np.float32:
         parts.result("Identity", result)
@@ -320,7 +320,7 @@ def classifier(parts: Decomposition) -> None:
     forest, roots, number = _forest(parts, "classifier")
     scored = sorted(set(node.attribute("class_ids", [])))
     table = _weights(node, "class", forest, number, max(len(labels), scored[-1] + 1 if scored else 1))
-    scores = _aggregated(parts, _leaves(parts, forest, roots), table, len(roots), "SUM")
+    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), "SUM")
     base = _numbers(node, "base_values")
     if len(labels) == 2:
         _of_two_classes(parts, scores, labels, scored, positive=bool((table >= 0).all()))

@@ -171,7 +171,7 @@ def _probabilities(
     second = parts.make("Sub", one, first)
     parts_of = [parts.make("Neg", parts.make(mul, first, second)), parts.make(mul, first, first),
                 parts.make(mul, second, second)]  # fmt: skip
-    q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_placed(classes, pairs)))
+    q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_place(classes, pairs)))
     rows = [parts.sliced(q, 1, at * classes, (at + 1) * classes) for at in range(classes)]
     diagonal = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
     whole = parts.reshaped(q, count, classes, classes)
@@ -196,7 +196,7 @@ def _probabilities(
     return p
 
 
-def _placed(classes: int, pairs: list[tuple[int, int]]) -> Any:
+def _place(classes: int, pairs: list[tuple[int, int]]) -> Any:
     """Returns the matrix that scatters products and squares of pair probabilities to the matrix of all classes."""
     table = np.zeros((3, len(pairs), classes, classes), np.float32)
     for at, (first, second) in enumerate(pairs):

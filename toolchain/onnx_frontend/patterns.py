@@ -110,7 +110,7 @@ _SUM = _either(
 _TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, NumberPattern(math.sqrt(2 / math.pi)))), _ONE)
 
 
-def _normalized(x: Pattern) -> Either:
+def _normalize(x: Pattern) -> Either:
     """Returns the pattern of a division by the root mean square of the columns."""
     square = _either(_op("Pow", x, NumberPattern(2)), _op("Mul", x, x))
     root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
@@ -119,13 +119,13 @@ def _normalized(x: Pattern) -> Either:
 
 
 _APART = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
-_SCALED = _op("Mul", _normalized(_APART), RowPattern("scale", "x"))
+_SCALED = _op("Mul", _normalize(_APART), RowPattern("scale", "x"))
 _EPSILON = (("axis", -1), ("epsilon", "epsilon"))
 
 RULES = (
     RewriteRule(_op("Add", _SCALED, RowPattern("bias", "x")), "LayerNormalization", ("x", "scale", "bias"), _EPSILON),
     RewriteRule(_SCALED, "LayerNormalization", ("x", "scale"), _EPSILON),
-    RewriteRule(_op("Mul", _normalized(_X), RowPattern("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
+    RewriteRule(_op("Mul", _normalize(_X), RowPattern("scale", "x")), "RMSNormalization", ("x", "scale"), _EPSILON),
     RewriteRule(_product(_X, _ERF, NumberPattern(0.5)), "Gelu"),
     RewriteRule(_product(_X, _TANH, NumberPattern(0.5)), "Gelu", attributes=(("approximate", b"tanh"),)),
     RewriteRule(_op("Mul", _X, _op("HardSigmoid", _X, **_SIXTH)), "HardSwish"),

@@ -205,7 +205,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
     def _visit(self, proto: Any, names: Names) -> None:
         """Visit a node of the graph or of a subgraph."""
         if names:
-            proto = _renamed(proto, names)
+            proto = _rename(proto, names)
         try:
             parts = raised(proto, self._version, self._value)
         except ModelError as error:
@@ -285,7 +285,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         return reversed(nodes)
 
 
-def _renamed(proto: Any, names: Names) -> Any:
+def _rename(proto: Any, names: Names) -> Any:
     """Return a node of a subgraph with the names of the graph."""
     node = NodeProto.FromString(proto.SerializeToString())
     for field in (node.input, node.output):

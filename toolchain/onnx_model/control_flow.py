@@ -114,7 +114,7 @@ class ControlFlow(OpenRows):
             self._both(proto, names)
             return
         condition_value = bool(self.known[condition].reshape(-1)[0])
-        results = self._inlined(_branch(proto, condition_value), self._prefix(proto), dict(names))
+        results = self._inline(_branch(proto, condition_value), self._prefix(proto), dict(names))
         for inner, outer in zip(results, proto.output, strict=True):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
@@ -122,7 +122,7 @@ class ControlFlow(OpenRows):
     def _both(self, proto: Any, names: Names) -> None:
         """Expands both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
-        branches = [self._inlined(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
+        branches = [self._inline(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._in_one_shape(branches, prefix)
         flag = self._flag(f"{prefix}condition", condition)
         for yes, no, outer in zip(*branches, proto.output, strict=True):
@@ -163,7 +163,7 @@ class ControlFlow(OpenRows):
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
                 inside[inner.name] = self._constant_of(scope + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
-            condition, *values_out = self._inlined(body, scope, inside)
+            condition, *values_out = self._inline(body, scope, inside)
             if condition not in self.known:
                 del self._nodes[node_count:]
                 del self._graph.output[counted:]
@@ -211,7 +211,7 @@ class ControlFlow(OpenRows):
                 inside[inner.name] = scope + inner.name
                 at = self._constant_of(f"{scope}{inner.name}/at", steps - 1 - step if back else step)
                 self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
-            results = self._inlined(body, scope, inside)
+            results = self._inline(body, scope, inside)
             state = results[:count]
             aliases = (self._alias(name, f"{scope}{index}/left") for index, name in enumerate(results[count:]))
             step_outputs.append(list(aliases))
@@ -223,7 +223,7 @@ class ControlFlow(OpenRows):
         for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
             outer, slices = proto.output[count + index], [one[index] for one in step_outputs]
             if outer:
-                self._stacked(slices[::-1] if orders[index] else slices, outer, axis, prefix)
+                self._stack(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 
     def _scan_at_once(self, proto: Any, body: Any, names: Names, attributes: Mapping[str, Any]) -> bool:
         """Adds a Scan over rows, first to last, as a single step on whole tensors; returns False where that is
@@ -248,7 +248,7 @@ class ControlFlow(OpenRows):
         self._add(helper.make_node("Identity", [name], [alias]))
         return alias
 
-    def _stacked(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
+    def _stack(self, slices: Sequence[str], outer: str, axis: int, prefix: str) -> None:
         place = self._constant_of(f"{prefix}{outer}/axis", [axis])
         rows = [f"{name}/row" for name in slices]
         for name, row in zip(slices, rows, strict=True):
@@ -283,7 +283,7 @@ class ControlFlow(OpenRows):
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
                 inside[inner.name] = self._constant_of(scope + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], next_state, strict=True)}
-            condition, *outputs = self._inlined(body, scope, inside)
+            condition, *outputs = self._inline(body, scope, inside)
             for old, new in zip(state, outputs, strict=False):
                 if not certain and (self.info.get(old) is None or self.info.get(old) != self.info.get(new)):
                     raise self._refuse(
@@ -370,7 +370,7 @@ class ControlFlow(OpenRows):
     def _zero(self, prefix: str) -> str:
         return self._constant_of(f"{prefix}axis", [0])
 
-    def _inlined(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
+    def _inline(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
         """Returns the nodes of a subgraph in the place of the node that has it; what its outputs are called."""
         for tensor in graph.initializer:
             names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)

@@ -52,7 +52,7 @@ def read_file(path: Path) -> ModelFile:
     if bytes(data[: len(_POINTER)]) == _POINTER:
         raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
     content, stored_tensors = without_values(data, SMALL)
-    proto = _parsed(path, content)
+    proto = _parse(path, content)
     reshaped = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
     external: dict[str, Values] = {}
     try:
@@ -112,7 +112,7 @@ def give_back(arrays: Iterable[Values]) -> None:
 
 def external_files(path: Path) -> list[Path]:
     """Return the files of a model's external data, each once. ModelError as `read_file`."""
-    proto = _parsed(path, without_values(_content(path), SMALL)[0])
+    proto = _parse(path, without_values(_content(path), SMALL)[0])
     tensors = (*proto.graph.initializer, *_inner(proto))
     infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
     return list(dict.fromkeys(path.parent / info.location for info in infos))
@@ -124,7 +124,7 @@ def one_line(error: Exception) -> str:
     return text[:200] or type(error).__name__
 
 
-def _parsed(path: Path, data: bytes) -> Any:
+def _parse(path: Path, data: bytes) -> Any:
     """Return the protobuf in the bytes of a file. ModelError: it is none."""
     try:
         model = onnx.load_model_from_string(data)

@@ -159,7 +159,7 @@ def prepare(
     try:
         light = _without_weights(model)
         _check(light)
-        complete = _inferred(light)
+        complete = _infer(light)
     except Exception as error:
         raise ModelError(f"{name}: {one_line(error)}") from None
     _complete(complete)
@@ -229,7 +229,7 @@ def _name_graphs(graph: Any) -> None:
             _name_graphs(inner)
 
 
-def _inferred(model: Any) -> Any:
+def _infer(model: Any) -> Any:
     """Returns the model with the shapes of its tensors. What an exporter has written of them does not count where it is
     wrong."""
     _check_frames(model)

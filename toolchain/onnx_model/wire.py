@@ -50,7 +50,7 @@ def _without_values(data: Buffer, small: int) -> tuple[bytes, list[StoredTensor]
             continue
         graph = bytearray()
         for inner in _fields(data, field.content, field.end):
-            stored = _stored(data, inner, small) if inner.number == _INITIALIZER and inner.kind == _BYTES else None
+            stored = _store(data, inner, small) if inner.number == _INITIALIZER and inner.kind == _BYTES else None
             if stored is None:
                 graph += data[inner.start : inner.end]
             else:
@@ -69,7 +69,7 @@ class _MessageField(NamedTuple):
     end: int
 
 
-def _stored(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | None:
+def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | None:
     """Returns a tensor with more than `small` bytes of raw data."""
     if tensor.end - tensor.content <= small:
         return None

@@ -179,20 +179,20 @@ def _axes(node: NodeView) -> list[int] | None:
     return sorted(int(axis) % rank for axis in axes)
 
 
-def _turned(parts: Decomposition) -> str:
+def _turn(parts: Decomposition) -> str:
     """Returns the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
 def reduce_min(parts: Decomposition) -> None:
-    node, attributes, turn = parts.node, parts.node.attributes, _turned(parts)
+    node, attributes, turn = parts.node, parts.node.attributes, _turn(parts)
     axes = [parts.input(1)] if node.has(1) else []
     largest = parts.make("ReduceMax", parts.make(turn, parts.input(0)), *axes, **attributes)
     parts.result(turn, largest)
 
 
 def arg_min(parts: Decomposition) -> None:
-    parts.result("ArgMax", parts.make(_turned(parts), parts.input(0)), **parts.node.attributes)
+    parts.result("ArgMax", parts.make(_turn(parts), parts.input(0)), **parts.node.attributes)
 
 
 def reduce_product(parts: Decomposition) -> None:
@@ -269,21 +269,21 @@ def cumulative_sum(parts: Decomposition) -> None:
     """Sums of 2, 4, 8, ... neighbours: a product with a triangle of ones would spread infinities."""
     shape = parts.node.shape(0)
     axis = int(parts.node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
-    _doubled_sums(parts, axis, shape[axis])
+    _double_sums(parts, axis, shape[axis])
 
 
-def _doubled_sums(parts: Decomposition, axis: int, size: int) -> None:
+def _double_sums(parts: Decomposition, axis: int, size: int) -> None:
     reverse = bool(parts.node.attribute("reverse", 0))
     total, count = parts.input(0), 1
     if parts.node.attribute("exclusive", 0):
-        total = _moved(parts, total, axis, size, 1, reverse)
+        total = _move(parts, total, axis, size, 1, reverse)
     while count < size:
-        total = parts.make("Add", total, _moved(parts, total, axis, size, count, reverse))
+        total = parts.make("Add", total, _move(parts, total, axis, size, count, reverse))
         count *= 2
     parts.result("Identity", total)
 
 
-def _moved(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
+def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
     """Returns the elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
@@ -325,8 +325,8 @@ def einsum(parts: Decomposition) -> None:
     total, term = names[0], terms[0]
     for index in range(1, len(terms)):
         later_letters = set(right).union(*terms[index + 1 :])
-        total, term = _contracted(parts, (total, term), (names[index], terms[index]), later_letters, sizes)
-    total, term = _summed(parts, total, term, set(right))
+        total, term = _contract(parts, (total, term), (names[index], terms[index]), later_letters, sizes)
+    total, term = _sum(parts, total, term, set(right))
     if right:
         parts.result("Transpose", total, perm=[term.index(letter) for letter in right])
     else:
@@ -353,7 +353,7 @@ def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) ->
     return x, term
 
 
-def _summed(parts: Decomposition, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
+def _sum(parts: Decomposition, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
     """Sums over the letters that nothing wants."""
     axes = [at for at, letter in enumerate(term) if letter not in kept_letters]
     if not axes:
@@ -362,7 +362,7 @@ def _summed(parts: Decomposition, x: str, term: str, kept_letters: set[str]) -> 
     return sums, "".join(letter for letter in term if letter in kept_letters)
 
 
-def _contracted(
+def _contract(
     parts: Decomposition,
     first: tuple[str, str],
     second: tuple[str, str],
@@ -370,8 +370,8 @@ def _contracted(
     sizes: dict[str, int],
 ) -> tuple[str, str]:
     """Contracts two operands; returns the product and its letters."""
-    a, left = _summed(parts, *first, output_letters | set(second[1]))
-    b, right = _summed(parts, *second, output_letters | set(left))
+    a, left = _sum(parts, *first, output_letters | set(second[1]))
+    b, right = _sum(parts, *second, output_letters | set(left))
     both = [letter for letter in left if letter in right]
     batch, inner = [one for one in both if one in output_letters], [one for one in both if one not in output_letters]
     rows, columns = [one for one in left if one not in both], [one for one in right if one not in both]

@@ -128,7 +128,7 @@ def _atanh(of: _Terms) -> str:
     return of.signed(of("Mul", of.log_of_more(ratio), 0.5))
 
 
-def _composed(formula: Callable[[_Terms], str]) -> Compose:
+def _compose(formula: Callable[[_Terms], str]) -> Compose:
     def compose(parts: Decomposition) -> None:
         result = formula(_Terms(parts))
         parts.result("Identity", result if parts.kind == np.float32 else parts.cast(result, parts.kind))
@@ -137,6 +137,6 @@ def _composed(formula: Callable[[_Terms], str]) -> Compose:
 
 
 FUNCTIONS = {
-    "Acos": _composed(_acos), "Acosh": _composed(_acosh), "Asin": _composed(_asin), "Asinh": _composed(_asinh),
-    "Atan": _composed(_atan), "Atanh": _composed(_atanh), "Cosh": _composed(_cosh), "Sinh": _composed(_sinh),
+    "Acos": _compose(_acos), "Acosh": _compose(_acosh), "Asin": _compose(_asin), "Asinh": _compose(_asinh),
+    "Atan": _compose(_atan), "Atanh": _compose(_atanh), "Cosh": _compose(_cosh), "Sinh": _compose(_sinh),
 }  # fmt: skip

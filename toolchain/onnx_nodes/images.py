@@ -26,7 +26,7 @@ def pad(parts: Decomposition) -> None:
         if (start, end) != (0, shape[axis]):
             x = parts.sliced(x, axis, start, end)
         if mode != "constant":
-            x = _repeated(parts, x, axis, end - start, max(0, before), max(0, after), mode)
+            x = _repeat(parts, x, axis, end - start, max(0, before), max(0, after), mode)
     if mode == "constant":
         amounts = [0] * 2 * rank
         for index, axis in enumerate(axes):
@@ -38,7 +38,7 @@ def pad(parts: Decomposition) -> None:
     parts.result("Identity", x)
 
 
-def _repeated(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
+def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
     """Returns the tensor with its own rows around it."""
     how = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
     if how is None:
@@ -46,10 +46,10 @@ def _repeated(parts: Decomposition, x: str, axis: int, size: int, before: int, a
     if not before and not after:
         return x
     order = np.pad(np.arange(size), (before, after), mode=how)  # type: ignore[call-overload]
-    return _taken(parts, x, axis, order)
+    return _take(parts, x, axis, order)
 
 
-def _taken(parts: Decomposition, x: str, axis: int, order: Values) -> str:
+def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
     """Returns rows of an axis in an order: runs of neighbours are slices."""
     runs = _runs([int(one) for one in order])
     if len(runs) > _RUNS:
@@ -97,11 +97,11 @@ def resize(parts: Decomposition) -> None:
         if mode == "nearest":
             order = _nearest(node, at, shape[axis])
             if not np.array_equal(order, np.arange(shape[axis])):
-                x = _picked(parts, x, now, axis, order)
+                x = _pick(parts, x, now, axis, order)
         else:
             weights = _weights(node, mode, at, shape[axis], scales[index])
             if weights.shape[0] != weights.shape[1] or not np.array_equal(weights, np.eye(len(weights))):
-                x = _mixed(parts, x, now, axis, weights)
+                x = _mix(parts, x, now, axis, weights)
         now[axis] = target[axis]
     parts.result("Identity", x)
 
@@ -190,17 +190,17 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
     return np.where(distance <= 1, inner, np.where(distance < 2, far, 0))
 
 
-def _picked(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
+def _pick(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
     """Returns pixels in an order; each several times is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
         lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         wide = parts.make("Expand", parts.reshaped(x, lead, size, 1, trail), parts.integers(lead, size, times, trail))
         return parts.reshaped(wide, *shape[:axis], len(order), *shape[axis + 1 :])
-    return _taken(parts, x, axis, order)
+    return _take(parts, x, axis, order)
 
 
-def _mixed(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Values) -> str:
+def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Values) -> str:
     """Sums of pixels along an axis."""
     lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     kind = parts.kind

@@ -89,7 +89,7 @@ def _inside(parts: Decomposition, at: str, pixels: int) -> str:
     return parts.cast(parts.make("Equal", at, within), np.float32)
 
 
-def _clipped(parts: Decomposition, at: str, pixels: int) -> str:
+def _clip(parts: Decomposition, at: str, pixels: int) -> str:
     return parts.make("Clip", at, _number(parts, 0), _number(parts, pixels - 1))
 
 
@@ -102,7 +102,7 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
         sample = _samples_around(parts, bins, pixel)
     at = parts.make("Add", sample, _number(parts, 0.5))
     at = parts.make("Add", parts.make("Mul", at, bins.step), bins.start)
-    apart = parts.make("Abs", parts.make("Sub", _clipped(parts, at, bins.pixels), pixel))
+    apart = parts.make("Abs", parts.make("Sub", _clip(parts, at, bins.pixels), pixel))
     weight = parts.make("Max", parts.make("Sub", _number(parts, 1), apart), _number(parts, 0))
     weight = parts.make("Mul", weight, _inside(parts, at, bins.pixels))
     if not sampling:
@@ -145,7 +145,7 @@ def _largest(parts: Decomposition, down: _Bins, along: _Bins, sizes: tuple[int, 
 def _corners(parts: Decomposition, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
     """Returns (pixel, weight) on both sides of a sample."""
     at = parts.make("Add", parts.make("Mul", bins.step, _number(parts, sample + 0.5)), bins.start)
-    inside, at = _inside(parts, at, bins.pixels), _clipped(parts, at, bins.pixels)
+    inside, at = _inside(parts, at, bins.pixels), _clip(parts, at, bins.pixels)
     low = parts.make("Floor", at)
     high = parts.make("Min", parts.make("Add", low, _number(parts, 1)), _number(parts, bins.pixels - 1))
     far = parts.make("Sub", at, low)

@@ -22,7 +22,7 @@ def top_k(parts: Decomposition) -> None:
     node, shape = parts.node, parts.node.shape(0)
     axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
     if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
-        _sorted(parts, axis, k)
+        _sort(parts, axis, k)
         return
     largest, x = bool(node.attribute("largest", 1)), parts.input(0)
     remaining = x if largest else parts.make("Neg", x)
@@ -48,7 +48,7 @@ def top_k(parts: Decomposition) -> None:
         parts.result("Identity", parts.joined(indices, axis), index=1)
 
 
-def _sorted(parts: Decomposition, axis: int, k: int) -> None:
+def _sort(parts: Decomposition, axis: int, k: int) -> None:
     """Sorts by kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
@@ -177,19 +177,19 @@ def scatter_elements(parts: Decomposition) -> None:
     updates."""
     node, shape = parts.node, parts.node.shape(0)
     if reduction := _reduction(node):
-        scatter = _compared(parts)
-        _turned_back(parts, scatter, _reduced(parts, scatter, reduction))
+        scatter = _compare(parts)
+        _turn_back(parts, scatter, _reduce(parts, scatter, reduction))
         return
     indices = node.constant(1)
     if indices is None:
-        _placed(parts)
+        _place(parts)
         return
     axis = node.axis(len(shape), 0)
     base = np.zeros(indices.shape, np.int64)
     for at, size in enumerate(indices.shape):
         along = np.arange(size).reshape([-1 if one == at else 1 for one in range(indices.ndim)])
         base = base + (indices % shape[axis] if at == axis else along) * math.prod(shape[at + 1 :])
-    _merged(parts, base.reshape(-1), 1)
+    _merge(parts, base.reshape(-1), 1)
 
 
 class _Reduction(NamedTuple):
@@ -214,7 +214,7 @@ def _reduction(node: NodeView) -> _Reduction | None:
     return _REDUCTIONS.get(name)
 
 
-def _reduced(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
+def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
     """Reduces each element of the data with its updates: all positions along the axis are compared with each index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
     if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
@@ -226,16 +226,16 @@ def _reduced(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) 
     return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
 
 
-def _placed(parts: Decomposition) -> None:
+def _place(parts: Decomposition) -> None:
     """Selects each element of the data, or its last update: indices are known in the run only."""
-    scatter = _compared(parts)
+    scatter = _compare(parts)
     count, width = scatter.indices, scatter.width
     last = _last(parts, scatter.here, count, [1, count, 1])
     row = parts.make("Max", last, parts.constant(np.array(0)))
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width))), parts.constant(np.arange(width)))
     updates = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
     data = parts.reshaped(scatter.data, scatter.size, width)
-    _turned_back(parts, scatter, parts.make("Where", _none(parts, last), data, updates))
+    _turn_back(parts, scatter, parts.make("Where", _none(parts, last), data, updates))
 
 
 def _last(parts: Decomposition, mask: str, count: int, shape: list[int]) -> str:
@@ -262,15 +262,15 @@ class _Compared(NamedTuple):
     """Dimensions, the axis first."""
 
 
-def _compared(parts: Decomposition) -> _Compared:
+def _compare(parts: Decomposition) -> _Compared:
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     axis, rank = node.axis(len(shape), 0), len(shape)
     order = [axis, *(at for at in range(rank) if at != axis)]
     rows, columns = [shape[at] for at in order], [indices_shape[at] for at in order]
     if rows[1:] != columns[1:]:
-        return _compared_one_by_one(parts, axis)
+        return _compare_singly(parts, axis)
     size, count, width = rows[0], columns[0], math.prod(rows[1:])
-    _bounded(node, size, count, width)
+    _bound(node, size, count, width)
     data, indices, updates = (
         parts.make("Transpose", parts.input(at), perm=order) if axis else parts.input(at) for at in range(3)
     )
@@ -279,11 +279,11 @@ def _compared(parts: Decomposition) -> _Compared:
     return _Compared(mask, data, updates, size, count, width, order)
 
 
-def _compared_one_by_one(parts: Decomposition, axis: int) -> _Compared:
+def _compare_singly(parts: Decomposition, axis: int) -> _Compared:
     """Places of all elements, where the indices cover a part of the other axes only."""
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     size, count = math.prod(shape), math.prod(indices_shape)
-    _bounded(node, size, count, 1)
+    _bound(node, size, count, 1)
     base = np.zeros(indices_shape, np.int64)
     for at, length in enumerate(indices_shape):
         if at != axis:
@@ -297,13 +297,13 @@ def _compared_one_by_one(parts: Decomposition, axis: int) -> _Compared:
     return _Compared(mask, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
 
 
-def _bounded(node: NodeView, size: int, count: int, width: int) -> None:
+def _bound(node: NodeView, size: int, count: int, width: int) -> None:
     if size * count * width > MAX_ADDED:
         node.refuse(f"{size} places, {count} computed indices, {width} elements of each: more than {MAX_ADDED} "
                     f"comparisons: bind smaller dimensions with --shape")  # fmt: skip
 
 
-def _turned_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
+def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
     """Composes the result, the axis in its place again."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
@@ -319,17 +319,17 @@ def scatter_nd(parts: Decomposition) -> None:
     indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
     if indices is None or reduction:
-        _placed_rows(parts, steps, reduction)
+        _place_rows(parts, steps, reduction)
         return
     flat = indices.reshape(-1, depth) % np.array(shape[:depth])
-    _merged(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
+    _merge(parts, flat @ np.array(steps, np.int64), math.prod(shape[depth:]))
 
 
-def _placed_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | None) -> None:
-    """Composes `_placed` and `_reduced` for rows."""
+def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | None) -> None:
+    """Composes `_place` and `_reduce` for rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
-    _bounded(node, size, count, width if reduction else 1)
+    _bound(node, size, count, width if reduction else 1)
     columns = parts.reshaped(parts.cast(parts.input(1), np.int64), count, depth)
     places = ""
     for at, step in enumerate(steps):
@@ -340,7 +340,7 @@ def _placed_rows(parts: Decomposition, steps: list[int], reduction: _Reduction |
     if reduction:
         apart = parts.reshaped(mask, size, count, 1)
         scatter = _Compared(apart, parts.input(0), parts.input(2), size, count, width, [0])
-        parts.reshaped_result(_reduced(parts, scatter, reduction))
+        parts.reshaped_result(_reduce(parts, scatter, reduction))
         return
     last = _last(parts, mask, count, [1, count])
     row = parts.make("Max", last, parts.constant(np.array(0)))
@@ -349,7 +349,7 @@ def _placed_rows(parts: Decomposition, steps: list[int], reduction: _Reduction |
     parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), rows))
 
 
-def _merged(parts: Decomposition, places: np.ndarray, row: int) -> None:
+def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
     """Composes rows of the data, those at `places` from the updates; the last of several wins."""
     node = parts.node
     count = math.prod(node.shape(0)) // row

@@ -17,7 +17,7 @@ def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[n
     return (factor * np.cos(turns)).astype(kind), (factor * sign * np.sin(turns)).astype(kind)
 
 
-def _transformed(parts: Decomposition, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
+def _transform(parts: Decomposition, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
     """Returns rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
     length, parts_of = shape[-2:]
     cosines, sines = _matrices(length, bins, parts.kind, inverse=inverse)
@@ -58,7 +58,7 @@ def dft(parts: Decomposition) -> None:
         ends[2 * rank - 2] = length - turned[-2]
         x = parts.make("Pad", x, parts.integers(*ends), parts.number(0))
     turned[-2] = length
-    spectrum = _transformed(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
+    spectrum = _transform(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
     back = [order.index(at) for at in range(rank)]
     parts.result("Transpose", spectrum, perm=back)
 
@@ -83,5 +83,5 @@ def stft(parts: Decomposition) -> None:
     if node.has(2):
         x = parts.make("Mul", x, parts.input(2))
     bins = length // 2 + 1 if node.attribute("onesided", 1) else length
-    spectrum = _transformed(parts, x, (batch, frames, length, 1), bins, inverse=False)
+    spectrum = _transform(parts, x, (batch, frames, length, 1), bins, inverse=False)
     parts.reshaped_result(spectrum)

@@ -53,7 +53,7 @@ def quantize(node: Node) -> None:
         node.refuse(f"result of type {code}: supported are {', '.join(LIMITS)}, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
     if out.dtype in F8:
-        _rounded(node, x, grid, out)
+        _round(node, x, grid, out)
         return
     if grid.single and code in SHORT:
         _codes(node, x, node.weight(grid.scale, DataType.FP32), node.weight(grid.zero, DataType.INT32), code, out)
@@ -70,7 +70,7 @@ def quantize(node: Node) -> None:
     _codes(node, steps, node.weight(np.ones(1), DataType.FP32), node.weight(grid.zero, DataType.INT32), code, out)
 
 
-def _rounded(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
+def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
     """Emits x / scale as floats of 8 bits, which saturate."""
     if node.attribute("saturate", 1) != 1:
         node.refuse("attribute saturate=0: supported is 1, values beyond the largest become the largest")
@@ -112,7 +112,7 @@ def dequantize(node: Node) -> None:
         node.refuse(f"input of type {x.dtype.name}: supported are {', '.join(LIMITS)}, INT32, E4M3FN, E5M2")
     grid = _grid(node, x.shape)
     if x.dtype in F8:
-        _widened(node, x, grid, out)
+        _widen(node, x, grid, out)
         return
     if grid.single and (x.dtype is not DataType.INT32 or not grid.zero.any()):
         scale, zero = float(grid.scale[0]), int(grid.zero[0])
@@ -130,7 +130,7 @@ def dequantize(node: Node) -> None:
     apply(node, "MUL", real, node.weight(grid.scale, DataType.FP32), out)
 
 
-def _widened(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
+def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
     """Emits floats of 8 bits times their scale."""
     if grid.zero.any():
         node.refuse(f"zero point of {x.dtype.name}: supported is 0")

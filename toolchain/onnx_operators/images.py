@@ -123,7 +123,7 @@ def convolution(node: Node) -> None:
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
     bias = node.tensor(2) if node.has(2) else None
     on_device = device_windows(x, shape)
-    if on_device is not None and w.shape[0] <= MAX_WORD and not _spread(x, on_device):
+    if on_device is not None and w.shape[0] <= MAX_WORD and not _spread_rows(x, on_device):
         convolve(node, (x, w, out), on_device, groups, bias)
         return
     total = out if bias is None else node.temporary(out.shape, out.dtype)
@@ -137,7 +137,7 @@ MAX_SPREAD = 1 << 19
 and a quarter of the default scratchpad holds no more. Chosen by us."""
 
 
-def _spread(x: TensorIR, shape: device.Windows) -> bool:
+def _spread_rows(x: TensorIR, shape: device.Windows) -> bool:
     """Checks whether windows are dilated so widely that a tile of a window may not fit: their pixels are collected
     instead."""
     rows = (shape.kh - 1) * shape.dh + 1
@@ -200,7 +200,7 @@ def _product_of_patches(
 def maximum_pool(node: Node) -> None:
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
-    if _pooled(node, x, out, shape, "MAX"):
+    if _pool(node, x, out, shape, "MAX"):
         return
     lowest = -math.inf if x.dtype in FLOATS else {DataType.INT8: -128, DataType.UINT8: 0}.get(x.dtype, -(1 << 31))
     node.layer(
@@ -218,7 +218,7 @@ def average_pool(node: Node) -> None:
         pads = [*shape.before, *(shape.after if mode != "VALID" else shape.before)]
     counted = bool(node.attribute("count_include_pad", 0)) and any((*shape.before, *shape.after))
     overhang = any(low > high for low, high in zip(_needed(x, shape), pads[len(shape.kernel) :], strict=True))
-    if not (counted and overhang) and _pooled(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
+    if not (counted and overhang) and _pool(node, x, out, shape, "AVG", **({"count_pads": 1} if counted else {})):
         return
     total = node.temporary(out.shape, out.dtype)
     node.layer(
@@ -236,7 +236,7 @@ def average_pool(node: Node) -> None:
     apply(node, "DIV", total, node.weight(counts, out.dtype), out)
 
 
-def _pooled(
+def _pool(
     node: Node, x: TensorIR, out: TensorIR, shape: SpatialWindows, function: str, **attributes: Attribute
 ) -> bool:
     """Emits a POOL layer, where the device has such windows."""

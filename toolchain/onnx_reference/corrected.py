@@ -15,7 +15,7 @@ _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
 
 
-def _widened(*tensors: Any) -> list[Any]:
+def _widen(*tensors: Any) -> list[Any]:
     """Returns the tensors, those of 16 bits as FP32; None stays."""
     return [x.astype(np.float32) if x is not None and x.dtype.name in _NARROW else x for x in tensors]
 
@@ -122,7 +122,7 @@ class Gemm(op_gemm.Gemm_7):
         self, a: Any, b: Any, c: Any = None, alpha: Any = None, beta: Any = None, transA: Any = None,  # noqa: N803
         transB: Any = None,  # noqa: N803
     ) -> tuple[Any]:  # fmt: skip
-        left, right, added = _widened(a, b, c)
+        left, right, added = _widen(a, b, c)
         (result,) = super()._run(left, right, added, alpha, beta, transA, transB)
         return (result.astype(a.dtype, copy=False),)
 
@@ -133,7 +133,7 @@ class MatMul(op_matmul.MatMul):
     op_domain = ""
 
     def _run(self, a: Any, b: Any) -> tuple[Any]:
-        left, right = _widened(a, b)
+        left, right = _widen(a, b)
         (result,) = super()._run(left, right)
         return (result.astype(a.dtype, copy=False),)
 

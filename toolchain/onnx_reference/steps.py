@@ -30,10 +30,10 @@ def _functions(names: Sequence[str], alpha: Sequence[float], beta: Sequence[floa
             continue
         function, usual = _WITH_NUMBERS[name]
         numbers = [queue.pop(0) if queue else number for queue, number in zip(parameters, usual, strict=False)]
-        yield partial(_applied, function, numbers)
+        yield partial(_apply, function, numbers)
 
 
-def _applied(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> Any:
+def _apply(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> Any:
     return function(x, *numbers).astype(x.dtype)
 
 

@@ -39,7 +39,7 @@ def run(graph: Graph, target: Target) -> Graph:
         factor, weights = graph.constant(layer.inputs[1]), graph.constant(product.inputs[side])
         if factor is None or weights is None or not _fits(product, layer, rows):
             continue
-        scaled = _scaled(product, weights, np.asarray(factor).reshape(-1), rows)
+        scaled = _scale(product, weights, np.asarray(factor).reshape(-1), rows)
         name = f"{product.inputs[side]}.scaled.{layer.id}"
         old = graph.tensors[product.inputs[side]]
         graph.tensors[name] = TensorIR(name, Role.WEIGHT, old.shape, old.dtype)
@@ -134,7 +134,7 @@ def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
     return layer.integer("m") == product.integer("m") if rows else layer.integer("n") == product.integer("n")
 
 
-def _scaled(product: LayerIR, weights: Values, factor: Values, rows: bool) -> Values:
+def _scale(product: LayerIR, weights: Values, factor: Values, rows: bool) -> Values:
     wide = factor.astype(np.float64)
     matrix = weights.astype(np.float64)
     if product.op_type == "CONV2D_T":

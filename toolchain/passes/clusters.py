@@ -36,7 +36,7 @@ def run(graph: Graph, target: Target) -> Graph:
     """Replace layers by their parts, which carry `cluster` and the number of parts, `clusters`."""
     if target.clusters < 2:
         return graph
-    fixed = _fixed(graph)
+    fixed = _fix(graph)
     choices: dict[Hashable, _Choice] = {}
     tensors, constants = dict(graph.tensors), dict(graph.constants)
     layers = list[LayerIR]()
@@ -52,14 +52,14 @@ def run(graph: Graph, target: Target) -> Graph:
         partition = list(partitions(graph, layer, parts))[way]
         tensors |= partition.tensors
         constants |= partition.constants
-        layers += _placed(partition)
+        layers += _place(partition)
         for name in map(graph.storage, names):
             tensors[name] = replace(tensors[name], storage_class=DRAM)
     tensors = {name: _as_stored(tensors, one) for name, one in tensors.items()}
     return replace(graph, tensors=tensors, constants=constants, layers=layers).dropped_unused()
 
 
-def _fixed(graph: Graph) -> set[str]:
+def _fix(graph: Graph) -> set[str]:
     """Return tensors that stay in the scratchpad: attention takes new keys and values from there."""
     return {graph.storage(name) for layer in graph.layers for name in appended(layer) if graph.resident(name)}
 
@@ -93,14 +93,14 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     stored = _in_dram(graph, names)
     for count in range(2, target.clusters + 1):
         candidates = [
-            (fastest(partition.added(stored), _placed(partition)[-1], target).cost, way, partition)  # the largest part
+            (fastest(partition.added(stored), _place(partition)[-1], target).cost, way, partition)  # the largest part
             for way, partition in enumerate(partitions(graph, layer, count))
         ]
         if not candidates:
             continue
         time, way, partition = min(candidates, key=lambda one: one[:2])
         if base is not None:
-            cycles = _time(partition.added(stored), [*_placed(partition), *others], target)
+            cycles = _time(partition.added(stored), [*_place(partition), *others], target)
             time = base if cycles is None else cycles
         if time < min_time - min_time // (gain if best.parts == 1 else more):
             min_time, best = time, _Choice(count, way)
@@ -134,7 +134,7 @@ def _as_stored(tensors: dict[str, TensorIR], one: TensorIR) -> TensorIR:
     return replace(one, storage_class=tensors[one.view_of].storage_class)
 
 
-def _placed(partition: Partition) -> list[LayerIR]:
+def _place(partition: Partition) -> list[LayerIR]:
     """Return the parts, each on its cluster."""
     count = len(partition.layers)
     return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(partition.layers)]

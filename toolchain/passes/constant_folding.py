@@ -23,7 +23,7 @@ def run(graph: Graph, target: Target) -> Graph:
             layers.append(layer)
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
-        graph.constants[out.id] = _copied(layer, values, out)
+        graph.constants[out.id] = _copy(layer, values, out)
     graph.layers = layers
     return graph.dropped_unused()
 
@@ -33,7 +33,7 @@ def _is_made(layer: LayerIR, values: Values, out: TensorIR) -> bool:
     return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MOST_COPIED
 
 
-def _copied(layer: LayerIR, values: Values, out: TensorIR) -> Values:
+def _copy(layer: LayerIR, values: Values, out: TensorIR) -> Values:
     dims = layer.integers("dims")
     bits = np.dtype(f"u{values.itemsize}")  # numpy walks its own types only
     result = np.zeros(out.elements, bits)

@@ -57,7 +57,7 @@ def _columns(product: LayerIR) -> int:
     return product.integer("cout" if product.op_type == "CONV2D_T" else "n")
 
 
-def _fused(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
+def _fuse(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
     epilogue = "+".join(filter(None, (product.text("epilogue"), step)))
     return LayerIR(
         product.id, product.op_type, (*product.inputs, tensor), layer.outputs,
@@ -80,14 +80,14 @@ def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> Layer
         return None
     if graph.tensors[name].dtype is not DataType.FP32 or product.integer("batch") != 1:
         return None
-    return _fused(product, layer, "bias_column", name)
+    return _fuse(product, layer, "bias_column", name)
 
 
 def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
     """Return the constant as bias, or added to the bias that is there."""
     name = layer.inputs[1]
     if not product.text("epilogue") and graph.tensors[name].dtype is DataType.FP32:
-        return _fused(product, layer, "bias", name)
+        return _fuse(product, layer, "bias", name)
     values = np.asarray(graph.constant(name)).astype(np.float32).reshape(-1)
     label = f"{name}.fp32"
     if product.text("epilogue"):
@@ -98,7 +98,7 @@ def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
         product = replace(product, inputs=product.inputs[:2]).having(epilogue="")
     graph.tensors[label] = TensorIR(label, Role.WEIGHT, values.shape, DataType.FP32)
     graph.constants[label] = values
-    return _fused(product, layer, "bias", label)
+    return _fuse(product, layer, "bias", label)
 
 
 def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
@@ -108,7 +108,7 @@ def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> L
     other = graph.tensors[layer.inputs[1 - operand]]
     if product.text("epilogue") not in ("", "bias") or other.dtype is not graph.tensors[layer.outputs[0]].dtype:
         return None
-    return _fused(product, layer, "residual", other.id)
+    return _fuse(product, layer, "residual", other.id)
 
 
 def _activation(product: LayerIR, layer: LayerIR) -> LayerIR | None:

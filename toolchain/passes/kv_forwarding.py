@@ -16,13 +16,13 @@ from toolchain.ir.operations import appended
 
 def run(graph: Graph, target: Target) -> Graph:
     """Make every KV_UPDATE a part of the ATTN_T that reads its caches, where it may be."""
-    return _merged(graph, _on_chip)
+    return _merge(graph, _on_chip)
 
 
 def tiled(graph: Graph) -> Graph:
     """Return the same for tile commands, which have no other form of it: attention that they can compute has the
     attribute `tiles`, and before the new rows the factor of its scores as a tensor."""
-    graph = _merged(graph, _alike).copy()
+    graph = _merge(graph, _alike).copy()
     graph.layers = [_as_tiles(graph, layer) if _possible(graph, layer) else layer for layer in graph.layers]
     return graph
 
@@ -44,7 +44,7 @@ def _as_tiles(graph: Graph, layer: LayerIR) -> LayerIR:
     return replace(layer, inputs=(*layer.inputs[:-2], factor.id, *layer.inputs[-2:])).having(tiles=1)
 
 
-def _merged(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
+def _merge(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
     """Merge KV_UPDATE into ATTN_T, if nothing between needs it to be apart."""
     layers: list[LayerIR | None] = list(graph.layers)
     for index, layer in enumerate(graph.layers):

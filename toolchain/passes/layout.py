@@ -156,7 +156,7 @@ class _Layout:
                 values = self.graph.constant(name)
                 if values is None or layer.text("function") in ("QUANT", "DEQUANT"):
                     return []
-                turned = _turned(layer, index, values, swap)
+                turned = _turn(layer, index, values, swap)
                 if turned.shape[0] == 1 and index == 1:
                     attributes |= {"m": swap.batch * swap.rows, "n": swap.columns, "broadcast": "ROW"}
                 else:
@@ -244,7 +244,7 @@ def _joined(
     return swaps_known, swaps_known[0], columns
 
 
-def _turned(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
+def _turn(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
     """Return a constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")

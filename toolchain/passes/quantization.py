@@ -66,9 +66,9 @@ def run(graph: Graph, target: Target) -> Graph:
         elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT and _has_groups(layer, config):
             pieces[index] = _in_groups(graph, layer, bits, config, moments.get(index))
         elif bits is not None and graph.tensors[layer.inputs[1]].dtype in FLOAT:
-            graph.layers[index] = _quantized(graph, layer, bits, config, moments.get(index))
+            graph.layers[index] = _quantize(graph, layer, bits, config, moments.get(index))
         elif bits is not None:
-            graph.layers[index] = _narrowed(graph, layer, number, bits, config)
+            graph.layers[index] = _narrow(graph, layer, number, bits, config)
     count = max(numbers.values(), default=-1) + 1
     for number in config.layers_of_weights:
         if number >= count:
@@ -146,7 +146,7 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
     return one and set(kinds) <= set(FLOAT) and "scale" not in layer.text("epilogue")
 
 
-def _narrowed(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
+def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
     """Returns the product of integers with its codes in a type of `bits`, which has to hold them."""
     name = layer.inputs[1]
     codes, kind = graph.constant(name), graph.tensors[name].dtype
@@ -191,7 +191,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
     return {index: moment for index, moment in moments.items() if np.isfinite(moment).all()}
 
 
-def _quantized(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
+def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
     """Returns the product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for
     gptq."""
     name = layer.inputs[1]
@@ -258,24 +258,24 @@ def restored(before: Graph, after: Graph) -> Graph:
             continue
         old, name = graph.tensors[layer.inputs[1]], f"{layer.id}.restored"
         graph.tensors[name] = replace(old, id=name, view_of="", offset=0, pitch=0)
-        graph.constants[name] = _restored_weights(after, products[layer.id], layer).reshape(old.shape)
+        graph.constants[name] = _restore_weights(after, products[layer.id], layer).reshape(old.shape)
         graph.layers[index] = replace(layer, inputs=(layer.inputs[0], name, *layer.inputs[2:]))
     return graph.dropped_unused()
 
 
-def _restored_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
+def _restore_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
     """Returns the restored weights of a product, of all its groups."""
     layers = {layer.id: layer for layer in after.layers}
     groups = list[Values]()
     while (name := f"{product.id}.group{len(groups)}") in layers:
-        groups.append(_restored(after, layers[name]))
+        groups.append(_restore(after, layers[name]))
     if not groups:
-        return _restored(after, product)
-    matrix = np.concatenate([*groups, _restored(after, product)])
+        return _restore(after, product)
+    matrix = np.concatenate([*groups, _restore(after, product)])
     return matrix.T if before.integer("in1_nk") else matrix
 
 
-def _restored(graph: Graph, layer: LayerIR) -> Values:
+def _restore(graph: Graph, layer: LayerIR) -> Values:
     """Returns the weights that the codes of a product of floats stand for, in their shape on the device."""
     codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
     assert codes is not None and last is not None

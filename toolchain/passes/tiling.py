@@ -73,7 +73,7 @@ def run(graph: Graph, target: Target) -> Graph:
         if not layer.integers("tile") and layer.op_type != "CORE":
             key = company, signature(graph, layer), target.mapping.tile_of(layer.id)
             if key not in known:
-                known[key] = _tiled(graph, layer, target, company)
+                known[key] = _tile(graph, layer, target, company)
             attributes = known[key].attributes
             layer = layer.having(**{name: attributes[name] for name in CHOSEN if name in attributes})
         layers.append(layer)
@@ -157,7 +157,7 @@ def signature(graph: Graph, layer: LayerIR) -> Hashable:
     return layer.op_type, tensors, own
 
 
-def _tiled(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
+def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
     """The layer with the tile and the part of the scratchpad that take the least time."""
     if layer.integer("buffers"):
         return _chosen(graph, layer, target).layer

@@ -43,10 +43,10 @@ def cast(graph: Graph, precision: str) -> Graph:
         result.tensors[name] = TensorIR(name, Role.ACTIVATION, graph.tensors[name].shape, graph.tensors[name].dtype)
     for name, values in graph.constants.items():
         changed = _changes(graph.tensors[name], kind)
-        result.constants[inside.get(name, name)] = _rounded(values, kind) if changed else values
+        result.constants[inside.get(name, name)] = _round(values, kind) if changed else values
     result.layers = [
         *_casts(graph, ((name, inside[name]) for name in graph.inputs if name in inside)),
-        *(_renamed(layer, inside) for layer in graph.layers),
+        *(_rename(layer, inside) for layer in graph.layers),
         *_casts(graph, ((inside[name], name) for name in graph.outputs if name in inside)),
     ]
     return result
@@ -56,7 +56,7 @@ def _changes(tensor: TensorIR, kind: DataType) -> bool:
     return tensor.dtype in FLOAT_TYPES.values() and tensor.dtype is not kind
 
 
-def _rounded(values: Values, kind: DataType) -> Values:
+def _round(values: Values, kind: DataType) -> Values:
     """Rounds to the type, half to even. Finite values stay finite: masks of large negative numbers keep their
     effect."""
     with np.errstate(over="ignore"):
@@ -66,7 +66,7 @@ def _rounded(values: Values, kind: DataType) -> Values:
     return rounded
 
 
-def _renamed(layer: LayerIR, names: dict[str, str]) -> LayerIR:
+def _rename(layer: LayerIR, names: dict[str, str]) -> LayerIR:
     inputs, outputs = (tuple(names.get(name, name) for name in group) for group in (layer.inputs, layer.outputs))
     return LayerIR(layer.id, layer.op_type, inputs, outputs, layer.attributes)
 

@@ -85,7 +85,7 @@ class ProductQuantizer:
             self._floats[node_name(self._products.pop(name))] = "the QConfig wants wider activations"
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: override keeps every product as it is: drop the option")
-        self._scales = self._calibrated(samples)
+        self._scales = self._calibrate(samples)
         self._new: list[Any] = []
 
     def run(self) -> OnnxModel:
@@ -162,7 +162,7 @@ class ProductQuantizer:
             self._floats[node_name(node)] = "both operands are constant"
         return node_name(node) not in self._floats
 
-    def _counted(self) -> list[str]:
+    def _count(self) -> list[str]:
         """Returns products whose constant weights are one matrix: those that a QConfig counts."""
         return [
             name for name, node in self._products.items()
@@ -172,7 +172,7 @@ class ProductQuantizer:
 
     def _kept(self, config: QConfig) -> list[str]:
         """Returns products that stay as they are, because the QConfig wants their activations wider."""
-        counted = self._counted()
+        counted = self._count()
         for number in config.layers_of("activation"):
             if number >= len(counted):
                 raise ModelError(
@@ -189,7 +189,7 @@ class ProductQuantizer:
             )
         if config.rounding == GPTQ:
             raise ModelError(f"--precision int8 with QConfig rounding {GPTQ}: weights of floats only: drop one")
-        counted = self._counted()
+        counted = self._count()
         widths = {name: config.weight_bits(number) or BITS[DataType.INT8] for number, name in enumerate(counted)}
         if VQ_BITS in widths.values():
             raise ModelError(
@@ -214,7 +214,7 @@ class ProductQuantizer:
             for name in node.input[:2]:
                 while name not in self._weights and name not in names:
                     names[name] = None
-                    name = self._moved_from(name)
+                    name = self._move_from(name)
         self._sums = self._residuals(names)
         return list(names)
 
@@ -259,12 +259,12 @@ class ProductQuantizer:
             node.op_type == "Clip" and all(one in self._weights for one in node.input[1:] if one)
         )
 
-    def _moved_from(self, name: str) -> str:
+    def _move_from(self, name: str) -> str:
         """Returns the tensor whose values these are, one step back; itself where they are new."""
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
 
-    def _calibrated(self, samples: Samples) -> dict[str, ActivationScale]:
+    def _calibrate(self, samples: Samples) -> dict[str, ActivationScale]:
         names = self._observed()
         histograms = {name: Histogram(counting=self._method != "minmax") for name in names}
         evaluator = ReferenceEvaluator(self._proto, new_ops=CORRECTED)
@@ -293,7 +293,7 @@ class ProductQuantizer:
 
     def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
         """Returns the first tensor with these values that has a scale; an output of the model has none."""
-        before = self._moved_from(name)
+        before = self._move_from(name)
         return name if before == name or before not in scales else self._origin(before, scales)
 
     # -- what is added -------------------------------------------------------------------------------------------------
@@ -321,19 +321,19 @@ class ProductQuantizer:
         values, scales = self._weights[name], self._weight_scales(node)
         axis = self._axis(node, values.ndim)
         shaped = scales.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
-        return self._dequantized(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
+        return self._dequantize(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
 
     def _rows(self, node: Any, name: str) -> Any:
         """Returns a constant first operand, which has one scale as activations have."""
         values = self._weights[name]
         scale = self._scale(float(values.min()), float(values.max()))
-        return self._dequantized(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
+        return self._dequantize(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
 
     def _coded(self, node: Any, values: Values) -> Values:
         """Returns numbers of steps as codes."""
         return np.clip(np.rint(values), -self._top(node), self._top(node)).astype(np.int8)
 
-    def _dequantized(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
+    def _dequantize(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
         inputs = self._constant(f"{name}.codes", codes), self._constant(f"{name}.scale", scales)
         return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
 
@@ -361,7 +361,7 @@ class ProductQuantizer:
         assert product is not None
         scales = (self._scales[product.input[0]].scale * self._weight_scales(product)).astype(np.float32)
         codes = np.clip(np.rint(self._weights[name] / scales), -(2**31), 2**31 - 1).astype(np.int32)
-        return self._dequantized(f"{node.output[0]}.bias", codes, scales, 0)
+        return self._dequantize(f"{node.output[0]}.bias", codes, scales, 0)
 
 
 class FloatQuantizer(ProductQuantizer):

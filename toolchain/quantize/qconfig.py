@@ -231,7 +231,7 @@ def _packing(config: QConfig, key: str, value: Any) -> QConfig:
     return replace(config, packing=value)
 
 
-def _packed(config: QConfig, key: str, value: Any) -> QConfig:
+def _pack(config: QConfig, key: str, value: Any) -> QConfig:
     if not isinstance(value, bool):
         raise QConfigError(key, f"{value}: must be true or false", "E_PACK", value)
     return replace(config, packed={**config.packed, int(key[-1]): value})
@@ -295,8 +295,8 @@ _KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
     "rounding": _rounding,
     **{f"bitwidths.{role}": _widths for role in ROLE_BITS},
     "packing.mode": _packing,
-    "packing.use_packed_int4": _packed,
-    "packing.use_packed_int2": _packed,
+    "packing.use_packed_int4": _pack,
+    "packing.use_packed_int2": _pack,
     **{f"alignment.{role}_alignment_bytes": _alignment for role in ("default", *ROLE_ALIGNMENT)},
     "kv.pad_rows": _pad_rows,
     "spm.bank_size_bytes": _scratchpad,

@@ -52,15 +52,15 @@ def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
             at = {"at": to_attribute(tuple(function.by_position))}
             entry.add_op(dialect.ChooseOp.build(operands=[entry.args[0]], attributes=at, successors=[targets]))
             for block, commands in zip(targets, function.by_position.values(), strict=True):
-                data += _submitted(block, commands, numbers)
+                data += _submit(block, commands, numbers)
             blocks += targets
         else:
-            data += _submitted(entry, function.commands, numbers)
+            data += _submit(entry, function.commands, numbers)
         module_functions.append(FuncOp(function.name, (kinds, [dialect.Ticket()]), Region(blocks)))
     return b.ModuleOp([*data, *module_functions])
 
 
-def _submitted(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -> Iterator[Operation]:
+def _submit(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -> Iterator[Operation]:
     """Yields the data of commands; a block gets their submissions, and returns the last ticket. ModelError: there are
     none."""
     if not commands:

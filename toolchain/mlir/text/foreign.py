@@ -314,7 +314,7 @@ def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, [], kind.outputs if isinstance(kind, FunctionType) else [kind], attributes)
 
 
-def _extended(dialect: Dialect, more: Iterable[type[Operation]]) -> Dialect:
+def _extend(dialect: Dialect, more: Iterable[type[Operation]]) -> Dialect:
     """Returns a dialect of xDSL with operations added or replaced."""
     operations = {op.name: op for op in dialect.operations} | {op.name: op for op in more}
     return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
@@ -351,11 +351,11 @@ def context() -> Context:
     )
     context_of_parser.load_dialect(func.Func)
     context_of_parser.load_dialect(cf.Cf)
-    context_of_parser.load_dialect(_extended(arith.Arith, arithmetic))
+    context_of_parser.load_dialect(_extend(arith.Arith, arithmetic))
     context_of_parser.load_dialect(math.Math)
     context_of_parser.load_dialect(scf.Scf)
-    context_of_parser.load_dialect(_extended(tensor.Tensor, shaped))
-    context_of_parser.load_dialect(_extended(linalg.Linalg, [*named, *bodies]))
+    context_of_parser.load_dialect(_extend(tensor.Tensor, shaped))
+    context_of_parser.load_dialect(_extend(linalg.Linalg, [*named, *bodies]))
     context_of_parser.load_dialect(Dialect("tosa", tosa, []))
     context_of_parser.load_dialect(Dialect("ml_program", [operation(GLOBAL, _global)], []))
     context_of_parser.load_dialect(Npu)

@@ -95,20 +95,20 @@ def constant(value: Attribute, context: Context) -> Values | None:
         kind, shape = element(value.type.element_type), shape_of(value.type)
         if kind is None or shape is None:
             return None
-        return _shaped(np.frombuffer(value.data.data, _stored(value.type.element_type, kind)), kind, shape)
+        return _shape(np.frombuffer(value.data.data, _store(value.type.element_type, kind)), kind, shape)
     if isinstance(value, b.DenseResourceAttr):
         return _resource(value, context)
     return None
 
 
-def _stored(inside: Attribute, kind: str) -> np.dtype[Any]:
+def _store(inside: Attribute, kind: str) -> np.dtype[Any]:
     """Returns the type in which xDSL packs an element: i1 as a byte, index as 64 bits."""
     if isinstance(inside, b.Float64Type):
         return np.dtype(np.float64)
     return np.dtype(np.int8) if kind == "BOOL" else NUMPY[kind]
 
 
-def _shaped(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
+def _shape(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
     values = values.astype(NUMPY[kind])
     if values.size == math.prod(shape):
         return values.reshape(shape)
@@ -127,10 +127,10 @@ def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
         data = bytes.fromhex(text.removeprefix('"').removesuffix('"').removeprefix("0x"))[4:]
     except ValueError:
         return None
-    stored = _stored(value.type.element_type, kind)
+    stored = _store(value.type.element_type, kind)
     if len(data) != math.prod(shape) * stored.itemsize:
         return None
-    return _shaped(np.frombuffer(data, stored), kind, shape)
+    return _shape(np.frombuffer(data, stored), kind, shape)
 
 
 def splat(values: Values) -> Any | None:
