@@ -21,7 +21,7 @@ from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
 from pyv_npu.kv_quant.text_logits import text_logits
-from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.charts import Spec, colour, numeric_tip, quantitative, rounded, specification, tips
 from pyv_npu.sections import Cell, Chart, Table
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
@@ -196,6 +196,7 @@ def _step_cycles(
     return run_commands(program.step(0), npu, "CA_HYBRID", memory=memory).cycles
 
 
+FRONT = "Pareto front"
 HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "top-1 agreement", "cycles", "tokens/s")
 
 
@@ -209,14 +210,33 @@ def table(rows: Sequence[Score]) -> Table:
     return Table(HEADS, [[Cell(line[0], kind="text"), *map(Cell, line[1:])] for line in texts])
 
 
+def pareto_front(rows: Sequence[Score]) -> list[Score]:
+    """Returns the methods, by bits, of which no other with at most as many bits has a lower perplexity."""
+    front = [
+        row for row in rows if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)
+    ]
+    return sorted(front, key=lambda row: row.bits)
+
+
 def chart(rows: Sequence[Score], of: str) -> Chart:
-    """Returns perplexity by bits. The Pareto front: no method with at most as many bits has a lower perplexity."""
-    front = sorted(
-        (row.bits, row.perplexity) for row in rows
-        if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)
-    )  # fmt: skip
-    points = [Line(row.method, [(row.bits, row.perplexity)]) for row in rows]
-    return lines(
-        "perplexity", "Perplexity by bits", of, [Line("Pareto front", front), *points], "bits of an element",
-        "perplexity", dots=True,
-    )  # fmt: skip
+    """Returns perplexity by bits, a labelled point for each method and a line along the Pareto front."""
+    front = pareto_front(rows)
+    data = [
+        {"method": row.method, "bits": rounded(row.bits), "perplexity": rounded(row.perplexity),
+         "kind": FRONT if row in front else "others"}
+        for row in rows
+    ]  # fmt: skip
+    across = quantitative("bits", "bits of an element, logarithmic", (), zero=False)
+    across["scale"] = {"type": "log", "domain": [min(row.bits for row in rows) / 1.1, 48]}
+    across["axis"] = {"values": [1, 2, 4, 8, 16, 32]}
+    place = {"x": across, "y": quantitative("perplexity", "perplexity", [row.perplexity for row in rows])}
+    tooltip = [*tips(method="method"), numeric_tip("bits", "bits"), numeric_tip("perplexity", "perplexity")]
+    layers: list[Spec] = [
+        {"mark": "line", "transform": [{"filter": f"datum.kind === '{FRONT}'"}],
+         "encoding": {**place, "color": colour("kind", [FRONT, "others"])}},
+        {"mark": {"type": "point", "filled": True, "size": 60},
+         "encoding": {**place, "color": colour("kind", [FRONT, "others"]), "tooltip": tooltip}},
+        {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -7},
+         "encoding": {**place, "text": {"field": "method"}}},
+    ]  # fmt: skip
+    return Chart("perplexity", "Perplexity by bits", of, specification(data, layers, 360))

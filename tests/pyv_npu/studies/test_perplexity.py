@@ -17,7 +17,16 @@ from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
 from pyv_npu.kv_quant.text_logits import text_logits
-from pyv_npu.studies.perplexity import Score, _unchanged, likelihoods, methods_of, read_tokens, scores
+from pyv_npu.studies.perplexity import (
+    Score,
+    _unchanged,
+    chart,
+    likelihoods,
+    methods_of,
+    pareto_front,
+    read_tokens,
+    scores,
+)  # fmt: skip
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationRequest
 from toolchain.decoders.decoder import LOG, make_decoder
@@ -97,6 +106,14 @@ def test_a_page_and_a_table_from_the_command_line(tmp_path: Path, capsys: pytest
     assert main([*command, "--json"]) == 0
     assert [row["method"] for row in json.loads(capsys.readouterr().out)["methods"]] == ["fp32", "fp16"]
     assert "Pareto front" in (out / "report.html").read_text() and (out / "perplexity.csv").exists()
+
+
+def test_the_pareto_front_has_no_method_that_another_beats() -> None:
+    points = {"fp32": (32, 3.0), "small": (4, 5.0), "beaten": (5, 6.0), "equal bits": (4, 5.5), "middle": (8, 2.5)}
+    rows = [Score(name, *point, 0.0, 0.0, 1.0, 1, 1.0) for name, point in points.items()]
+    assert [row.method for row in pareto_front(rows)] == ["small", "middle"]
+    line, marks, labels = chart(rows, "text").spec["layer"]
+    assert line["transform"] and marks["mark"]["type"] == "point" and labels["encoding"]["text"] == {"field": "method"}
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_scored(
