@@ -194,12 +194,16 @@ class ListView:
 class Arena:
     """Buffer of one root record."""
 
-    def __init__(self, root: type, capacities: Mapping[str, int] | None = None) -> None:
-        """`capacities`: of the root's lists without one, by field; `inner.field` in an inner record."""
+    def __init__(
+        self, root: type, capacities: Mapping[str, int] | None = None, *, records: bytes | None = None
+    ) -> None:
+        """`capacities`: of the root's lists without one, by field; `inner.field` in an inner record. `records`: the
+        content of another arena with the same root, from `ROOT` on, instead."""
         self._root = root
         self._spans: list[tuple[int, int]] = []
         """Allocations (begin, end), in order."""
-        self._end = ROOT + layout(root).size + lists_extent(root, capacities or {})
+        size = layout(root).size + lists_extent(root, capacities or {}) if records is None else len(records)
+        self._end = ROOT + size
         self.callback_error: BaseException | None = None
         """Exception of the last callback that failed."""
         self.callbacks: dict[Any, Callable[..., int]] = {}
@@ -207,7 +211,10 @@ class Arena:
         self._linked: list[Any] = []
         """Owners of the code that the links lead to."""
         self._use(bytearray(self._end))
-        self.initialize(root, ROOT, capacities or {})
+        if records is None:
+            self.initialize(root, ROOT, capacities or {})
+        else:
+            self.bytes[ROOT:] = records
 
     def _use(self, buffer: bytearray) -> None:
         self.buffer = buffer

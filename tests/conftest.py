@@ -3,11 +3,12 @@
 Hypothesis draws the same examples in each run, here as in continuous integration, and a fifth of what the tests say:
 all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
 their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, and
-compared with what was made from the same inputs before. Python keeps what it compiles, even where
-PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would compile a
-hundred modules again, which takes longer than what most of them do then. What the collection of tests makes stays: the
-search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the command line.
+the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, once in
+each test function, and compared with what was made from the same inputs before. Python keeps what it compiles, even
+where PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would
+compile a hundred modules again, which takes longer than what most of them do then. What the collection of tests makes
+stays: the search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the
+command line.
 """
 
 import gc
@@ -42,10 +43,13 @@ sys.dont_write_bytecode = False
 def compiled_texts() -> Iterator[dict[str, str]]:
     """Text by inputs: whatever a test compiles, equal inputs have equal texts."""
     texts: dict[str, str] = {}
+    compared = set[tuple[str, str]]()
     load = Compiler.load_cached
 
     def checked(self: Compiler, inputs: str, make: Callable[[], str], *functions: str, **given: Any) -> NativeCode:
-        if inputs:
+        use = os.environ.get("PYTEST_CURRENT_TEST", "").partition("[")[0], inputs
+        if inputs and use not in compared:
+            compared.add(use)
             text = make()
             assert texts.setdefault(inputs, text) == text, f"an input of the text is no part of {inputs}"
         return load(self, inputs, make, *functions, **given)

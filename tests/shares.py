@@ -14,9 +14,19 @@ def draws(examples: int) -> int:
 
 
 def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
-    """Cases of a parameter that only the slow suite runs."""
+    """Cases that only the slow suite runs; one of several parameters is a tuple."""
     names = ids or (None,) * len(cases)
-    return [pytest.param(case, marks=pytest.mark.slow, id=name) for case, name in zip(cases, names, strict=True)]
+    rows = (case if type(case) is tuple else (case,) for case in cases)
+    return [pytest.param(*row, marks=pytest.mark.slow, id=name) for row, name in zip(rows, names, strict=True)]
+
+
+def thinned(cases: Iterable[Any], interval: int) -> list[Any]:
+    """Cases of which the default suite takes the first and then one of `interval`, the slow suite all.
+
+    A case of several parameters is a tuple.
+    """
+    rows = (case if type(case) is tuple else (case,) for case in cases)
+    return [pytest.param(*row, marks=(pytest.mark.slow,) * bool(index % interval)) for index, row in enumerate(rows)]
 
 
 def sample(cases: Iterable[Any], interval: int) -> list[Any]:

@@ -80,4 +80,5 @@ def spread(low: Column, high: Column, block: int, ways: int) -> list[int]:
 def _below(address: Column, first: Column, block: int) -> Column:
     """Bytes below each address on each way, whose part of every turn begins at `first`."""
     turn = block * len(first)
-    return address[:, None] // turn * block + np.clip(address[:, None] % turn - first, 0, block)
+    turns, rest = np.divmod(address[:, None], turn)
+    return turns * block + np.minimum(np.maximum(rest - first, 0), block)

@@ -1,7 +1,8 @@
 """Cycles of tensor engines of each type: closed forms (docs/npu-timing.md, "Engines")."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 from typing import NamedTuple
 
 from npu_device.config import SPEED, WIDTHS, TeConfig
@@ -9,7 +10,8 @@ from npu_device.cost.plan import Compute, Sight
 from npu_device.trace.events import Cause
 
 
-def speeds(table: Sequence[int]) -> dict[int, Fraction]:
+@cache
+def speeds(table: tuple[int, ...]) -> Mapping[int, Fraction]:
     """f_w or f_a of a configuration: operations per cycle by the bits of an element, relative to 8 bits."""
     return {bits: Fraction(rate, table[WIDTHS.index(8)]) for bits, rate in zip(WIDTHS, table, strict=True)}
 

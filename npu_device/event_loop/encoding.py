@@ -1,5 +1,7 @@
 """Plans as records of the event loop."""
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,8 +20,7 @@ from npu_device.event_loop.state import (
     Step,
 )
 from npu_device.trace.events import Kind
-from pyv_native.arena import ROOT, Arena
-from pyv_native.records import WORD, layout
+from pyv_native.records import WORD, ListOf, Scalar, layout
 
 
 def step_class(cost: Cost) -> int:
@@ -37,28 +38,43 @@ class PieceImage(NamedTuple):
     image: bytes
 
 
+_FIELDS, _SIZE = layout(PieceRecord)
+_SCALARS = {name: field.word for name, field in _FIELDS.items() if isinstance(field.shape, Scalar)}
+_LISTS = {
+    name: (field.word, field.shape.item.size // WORD)
+    for name, field in _FIELDS.items()
+    if isinstance(field.shape, ListOf)
+}
+"""Word, and words of an item."""
+
+
 def piece_image(cost: Cost, per_byte: int) -> PieceImage:
     """Return the record of work with these costs."""
-    capacities = {"accesses": len(cost.demands), "stalls": len(cost.stalls), "channel_bytes": len(cost.channels)}
-    arena = Arena(PieceRecord, capacities)
-    piece = arena.root
-    piece.step_class, piece.cycles, piece.drain, piece.cold = step_class(cost), cost.cycles, cost.drain, cost.cold
-    piece.payload, piece.aligned, piece.credits, piece.aux = (
-        cost.payload, cost.aligned, cost.aligned * per_byte, cost.aux
-    )  # fmt: skip
+    rows, row_bytes, row_stride = cost.rows or (0, 0, 0)
+    conversion, mask = cost.conversion, 0
     for demand in cost.demands:
-        piece.bank_mask |= 1 << demand.bank % 32
-        access = piece.accesses.add()
-        access.bank, access.port, access.cycles = demand.bank, demand.port, demand.cycles
-    piece.row_count, piece.row_bytes, piece.row_stride = cost.rows or (0, 0, 0)
-    piece.alignment = cost.alignment
-    for bank, cause, cycles in cost.stalls:
-        stall = piece.stalls.add()
-        stall.bank, stall.cause, stall.cycles = bank, cause, cycles
-    piece.channel_bytes.fill(cost.channels)
-    conversion = cost.conversion
-    piece.converting, piece.lead, piece.tail, piece.bare = conversion.busy, conversion.lead, conversion.tail, cost.bare
-    return PieceImage(piece.step_class, piece.cycles, bytes(arena.buffer[ROOT:]))
+        mask |= 1 << demand.bank % 32
+    numbers = {
+        "step_class": step_class(cost), "cycles": cost.cycles, "drain": cost.drain, "cold": cost.cold,
+        "payload": cost.payload, "aligned": cost.aligned, "credits": cost.aligned * per_byte, "aux": cost.aux,
+        "bank_mask": mask, "row_count": rows, "row_bytes": row_bytes, "row_stride": row_stride,
+        "alignment": cost.alignment, "converting": conversion.busy, "lead": conversion.lead, "tail": conversion.tail,
+        "bare": cost.bare,
+    }  # fmt: skip
+    lists: dict[str, Sequence[tuple[int, ...]]] = {
+        "accesses": [(demand.bank, demand.port, demand.cycles) for demand in cost.demands],
+        "stalls": cost.stalls,
+        "channel_bytes": [(size,) for size in cost.channels],
+    }
+    words = [0] * (_SIZE // WORD)
+    for name, word in _SCALARS.items():
+        words[word] = int(numbers[name])
+    for name, (word, width) in _LISTS.items():
+        items = lists[name]
+        words[word] = (len(words) + 1) * WORD
+        words += [len(items), len(items)]
+        words += [int(value) for item in items for value in item] or [0] * width
+    return PieceImage(numbers["step_class"], cost.cycles, array("q", words).tobytes())
 
 
 class Pieces:

@@ -1,6 +1,7 @@
 """The event loop of one device: its units, the plans that run, and the events that they give."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from npu_device.config import NpuConfig
@@ -12,13 +13,14 @@ from npu_device.decode.command import units_by_class
 from npu_device.dram import power_up as dram_power_up
 from npu_device.event_loop import cache, sharing, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
-from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS
-from npu_device.event_loop.storage import Storage, compiled_calls, interpreted_calls
+from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS, EventLoop
+from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, interpreted_calls
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
 from npu_device.reservation.scheduler import take_events
 from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
+from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
 from pyv_native.state import Fields
 
@@ -43,25 +45,25 @@ class Begun(NamedTuple):
     """Which of its plan."""
 
 
-def power_up(
-    config: NpuConfig, timing: Timing, events: EventStream, analytic: bool = False, external: Collection[int] = ()
-) -> Storage:
+@lru_cache(64)  # sweeps, and measurements of mappings, make many devices of a configuration
+def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int] = frozenset()) -> bytes:
     """Return the records of a device on which nothing has run. `external`: codes of the external units."""
-    dram, l2, rates = config.dram, config.l2, timing.rates
-    lines = l2.bytes // l2.line if l2.enabled else 0
+    timing, dram, l2 = Timing(config), config.dram, config.l2
+    rates, lines = timing.rates, l2.bytes // l2.line if l2.enabled else 0
     counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
     noc = network_of(config)
     units, banks = sum(counts.values()), config.spm.banks * config.clusters
     runs = MAX_RUNS + units + counts[Kind.DMA] * config.dma.outstanding
     capacities = {
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
-        "completed": runs, "running": runs, "routes": config.clusters * noc.ports,
+        "completed": runs, "running": runs, "routes": config.clusters * noc.ports, "l2.tags": lines,
+        "l2.dropped": lines, **RECORDS,
     } | dict.fromkeys((f"issue.{name}" for name in CLASS_LISTS), 1 + len(units_by_class(config)))  # fmt: skip
     timed = dram.model == "timed"
     if timed:
         capacities |= {f"dram.{name}": count for name, count in dram_power_up.capacities(config).items()}
-    storage = Storage(events, lines, capacities)
-    loop = storage.arena.root
+    arena = Arena(EventLoop, capacities)
+    loop = arena.root
     loop.uniform, loop.analytic, loop.external = int(rates.uniform), int(analytic), int(bool(external))
     loop.total_rate, loop.dma_rate, loop.priority_rate = rates.shared_total, rates.channel, rates.first
     loop.burst, loop.latency = config.dma.bus_width_bytes * rates.per_byte, timing.latency
@@ -110,8 +112,7 @@ def power_up(
         cache_record.line_credits = l2.line * rates.per_byte
         cache_record.tags.fill([0] * lines)
     loop.running.fill([None] * runs)
-    storage.bind()
-    return storage
+    return bytes(arena.buffer[ROOT:])
 
 
 class Machine:
@@ -136,10 +137,9 @@ class Machine:
             self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), timed, CHECKED)
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
         """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
-        self.storage = power_up(config, timing, events, analytic, self._external)
+        self.storage = Storage(events, power_up(config, analytic, self._external))
         arena = self.storage.arena
         arena.link_callback(LINKAGE.slots[take_events], take_events, self._take_events)
-        self.storage.keep_power_up()
         self._begin()
 
     def reset(self) -> None:

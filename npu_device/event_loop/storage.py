@@ -1,6 +1,6 @@
 """The records of one event loop in their buffer: the state, its events, and behind them the plans that run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache as memoized
 from typing import Any, NamedTuple
 
@@ -51,6 +51,13 @@ def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, c
     return {function: module.entry(function) for function in FUNCTIONS}
 
 
+RECORDS = {
+    "issue.events": MAX_EVENTS * EVENT_WORDS,
+    **{f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()},
+}
+"""Capacities of lists that are the same in all machines."""
+
+
 class PlanSpan(NamedTuple):
     """Steps of a plan in the buffer."""
 
@@ -68,12 +75,10 @@ MIN_PIECES = 256
 class Storage:
     """Buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
 
-    def __init__(self, events: EventStream, lines: int, capacities: Mapping[str, int]) -> None:
-        """`events`: its records stand in this buffer. `lines`: of the L2. `capacities`: of other lists."""
-        self._stream = events
-        sizes = {"issue.events": MAX_EVENTS * EVENT_WORDS, "l2.tags": lines, "l2.dropped": lines}
-        sizes |= {f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()}
-        self.arena = Arena(EventLoop, sizes | dict(capacities))
+    def __init__(self, events: EventStream, records: bytes) -> None:
+        """`events`: its records stand in this buffer. `records`: the content after power-up."""
+        self._stream, self._power_up = events, records
+        self.arena = Arena(EventLoop, records=records)
         self._spans: dict[int, PlanSpan] = {}
         """Steps of plans, by slot; tile commands have theirs in the run."""
         self._steps: dict[int, tuple[object, int]] = {}
@@ -81,15 +86,12 @@ class Storage:
         self._max_pieces = MIN_PIECES
         self._pieces: dict[int, tuple[PieceImage, int]] = {}
         """Pieces of tile commands and their offsets, by identity."""
-
-    def keep_power_up(self) -> None:
-        """Keep the present content as that of `power_up`."""
-        self._power_up = bytes(self.arena.buffer)
+        self.bind()
 
     def power_up(self) -> None:
         """Return to the content after power-up, but for records of the event stream; nothing is allocated."""
         self._stream.detach()
-        self.arena.bytes[ROOT : len(self._power_up)] = self._power_up[ROOT:]
+        self.arena.bytes[ROOT : ROOT + len(self._power_up)] = self._power_up
         self.arena.free_all()
         self._spans.clear()
         self._pieces.clear()

@@ -153,7 +153,7 @@ def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], 
     return None if ran.device.error_log else ran.cycles * own // core
 
 
-def _speeds(speed: str, table: Sequence[int]) -> dict[int, Fraction]:
+def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
     """Operations per cycle by the bits of an element, relative to 8 bits."""
     return speeds(table if speed == "by_bits" else (1,) * len(table))
 

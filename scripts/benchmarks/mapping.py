@@ -15,6 +15,7 @@ from toolchain.backend import compile_layers
 from toolchain.codegen import estimate, product_cost
 from toolchain.codegen.commands import MappingOptions
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.passes import choices
 
 PRODUCTS = (
     (1024, 1024, 1024), (384, 3072, 768), (128, 4096, 4096), (384, 1024, 768), (196, 384, 64), (128, 768, 384),
@@ -50,6 +51,7 @@ def cycles(shape: tuple[int, int, int], npu: NpuConfig, search: bool = False) ->
 
 def mean_cycles() -> int:
     """Returns the geometric mean of the cycles of all products on all devices."""
+    choices.clear()
     figures = [log(cycles(shape, device(*sizes))) for shape in PRODUCTS for sizes in DEVICES]
     return round(exp(sum(figures) / len(figures)))
 

@@ -20,8 +20,9 @@ from toolchain.codegen.estimate import Estimate
 from toolchain.codegen.measure import measured
 from toolchain.codegen.product_cost import ProductCost, computing
 from toolchain.codegen.tiles import TileSizes
-from toolchain.ir.graph import Attribute, Graph, LayerIR
+from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
+from toolchain.passes.choices import Choice, choices, form
 from toolchain.passes.prefetch import distance
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.tiling import fastest, independent_layers, ranked, signature
@@ -44,7 +45,8 @@ def run(graph: Graph, target: Target) -> Graph:
         return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
     if target.engines < 2 and not target.mapping.search:
         return graph
-    choices: dict[Hashable, list[dict[str, Attribute]]] = {}
+    known: dict[Hashable, Choice] = {}
+    before = choices("engines", target)
     layers = list[LayerIR]()
     concurrent_layers = dict(zip((layer.id for layer in graph.layers), _concurrent_layers(graph), strict=True))
     for group in groups(graph):
@@ -55,12 +57,17 @@ def run(graph: Graph, target: Target) -> Graph:
                 concurrent and concurrent.copies,
                 *((signature(graph, one), one.integer("cluster")) for one in measured_layers),
             )
-            if key not in choices:
-                best = _best(graph, group, concurrent, target)
-                choices[key] = [
-                    {name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best
-                ]
-            group = [one.without(*CHOSEN).having(**values) for one, values in zip(group, choices[key], strict=True)]
+            if key not in known:
+                shared = concurrent and (concurrent.copies, len(concurrent.products))
+                tiles = (target.mapping.tile_of(one.id) for one in group)
+                alone = len(group), shared, form(graph, measured_layers), *tiles
+                if alone not in before:
+                    best = _best(graph, group, concurrent, target)
+                    before[alone] = [
+                        {name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best
+                    ]
+                known[key] = before[alone]
+            group = [one.without(*CHOSEN).having(**values) for one, values in zip(group, known[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
 

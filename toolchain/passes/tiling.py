@@ -7,7 +7,7 @@ the same time, each has half of it; so have layers for the same engines where th
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import accumulate, pairwise, product
@@ -36,8 +36,9 @@ from toolchain.codegen.tiles import (
     whole_vectors,
 )
 from toolchain.errors import ModelError
-from toolchain.ir.graph import Graph, LayerIR
+from toolchain.ir.graph import Attribute, Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS, channels_of, keys_of
+from toolchain.passes.choices import choices, form
 from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.schedule import dependencies
 
@@ -67,15 +68,19 @@ KEYS = (1024, 2048, 4096, 8192)
 def run(graph: Graph, target: Target) -> Graph:
     """Add `tile` and `buffers` to every layer of an engine that has no tile. ModelError names one of which no tile
     fits."""
-    known: dict[Hashable, LayerIR] = {}
+    known: dict[Hashable, Mapping[str, Attribute]] = {}
+    before = choices("tiling", target)
     layers = []
     for layer, company in zip(graph.layers, _companies(graph), strict=True):
         if not layer.integers("tile") and layer.op_type != "CORE":
             key = company, signature(graph, layer), target.mapping.tile_of(layer.id)
             if key not in known:
-                known[key] = _tile(graph, layer, target, company)
-            attributes = known[key].attributes
-            layer = layer.having(**{name: attributes[name] for name in CHOSEN if name in attributes})
+                alone = company, form(graph, [layer]), target.mapping.tile_of(layer.id)
+                if alone not in before:
+                    attributes = _tile(graph, layer, target, company).attributes
+                    before[alone] = [{name: attributes[name] for name in CHOSEN if name in attributes}]
+                (known[key],) = before[alone]
+            layer = layer.having(**known[key])
         layers.append(layer)
     return replace(graph, layers=layers)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from shares import slow
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
@@ -25,7 +26,7 @@ from toolchain.errors import ModelError
 LLAMA = Shape("small", 6, 512, 8, 4, 64, 1024, 4000)
 OPT = Shape("small-opt", 4, 512, 8, 8, 64, 2048, 4000, **OPT_FACTS)
 WINDOW = replace(LLAMA, window=128)
-ALTERNATE = replace(LLAMA, window=128, whole_every=2)
+ALTERNATE = replace(LLAMA, layers=4, window=128, whole_every=2)
 DENSE_FIRST = replace(LLAMA, ffn=256, experts=4, active=2, dense_layers=2, dense_ffn=1024)
 LATENT = Shape(
     "small-latent",
@@ -198,13 +199,16 @@ def test_products_take_as_long_for_any_number_of_requests() -> None:
     assert one == many
 
 
-@pytest.mark.parametrize("preset", [pytest.param(None, marks=pytest.mark.slow, id="default"), "oaken-lpddr"])
-def test_between_points_products_take_what_they_take_there(preset: str | None) -> None:
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    [("oaken-lpddr", (53,)), *slow(("oaken-lpddr", (53, 270)), (None, (37, 53, 75, 101, 145, 270, 382)))],
+)
+def test_between_points_products_take_what_they_take_there(preset: str | None, sizes: tuple[int, ...]) -> None:
     """Rows between points of steps from tile to tile."""
     npu = load(preset=preset).with_defaults(BuiltIn.defaults, BuiltIn.needs).config.npu
     simulator = Simulator(npu, LLAMA, 16)
     times, errors = ProductTimes(simulator), []
-    for rows in (53, 270) if preset else (37, 53, 75, 101, 145, 270, 382):
+    for rows in sizes:
         used = times.layer(rows)
         exact = simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
         errors.append(abs(used - exact) / exact)

@@ -15,7 +15,7 @@ from npu_device.levels.command_list import load, run
 from npu_device.trace.events import ROLE, What
 from pyv_npu.cli import main
 from pyv_npu.config import yaml_file
-from pyv_npu.config.yaml_file import QCONFIGS
+from pyv_npu.config.yaml_file import QCONFIGS, load_qconfig
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.ir.graph import SPM, Graph, Role, TensorIR
@@ -177,15 +177,13 @@ def test_r9_rates_and_costs_are_keys(cli: Cli) -> None:
 
 def test_r3_packed_operands_are_unpacked(cli: Cli) -> None:
     narrow = "qbits_weight_default: 4\n"
-    plain, off, on = (
-        built_in(cli, narrow + more)["cycles"]
-        for more in ("", "packing: {use_packed_int4: false}\n", "packing: {use_packed_int4: true}\n")
-    )
-    assert plain == off < on
+    packed = built_in(cli, narrow)
+    off, on = (built_in(cli, f"{narrow}packing: {{use_packed_int4: {used}}}\n")["cycles"] for used in ("false", "true"))
+    assert packed["cycles"] == off < on
     assert on == built_in(cli, narrow, "--set", "npu.te.unpack_int4=2", "--set", "npu.ve.unpack_int4=2")["cycles"]
     wide = built_in(cli, narrow + "packing: {mode: unpacked_byte}\n")
     matrices = 4 * 4096 * 4096 + 3 * 4096 * 11008
-    assert wide["npu"]["dram_bytes_read"] - built_in(cli, narrow)["npu"]["dram_bytes_read"] >= matrices // 2
+    assert wide["npu"]["dram_bytes_read"] - packed["npu"]["dram_bytes_read"] >= matrices // 2
 
 
 def test_r6_alignment_of_roles_rules_built_in_models_and_onnx(cli: Cli) -> None:
@@ -218,11 +216,10 @@ def test_the_files_of_the_seeds_are_taken_verbatim(cli: Cli, text: str) -> None:
 @pytest.mark.parametrize("name", QCONFIGS)
 def test_shipped_files_are_taken_by_name(cli: Cli, name: str) -> None:
     text = (Path(yaml_file.__file__).parent.parent / "qconfigs" / f"{name}.yaml").read_text(encoding="utf-8")
-    layers = ("llama2-7b", "--layers", "6", "--context", "63")
-    by_name, by_path = (cli.json(*layers, "--qconfig", given)["llm"] for given in (name, cli.file("copy.yaml", text)))
-    assert by_name == by_path
-    if name != "allowed-widths":
-        assert by_name != cli.json(*layers)["llm"]
+    assert load_qconfig(name) == load_qconfig(cli.file("copy.yaml", text))
+    layers = ("llama2-7b", "--layers", "6", "--context", "63", "--sim-level", "IA_TIMING")
+    by_name, plain = cli.json(*layers, "--qconfig", name)["llm"], cli.json(*layers)["llm"]
+    assert by_name == plain if name == "allowed-widths" else by_name != plain
     assert text.endswith({"allowed-widths": SEED_WIDTHS, "kv-by-head": SEED_CACHES}.get(name, ""))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shares import slow
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.kv_block import KvHalf, KvPolicy
@@ -48,11 +49,11 @@ def test_what_is_moved_is_what_is_stored(more: tuple[str, ...], capsys: pytest.C
 
 
 def test_pages_are_charged_not_addresses(capsys: pytest.CaptureFixture[str]) -> None:
-    """8 requests of 16,384 tokens: 0.65 GB of pages, 1.63 GB of addresses, 0.93 GB of weights. Cycles do not depend on
-    the memory that is left; activations and commands take some of it, too."""
-    size = "--requests", "8", "--context", "16383"
-    job = *size, "--config", "oaken-lpddr", "--sim-level", "IA_TIMING", "--kv", "oaken"
-    room, tight = (told(capsys, *job, *more) for more in ((), ("--set", "npu.dram.size=1700000000")))
+    """4 requests of 2,048 tokens: 41 MB of pages, 102 MB of addresses, 930 MB of weights. Cycles do not depend on the
+    memory that is left; activations and commands take some of it, too."""
+    size = "--requests", "4", "--context", "2047"
+    job = *size, "--sim-level", "IA_TIMING", "--kv", "oaken"
+    room, tight = (told(capsys, *job, *more) for more in ((), ("--set", "npu.dram.size=1010000000")))
     assert room["cycles"] == tight["cycles"]
     allocated, weights = tight["llm"]["kv_bytes_alloc"], tight["llm"]["weight_bytes"]
     assert main([*LAYER, *job, "--set", f"npu.dram.size={allocated + weights + 4096}"]) == 65
@@ -213,11 +214,13 @@ def test_tables_of_pages_are_there_once(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize(
-    ("requests", "limit"), [(32, 0), pytest.param(128, 2_600_000, marks=pytest.mark.slow)]
+    ("layers", "requests", "limit"), [(1, 8, 0), *slow((2, 32, 0), (2, 128, 2_600_000))]
 )  # fmt: skip
-def test_a_large_batch_is_faster_with_fewer_bits(requests: int, limit: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two layers, 1,024 tokens: neither appends nor activations hold the channels that read keys and values."""
-    job = "--layers", "2", "--requests", str(requests), "--context", "1023", "--config", "oaken-lpddr"
+def test_a_large_batch_is_faster_with_fewer_bits(
+    layers: int, requests: int, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,024 tokens: neither appends nor activations hold the channels that read keys and values."""
+    job = "--layers", str(layers), "--requests", str(requests), "--context", "1023", "--config", "oaken-lpddr"
     oaken, integers = (told(capsys, *job, "--kv", kv) for kv in ("oaken", "uniform8"))
     assert oaken["cycles"] < integers["cycles"]
     assert not limit or oaken["cycles"] <= limit
