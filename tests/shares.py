@@ -14,19 +14,14 @@ def draws(examples: int) -> int:
 
 
 def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
-    """Cases that only the slow suite runs; one of several parameters is a tuple."""
+    """Cases of a parameter that only the slow suite runs."""
     names = ids or (None,) * len(cases)
-    rows = (case if type(case) is tuple else (case,) for case in cases)
-    return [pytest.param(*row, marks=pytest.mark.slow, id=name) for row, name in zip(rows, names, strict=True)]
+    return [pytest.param(case, marks=pytest.mark.slow, id=name) for case, name in zip(cases, names, strict=True)]
 
 
-def thinned(cases: Iterable[Any], interval: int) -> list[Any]:
-    """Cases of which the default suite takes the first and then one of `interval`, the slow suite all.
-
-    A case of several parameters is a tuple.
-    """
-    rows = (case if type(case) is tuple else (case,) for case in cases)
-    return [pytest.param(*row, marks=(pytest.mark.slow,) * bool(index % interval)) for index, row in enumerate(rows)]
+def slow_rows(*rows: tuple[Any, ...]) -> list[Any]:
+    """Cases of several parameters that only the slow suite runs."""
+    return [pytest.param(*row, marks=pytest.mark.slow) for row in rows]
 
 
 def sample(cases: Iterable[Any], interval: int) -> list[Any]:

@@ -23,7 +23,7 @@ PAGES = {
     "compare": ["compare", "submit_latency", "--arg", "n=40", "--report"],
     "model": ["run", "cnn", "--report"],
     "llm": ["run", "llama2-7b", "--layers", "2", "--report"],
-    "serve": ["serve", "llama2-7b", "--layers", "1", "--first", "8", "--output", "16", "--check-steps", "1", "--slo",
+    "serve": ["serve", "llama2-7b", "--layers", "1", "--first", "8", "--output", "4", "--check-steps", "1", "--slo",
               "ttft=2s,tpot=100ms", "--report"],
 }  # fmt: skip
 """Page -> the command that writes it to a folder, or to a file report.html; `diff` takes two of the folders."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from shares import slow
+from shares import slow_rows
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
@@ -201,7 +201,7 @@ def test_products_take_as_long_for_any_number_of_requests() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "sizes"),
-    [("oaken-lpddr", (53,)), *slow(("oaken-lpddr", (53, 270)), (None, (37, 53, 75, 101, 145, 270, 382)))],
+    [("oaken-lpddr", (53,)), *slow_rows(("oaken-lpddr", (53, 270)), (None, (37, 53, 75, 101, 145, 270, 382)))],
 )
 def test_between_points_products_take_what_they_take_there(preset: str | None, sizes: tuple[int, ...]) -> None:
     """Rows between points of steps from tile to tile."""

@@ -181,7 +181,11 @@ def test_what_a_run_does_not_look_at_is_no_other_run(tmp_path: Path, monkeypatch
 
     original = BuiltIn.prepare
     monkeypatch.setattr(BuiltIn, "prepare", lambda self, config: compiled.append(1) or original(self, config))
-    line = ["sweep", "llama2-7b", *MODEL_AXES, "npu.ve.ideal=false,true", "--layers", "1", "-o", str(tmp_path / "out")]
+    shape = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 128}
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 128}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(shape))
+    line = ["sweep", str(path), *MODEL_AXES, "npu.ve.ideal=false,true", "-o", str(tmp_path / "out")]
     assert main(line) == 0
     rows = table(tmp_path / "out")
     assert len(rows) == 16 and len(seen) == 8 and len(compiled) == 8

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shares import slow
+from shares import slow_rows
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.kv_block import KvHalf, KvPolicy
@@ -214,7 +214,7 @@ def test_tables_of_pages_are_there_once(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize(
-    ("layers", "requests", "limit"), [(1, 8, 0), *slow((2, 32, 0), (2, 128, 2_600_000))]
+    ("layers", "requests", "limit"), [(1, 8, 0), *slow_rows((2, 32, 0), (2, 128, 2_600_000))]
 )  # fmt: skip
 def test_a_large_batch_is_faster_with_fewer_bits(
     layers: int, requests: int, limit: int, capsys: pytest.CaptureFixture[str]

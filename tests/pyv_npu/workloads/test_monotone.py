@@ -6,6 +6,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
+from shares import slow
 
 from pyv_npu.config import Config, load
 from pyv_npu.workloads.compiled import mapping_of, target_of
@@ -60,8 +61,18 @@ def worst(figures: list[int]) -> float:
     return max(each / min(figures[: i + 1]) for i, each in enumerate(figures[1:]))
 
 
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("name", LAYERS)
+LARGE = "wide", "cube"
+"""Layers whose sweeps take long: the default suite varies the scratchpad, on which they are known to lose."""
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        pytest.param(name, axis, marks=(pytest.mark.slow,) * (name in LARGE and axis != "scratchpad"))
+        for name in LAYERS
+        for axis in AXES
+    ],
+)
 def test_more_costs_no_cycles(name: str, axis: str) -> None:
     key, values, others = AXES[axis]
     cycles = [run(name, {key: value, **others})[0] for value in values]
@@ -78,7 +89,7 @@ def test_loads_that_share_banks_with_reads_are_not_taken_for_free() -> None:
     assert worst(cycles) <= NEAR, cycles
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [*(name for name in LAYERS if name not in LARGE), *slow(*LARGE)])
 def test_more_scratchpad_costs_no_traffic(name: str) -> None:
     moved = [run(name, {"npu.spm.size": size, "compiler.objective": "energy"})[1] for size in SPM]
     assert worst(moved) <= NEAR and moved[-1] < moved[0], moved

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
-from shares import slow
+from shares import slow_rows
 
 from npu_device.config import NpuConfig
 from pyv_npu.config import load
@@ -15,6 +16,7 @@ from pyv_npu.workloads.timing import run_commands
 from toolchain.codegen import Command
 from toolchain.compiler import compile_model
 from toolchain.examples import EXAMPLES
+from toolchain.examples.builder import Builder
 from toolchain.onnx_model.model import prepare
 
 
@@ -27,15 +29,28 @@ FAST = {"npu.dram.bytes_per_second": 4_000_000_000_000, "npu.noc.bytes_per_secon
 """The DRAM does not limit: every layer that can be cut is."""
 CASES = [
     ("cnn", 4, {}), ("cnn_int8", 4, {}), ("decoder", 4, {}), ("decoder_int8", 3, {}),
-    ("gemm_fp16", 2, {}), ("mobilenet_v2_int8", 4, {"size": 32}), *slow(("resnet18", 3, {"size": 64})),
+    ("gemm_fp16", 2, {}), ("separable", 4, {}),
+    *slow_rows(("resnet18", 3, {"size": 64}), ("mobilenet_v2_int8", 4, {"size": 64})),
 ]  # fmt: skip
+
+
+def separable() -> Any:
+    """A depthwise convolution between pointwise ones, and the sum with what came before."""
+    b = Builder()
+    first = b.node("Conv", "x", b.weight(64, 16, 1, 1))
+    depthwise = b.node("Conv", first, b.weight(64, 1, 3, 3), group=64, pads=[1] * 4)
+    last = b.node("Add", "x", b.node("Conv", b.node("Relu", depthwise), b.weight(16, 64, 1, 1)))
+    return b.model("separable", [1, 16, 28, 28], last, [1, 16, 28, 28])
+
+
+MODELS = EXAMPLES | {"separable": separable}
 
 
 @pytest.mark.parametrize(("name", "clusters", "shape"), CASES)
 def test_parts_give_the_result_of_the_whole(name: str, clusters: int, shape: dict[str, int]) -> None:
     config = load([], None, {**FAST, "npu.clusters": clusters, "run.sim_level": "IA"}).config
     everywhere = target_of(config.npu)._replace(measured=faster_in_parts)
-    compiled = compile_model(prepare(EXAMPLES[name](**shape), name), everywhere)
+    compiled = compile_model(prepare(MODELS[name](**shape), name), everywhere)
     used = {command.descriptor.cluster for command in compiled.commands}
     assert len(used) > 1
     assert run_compiled(config, compiled, {}).correct
