@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache, wraps
+from types import CodeType
 from typing import Any
 
 from pyv_native.errors import CheckError, NativeError
@@ -425,15 +426,23 @@ def guarded({names}):
 before whatever it calls."""
 
 
+@cache
+def _guard(parameters: int) -> tuple[CodeType, Any]:
+    """Return the code that defines a guarded call, and its class of `ctypes`."""
+    names = ", ".join(f"a{number}" for number in range(parameters))
+    text = _GUARD.format(names=names, low=_LOWEST, high=_HIGHEST)
+    return compile(text, "<guard>", "exec"), ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)
+
+
 class Guarded:
     """Python function of integers for compiled code. An exception is stored, and sets the status of the arena."""
 
     def __init__(self, arena: Arena, name: str, call: Callable[..., int], parameters: int) -> None:
-        names = ", ".join(f"a{number}" for number in range(parameters))
+        code, kind = _guard(parameters)
         namespace: dict[str, Any] = {"call": call, "arena": arena, "name": name, "answered": answered}
         namespace |= {"status": STATUS, "callback": StatusCode.CALLBACK}
-        exec(_GUARD.format(names=names, low=_LOWEST, high=_HIGHEST), namespace)
-        self._thunk = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)(namespace["guarded"])
+        exec(code, namespace)
+        self._thunk = kind(namespace["guarded"])
         address = ctypes.cast(self._thunk, ctypes.c_void_p).value
         assert address is not None
         self.address = address

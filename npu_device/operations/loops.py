@@ -8,6 +8,7 @@ its tiles in a block: a tile moves once while the loops are at this block of the
 Without any of these a product has one level, and the engines share it out as they always did (`plain`).
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +87,7 @@ _RESIDENT_BITS = (("in0", int(Residence.IN0)), ("in1", int(Residence.IN1)))
 _LOOP_ORDER_BITS = ORDER_MASK | sum(map(int, Residence))
 
 
+@lru_cache(maxsize=1 << 14)  # a search comes to the same tiles for each number of engines
 def decode_loops(
     word: int, block: tuple[int, int, int], tile: tuple[int, int, int], extent: tuple[int, int, int]
 ) -> Loops:
