@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import LoopOrder
-from npu_device.config import NpuConfig
+from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
 from npu_device.cost.counts import Count, Event
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import speeds
@@ -102,6 +102,7 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         for rate in (npu.dram.rate, npu.noc.bytes_per_second)
         if rate is not None
     ]
+    timed = replace(npu, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig())  # however commands arrive
     return Target(
         spm_bytes=npu.spm.size,
         banks=npu.spm.banks,
@@ -125,7 +126,7 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         alignment=npu.dma.alignment,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
         mapping=mapping,
-        measured=_Measured(npu),
+        measured=_Measured(timed),
     )
 
 

@@ -1,4 +1,4 @@
-"""Methods that store keys and values: size, time of engines, a step, a server and perplexity (docs/kv-cache.md).
+"""Methods that store keys and values: size, time of engines, step, server and perplexity (docs/kv-cache.md).
 
 Prints the table of that page, a row for each method. Perplexity needs the decoder of scripts/make-smollm2.
 """

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from shares import slow
+from shares import slow, slow_rows
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import What
@@ -95,8 +95,13 @@ def test_the_new_row_is_written_while_attention_goes_on() -> None:
     assert (writes["cycle"] < ended.max()).all()
 
 
-@pytest.mark.parametrize(("name", "context"), [("llama2-7b", 100), ("llama2-7b", 0), ("mistral-7b", 5000)])
-@pytest.mark.parametrize("bits", [4, 16])
+@pytest.mark.parametrize(
+    ("name", "context", "bits"),
+    [
+        ("llama2-7b", 100, 4), ("llama2-7b", 0, 16), ("mistral-7b", 5000, 4),
+        *slow_rows(("llama2-7b", 100, 16), ("llama2-7b", 0, 4), ("mistral-7b", 5000, 16)),
+    ],
+)  # fmt: skip
 def test_built_in_models_move_the_same_keys_and_values_in_both_forms(name: str, context: int, bits: int) -> None:
     config = BuiltIn.defaults | {"run.sim_level": "CA_HYBRID"}
     effective = load(overrides=dict(config)).config

@@ -48,6 +48,13 @@ def test_an_equal_model_has_the_choices_of_the_first(searches: list[str]) -> Non
     assert compiled(target_of(NPU)).commands == first.commands and len(searches) == 2 * count
 
 
+def test_how_commands_arrive_is_no_other_device(searches: list[str]) -> None:
+    first = compiled(target_of(NPU))
+    count = len(searches)
+    assert compiled(target_of(replace(NPU, mode="loose"))).commands == first.commands
+    assert len(searches) == count
+
+
 @pytest.mark.parametrize(
     "npu",
     [
