@@ -123,7 +123,8 @@ class Config:
         """Name of an activation of the device. ModelError: another."""
         self.used.update(names)
         name = next((name for name in names if self.data.get(name) is not None), names[0])
-        value = self.data.get(name, otherwise)
+        value = self.data.get(name)
+        value = otherwise if value is None else value
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise ModelError(f"{self.where}: {name} {value!r}: must be one of {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]
@@ -144,8 +145,8 @@ class Config:
             )
 
 
-def _common(c: Config) -> dict[str, Any]:
-    """Facts that configurations of most families name alike."""
+def _common(c: Config, activation: str = "silu") -> dict[str, Any]:
+    """Facts that configurations of most families name alike. `activation`: where the file names none."""
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
     if c.data.get("head_dim") is None and width % heads:
         raise ModelError(
@@ -156,37 +157,34 @@ def _common(c: Config) -> dict[str, Any]:
         "layers": c.number("num_hidden_layers"), "width": width, "heads": heads,
         "kv_heads": c.number("num_key_value_heads", otherwise=heads), "head_dim": head_dim,
         "ffn": c.number("intermediate_size"), "vocab": c.number("vocab_size"), "rotary": c.rotary(head_dim),
-        "tied": c.flag("tie_word_embeddings"),
+        "tied": c.flag("tie_word_embeddings"), "activation": c.activation("hidden_act", otherwise=activation),
     }  # fmt: skip
 
 
+def _attention_bias(c: Config, otherwise: bool = False) -> dict[str, Any]:
+    return dict.fromkeys(("qkv_bias", "output_bias"), c.flag("attention_bias", otherwise))
+
+
+def _experts(c: Config) -> dict[str, Any]:
+    count = "num_experts" if "num_experts" in c.data else "num_local_experts"
+    ffn = c.number("moe_intermediate_size", otherwise=c.number("intermediate_size"))
+    return {"experts": c.number(count), "active": c.number("num_experts_per_tok"), "ffn": ffn}
+
+
 def _llama(c: Config) -> dict[str, Any]:
-    attention, network = c.flag("attention_bias"), c.flag("mlp_bias")
-    return _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": attention, "output_bias": attention,
-                         "ffn_bias": network}  # fmt: skip
+    return _common(c) | _attention_bias(c) | {"ffn_bias": c.flag("mlp_bias")}
 
 
 def _mistral(c: Config) -> dict[str, Any]:
-    return _common(c) | {"activation": c.activation("hidden_act"), **c.window()}
+    return _common(c) | c.window()
 
 
 def _mixtral(c: Config) -> dict[str, Any]:
     return _mistral(c) | _experts(c)
 
 
-def _experts(c: Config) -> dict[str, Any]:
-    count = "num_experts" if "num_experts" in c.data else "num_local_experts"
-    return {"experts": c.number(count), "active": c.number("num_experts_per_tok")}
-
-
-def _granitemoe(c: Config) -> dict[str, Any]:
-    return _llama(c) | _experts(c)
-
-
 def _phimoe(c: Config) -> dict[str, Any]:
-    attention = c.flag("attention_bias")
-    return _mixtral(c) | {"norm": "LAYER", "qkv_bias": attention, "output_bias": attention,
-                          "head_bias": c.flag("lm_head_bias")}  # fmt: skip
+    return _mixtral(c) | _attention_bias(c) | {"norm": "LAYER", "head_bias": c.flag("lm_head_bias")}
 
 
 def _starcoder2(c: Config) -> dict[str, Any]:
@@ -195,30 +193,21 @@ def _starcoder2(c: Config) -> dict[str, Any]:
 
 
 def _stablelm(c: Config) -> dict[str, Any]:
-    parallel = c.flag("use_parallel_residual")
-    return _common(c) | {"activation": c.activation("hidden_act"), "norm": "LAYER", "parallel": parallel,
-                         "qkv_bias": c.flag("use_qkv_bias"), "shared_norm": parallel}  # fmt: skip
+    parallel = dict.fromkeys(("parallel", "shared_norm"), c.flag("use_parallel_residual"))
+    return _common(c) | parallel | {"norm": "LAYER", "qkv_bias": c.flag("use_qkv_bias")}
 
 
 def _glm(c: Config) -> dict[str, Any]:
-    return _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": c.flag("attention_bias")}
-
-
-def _glm4(c: Config) -> dict[str, Any]:
-    return _glm(c) | {"post_norm": True}
+    return _common(c) | {"qkv_bias": c.flag("attention_bias")}
 
 
 def _cohere(c: Config) -> dict[str, Any]:
-    return _llama(c) | {"norm": "LAYER", "parallel": True, "shared_norm": True,
-                        "tied": c.flag("tie_word_embeddings", True)}  # fmt: skip
-
-
-def _cohere2(c: Config) -> dict[str, Any]:
-    return _cohere(c) | c.window(whole_every=4, otherwise=4096)
+    tied = c.flag("tie_word_embeddings", True)
+    return _llama(c) | {"norm": "LAYER", "parallel": True, "shared_norm": True, "tied": tied}
 
 
 def _qwen2(c: Config) -> dict[str, Any]:
-    facts, window = _common(c) | {"activation": c.activation("hidden_act"), "qkv_bias": True}, c.window()
+    facts, window = _common(c) | {"qkv_bias": c.flag("qkv_bias", True)}, c.window()
     if not c.flag("use_sliding_window"):
         return facts
     whole = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, minimum=0)
@@ -230,46 +219,34 @@ def _qwen2(c: Config) -> dict[str, Any]:
     return facts if whole else facts | window
 
 
-def _qwen3(c: Config) -> dict[str, Any]:
-    facts, attention = _qwen2(c), c.flag("attention_bias")
-    return facts | {"qkv_bias": attention, "output_bias": attention, "qk_norm": True}
-
-
 def _qwen2_moe(c: Config) -> dict[str, Any]:
-    biases = {"qkv_bias": c.flag("qkv_bias", True), "shared_ffn": c.number("shared_expert_intermediate_size")}
-    return _qwen2(c) | biases | _experts(c) | {"ffn": c.number("moe_intermediate_size")}
+    return _qwen2(c) | _experts(c) | {"shared_ffn": c.number("shared_expert_intermediate_size")}
 
 
-def _qwen3_moe(c: Config) -> dict[str, Any]:
-    return _qwen3(c) | _experts(c) | {"ffn": c.number("moe_intermediate_size")}
+def _qwen3(c: Config) -> dict[str, Any]:
+    return _qwen2(c) | _attention_bias(c) | {"qk_norm": True}
 
 
 def _gemma(c: Config) -> dict[str, Any]:
-    facts = _common(c) | {"tied": c.flag("tie_word_embeddings", True), "qkv_bias": c.flag("attention_bias")}
     activation = c.activation("hidden_activation", "hidden_act", otherwise="gelu_pytorch_tanh")
-    return facts | {"activation": "GELU_TANH" if activation == "GELU" else activation, "output_bias": facts["qkv_bias"]}
+    facts = {"activation": "GELU_TANH" if activation == "GELU" else activation}
+    return _common(c) | _attention_bias(c) | facts | {"tied": c.flag("tie_word_embeddings", True)}
 
 
-def _gemma2(c: Config) -> dict[str, Any]:
-    return _gemma(c) | {**c.window(whole_every=2, otherwise=4096), "post_norm": True}
-
-
-def _gemma3(c: Config) -> dict[str, Any]:
-    return _gemma(c) | {**c.window(whole_every=6, otherwise=4096), "post_norm": True, "qk_norm": True}
+def _gemma2(c: Config, whole_every: int = 2) -> dict[str, Any]:
+    return _gemma(c) | c.window(whole_every=whole_every, otherwise=4096) | {"post_norm": True}
 
 
 def _phi(c: Config) -> dict[str, Any]:
     biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias", "head_bias", "parallel", "shared_norm"), True)
-    return _common(c) | biases | {"gated": False, "norm": "LAYER",
-                                  "activation": c.activation("hidden_act", otherwise="gelu_new")}  # fmt: skip
+    return _common(c, "gelu_new") | biases | {"gated": False, "norm": "LAYER"}
 
 
 def _gpt_neox(c: Config) -> dict[str, Any]:
-    bias = c.flag("attention_bias", True)
-    return _common(c) | {
-        "gated": False, "norm": "LAYER", "qkv_bias": bias, "output_bias": bias, "ffn_bias": True,
-        "parallel": c.flag("use_parallel_residual", True), "activation": c.activation("hidden_act", otherwise="gelu"),
-    }  # fmt: skip
+    parallel = {"parallel": c.flag("use_parallel_residual", True)}
+    return (
+        _common(c, "gelu") | _attention_bias(c, True) | parallel | {"gated": False, "norm": "LAYER", "ffn_bias": True}
+    )
 
 
 def _deepseek(c: Config) -> dict[str, Any]:
@@ -277,7 +254,7 @@ def _deepseek(c: Config) -> dict[str, Any]:
     rope, nope = c.number("qk_rope_head_dim"), c.number("qk_nope_head_dim")
     expert, shared = c.number("moe_intermediate_size"), c.number("n_shared_experts", otherwise=0, minimum=0)
     return common | {
-        "activation": c.activation("hidden_act"), "head_dim": nope + rope, "latent": c.number("kv_lora_rank"),
+        "head_dim": nope + rope, "latent": c.number("kv_lora_rank"),
         "latent_rotary": rope, "query_latent": c.number("q_lora_rank", otherwise=0),
         "value_dim": c.number("v_head_dim"), "experts": c.number("n_routed_experts"),
         "active": c.number("num_experts_per_tok"), "ffn": expert, "shared_ffn": expert * shared,
@@ -287,10 +264,12 @@ def _deepseek(c: Config) -> dict[str, Any]:
 
 FAMILIES: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "phi3": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
-    "gemma": _gemma, "gemma2": _gemma2, "gemma3_text": _gemma3, "phi": _phi, "gpt_neox": _gpt_neox,
-    "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "granite": _llama, "granitemoe": _granitemoe,
-    "phimoe": _phimoe, "qwen2_moe": _qwen2_moe, "qwen3_moe": _qwen3_moe, "starcoder2": _starcoder2,
-    "stablelm": _stablelm, "glm": _glm, "glm4": _glm4, "cohere": _cohere, "cohere2": _cohere2,
+    "gemma": _gemma, "gemma2": _gemma2, "gemma3_text": lambda c: _gemma2(c, 6) | {"qk_norm": True}, "phi": _phi,
+    "gpt_neox": _gpt_neox, "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "granite": _llama,
+    "granitemoe": lambda c: _llama(c) | _experts(c), "phimoe": _phimoe, "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": lambda c: _qwen3(c) | _experts(c), "starcoder2": _starcoder2, "stablelm": _stablelm, "glm": _glm,
+    "glm4": lambda c: _glm(c) | {"post_norm": True}, "cohere": _cohere,
+    "cohere2": lambda c: _cohere(c) | c.window(whole_every=4, otherwise=4096),
 }  # fmt: skip
 """model_type -> facts of its configuration."""
 
