@@ -48,7 +48,7 @@ together. Calibrated: `scripts/bench mapping --calibrate` prints the cycles of p
 step_cycles = lru_cache(maxsize=1 << 16)(lambda *shape: product(*shape).cycles)
 
 
-class Stream(NamedTuple):
+class OperandStream(NamedTuple):
     """One operand between DRAM and the scratchpad."""
 
     moves: int
@@ -113,7 +113,7 @@ class Walk(NamedTuple):
         return slack, wait + max(0, trips - 3) * waits
 
 
-class Nest(NamedTuple):
+class LoopNest(NamedTuple):
     """A loop nest over tiles."""
 
     blocks: int
@@ -287,7 +287,7 @@ class ProductCost:
         traffic = self._traffic(self._streams(tile, nest, buffers, demand), nest)
         return traffic.cycles(self._compute(tile, nest, step, step), step)
 
-    def _step(self, tile: Tile, nest: Nest) -> int:
+    def _step(self, tile: Tile, nest: LoopNest) -> int:
         """NPU cycles of an engine for a tile."""
         (m, n, _), groups = self._whole, groups_of(self._layer, tile)
         shape = min(tile[0], m), min(tile[1], n * groups), nest.depth
@@ -296,7 +296,7 @@ class ProductCost:
         )
         return cycles
 
-    def _traffic(self, streams: dict[str, Stream], nest: Nest) -> Traffic:
+    def _traffic(self, streams: dict[str, OperandStream], nest: LoopNest) -> Traffic:
         latency = self._target.latency
         occupied = size = first = begin = end = 0
         for name, (moves, total, longest, late, write) in streams.items():
@@ -326,7 +326,7 @@ class ProductCost:
         demand = self._sizes.demand(tile, loops) if demand is None else demand
         return self._nest(tile, self._sizes.buffers(demand, ahead, loops), loops).lanes
 
-    def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> Nest:
+    def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> LoopNest:
         """Engines share out the chains of steps, as far as there are `buffers` for them: columns where weights stay,
         pixels of a convolution of which there are several tiles, else tiles of the result."""
         (m, n, k), target = self._whole, self._target
@@ -353,9 +353,9 @@ class ProductCost:
         if loops.common and loops.parts(_axes(loops.common, self._conv), (tiles_m, tiles_n, tiles_k)):
             tiles = loops.block["mnk".index(loops.shared_axis)]
             rounds = ceil_div(tiles, lanes), tiles
-        return Nest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
+        return LoopNest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
 
-    def _compute(self, tile: Tile, nest: Nest, middle: int, last: int) -> int:
+    def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int) -> int:
         """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
         m, n, k = self._whole
         outputs = nest.outputs // nest.chains
@@ -374,13 +374,13 @@ class ProductCost:
             busiest = max(busiest, chains * chain - (chains - whole_chains) * chain * short // size)
         return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
-    def _streams(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> dict[str, Stream]:
+    def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:
         """Streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
         layer, (m, n, k) = self._layer, self._whole
         columns = min(tile[1], n * self._groups)
         part_m, part_k = (m, nest.tiles_m * tile[0]), (k, nest.tiles_k * nest.depth)
         part_n = (n, nest.tiles_n * tile[1]) if tile[1] <= n else (1, 1)
-        streams = dict[str, Stream]()
+        streams = dict[str, OperandStream]()
         if "in0" in buffers and self._conv:
             row = bytes_of(channels_of(layer) * groups_of(layer, tile), self._kinds[0])
             pixels = demand["in0"] // row
@@ -408,7 +408,7 @@ class ProductCost:
 
     def _stream(
         self, moves: int, rows: int, row: int, stride: int, part: tuple[int, int], other: tuple[int, int] = (1, 1)
-    ) -> Stream:
+    ) -> OperandStream:
         """Moves of `rows` of `row` bytes that lie `stride` bytes apart; on average a part of them."""
         target, payload = self._target, rows * row
         if row >= stride or rows == 1:
@@ -422,9 +422,9 @@ class ProductCost:
         size = moves * aligned * part[0] * other[0] // (part[1] * other[1])
         if self._kinds[1] is DataType.VQ8 and stride == self._rows[1]:
             longest = max(longest, ceil_div(payload * 8, min(target.lookups, target.port // 2)))
-        return Stream(moves, size, longest)
+        return OperandStream(moves, size, longest)
 
-    def _waits(self, streams: dict[str, Stream], nest: Nest, ahead: int, computed: int) -> int:
+    def _waits(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
         """Cycles in which an engine waits: for loads, or for buffers of results, which move while it computes the next
         one. Where sums are open results come one step after the other, when no sum is open any more."""
         waits, out = self._stalls(streams, nest, ahead, computed), streams.get("out")
@@ -437,7 +437,7 @@ class ProductCost:
         drain = outputs * max(0, turn - interval)
         return max(waits, drain)
 
-    def _stalls(self, streams: dict[str, Stream], nest: Nest, ahead: int, computed: int) -> int:
+    def _stalls(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
         """Cycles in which an engine waits for loads. Those for a step begin `ahead` steps before it: while operands
         stay nothing moves, then a block of them is needed faster than loads can follow."""
         loads = {name: stream for name, stream in streams.items() if name in AXES}
@@ -467,7 +467,7 @@ class ProductCost:
         max_slack, operands = ahead * step - latency, frozenset(loads)
         return Walk(levels, durations, step, max_slack).run(0, operands, min(max_slack, durations[operands]))[1]
 
-    def _ports(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
+    def _ports(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
         """Cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an operand that
         they have in common. `step`: NPU cycles of an engine for a tile."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
@@ -508,7 +508,7 @@ class ProductCost:
             )
         return Ports(continues, completes, {name: delay // turns for name, delay in delays.items()})
 
-    def _beside_sums(self, tile: Tile, nest: Nest, buffers: Buffers, cycles: dict[str, int]) -> int:
+    def _beside_sums(self, tile: Tile, nest: LoopNest, buffers: Buffers, cycles: dict[str, int]) -> int:
         """Cycles in a step of the fullest bank with sums that engines keep behind the operand that they have in common:
         those of several engines may lie in a bank, and the operand beside them."""
         bank, room, common = self._target.bank_bytes, self._target.workspace // self._shares, nest.loops.common
@@ -525,7 +525,7 @@ class ProductCost:
             fullest = max(fullest, cycles["sums"] * inside // size + cycles[common] * beside // (first - begin))
         return fullest
 
-    def _in_place(self, tile: Tile, nest: Nest, buffers: Buffers, demand: Sizes) -> int:
+    def _in_place(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> int:
         """Cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image that the
         engines have in common."""
         image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1

@@ -50,7 +50,7 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-class Config:
+class ConfigFields:
     """Fields of a config.json; each that is asked for counts as used."""
 
     def __init__(self, data: Mapping[str, Any], where: str) -> None:
@@ -145,7 +145,7 @@ class Config:
             )
 
 
-def _common(c: Config, activation: str = "silu") -> dict[str, Any]:
+def _common(c: ConfigFields, activation: str = "silu") -> dict[str, Any]:
     """Facts that configurations of most families name alike. `activation`: where the file names none."""
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
     if c.data.get("head_dim") is None and width % heads:
@@ -161,52 +161,52 @@ def _common(c: Config, activation: str = "silu") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _attention_bias(c: Config, otherwise: bool = False) -> dict[str, Any]:
+def _attention_bias(c: ConfigFields, otherwise: bool = False) -> dict[str, Any]:
     return dict.fromkeys(("qkv_bias", "output_bias"), c.flag("attention_bias", otherwise))
 
 
-def _experts(c: Config) -> dict[str, Any]:
+def _experts(c: ConfigFields) -> dict[str, Any]:
     count = "num_experts" if "num_experts" in c.data else "num_local_experts"
     ffn = c.number("moe_intermediate_size", otherwise=c.number("intermediate_size"))
     return {"experts": c.number(count), "active": c.number("num_experts_per_tok"), "ffn": ffn}
 
 
-def _llama(c: Config) -> dict[str, Any]:
+def _llama(c: ConfigFields) -> dict[str, Any]:
     return _common(c) | _attention_bias(c) | {"ffn_bias": c.flag("mlp_bias")}
 
 
-def _mistral(c: Config) -> dict[str, Any]:
+def _mistral(c: ConfigFields) -> dict[str, Any]:
     return _common(c) | c.window()
 
 
-def _mixtral(c: Config) -> dict[str, Any]:
+def _mixtral(c: ConfigFields) -> dict[str, Any]:
     return _mistral(c) | _experts(c)
 
 
-def _phimoe(c: Config) -> dict[str, Any]:
+def _phimoe(c: ConfigFields) -> dict[str, Any]:
     return _mixtral(c) | _attention_bias(c) | {"norm": "LAYER", "head_bias": c.flag("lm_head_bias")}
 
 
-def _starcoder2(c: Config) -> dict[str, Any]:
+def _starcoder2(c: ConfigFields) -> dict[str, Any]:
     biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias"), c.flag("use_bias", True))
     return _mistral(c) | biases | {"gated": False, "norm": "LAYER", "tied": c.flag("tie_word_embeddings", True)}
 
 
-def _stablelm(c: Config) -> dict[str, Any]:
+def _stablelm(c: ConfigFields) -> dict[str, Any]:
     parallel = dict.fromkeys(("parallel", "shared_norm"), c.flag("use_parallel_residual"))
     return _common(c) | parallel | {"norm": "LAYER", "qkv_bias": c.flag("use_qkv_bias")}
 
 
-def _glm(c: Config) -> dict[str, Any]:
+def _glm(c: ConfigFields) -> dict[str, Any]:
     return _common(c) | {"qkv_bias": c.flag("attention_bias")}
 
 
-def _cohere(c: Config) -> dict[str, Any]:
+def _cohere(c: ConfigFields) -> dict[str, Any]:
     tied = c.flag("tie_word_embeddings", True)
     return _llama(c) | {"norm": "LAYER", "parallel": True, "shared_norm": True, "tied": tied}
 
 
-def _qwen2(c: Config) -> dict[str, Any]:
+def _qwen2(c: ConfigFields) -> dict[str, Any]:
     facts, window = _common(c) | {"qkv_bias": c.flag("qkv_bias", True)}, c.window()
     if not c.flag("use_sliding_window"):
         return facts
@@ -219,37 +219,37 @@ def _qwen2(c: Config) -> dict[str, Any]:
     return facts if whole else facts | window
 
 
-def _qwen2_moe(c: Config) -> dict[str, Any]:
+def _qwen2_moe(c: ConfigFields) -> dict[str, Any]:
     return _qwen2(c) | _experts(c) | {"shared_ffn": c.number("shared_expert_intermediate_size")}
 
 
-def _qwen3(c: Config) -> dict[str, Any]:
+def _qwen3(c: ConfigFields) -> dict[str, Any]:
     return _qwen2(c) | _attention_bias(c) | {"qk_norm": True}
 
 
-def _gemma(c: Config) -> dict[str, Any]:
+def _gemma(c: ConfigFields) -> dict[str, Any]:
     activation = c.activation("hidden_activation", "hidden_act", otherwise="gelu_pytorch_tanh")
     facts = {"activation": "GELU_TANH" if activation == "GELU" else activation}
     return _common(c) | _attention_bias(c) | facts | {"tied": c.flag("tie_word_embeddings", True)}
 
 
-def _gemma2(c: Config, whole_every: int = 2) -> dict[str, Any]:
+def _gemma2(c: ConfigFields, whole_every: int = 2) -> dict[str, Any]:
     return _gemma(c) | c.window(whole_every=whole_every, otherwise=4096) | {"post_norm": True}
 
 
-def _phi(c: Config) -> dict[str, Any]:
+def _phi(c: ConfigFields) -> dict[str, Any]:
     biases = dict.fromkeys(("qkv_bias", "output_bias", "ffn_bias", "head_bias", "parallel", "shared_norm"), True)
     return _common(c, "gelu_new") | biases | {"gated": False, "norm": "LAYER"}
 
 
-def _gpt_neox(c: Config) -> dict[str, Any]:
+def _gpt_neox(c: ConfigFields) -> dict[str, Any]:
     parallel = {"parallel": c.flag("use_parallel_residual", True)}
     return (
         _common(c, "gelu") | _attention_bias(c, True) | parallel | {"gated": False, "norm": "LAYER", "ffn_bias": True}
     )
 
 
-def _deepseek(c: Config) -> dict[str, Any]:
+def _deepseek(c: ConfigFields) -> dict[str, Any]:
     common, dense = _common(c), c.number("first_k_dense_replace", otherwise=0, minimum=0)
     rope, nope = c.number("qk_rope_head_dim"), c.number("qk_nope_head_dim")
     expert, shared = c.number("moe_intermediate_size"), c.number("n_shared_experts", otherwise=0, minimum=0)
@@ -262,7 +262,7 @@ def _deepseek(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAMILIES: Mapping[str, Callable[[Config], dict[str, Any]]] = {
+FAMILIES: Mapping[str, Callable[[ConfigFields], dict[str, Any]]] = {
     "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "phi3": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
     "gemma": _gemma, "gemma2": _gemma2, "gemma3_text": lambda c: _gemma2(c, 6) | {"qk_norm": True}, "phi": _phi,
     "gpt_neox": _gpt_neox, "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "granite": _llama,
@@ -282,7 +282,7 @@ def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
         raise ModelError(
             f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}; or describe it in YAML"
         )
-    config = Config(data, where)
+    config = ConfigFields(data, where)
     facts = FAMILIES[family](config)
     config.check()
     return _check(Shape(name, **facts), where, FIELDS)

@@ -59,7 +59,7 @@ PROMPT = "prompt."
 
 
 @dataclass(frozen=True)
-class Cache:
+class KvTensor:
     """Keys or values of one layer."""
 
     past: str
@@ -76,7 +76,7 @@ class Decoder:
 
     name: str
     proto: Any
-    caches: tuple[Cache, ...]
+    caches: tuple[KvTensor, ...]
     """Keys and values of each Attention, in turn."""
     vocab: int
     positions: bool
@@ -269,7 +269,7 @@ class _Links:
         """Returns the output of the model that a present becomes."""
         return self._coded.get(present, present)
 
-    def check_alone(self, name: str, caches: Sequence[Cache]) -> None:
+    def check_alone(self, name: str, caches: Sequence[KvTensor]) -> None:
         """Raises ModelError where a cache is more than the past or present of one Attention: its length is not
         known."""
         pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
@@ -288,14 +288,14 @@ class _Links:
                 raise ModelError(f"{name}: {past} is the past of two inputs of Attention: each has a cache of its own")
 
 
-def _cache(name: str, past: Any, present: Any) -> Cache:
+def _cache(name: str, past: Any, present: Any) -> KvTensor:
     dims = [dim.dim_value for dim in past.type.tensor_type.shape.dim]
     if len(dims) != 4 or min(dims[1], dims[3]) < 1:
         raise ModelError(f"{name}: input {past.name}: must be [1, heads, past, size] with known heads and size")
     kinds = [type_name(value.type.tensor_type.elem_type) for value in (past, present)]
     if kinds[0] != kinds[1]:
         raise ModelError(f"{name}: {past.name} is {kinds[0]} and {present.name} {kinds[1]}: both must have one type")
-    return Cache(past.name, present.name, dims[1], dims[3], _kind(name, past.name, kinds[0], CACHED))
+    return KvTensor(past.name, present.name, dims[1], dims[3], _kind(name, past.name, kinds[0], CACHED))
 
 
 def compile_decoder(
@@ -386,7 +386,7 @@ def _check_encoded(name: str, cache: TensorIR) -> None:
         raise ModelError(f"{name}: {cache.id}: {error}") from None
 
 
-def _store(cache: Cache, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
+def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
     """Yields the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
     of its own, and the whole stands for them while the model is imported."""
     whole = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)

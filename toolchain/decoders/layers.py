@@ -10,7 +10,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.codegen import Target
 from toolchain.compiler import compile_graph
-from toolchain.decoders.decoder import IDS, LOG, NEXT, POSITION, POSITIONS, PROMPT, Cache, CompiledDecoder, Decoder
+from toolchain.decoders.decoder import IDS, LOG, NEXT, POSITION, POSITIONS, PROMPT, CompiledDecoder, Decoder, KvTensor
 from toolchain.decoders.reference import DecodeStep
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
@@ -79,7 +79,7 @@ def load_layers(path: Path) -> LayerDecoder:
             tensor = graph.tensors[name]
             if tensor.dtype not in _FLOATS or tensor.is_kv_head_split:
                 raise ModelError(f"{path}: cache {name} of {tensor.dtype.name}: give the ONNX decoder, and --qbits-kv")
-            caches.append(Cache(name, name, tensor.shape[1], tensor.shape[3], tensor.dtype))
+            caches.append(KvTensor(name, name, tensor.shape[1], tensor.shape[3], tensor.dtype))
     log = graph.tensors[LOG]
     vocab, positions = log.shape[1] * log.shape[3], PROMPT + POSITIONS in graph.tensors
     return LayerDecoder(str(path), None, tuple(caches), vocab, positions, graph=graph)

@@ -14,7 +14,7 @@ from npu_device.kv_quant.methods import KvMethod
 from toolchain.backend import Program, compile_layers
 from toolchain.codegen import Command, Target
 from toolchain.decoders.shapes import LEARNED_OFFSET, Job
-from toolchain.decoders.step import POSITION, AttentionBatch, Step, blocks_of
+from toolchain.decoders.step import POSITION, AttentionBatch, DecoderStep, blocks_of
 from toolchain.errors import ModelError
 from toolchain.passes import SCHEDULING, run_passes, selected
 
@@ -97,7 +97,7 @@ def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
     return made.resident("layer0.attention.qkv.out")
 
 
-class _MixedStep(Step):
+class _MixedStep(DecoderStep):
     def __init__(self, job: Job, chunks: tuple[Chunk, ...], parts: Parts, beside: int = 1) -> None:
         self.chunks, self.parts, self._beside = chunks, parts, beside
         firsts, at = [], 0

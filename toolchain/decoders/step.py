@@ -32,7 +32,7 @@ def blocks_of(program: Program) -> dict[int, bytes]:
 
 def step_graph(job: Job, tokens: int) -> Graph:
     """The layers that take `tokens` tokens of every request through the model, from the position on."""
-    return Step(job, tokens, tokens * job.requests).graph
+    return DecoderStep(job, tokens, tokens * job.requests).graph
 
 
 class AttentionBatch(NamedTuple):
@@ -52,7 +52,7 @@ class AttentionBatch(NamedTuple):
     """Attributes of ATTN_T that say which engines it gets."""
 
 
-class Step:
+class DecoderStep:
     """The step of requests that bring `tokens` tokens each, at one position."""
 
     def __init__(self, job: Job, tokens: int, rows: int, positions: int = 1) -> None:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from toolchain.ir.graph import Values
-from toolchain.mlir.text.source import Source, op_name
+from toolchain.mlir.text.source import MlirSource, op_name
 from toolchain.mlir.text.values import NUMPY, constant, element, integers, shape_of, splat, trouble
 from toolchain.onnx_nodes.evaluation import evaluate
 
@@ -48,7 +48,7 @@ class MlirTensor(NamedTuple):
 class OnnxEmitter:
     """Nodes, and the tensors of the values that they stand for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MlirSource) -> None:
         self.source = source
         self.nodes: list[Any] = []
         self.initializers: dict[str, Values] = {}

@@ -18,7 +18,7 @@ from toolchain.mlir.npu.model import check_alone, model_of
 from toolchain.mlir.shapes import TENSOR
 from toolchain.mlir.text.dialect import InputOp
 from toolchain.mlir.text.foreign import GLOBAL
-from toolchain.mlir.text.source import Source, op_name, read
+from toolchain.mlir.text.source import MlirSource, op_name, read
 from toolchain.mlir.text.values import outside
 from toolchain.mlir.tosa import TOSA
 from toolchain.onnx_model.model import OnnxModel, prepare
@@ -54,7 +54,7 @@ def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
     return arguments or named, [op_name(op) for op in function.walk() if op is not function]
 
 
-def imported(source: Source) -> OnnxModel:
+def imported(source: MlirSource) -> OnnxModel:
     """Return the model of a parsed module."""
     function = _function(source)
     block = function.body.blocks[0]
@@ -156,7 +156,7 @@ class _Body:
         return _Body(e, (*self._callers, function)).run(block)
 
 
-def _function(source: Source) -> FuncOp:
+def _function(source: MlirSource) -> FuncOp:
     top = [op for op in source.module.body.ops if op.name != GLOBAL]
     functions = [op for op in top if isinstance(op, FuncOp)]
     for op in top:

@@ -11,7 +11,7 @@ from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.npu.isa import isa_module
 from toolchain.mlir.npu.lowering import llvm_module
 from toolchain.mlir.text.dialect import printed
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 from toolchain.onnx_frontend import import_model
 
 FOLDER = Path(__file__).parent / "golden"
@@ -21,18 +21,18 @@ Lowering = Callable[[str, str], str]
 
 def to_layers(text: str, name: str) -> str:
     """linalg and tosa to NPU-IR."""
-    return printed(module_of(import_model(imported(Source(text, name)))))
+    return printed(module_of(import_model(imported(MlirSource(text, name)))))
 
 
 def to_instructions(text: str, name: str) -> str:
     """NPU-IR to descriptors and the four instructions."""
-    program = compile_layers(graph_of(Source(text, name)), Target())
+    program = compile_layers(graph_of(MlirSource(text, name)), Target())
     return printed(isa_module(submitting(program)))
 
 
 def to_llvm(text: str, name: str) -> str:
     """The instructions to the LLVM dialect."""
-    return llvm_module(Source(text, name).module)
+    return llvm_module(MlirSource(text, name).module)
 
 
 def to_assembly(text: str, name: str) -> str:

@@ -15,11 +15,11 @@ from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.ir.graph import Graph
 from toolchain.mlir.importer import imported
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 
 
 def compiled(text: str, name: str = "case.mlir", granularity: str = "macro") -> Compiled:
-    return compile_model(imported(Source(text, name)), Target(), granularity=granularity)
+    return compile_model(imported(MlirSource(text, name)), Target(), granularity=granularity)
 
 
 def outputs(model: Compiled, seed: int = 1) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:

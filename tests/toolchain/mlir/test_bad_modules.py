@@ -11,7 +11,7 @@ from toolchain.errors import ToolchainError
 from toolchain.mlir.importer import imported
 from toolchain.mlir.npu.graph import graph_of, is_graph, module_of
 from toolchain.mlir.text.dialect import printed
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 from toolchain.onnx_frontend import import_model
 
 
@@ -81,10 +81,10 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
 )  # fmt: skip
 def test_what_is_not_accepted_is_one_line(text: str, said: str) -> None:
     if not said:
-        imported(Source(text, "m.mlir"))  # @main is the model
+        imported(MlirSource(text, "m.mlir"))  # @main is the model
         return
     with pytest.raises(ToolchainError) as refused:
-        import_model(imported(Source(text, "m.mlir")))
+        import_model(imported(MlirSource(text, "m.mlir")))
     message = str(refused.value)
     assert said in message and message.startswith("m.mlir") and "\n" not in message
 
@@ -121,14 +121,14 @@ def fuzz(count: int, seed: int) -> int:
     chance = random.Random(seed)
     texts = [*CASES.values(), *(path.read_text() for path in PROGRAMS)]
     small = [
-        printed(module_of(import_model(imported(Source(CASES[name], name))))) for name in ("matmul", "tosa_conv2d")
+        printed(module_of(import_model(imported(MlirSource(CASES[name], name))))) for name in ("matmul", "tosa_conv2d")
     ]
     texts = [text for text in texts if len(text) < 4000] + 20 * small
     refused = 0
     for _ in range(count):
         text = mutated(chance.choice(texts), chance)
         try:
-            source = Source(text, "f.mlir")
+            source = MlirSource(text, "f.mlir")
             if is_graph(source):
                 graph_of(source)
             else:
@@ -159,7 +159,7 @@ def calls_of(operations: int) -> int:
         before = f"%v{index - 1}" if index else "%x"
         name = "%r" if index == operations - 1 else f"%v{index}"
         lines.append(f'  {name} = "tosa.add"({before}, %x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>')
-    source = Source(function("\n".join(lines)), "long.mlir")
+    source = MlirSource(function("\n".join(lines)), "long.mlir")
     return calls(lambda: import_model(imported(source)))
 
 

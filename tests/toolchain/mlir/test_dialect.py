@@ -21,7 +21,7 @@ from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.npu.isa import data_of, isa_module
 from toolchain.mlir.npu.lowering import encoding
 from toolchain.mlir.text.dialect import Npu, printed
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import reference
@@ -35,14 +35,14 @@ def test_a_graph_comes_back_as_it_was(name: str) -> None:
     for graph in (import_model(model), compile_model(model, Target()).graph):
         for generic in (False, True):
             text = printed(module_of(graph), generic=generic)
-            assert_equal(graph_of(Source(text, "graph.mlir")), graph)
+            assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(LARGE)])
 def test_a_large_graph_comes_back_as_it_was(name: str) -> None:
     graph = import_model(prepare(EXAMPLES[name](), name))
-    assert_equal(graph_of(Source(printed(module_of(graph)), "graph.mlir")), graph)
+    assert_equal(graph_of(MlirSource(printed(module_of(graph)), "graph.mlir")), graph)
 
 
 @pytest.mark.parametrize("name", ["cnn", "decoder", "cnn_int8"])
@@ -50,7 +50,7 @@ def test_mlir_opt_reads_the_generic_form(name: str) -> None:
     need(OPT)
     graph = compile_model(prepare(EXAMPLES[name](), name), Target()).graph
     text = verified(printed(module_of(graph), generic=True), "--allow-unregistered-dialect")
-    assert_equal(graph_of(Source(text, "graph.mlir")), graph)
+    assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -76,7 +76,7 @@ def test_instructions_hold_the_commands(path: Path) -> None:
     model = compiled(path.read_text(), "program.mlir")
     for generic in (False, True):
         text = printed(isa_module(submitting(model)), generic=generic)
-        data = data_of(Source(text, "isa.mlir").module)
+        data = data_of(MlirSource(text, "isa.mlir").module)
         descriptors = [one for one in data if one.name.startswith("command")]
         blocks = {one.name: one for one in data if one.name.startswith("block")}
         assert len(descriptors) == len(model.commands)
@@ -153,10 +153,10 @@ GOOD = """func.func @g() attributes {npu.graph = "g"} {
     ],
 )  # fmt: skip
 def test_a_broken_graph_is_one_line(old: str, new: str, said: str) -> None:
-    assert graph_of(Source(GOOD, "g.mlir")).layers
+    assert graph_of(MlirSource(GOOD, "g.mlir")).layers
     assert old in GOOD
     with pytest.raises(ModelError) as refused:
-        graph_of(Source(GOOD.replace(old, new), "g.mlir"))
+        graph_of(MlirSource(GOOD.replace(old, new), "g.mlir"))
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 

@@ -23,7 +23,7 @@ from toolchain.decoders.reference import Reference
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.text.dialect import printed
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 
 PROMPT = (3, 1, 4, 1, 5)
 SMALL: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "vocab": 32}
@@ -46,7 +46,7 @@ def test_a_graph_with_caches_comes_back_as_it_was(name: str) -> None:
             text = printed(module_of(graph), generic=generic)
             if generic and not missing(OPT):
                 text = verified(text, "--allow-unregistered-dialect")
-            assert_equal(graph_of(Source(text, "graph.mlir")), graph)
+            assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.scalars import SCALARS
 from toolchain.mlir.shapes import TENSOR
 from toolchain.mlir.text.dialect import printed
-from toolchain.mlir.text.source import Source, op_name
+from toolchain.mlir.text.source import MlirSource, op_name
 from toolchain.mlir.tosa import TOSA
 
 TABLES = {"linalg": LINALG, "tensor": TENSOR, "tosa": TOSA}
@@ -208,7 +208,7 @@ def test_a_product_of_i64_that_is_known_is_exact() -> None:
 def test_an_operation_computes_what_mlir_computes(name: str) -> None:
     model = compiled(CASES[name], f"{name}.mlir")
     inputs, made = outputs(model)
-    graph = graph_of(Source(printed(module_of(model.stages[0][1])), name))
+    graph = graph_of(MlirSource(printed(module_of(model.stages[0][1])), name))
     for key, values in executed(graph, inputs).items():
         assert check(made[key], values)["ok"], "NPU-IR as a module computes something else"
     if missing(OPT, RUNNER):
@@ -229,7 +229,7 @@ def test_what_mlir_opt_prints_is_read_as_the_same_model(name: str) -> None:
 
 
 def test_every_operation_that_mlir_16_has_is_tested() -> None:
-    used = {op_name(op) for text in CASES.values() for op in Source(text, "case").module.walk()}
+    used = {op_name(op) for text in CASES.values() for op in MlirSource(text, "case").module.walk()}
     accepted = {f"{dialect}.{name}" for dialect, table in TABLES.items() for name in table} | set(SCALARS)
     assert accepted - used <= LATER
 

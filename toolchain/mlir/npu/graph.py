@@ -18,7 +18,7 @@ from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.verify import IrError, verify
 from toolchain.mlir.text import dialect
 from toolchain.mlir.text.dialect import ELEMENTS, LAYERS, SPACES
-from toolchain.mlir.text.source import Source
+from toolchain.mlir.text.source import MlirSource
 from toolchain.mlir.text.values import integers
 
 _SHOWN = ("shape", "dtype", "storage_class", "view_of")
@@ -120,12 +120,12 @@ def _operation(layer: LayerIR, values: Mapping[str, SSAValue]) -> Operation:
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
-def is_graph(source: Source) -> bool:
+def is_graph(source: MlirSource) -> bool:
     """Checks whether a module holds NPU-IR."""
     return any(isinstance(op, FuncOp) and "npu.graph" in op.attributes for op in source.module.body.ops)
 
 
-def graph_of(source: Source) -> Graph:
+def graph_of(source: MlirSource) -> Graph:
     """Returns the graph of a module. ModelError: file:line:column, operation and rule."""
     functions = [op for op in source.module.body.ops if isinstance(op, FuncOp)]
     if len(functions) != 1 or len(functions[0].body.blocks) != 1:
@@ -175,14 +175,16 @@ def _order(op: Operation, graph: Graph) -> list[str]:
     return names if sorted(names) == sorted(graph.tensors) else list(graph.tensors)
 
 
-def _name(source: Source, op: Operation, values: Mapping[SSAValue, str], value: SSAValue) -> str:
+def _name(source: MlirSource, op: Operation, values: Mapping[SSAValue, str], value: SSAValue) -> str:
     known_name = values.get(value)
     if known_name is None:
         source.refuse(op, "an operand is no tensor of the graph")
     return known_name
 
 
-def _declare(source: Source, op: Operation, graph: Graph, values: dict[SSAValue, str], inputs: dict[int, str]) -> None:
+def _declare(
+    source: MlirSource, op: Operation, graph: Graph, values: dict[SSAValue, str], inputs: dict[int, str]
+) -> None:
     kind = op.results[0].type
     if not isinstance(kind, b.MemRefType) or kind.element_type not in _TYPES:
         source.refuse(op, f"type {kind}: an element type must be one of {', '.join(map(str, _TYPES))}")
@@ -217,7 +219,7 @@ def _declare(source: Source, op: Operation, graph: Graph, values: dict[SSAValue,
         graph.constants[tensor.id] = _values(source, op, tensor)
 
 
-def _values(source: Source, op: dialect.ConstantOp, tensor: TensorIR) -> Values:
+def _values(source: MlirSource, op: dialect.ConstantOp, tensor: TensorIR) -> Values:
     dtype, data = NUMPY.get(tensor.dtype, np.dtype(np.uint8)), op.value.data.data
     shape = tuple(op.value.type.get_shape())
     count = math.prod(shape)
@@ -230,7 +232,7 @@ def _values(source: Source, op: dialect.ConstantOp, tensor: TensorIR) -> Values:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def from_attribute(source: Source, op: Operation, name: str, otherwise: Any) -> LayerAttribute:
+def from_attribute(source: MlirSource, op: Operation, name: str, otherwise: Any) -> LayerAttribute:
     """Returns an attribute as NPU-IR has it."""
     value = op.attributes.get(name)
     if value is None:
@@ -247,7 +249,7 @@ def from_attribute(source: Source, op: Operation, name: str, otherwise: Any) -> 
     source.refuse(op, f"attribute {name}: must be a number, a text or a list of whole numbers")
 
 
-def _layer(source: Source, op: dialect.LayerOperation, values: Mapping[SSAValue, str]) -> LayerIR:
+def _layer(source: MlirSource, op: dialect.LayerOperation, values: Mapping[SSAValue, str]) -> LayerIR:
     inputs, outputs = (tuple(_name(source, op, values, one) for one in group) for group in (op.ins, op.outs))
     attributes = {name: from_attribute(source, op, name, None) for name in op.attributes if name != "id"}
     label = from_attribute(source, op, "id", "")

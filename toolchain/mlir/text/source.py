@@ -87,7 +87,7 @@ class _MlirParser(Parser):
         return op
 
 
-class Source:
+class MlirSource:
     """A parsed file."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -158,11 +158,11 @@ MAX_MODULE = 1 << 30
 """Bytes of a module: its constants are text."""
 
 
-def read(path: Path) -> Source:
-    """Returns the module in a file. ModelError as `Source`."""
+def read(path: Path) -> MlirSource:
+    """Returns the module in a file. ModelError as `MlirSource`."""
     try:
         check_input(path, MAX_MODULE)
-        return Source(path.read_bytes().decode("utf-8"), str(path))
+        return MlirSource(path.read_bytes().decode("utf-8"), str(path))
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}: give the path of an MLIR module") from None
     except UnicodeDecodeError:
