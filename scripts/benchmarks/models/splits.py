@@ -16,6 +16,7 @@ from pyv_npu.config.shape_file import shape_of
 from pyv_npu.report.charts import Line, lines
 from pyv_npu.report.page import render
 from pyv_npu.sections import Note, Section, Table
+from pyv_npu.units import quantity
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.compiler import compile_model
@@ -35,7 +36,7 @@ RESOURCES: Mapping[str, Sequence[int]] = {
 ALL = {**AXES, **RESOURCES}
 LIMIT = 1
 """Percent that one engine or cluster more may cost, or the next value of another resource."""
-LEGEND = f"worst: what the next amount costs at most, in percent; the limit is {LIMIT}"
+LEGEND = f"worst: the most that the next amount of a resource costs, in percent of cycles; the limit is {LIMIT}"
 DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
 """Decoder of which one token is timed, the tokens before it, and the bytes of DRAM of its device."""
 
@@ -131,18 +132,18 @@ def sections(study: str) -> Iterator[Section]:
     axes, names = STUDIES[study]
     for axis, counts in axes.items():
         rows = {name: cycles(name, axis) for name in names}
-        heads = ("model", "worst, %", *map(str, counts))
+        amounts = [quantity(count, "bytes/s") if axis.endswith("per_second") else str(count) for count in counts]
+        heads = ("model", "worst, %", *amounts)
         table = Table(heads, [[name, f"{worst(row):+.2f}", *row] for name, row in rows.items()], file=f"{axis}.csv")
         curves = [
-            Line(name, [(str(count), each / row[0]) for count, each in zip(counts, row, strict=True)])
+            Line(name, [(amount, each / row[0]) for amount, each in zip(amounts, row, strict=True)])
             for name, row in rows.items()
         ]
-        caption = f"cycles over those of {axis} = {counts[0]}"
-        yield Section(
-            axis, f"Cycles by npu.{axis}", [lines(axis, axis, caption, curves, axis, "cycles", dots=True), table]
-        )
+        caption = f"parts of the cycles at {amounts[0]}"
+        chart = lines(axis, f"Cycles by npu.{axis}", caption, curves, f"npu.{axis}", "part of cycles", dots=True)
+        yield Section(axis, f"npu.{axis}", [chart, table])
 
 
 def page(study: str, parts: Sequence[Section]) -> str:
     """Writes the HTML page of a study."""
-    return render(f"Cycles of models by amounts of resources: {study}", [Note(LEGEND)], sections=parts)
+    return render(f"Cycles of models: {study}", [Note(LEGEND)], sections=parts)
