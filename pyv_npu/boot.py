@@ -58,7 +58,7 @@ def find_program(name: str) -> str:
             check_input(name, MAX_DATA)
         except OSError as error:
             raise BadInputError(f"{name}: {error.strerror}; give a program or a model") from None
-        check_listed(name)
+        check_manifest(name)
         return name
     shipped = shipped_programs()
     if name in shipped:
@@ -79,7 +79,7 @@ def find_program(name: str) -> str:
     raise BadInputError(f"{name}: neither a file, nor firmware or a model of this package{hint}")
 
 
-def check_listed(name: str) -> None:
+def check_manifest(name: str) -> None:
     """Raise BadInputError where the manifest beside a program names another content."""
     try:
         with open(os.path.join(os.path.dirname(name), MANIFEST), "rb") as file:

@@ -23,7 +23,9 @@ def every_instruction(slot: int = 0, march: str | None = None, more: Sequence[Cu
     return Isa(name, [*custom, *more])
 
 
-def assembled(text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s") -> Program:
+def assemble_for(
+    text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s"
+) -> Program:
     """Returns a program for the instruction set and opcode slot of a core. ToolchainError names the line that is
     wrong."""
     from toolchain.assembler.program import assemble

@@ -33,17 +33,17 @@ def parts(files: Iterable[str]) -> PluginParts:
     devices: list[Placed] = []
     instructions: list[CustomInstruction] = []
     for file in files:
-        names = _executed(file)
+        names = _execute(file)
         if not any(name in names for name in _NAMES):
             raise BadInputError(
                 f"{file}: sets neither DEVICES nor INSTRUCTIONS; set one to a list (`pyv-npu docs extending`)"
             )
-        devices += _listed(file, names, "DEVICES")
-        instructions += _listed(file, names, "INSTRUCTIONS")
+        devices += _list_of(file, names, "DEVICES")
+        instructions += _list_of(file, names, "INSTRUCTIONS")
     return PluginParts(tuple(devices), tuple(instructions))
 
 
-def _executed(file: str) -> dict[str, Any]:
+def _execute(file: str) -> dict[str, Any]:
     """Returns the names of a file that has run."""
     try:
         check_input(file, MAX_TEXT)
@@ -81,7 +81,7 @@ def _is_plugin(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith(_MODULE)
 
 
-def _listed(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
+def _list_of(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
     kind, value = _NAMES[name], names.get(name, ())
     if not isinstance(value, list | tuple) or not all(isinstance(one, kind) for one in value):
         raise BadInputError(f"{file}: {name}: must be a list of {kind.__name__} (`pyv-npu docs extending`)")

@@ -70,9 +70,9 @@ class Bench:
     ) -> "Program":
         """Return a program from assembly text (docs/assembler.md), for `run`. Its instructions are those of `core.isa`,
         the NPU's and `instructions`. ToolchainError names the line that cannot be assembled."""
-        from pyv_npu.instruction_sets import assembled
+        from pyv_npu.instruction_sets import assemble_for
 
-        return assembled(text, _config(**configuration).core, instructions, name)
+        return assemble_for(text, _config(**configuration).core, instructions, name)
 
     def load_assembly(
         self, text: str, *, devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any

@@ -6,7 +6,7 @@ Docstrings of the parts say what a page and a terminal do with them.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyv_npu.text import MISSING, WIDTH, columns, lines_of, wrapped
+from pyv_npu.text import MISSING, WIDTH, columns, lines_of, wrap
 from pyv_npu.units import number, quantity, scale_of
 
 MAX_ROWS = 40
@@ -205,9 +205,9 @@ def as_text(sections: Iterable[Section], rows: int = MAX_ROWS) -> str:
 def _text(part: Part, rows: int) -> str:
     match part:
         case Note(text, _) | Heading(text):
-            return "\n".join(wrapped(text))
+            return "\n".join(wrap(text))
         case Verdict(sentences):
-            return "\n".join(line for sentence in sentences for line in wrapped(sentence))
+            return "\n".join(line for sentence in sentences for line in wrap(sentence))
         case Facts(facts) if facts:
             return lines_of("", facts)
         case Table() if part.rows:
@@ -227,7 +227,7 @@ def _table_text(table: Table) -> str:
     return "\n\n".join(
         "\n".join(
             line for head, unit, cell in zip(table.heads, units, row, strict=True)
-            for line in wrapped(f"{head}: {cell} {unit}", WIDTH, "  ") if cell not in ("", MISSING)
+            for line in wrap(f"{head}: {cell} {unit}", WIDTH, "  ") if cell not in ("", MISSING)
         )
         for row in cells
     )  # fmt: skip

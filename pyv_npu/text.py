@@ -52,7 +52,7 @@ def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
 
 
-def wrapped(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
+def wrap(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
     """Breaks a paragraph into lines; `indent`: before each but the first."""
     import textwrap  # few results have one
 

@@ -110,7 +110,7 @@ def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
     ended = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
     lines = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
     for mode, run in ended.items():
-        text = _by_cause(run, causes[mode]) if causes.get(mode) else _by_unit(run)
+        text = _cause_text(run, causes[mode]) if causes.get(mode) else _unit_text(run)
         if text:
             lines.append(f"{mode[0].upper()}{mode[1:]}: {text}")
     return lines
@@ -146,20 +146,20 @@ def _winner(loose: Run, tight: Run) -> str:
     return " ".join(texts)
 
 
-def _by_cause(run: Run, causes: Mapping[str, int]) -> str:
+def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
     """Returns the breakdown of the whole run, the largest cause first, where every cycle of the NPU has a cause."""
     cycles = run["cycles"]
     parts = run.get("cycles_parts")
     if parts is None:
         ranked = sorted(causes.items(), key=lambda item: -item[1])
-        text = _limited(ranked, cycles, f"its {cycles:,} cycles")
+        text = _bound_text(ranked, cycles, f"its {cycles:,} cycles")
         return f"limited by {ranked[0][0].split(': ')[-1]}; {text}{_advice(ranked)}"
     inside = dict(causes)
     waits = next((name for name in inside if name.endswith("submission")), None)
     if waits is not None:  # what lies before the first submission is counted there
         inside[waits] = max(0, inside[waits] - parts["before_submission"])
     ranked = sorted(((name, spent) for name, spent in inside.items() if spent), key=lambda item: -item[1])
-    text = _limited(ranked, max(parts["work"], 1), f"the {parts['work']:,} cycles from first submission to last "
+    text = _bound_text(ranked, max(parts["work"], 1), f"the {parts['work']:,} cycles from first submission to last "
                     "completion")  # fmt: skip
     around = parts["before_submission"] + parts["after_completion"]
     if 2 * around > cycles:
@@ -175,14 +175,14 @@ def _advice(ranked: list[tuple[str, int]]) -> str:
     return f" Try {change} first." if change else ""
 
 
-def _limited(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
+def _bound_text(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
     if not ranked:
         return ""
     shares = ", ".join(f"{name} {spent / whole:.0%}" for name, spent in ranked[:SHOWN_CAUSES])
     return f"of {of}, {shares}."
 
 
-def _by_unit(run: Run) -> str:
+def _unit_text(run: Run) -> str:
     """Returns the busiest of core and engines, where nothing is known about the commands."""
     npu, parts = run["npu"], run.get("cycles_parts")
     if npu is None or parts is None or not parts["work"]:
@@ -226,17 +226,17 @@ def key_figures(
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
     if comparison is not None:
-        ratios = list(_of_comparison(comparison, runs, hertz))
-        model = () if analysis is None else _of_model(mode, run, analysis, configs[mode])
+        ratios = list(_comparison_figures(comparison, runs, hertz))
+        model = () if analysis is None else _model_figures(mode, run, analysis, configs[mode])
         return [*ratios, *model][:4]
     if "llm" in run and run["llm"].get("tokens_per_second"):
-        return list(_of_decoder(mode, run))
+        return list(_decoder_figures(mode, run))
     if analysis is not None and analysis.layers:
-        return list(_of_model(mode, run, analysis, configs[mode]))
-    return list(_of_firmware(mode, run, hertz))[:4]
+        return list(_model_figures(mode, run, analysis, configs[mode]))
+    return list(_firmware_figures(mode, run, hertz))[:4]
 
 
-def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
+def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
     """Yields ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
     for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
@@ -255,7 +255,7 @@ def _of_comparison(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFig
         yield KeyFigure("ratio.cycles", f"{number(comparison['ratio']['cycles'])}x", text)
 
 
-def _of_decoder(mode: str, run: Run) -> Iterator[KeyFigure]:
+def _decoder_figures(mode: str, run: Run) -> Iterator[KeyFigure]:
     llm, capacity = run["llm"], run["llm"]["kv_capacity"]
     rate = llm["tokens_per_second"]
     yield KeyFigure(
@@ -273,7 +273,7 @@ def _of_decoder(mode: str, run: Run) -> Iterator[KeyFigure]:
     yield KeyFigure(f"{mode}.bound", BOUNDS.get(name, name), text)
 
 
-def _of_model(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[KeyFigure]:
+def _model_figures(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[KeyFigure]:
     hertz, makespan = config.npu.clock_hz, max(analysis.explanation.makespan, 1)
     text = f"of {run['cycles']:,} cycles, {duration(makespan, hertz)} of them to the last completion on the NPU"
     yield KeyFigure(f"{mode}.time", duration(run["cycles"], hertz), text)
@@ -290,7 +290,7 @@ def _of_model(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterat
     yield KeyFigure(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")
 
 
-def _of_firmware(mode: str, run: Run, hertz: float) -> Iterator[KeyFigure]:
+def _firmware_figures(mode: str, run: Run, hertz: float) -> Iterator[KeyFigure]:
     for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50"), ("t_submit_prebuilt", "p95")):
         cycles = stage_of(run, stage).get(figure)
         if cycles is not None:

@@ -319,7 +319,7 @@ def _report(error: Exception, command_line: Sequence[str]) -> int:
             "process",
             output.BAD_INPUT,
         )
-    code = output.of_error(error)
+    code = output.exit_code_of_error(error)
     if code is None:
         from pyv_npu import plugins
 

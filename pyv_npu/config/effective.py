@@ -86,10 +86,10 @@ def load(
             raise UsageError(f"{COMMAND_LINE}: preset: {error}") from None
     names = {path: ARGUMENT + name for path, name in (arguments or {}).items()}
     settings += [Setting(path, value, names.get(path, COMMAND_LINE)) for path, value in settings_of_caller.items()]
-    return resolve(_beneath(settings) + _in_mode(settings))
+    return resolve(_beneath(settings) + _settings_of_mode(settings))
 
 
-def _in_mode(settings: Sequence[Setting]) -> list[Setting]:
+def _settings_of_mode(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings with the key that QUEUE_SIZE means in the mode that they choose."""
     mode = next(
         (one.value for one in reversed(settings) if one.path == "npu.mode"), keys_of(Config)["npu.mode"].default
@@ -142,16 +142,16 @@ def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effec
     for path, raw, origin in settings:
         try:
             key, item = _find(keys, path)
-            values[key.path] = _converted(key, item, raw, values)
+            values[key.path] = _convert(key, item, raw, values)
         except PyvNpuError as error:
-            raise _located(error, origin) from None
+            raise _locate_error(error, origin) from None
         origins[key.path] = origin
     config = build(Config, values)
     check_together(config)
     return Effective(config, origins)
 
 
-def _located(error: PyvNpuError, origin: str) -> PyvNpuError:
+def _locate_error(error: PyvNpuError, origin: str) -> PyvNpuError:
     explicit = origin in (COMMAND_LINE, CALLER) or origin.startswith(ARGUMENT)
     kind = UsageError if explicit else BadInputError
     return kind(f"{origin}: {error}" if origin != CALLER else str(error))
@@ -176,7 +176,7 @@ def _first(keys: Mapping[str, Key], section: str) -> str:
     return next(name for name in keys if name.startswith(section + "."))
 
 
-def _converted(key: Key, item: str | None, raw: object, values: Mapping[str, Any]) -> object:
+def _convert(key: Key, item: str | None, raw: object, values: Mapping[str, Any]) -> object:
     if item is None:
         return key.convert(raw)
     return {**values.get(key.path, key.default), **key.convert({item: raw})}

@@ -61,7 +61,7 @@ def _bytes(key: str) -> int:
 
 
 @cache
-def shipped(name: str) -> EnergyTable:
+def read_shipped_table(name: str) -> EnergyTable:
     """Reads a table of the package."""
     entries = {entry.path: entry.value for entry in read_entries(data_files(FOLDER)[name], SECTIONS)}
     return EnergyTable(name, str(entries.pop(TECHNOLOGY)), {key: float(value) for key, value in entries.items()})
@@ -71,13 +71,13 @@ def read_table(name: str) -> EnergyTable:
     """Reads a table: a shipped one by its name, or a file whose keys replace those of its `base`. BadInputError names
     file, line, key and rule."""
     if name in data_files(FOLDER):
-        return shipped(name)
+        return read_shipped_table(name)
     path = find_file(name, FOLDER)
     entries = {entry.path: entry for entry in read_entries(path, SECTIONS)}
     base = entries.pop(BASE, None)
     if base is not None and not (isinstance(base.value, str) and base.value in data_files(FOLDER)):
         raise BadInputError(f"{path}:{base.line}: base: must be one of {', '.join(data_files(FOLDER))}")
-    start = shipped(DEFAULT if base is None else base.value)
+    start = read_shipped_table(DEFAULT if base is None else base.value)
     technology = entries.pop(TECHNOLOGY, None)
     if technology is not None and not isinstance(technology.value, str):
         raise BadInputError(f"{path}:{technology.line}: technology: must be a word, for example 22 nm")

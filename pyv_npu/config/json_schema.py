@@ -25,7 +25,7 @@ _INTEGER_TEXT = r"\s*[+-]?(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|
 def schema() -> Schema:
     """Returns the schema of a file for `--config`: nested sections, and `a.b: 1` for `a: {b: 1}` at any depth."""
     keys = keys_of(Config)
-    definitions = {path: _of_key(key) for path, key in keys.items()}
+    definitions = {path: _key_schema(key) for path, key in keys.items()}
     sections = sorted(sections_of(Config))
     definitions |= {path: {**_section(f"{path}."), "type": ["object", "null"]} for path in sections}
     file = _section("")
@@ -58,7 +58,7 @@ def _section(prefix: str) -> Schema:
     return {**section, "patternProperties": tables} if tables else section
 
 
-def _of_key(key: Key) -> Schema:
+def _key_schema(key: Key) -> Schema:
     """Returns the values of a key, with what an editor shows."""
     unit = f" [{key.unit}]" if key.unit else ""
     shown: Schema = {"description": f"{key.rule.get('meaning', '')}{unit}. Source: {key.rule.get('source', '')}"}

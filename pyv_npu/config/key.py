@@ -114,11 +114,11 @@ class Key(NamedTuple):
         if "choices" in self.rule and value not in self.rule["choices"]:
             hint = did_you_mean(str(value), self.rule["choices"])
             raise self._error(whole, f"must be one of {', '.join(self.rule['choices'])}{hint}")
-        if isinstance(value, int) and not self._in_range(value):
+        if isinstance(value, int) and not self._is_in_range(value):
             raise self._error(whole, self._words())
         return value
 
-    def _in_range(self, value: int) -> bool:
+    def _is_in_range(self, value: int) -> bool:
         rule = self.rule
         return bool(
             rule.get("min", value) <= value <= rule.get("max", value)

@@ -98,7 +98,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
                 raise _error(path, entry, f"extends: {error}") from None
     for name, entry in own.items():
         source = _word(path, texts[name]) if name in texts else words["source"]
-        values[name] = PresetNumber(_checked(path, name, entry), source)
+        values[name] = PresetNumber(_check_entry(path, name, entry), source)
     return Preset(words["name"], words["basis"], values)
 
 
@@ -114,7 +114,7 @@ def _word(path: str, entry: Entry) -> str:
     return entry.value
 
 
-def _checked(path: str, name: str, entry: Entry) -> Any:
+def _check_entry(path: str, name: str, entry: Entry) -> Any:
     keys = keys_of(Config)
     try:
         if name not in keys or name == "preset":

@@ -62,7 +62,7 @@ def scalar(value: object, key: Key | None = None) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(scalar(item) for item in value) + "]"
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     if value is None:
         return "none" if key is not None else "null"
     if isinstance(value, bool):
@@ -70,7 +70,7 @@ def scalar(value: object, key: Key | None = None) -> str:
     return f"{value:#x}" if key is not None and key.unit == "address" else str(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN:
         return text
     letters = (letter if " " <= letter <= "~" and letter not in '"\\' else f"\\U{ord(letter):08x}" for letter in text)

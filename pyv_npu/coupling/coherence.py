@@ -30,7 +30,7 @@ class Coherence:
         if l2.incoherent:
             l2.on_use = self._used
             bus.guards.append(self._stores)
-            bus.watchers.append(self._loaded)
+            bus.watchers.append(self._on_load)
 
     # -- what commands use -------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ class Coherence:
                 if page not in self._pages:
                     self._pages.add(page)
                     self._bus.watch(page << PAGE_BITS)
-                    self._bus.watch_stores(page << PAGE_BITS, _seen)
+                    self._bus.watch_stores(page << PAGE_BITS, _ignore_store)
 
     # -- what the core does ------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Coherence:
         if write and address >> PAGE_BITS in self._pages:
             self._l2.core_writes(address, size)
 
-    def _loaded(self, seen: WatchedLoad) -> None:
+    def _on_load(self, seen: WatchedLoad) -> None:
         if seen.address >> PAGE_BITS in self._pages:
             self._l2.core_reads(seen.address, seen.size, seen.start)
 
@@ -67,11 +67,11 @@ class Coherence:
     def load_state(self, state: Any) -> None:
         pages = set(integers(state, self._ram.base >> PAGE_BITS, (self._ram.end >> PAGE_BITS) - 1))
         for page in self._pages - pages:
-            self._bus.unwatch_stores(page << PAGE_BITS, _seen)
+            self._bus.unwatch_stores(page << PAGE_BITS, _ignore_store)
         for page in pages - self._pages:
-            self._bus.watch_stores(page << PAGE_BITS, _seen)
+            self._bus.watch_stores(page << PAGE_BITS, _ignore_store)
         self._pages = pages
 
 
-def _seen(address: int, size: int, now: int) -> None:
+def _ignore_store(address: int, size: int, now: int) -> None:
     """Ignore the store, which `Coherence` has seen before it happened."""

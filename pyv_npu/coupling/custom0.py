@@ -42,17 +42,17 @@ def custom_instructions(
     for encoding in CUSTOM_INSTRUCTIONS:
         if encoding.isa_name in enabled:
             handler = getattr(handlers, encoding.isa_name)
-            rows.append(_row(encoding, slot, _observed(encoding.name, handler, observe), device))
+            rows.append(_row(encoding, slot, _add_observer(encoding.name, handler, observe), device))
     return rows
 
 
 def ignored_instructions(enabled: Sequence[str], slot: int) -> list[CustomInstruction]:
     """Returns the instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
     absent = [encoding for encoding in CUSTOM_INSTRUCTIONS if encoding.isa_name not in enabled]
-    return [_row(encoding, slot, _nothing, syntax="")._replace(present=False) for encoding in absent]
+    return [_row(encoding, slot, _no_operation, syntax="")._replace(present=False) for encoding in absent]
 
 
-def _nothing(operands: Operands) -> Outcome:
+def _no_operation(operands: Operands) -> Outcome:
     return Value()
 
 
@@ -68,7 +68,9 @@ def _row(
     return CustomInstruction(encoding.name.lower(), match, mask, text, handler, device=device)
 
 
-def _observed(name: str, handler: Callable[[Operands], Outcome], observe: Observer) -> Callable[[Operands], Outcome]:
+def _add_observer(
+    name: str, handler: Callable[[Operands], Outcome], observe: Observer
+) -> Callable[[Operands], Outcome]:
     def handle(operands: Operands) -> Outcome:
         outcome = handler(operands)
         observe(name, operands, outcome)

@@ -26,15 +26,15 @@ class CoreTraffic:
         self._ram = ram
         self._npu = npu
         self._store_acts = bus.timing.store - 1
-        bus.watchers.append(self._loaded)
+        bus.watchers.append(self._on_load)
         for page in range(ram.base, ram.end, PAGE):
             bus.watch(page)
-            bus.watch_stores(page, self._stored)
+            bus.watch_stores(page, self._on_store)
 
-    def _loaded(self, seen: WatchedLoad) -> None:
+    def _on_load(self, seen: WatchedLoad) -> None:
         self._access(seen.address, seen.start)
 
-    def _stored(self, address: int, size: int, now: int) -> None:
+    def _on_store(self, address: int, size: int, now: int) -> None:
         self._access(address, now - self._store_acts)
 
     def _access(self, address: int, start: int, size: int | None = None) -> None:
@@ -87,12 +87,12 @@ class Outputs:
 
     def ranges(self) -> list[tuple[int, int]]:
         """Returns disjoint [start, end) ranges of DRAM, ascending."""
-        return _merged(self._ranges)
+        return _merge(self._ranges)
 
     def covered(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Returns disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if
         recorded."""
-        return self.ranges(), _merged(self.in_spm or {})
+        return self.ranges(), _merge(self.in_spm or {})
 
     def sha256(self, *, everywhere: bool = True) -> str:
         """Returns the hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with
@@ -115,7 +115,7 @@ class Outputs:
         return digest.hexdigest()
 
 
-def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Returns disjoint [start, end) of ranges (address, size), ascending."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(ranges):

@@ -65,7 +65,7 @@ def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
     return manifest
 
 
-def missing(kind: str) -> list[str]:
+def missing_tools(kind: str) -> list[str]:
     """Return the tools that a kind of engine lacks on this machine."""
     lacking = [tool for tool in {"rtl": ("verilator", "g++", "make"), "systemc": ("g++",)}.get(kind, ())
                if shutil.which(tool) is None]  # fmt: skip
@@ -111,10 +111,10 @@ def _has_systemc() -> bool:
 
 
 def _run(*command: str) -> None:
-    _checked(command, subprocess.run(command, capture_output=True, text=True, check=False))
+    _check_command(command, subprocess.run(command, capture_output=True, text=True, check=False))
 
 
-def _checked(command: Sequence[str], result: "subprocess.CompletedProcess[str]") -> None:
+def _check_command(command: Sequence[str], result: "subprocess.CompletedProcess[str]") -> None:
     if result.returncode:
         raise CompilerError(
             f"{command[0]}: exit code {result.returncode}", result.stderr.strip() or result.stdout.strip()

@@ -9,7 +9,7 @@ from npu_device.trace.events import Kind
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.faults.plan import Point
-from pyv_npu.faults.triggers import BETWEEN, Armed, Triggers
+from pyv_npu.faults.triggers import BETWEEN, ArmedFault, Triggers
 
 
 class Injection(Triggers):
@@ -40,20 +40,20 @@ class Injection(Triggers):
 
     # -- what acts at once -------------------------------------------------------------------------------------
 
-    def _act(self, one: Armed, cycle: int) -> None:
+    def _act(self, one: ArmedFault, cycle: int) -> None:
         machine, do = self._machine, one.fault.do
         if do == "interrupt_spurious":
-            self._fired(one, cycle, "line raised without a cause")
+            self._record_firing(one, cycle, "line raised without a cause")
             self._raise(cycle, one.value("cycles"))
         elif do == "queue_full":
-            self._fired(one, cycle, f"queue said to be full for {one.value('cycles'):,} cycles")
+            self._record_firing(one, cycle, f"queue said to be full for {one.value('cycles'):,} cycles")
             self._full_until = cycle + one.value("cycles")
             self._at(self._full_until, _wake)
         elif do == "dram_slow":
-            self._fired(one, cycle, f"DRAM {one.value('factor')} times as slow")
+            self._record_firing(one, cycle, f"DRAM {one.value('factor')} times as slow")
             self._at(cycle, lambda now: machine.npu.slow_dram(now, one.value("factor")))
         elif do == "clock_ratio":
-            self._fired(one, cycle, f"mtime {one.value('factor')} times as slow")
+            self._record_firing(one, cycle, f"mtime {one.value('factor')} times as slow")
             self._undo.append(machine.clint.slow_down(one.value("factor"), cycle))
         elif do == "flip_memory":
             self._flip(one, cycle, one.value("address"))
@@ -65,23 +65,23 @@ class Injection(Triggers):
                 self._between.append(lambda: change(one))
                 machine.engine.stop(BETWEEN)
 
-    def _flip(self, one: Armed, cycle: int, address: int) -> None:
+    def _flip(self, one: ArmedFault, cycle: int, address: int) -> None:
         bus, bit = self._machine.bus, one.value("bit")
         at = address + bit // 8
         old = bus.peek(at, 1)
         if old is None:
             return  # there is no memory: it has not acted, and the end of the run says so
-        self._fired(one, cycle, f"bit {bit % 8} of the byte at {at:#x}")
+        self._record_firing(one, cycle, f"bit {bit % 8} of the byte at {at:#x}")
         bus.poke(at, bytes([old[0] ^ 1 << bit % 8]))
 
-    def _register(self, one: Armed) -> None:
+    def _register(self, one: ArmedFault) -> None:
         hart, name = self._machine.hart, str(one.fault.values["register"])
-        self._fired(one, hart.cycle, f"bit {one.value('bit')} of {name}")
+        self._record_firing(one, hart.cycle, f"bit {one.value('bit')} of {name}")
         hart.x[ABI_NAMES.index(name)] ^= 1 << one.value("bit")
 
-    def _csr(self, one: Armed) -> None:
+    def _csr(self, one: ArmedFault) -> None:
         hart, name = self._machine.hart, str(one.fault.values["csr"])
-        self._fired(one, hart.cycle, f"bit {one.value('bit')} of {name}")
+        self._record_firing(one, hart.cycle, f"bit {one.value('bit')} of {name}")
         address = ADDRESSES[name]
         hart.csrs.write(address, hart.csrs.read(address) ^ 1 << one.value("bit"))
 
@@ -102,7 +102,7 @@ class Injection(Triggers):
 
     def _rises(self, now: int) -> None:
         for one in self._due(Point.INTERRUPT, now):
-            self._fired(one, now, "rise of the interrupt line")
+            self._record_firing(one, now, "rise of the interrupt line")
             if one.fault.do == "interrupt_lost":
                 self._masked = True
             elif one.fault.do == "interrupt_late":
@@ -125,7 +125,7 @@ class Injection(Triggers):
                 ring = self._machine.npu.ring
                 self._flip(one, cycle, ring.slot(tail - 1))
                 continue
-            self._fired(one, cycle, f"doorbell with tail {tail}")
+            self._record_firing(one, cycle, f"doorbell with tail {tail}")
             if one.fault.do != "doorbell_lost":
                 self._at(cycle + one.value("cycles"), lambda now: self._machine.npu.registers.ring_doorbell(tail, now))
             arrives = arrives and one.fault.do == "doorbell_doubled"
@@ -138,7 +138,7 @@ class Injection(Triggers):
             if one.fault.do == "flip_ring":
                 self._flip(one, cycle, address)
             elif one.fault.do == "doorbell_lost":
-                self._fired(one, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
+                self._record_firing(one, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
                 arrives = False
         if not arrives:
             self._refused.setdefault(address, cycle)
@@ -153,7 +153,7 @@ class Injection(Triggers):
     def descriptor(self, cycle: int, content: bytes) -> bytes:
         for one in self._due(Point.DESCRIPTOR, cycle):
             bit = one.value("bit")
-            self._fired(one, cycle, f"bit {bit} of a descriptor")
+            self._record_firing(one, cycle, f"bit {bit} of a descriptor")
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             content = bytes(flipped)
@@ -175,10 +175,12 @@ class Injection(Triggers):
         if command.kind is Kind.DMA or command.macro is not None:
             for one in self._due(Point.TRANSFER, cycle, "dma_error", "dma_truncated"):
                 if one.fault.do == "dma_error":
-                    self._fired(one, cycle, f"{command.opcode.name} answered with an error", command.ticket)
+                    self._record_firing(one, cycle, f"{command.opcode.name} answered with an error", command.ticket)
                     raise DescriptorError(TicketError.BUS, f"injected into {command.opcode.name}")
                 if one.fault.do == "dma_truncated" and _has_output(command):
-                    self._fired(one, cycle, f"second half of the output of {command.opcode.name}", command.ticket)
+                    self._record_firing(
+                        one, cycle, f"second half of the output of {command.opcode.name}", command.ticket
+                    )
                     self._truncate(command)
         if _has_output(command):
             for one in self._due(Point.RESULT, cycle):
@@ -196,14 +198,14 @@ class Injection(Triggers):
                 writes.append((region._replace(row_bytes=size), data.reshape(1, -1)[:, :size]))
         command.result = WriteSet(tuple(writes), command.result.accumulator)
 
-    def _flip_result(self, one: Armed, cycle: int, command: Command) -> None:
+    def _flip_result(self, one: ArmedFault, cycle: int, command: Command) -> None:
         assert command.result is not None
         (region, data), *others = command.result.writes
         flipped = data.copy()
         flat = flipped.reshape(-1)
         bit = one.value("bit") % (8 * flat.size)
         flat[bit // 8] ^= 1 << bit % 8
-        self._fired(one, cycle, f"bit {bit} of the output of {command.opcode.name}", command.ticket)
+        self._record_firing(one, cycle, f"bit {bit} of the output of {command.opcode.name}", command.ticket)
         command.result = WriteSet(((region, flipped), *others), command.result.accumulator)
 
     def takes(self, cycle: int, command: Command) -> bool:
@@ -212,7 +214,7 @@ class Injection(Triggers):
             stuck += [(one, one.value("cycles")) for one in self._due(Point.TRANSFER, cycle, "dma_late")]
         for one, cycles in stuck:
             end = f"for {cycles:,} cycles" if cycles else "until a soft reset"
-            self._fired(one, cycle, f"{command.opcode.name} held up {end}", command.ticket)
+            self._record_firing(one, cycle, f"{command.opcode.name} held up {end}", command.ticket)
             if cycles:
                 self._at(cycle + cycles, lambda now: self._machine.npu.resume(now, command))
         return bool(stuck)
@@ -220,7 +222,7 @@ class Injection(Triggers):
     def writes_status(self, cycle: int, ticket: int) -> bool:
         due = self._due(Point.STATUS, cycle)
         for one in due:
-            self._fired(one, cycle, "status word not written", ticket)
+            self._record_firing(one, cycle, "status word not written", ticket)
         return not due
 
 

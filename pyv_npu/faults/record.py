@@ -17,14 +17,14 @@ WORD = 4
 _ENTRY = RECOVERY_WORDS[-1].offset + WORD
 
 
-class Injected(NamedTuple):
+class InjectedFault(NamedTuple):
     """A fault of the plan, and each time that it acted."""
 
     fault: Fault
     fired: Sequence[Firing]
 
 
-class Recovered(NamedTuple):
+class RecoveryNote(NamedTuple):
     """An entry of the driver's record. Cycles are mcycle, modulo 2^32 and as the program has set it."""
 
     what: int
@@ -41,8 +41,8 @@ class Recovered(NamedTuple):
 class Record(NamedTuple):
     """Record of the faults of a run."""
 
-    injected: Sequence[Injected] = ()
-    recovered: Sequence[Recovered] = ()
+    injected: Sequence[InjectedFault] = ()
+    recovered: Sequence[RecoveryNote] = ()
     """The first of them."""
     recoveries: int = 0
     """Number of recoveries, listed or not."""
@@ -67,11 +67,11 @@ class Ran(Protocol):
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
     """Returns the record at the end of a run; the driver's part only for a program that has one."""
-    injected = tuple(Injected(one.request, tuple(one.fired)) for one in injection.armed)
+    injected = tuple(InjectedFault(one.request, tuple(one.fired)) for one in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)
     words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]
-    entries = [Recovered(*words[1 + 4 * index : 5 + 4 * index]) for index in range(min(words[0], RECOVERIES))]
+    entries = [RecoveryNote(*words[1 + 4 * index : 5 + 4 * index]) for index in range(min(words[0], RECOVERIES))]
     exceptions = platform.hart.traps - injection.interrupts
     results = platform.outputs.sha256(everywhere=False)
     return Record(injected, tuple(entries), words[0], tuple(injection.retried), exceptions, results)

@@ -63,7 +63,7 @@ class Firing(NamedTuple):
     what: str
 
 
-class Armed:
+class ArmedFault:
     """A fault of a plan, and how far it is."""
 
     def __init__(self, request: Fault, fault: Fault, number: int) -> None:
@@ -102,7 +102,7 @@ class Triggers(Injector):
         self._sequence = 0
         self._between: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
-        self.armed: list[Armed] = []
+        self.armed: list[ArmedFault] = []
         self._interrupts = 0
         machine.clock.log.subscribe(self._read, (LogKind.HANDLER,))
         self._clear()
@@ -112,8 +112,8 @@ class Triggers(Injector):
     def _clear(self) -> None:
         self._queue.clear()
         self._between.clear()
-        self._by_trigger: dict[str, list[Armed]] = defaultdict(list)
-        self._by_point: dict[Point, list[Armed]] = defaultdict(list)
+        self._by_trigger: dict[str, list[ArmedFault]] = defaultdict(list)
+        self._by_point: dict[Point, list[ArmedFault]] = defaultdict(list)
         self._counts = {"doorbell": 0, "command": 0}
         self._recorded: dict[Point, list[int]] | None = None
         self._at_boundary = False
@@ -127,7 +127,7 @@ class Triggers(Injector):
             undo()
         self._undo.clear()
         self._clear()
-        self.armed = [Armed(fault, self._resolved(fault), number) for number, fault in enumerate(faults)]
+        self.armed = [ArmedFault(fault, self._resolve(fault), number) for number, fault in enumerate(faults)]
         for one in self.armed:
             at = one.fault.at
             assert at is not None, "a campaign has drawn it"
@@ -146,7 +146,7 @@ class Triggers(Injector):
         self._machine.npu.inject(self if self.armed or recorded is not None else None)
         self._machine.clock.changed(self._machine.clock.now)
 
-    def _resolved(self, fault: Fault) -> Fault:
+    def _resolve(self, fault: Fault) -> Fault:
         """Return the fault with addresses in place of symbols."""
         values = {
             name: self._address(value) if fault.action.parameters[name].kind == "address" else value
@@ -204,7 +204,7 @@ class Triggers(Injector):
 
     # -- triggers ----------------------------------------------------------------------------------------------
 
-    def _hook(self, one: Armed, pc: int) -> None:
+    def _hook(self, one: ArmedFault, pc: int) -> None:
         engine = self._machine.engine
 
         def reached(hart: Hart) -> None:
@@ -234,11 +234,11 @@ class Triggers(Injector):
             for ram in bus.rams:
                 for page in range(max(first & -PAGE, ram.base), min(last + 1, ram.end), PAGE):
                     bus.watch(page)
-                    bus.watch_stores(page, _nothing)
+                    bus.watch_stores(page, _ignore_store)
                     self._undo.append(lambda page=page: bus.unwatch(page))  # type: ignore[misc]
-                    self._undo.append(lambda page=page: bus.unwatch_stores(page, _nothing))  # type: ignore[misc]
+                    self._undo.append(lambda page=page: bus.unwatch_stores(page, _ignore_store))  # type: ignore[misc]
 
-    def _count(self, one: Armed, cycle: int, access: tuple[int, bool] | None = None) -> None:
+    def _count(self, one: ArmedFault, cycle: int, access: tuple[int, bool] | None = None) -> None:
         """Count an occurrence of a fault's trigger; from its `nth` on, trigger the fault."""
         one.seen += 1
         if one.fault.at is not None and one.seen >= one.fault.at.nth and one.left > 0:
@@ -247,7 +247,9 @@ class Triggers(Injector):
                     self._trigger(one, cycle)
                 return
             address, write = access
-            self._fired(one, cycle, f"{'store to' if write else 'load from'} {address:#x} answered with an error")
+            self._record_firing(
+                one, cycle, f"{'store to' if write else 'load from'} {address:#x} answered with an error"
+            )
             self._between.append(
                 lambda: self._machine.engine.trap(STORE_FAULT if write else LOAD_FAULT, address) and None
             )
@@ -260,12 +262,12 @@ class Triggers(Injector):
             if one.fault.at is not None and count == one.fault.at.value:
                 self._trigger(one, cycle)
 
-    def _trigger(self, one: Armed, cycle: int) -> None:
+    def _trigger(self, one: ArmedFault, cycle: int) -> None:
         one.active = True
         if one.fault.action.point is Point.NOW:
             self._act(one, cycle)
 
-    def _due(self, point: Point, cycle: int, *actions: str) -> list[Armed]:
+    def _due(self, point: Point, cycle: int, *actions: str) -> list[ArmedFault]:
         """Return the faults that act at this point now, of these actions or of all."""
         if self._recorded is not None:
             self._recorded.setdefault(point, []).append(cycle)
@@ -278,7 +280,7 @@ class Triggers(Injector):
             and (one.random is None or one.random.random() < _rate(one))
         ]
 
-    def _fired(self, one: Armed, cycle: int, what: str, ticket: int = 0) -> None:
+    def _record_firing(self, one: ArmedFault, cycle: int, what: str, ticket: int = 0) -> None:
         events = self._machine.events
         cycle = max(cycle, events.last_cycle)
         one.left -= 1
@@ -286,7 +288,7 @@ class Triggers(Injector):
             one.fired.append(Firing(cycle, ticket, what))
         events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=one.number)
 
-    def _act(self, one: Armed, cycle: int) -> None:
+    def _act(self, one: ArmedFault, cycle: int) -> None:
         """Do what acts at once."""
         raise NotImplementedError
 
@@ -297,11 +299,11 @@ class Triggers(Injector):
             call()
 
 
-def _rate(one: Armed) -> float:
+def _rate(one: ArmedFault) -> float:
     assert one.fault.at is not None
     rate: float = one.fault.at.value[1]
     return rate
 
 
-def _nothing(address: int, size: int, now: int) -> None:
+def _ignore_store(address: int, size: int, now: int) -> None:
     """Ignore the store, which the guard has seen already."""

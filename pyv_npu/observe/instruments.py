@@ -12,7 +12,7 @@ from pyv_ext.tracing.tracers import add_tracer, remove_tracer
 from pyv_native.files import write_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.profile.profile import ACCESSES, Profile
-from pyv_npu.observe.profile.tables import Profiled
+from pyv_npu.observe.profile.tables import ProgramProfile
 from pyv_npu.platform import Platform
 
 FOLDED, SPEEDSCOPE, LINES = "profile.folded", "profile.speedscope.json", "profile.csv"
@@ -31,7 +31,7 @@ class Instruments:
     """The words between begin_signature and end_signature, at the end of the run."""
     instructions: bool = False
     """Whether every instruction is kept."""
-    profiled: Profiled | None = field(default=None, init=False)
+    profiled: ProgramProfile | None = field(default=None, init=False)
     """The profile, after the run."""
     log: InstructionLog | None = field(default=None, init=False)
     """Every instruction, after the run."""
@@ -61,7 +61,7 @@ class Instruments:
                 ends.callback(remove_tracer, engine, self.log)
             if self.profile:
                 profile = ends.enter_context(profiling(platform))
-                self.profiled = Profiled(profile, program)
+                self.profiled = ProgramProfile(profile, program)
             yield
         if self.profiled is not None and self.profile_folder is not None:
             for name, text in (

@@ -66,7 +66,7 @@ class ChartPoint(NamedTuple):
 # -- parts of specifications -------------------------------------------------------------------------------------------
 
 
-def titled(name: str, unit: str) -> str:
+def axis_title(name: str, unit: str) -> str:
     """Returns the title of an axis."""
     return f"{name} ({unit})" if unit and name else name or unit
 
@@ -99,7 +99,7 @@ def colour(field: str, names: Sequence[str]) -> Spec:
     return shown
 
 
-def toggled(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
+def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
     """Returns parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
     if len(names) < 2:
         return [], {"value": 1}
@@ -107,7 +107,7 @@ def toggled(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
     return [shown], {"condition": {"param": "shown", "value": 1}, "value": FADED}
 
 
-def zoomed(*axes: str) -> Spec:
+def zoom_parameter(*axes: str) -> Spec:
     """Returns the parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows
     all."""
     select = {"type": "interval", "encodings": list(axes), "zoom": "wheel![event.ctrlKey || event.metaKey]"}
@@ -129,7 +129,7 @@ def specification(data: Sequence[Mapping[str, Any]], layers: Sequence[Spec], hei
     return {"data": {"values": list(data)}, "height": height, **view}
 
 
-def rounded(value: float) -> float:
+def round_significant(value: float) -> float:
     """Returns a number of a specification: six significant digits."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
@@ -160,7 +160,7 @@ def line_view(
     styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
     data = [
         {"curve": curve.name, **({"style": curve.style} if curve.style else {}),
-         "x": [at for at, _ in curve.points], "y": [rounded(value) for _, value in curve.points]}
+         "x": [at for at, _ in curve.points], "y": [round_significant(value) for _, value in curve.points]}
         for curve in curves
     ]  # fmt: skip
     xs = [at for curve in curves for at, _ in curve.points]
@@ -173,7 +173,7 @@ def line_view(
             "x", x, [at for at in xs if not isinstance(at, str)], zero=False, ticks=5 if height < 200 else 10
         )
     )
-    params, opacity = toggled("curve", names)
+    params, opacity = legend_toggle("curve", names)
     encoding: Spec = {
         "x": across,
         "y": quantitative("y", y, ys, ticks=5),
@@ -189,7 +189,7 @@ def line_view(
         if len({(curve.name, curve.style) for curve in curves}) == len(names) == len(styles):
             encoding["strokeDash"]["legend"] = None  # the legend of colours tells the same
     mark: Spec = {"type": "line", "point": dots or all(len(curve.points) < 2 for curve in curves)}
-    zoom = [] if words else [zoomed("x")]
+    zoom = [] if words else [zoom_parameter("x")]
     flatten = [{"flatten": ["x", "y"]}]
     layers: list[Spec] = [{"mark": mark, "encoding": encoding, "params": [*params, *zoom], "transform": flatten}]
     for channel, value in (("x", at), ("y", level)):
@@ -199,7 +199,7 @@ def line_view(
     return {**({"title": heading} if heading else {}), **specification(data, layers, height)}
 
 
-def linked(views: Sequence[Mapping[str, Any]]) -> Spec:
+def link_views(views: Sequence[Mapping[str, Any]]) -> Spec:
     """Returns a specification of several views with shared parameters: legend and zoom act on all of them."""
     names = [view["name"] for view in views]
     parameters = {param["name"]: {**param, "views": names} for view in views for param in view.get("params", ())}
@@ -226,7 +226,7 @@ def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | st
     return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
 
 
-def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Chart:
+def stacked_bars(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Chart:
     """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one."""
     totals: dict[str, float] = {}
     for row in rows.values():
@@ -245,7 +245,7 @@ def stacked(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str,
     top = max(lengths.values(), default=0) or 1
     wide = {"scale": {"domainMin": 0, "domainMax": {"expr": f"{top} * (1 + {TOTALS} / max(width - {TOTALS}, 99))"}}}
     names += [OTHER] if len(parts) > len(names) else []
-    params, opacity = toggled("part", names)
+    params, opacity = legend_toggle("part", names)
     order = {part: index for index, part in enumerate(names)}
     data = [{**row, "order": order[row["part"]]} for row in data]
     down = {"field": "row", "type": "nominal", "sort": None, "title": None}
@@ -287,7 +287,7 @@ def ranges(name: str, title: str, caption: str, rows: Sequence[Range], unit: str
         for row in rows
         for mark, value in row.marks.items()
     ]
-    params, opacity = toggled("group", groups)
+    params, opacity = legend_toggle("group", groups)
     down = {"field": "row", "type": "nominal", "sort": order, "title": None}
     inside = {"yOffset": {"field": "group", "sort": groups}} if len(groups) > 1 else {}
     common = {"y": down, **inside, "color": colour("group", groups), "opacity": opacity}
@@ -370,7 +370,7 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
     high = max([point.intensity for point in points] + ridges) * 3
     bottom, ceiling = min(point.rate for point in points) / 2, top * 2
     groups = list(dict.fromkeys(point.group for point in points))
-    params, opacity = toggled("run", groups)
+    params, opacity = legend_toggle("run", groups)
     data = [
         {"layer": point.name, "run": point.group, "x": point.intensity, "y": point.rate, "cycles": point.cycles}
         for point in points
@@ -394,7 +394,7 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
                numeric_tip("x", "operations per byte"), numeric_tip("cycles", "active core cycles")]  # fmt: skip
     longest = sorted(points, key=lambda point: -point.cycles)[:LABELLED]
     layers: list[Spec] = [
-        {"params": [*params, zoomed("x", "y")], "mark": {"type": "circle", "clip": True},
+        {"params": [*params, zoom_parameter("x", "y")], "mark": {"type": "circle", "clip": True},
          "encoding": {"x": x, "y": y, "color": colour("run", groups), "opacity": opacity, "tooltip": tooltip,
                       "size": {"field": "cycles", "type": "quantitative", "legend": None,
                                "scale": {"range": [25, 500]}}}},

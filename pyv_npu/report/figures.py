@@ -15,7 +15,7 @@ from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import UNITS, Integers, Table
 from pyv_native.files import replacing
 from pyv_npu.observe.latency.rows import NONE, Submissions
-from pyv_npu.report.charts import quantitative, rounded, specification
+from pyv_npu.report.charts import quantitative, round_significant, specification
 from pyv_npu.report.timeline import unit_name
 from pyv_npu.sections import Chart
 from pyv_npu.units import UnitScale, scale_of
@@ -64,30 +64,30 @@ def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = N
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
-        name: sum((_covered(rows, edges) for rows in spans.units(Kind[name.upper()]).values()),
+        name: sum((_covered_cycles(rows, edges) for rows in spans.units(Kind[name.upper()]).values()),
                   np.zeros(len(width), dtype=np.int64)) / (width * max(count, 1))
         for name, count in engines.items()
     }  # fmt: skip
     works = _Works(spans.steps)
     banks = {f"bank{unit_index(unit)}": works.spread(rows, edges) / width for unit, rows in spans.banks.items()}
-    lost = {f"bank{unit_index(unit)}": _covered(rows, edges) / width for unit, rows in spans.conflicts.items()}
+    lost = {f"bank{unit_index(unit)}": _covered_cycles(rows, edges) / width for unit, rows in spans.conflicts.items()}
     return Series(
         edges,
-        _covered(spans.queue, edges) / width,
+        _covered_cycles(spans.queue, edges) / width,
         _deepest(spans.queue, edges),
         busy,
-        _covered(spans.barriers, edges) / width,
+        _covered_cycles(spans.barriers, edges) / width,
         banks,
         lost,
-        None if occupancy is None else _covered(occupancy, edges, occupancy["bytes"].astype(np.int64)) / width,
+        None if occupancy is None else _covered_cycles(occupancy, edges, occupancy["bytes"].astype(np.int64)) / width,
     )
 
 
-def _covered(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
+def _covered_cycles(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
     """Returns cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed
     at each edge."""
     weight = np.ones(len(rows), dtype=np.int64) if weight is None else weight
-    return np.diff(_passed(rows["start"], weight, edges) - _passed(rows["end"], weight, edges))
+    return np.diff(_elapsed_at(rows["start"], weight, edges) - _elapsed_at(rows["end"], weight, edges))
 
 
 class _Works:
@@ -104,16 +104,16 @@ class _Works:
     def before(self, moments: Integers) -> Integers:
         """Returns the cycles of work before each moment."""
         weight = np.ones(len(self._start), dtype=np.int64)
-        return _passed(self._start, weight, moments) - _passed(self._end, weight, moments)
+        return _elapsed_at(self._start, weight, moments) - _elapsed_at(self._end, weight, moments)
 
     def spread(self, rows: Table, edges: Integers) -> Floats:
         """Returns the bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
         start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
         weight = rows["bytes"] / np.maximum(end - start, 1)
-        return np.diff(_passed(start, weight, edges) - _passed(end, weight, edges))
+        return np.diff(_elapsed_at(start, weight, edges) - _elapsed_at(end, weight, edges))
 
 
-def _passed(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray[Any]:
+def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray[Any]:
     """Sum of weight * max(0, edge - moment) over moments, for each edge."""
     order = np.argsort(moments, kind="stable")
     moments, weight = moments[order], weight[order]
@@ -295,13 +295,13 @@ def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
     data = []
     for lane in run["lanes"]:
         start, length = (unpacked(lane[key], lane["count"]) for key in ("start", "length"))
-        busy = _covered(rows_between(start, start + length), edges) / np.diff(edges)
+        busy = _covered_cycles(rows_between(start, start + length), edges) / np.diff(edges)
         shades = np.ceil(np.minimum(busy, 1) * PICTURE_SHADES).astype(int)
         changes = np.flatnonzero(np.diff(shades, prepend=-1))
         for at, until in zip(changes, [*changes[1:], len(shades)], strict=True):
             if shades[at]:
-                data.append({"lane": lane["name"], "x": rounded(float(edges[at] * per_cycle)),
-                             "x2": rounded(float(edges[until] * per_cycle)), "colour": lane["colour"],
+                data.append({"lane": lane["name"], "x": round_significant(float(edges[at] * per_cycle)),
+                             "x2": round_significant(float(edges[until] * per_cycle)), "colour": lane["colour"],
                              "share": int(shades[at]) / PICTURE_SHADES})  # fmt: skip
     lanes = [lane["name"] for lane in run["lanes"]]
     bar = {

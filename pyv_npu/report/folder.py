@@ -27,7 +27,7 @@ class ReportFolder:
         self.draft = _sibling(self._place, os.getpid(), "part")
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(self._place)
+            _remove_stale(self._place)
             _check(final)
             self.draft.mkdir()
         except OSError as error:
@@ -106,7 +106,7 @@ def _sibling(place: Path, process: int, what: str) -> Path:
     return place.with_name(f".{place.name}.{process}.{what}")
 
 
-def _remove_abandoned(place: Path) -> None:
+def _remove_stale(place: Path) -> None:
     """Remove what killed processes have left beside this place: their drafts, and the report that they were replacing,
     which takes its place again where nothing else has."""
     for what in ("old", "part"):

@@ -70,7 +70,7 @@ def _number(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value)
 
 
-def _fixed(field: int, value: int) -> bytes:
+def _fixed64(field: int, value: int) -> bytes:
     return _varint(field << 3 | 1) + struct.pack("<Q", value)
 
 
@@ -105,7 +105,7 @@ def _event(event: TrackEvent) -> bytes:
     if event.type is TrackEventType.COUNTER:
         body += _number(30, event.value)
     if event.flow:
-        body += _fixed(48 if event.last else 47, event.flow)
+        body += _fixed64(48 if event.last else 47, event.flow)
     return _packet(_number(8, event.cycle), _bytes(11, body))
 
 

@@ -22,8 +22,8 @@ from pyv_npu.report.charts import (
     lines,
     ranges,
     roofline,
-    rounded,
-    stacked,
+    round_significant,
+    stacked_bars,
 )
 from pyv_npu.report.figures import Series
 from pyv_npu.result import Runs, headline
@@ -79,10 +79,12 @@ def reasons(runs: Runs) -> list[Chart]:
         latency = run["latency"]
         if latency is not None and latency["stages"][stage]:
             rows[mode] = {
-                name: rounded(cycles / latency["stages"][stage]["n"]) for name, cycles in latency[key].items()
+                name: round_significant(cycles / latency["stages"][stage]["n"]) for name, cycles in latency[key].items()
             }
     caption = f"mean of a submission by reason; the parts add up to the mean of {stage}"
-    return [stacked("reasons", "Where the cycles of a submission go", caption, rows, "core cycles")] if rows else []
+    return (
+        [stacked_bars("reasons", "Where the cycles of a submission go", caption, rows, "core cycles")] if rows else []
+    )
 
 
 def stages(runs: Runs) -> list[Chart]:
@@ -156,7 +158,7 @@ def bottlenecks(analysis: Analysis, name: str) -> Chart:
     worst = sorted(spent, key=lambda each: -sum(spent[each].values()))[:TOP]
     caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
     rows = {each: spent[each] for each in worst}
-    return stacked(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")
+    return stacked_bars(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")
 
 
 def counted(pattern: str, group: Sequence[Layer]) -> str:

@@ -90,17 +90,17 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
         names.tolist(),
         table["ticket"].tolist(),
         table["tile"].tolist(),
-        _where(table["stream"] != NONE, table["stream"]),
+        _column_where(table["stream"] != NONE, table["stream"]),
         table["start"].tolist(),
-        _where(ended, table["end"]),
-        _where(ended & among((*BEGINS, *ENDS))[what], table["bytes"]),
+        _column_where(ended, table["end"]),
+        _column_where(ended & among((*BEGINS, *ENDS))[what], table["bytes"]),
         causes.tolist(),
         layer_names[np.where(number < len(layers), number, NONE)].tolist(),
     )
     return map(TimelineRow._make, zip(*columns, strict=True))
 
 
-def _where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
+def _column_where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
     """Returns the values that are chosen, None in place of the others."""
     entries = values.astype(object)
     entries[~mask] = None

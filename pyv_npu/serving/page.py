@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import Effective
-from pyv_npu.report.charts import Line, Range, distributions, line_view, linked, ranges
+from pyv_npu.report.charts import Line, Range, distributions, line_view, link_views, ranges
 from pyv_npu.report.page import render
 from pyv_npu.report.run_page import parameters
 from pyv_npu.sections import Cell, Chart, Facts, Note, Part, Section, Table, Tile, Value, Verdict
@@ -345,7 +345,7 @@ def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[
         else:
             idle.append(title)
     caption = f"each in {WINDOWS} parts of the time: requests and blocks at most, rates on average"
-    found: list[Part] = [Chart("over_time", "The server over time", caption, linked(views))] if views else []
+    found: list[Part] = [Chart("over_time", "The server over time", caption, link_views(views))] if views else []
     return [*found, *([Note(f"None at any time: {', '.join(idle)}.", "muted")] if idle else [])]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyv_ext.elf import Program
 from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
-from pyv_npu.report.charts import Line, flat, line_view, linked, titled
+from pyv_npu.report.charts import Line, axis_title, flat, line_view, link_views
 from pyv_npu.run_sections.latency import TITLES, UNITS, key_heading
 from pyv_npu.sections import Chart, Note, Part
 from pyv_npu.studies.sweep.effects import crossings
@@ -108,7 +108,7 @@ def charts(sweep: Mapping[str, Any]) -> list[Part]:
                    for p in points if p[mode][figure] is not None]
             for mode in MODES
         }  # fmt: skip
-        title = titled(TITLES[figure], UNITS[figure])
+        title = axis_title(TITLES[figure], UNITS[figure])
         if all(flat([value for _, value in curve]) for curve in curves.values() if curve):
             means = ", ".join(f"{mode} {number(curve[0][1])}" for mode, curve in curves.items() if curve)
             constant.append(f"{title}: {means}")
@@ -117,7 +117,7 @@ def charts(sweep: Mapping[str, Any]) -> list[Part]:
         view = line_view(shown, key_heading(key), UNITS[figure], dots=True, height=150, heading=TITLES[figure])
         views.append({**view, "name": f"view{len(views)}"})
     caption = "loose and tight over its values; drag to move, Ctrl and wheel to zoom all charts of the key"
-    parts: list[Part] = [Chart(f"sweep_{key}", key, caption, linked(views))] if views else []
+    parts: list[Part] = [Chart(f"sweep_{key}", key, caption, link_views(views))] if views else []
     return [*parts, *([Note(f"Over {key} these stay: {'; '.join(constant)}.", "muted")] if constant else [])]
 
 

@@ -20,7 +20,7 @@ from pyv_npu.faults.plan import Fault, Point, Trigger
 from pyv_npu.platform import Platform
 from pyv_npu.studies.fault_outcomes import Outcome, Verdict, judge
 from pyv_npu.studies.faulted_runs import FaultedRuns
-from pyv_npu.workloads.workload import Prepared, Session
+from pyv_npu.workloads.workload import PreparedWorkload, Session
 
 Z95 = 1.959964
 """Standard deviations to both sides that hold 95 % of a normal distribution."""
@@ -65,7 +65,7 @@ class Campaign(NamedTuple):
 
 
 def run_campaign(
-    prepared: Prepared[Any], config: Config, plan: Sequence[Fault], count: int, seed: int,
+    prepared: PreparedWorkload[Any], config: Config, plan: Sequence[Fault], count: int, seed: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Campaign:  # fmt: skip
     """Runs a campaign: `count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyv_native.files import write_text
 from pyv_npu import manifest
-from pyv_npu.report.charts import stacked
+from pyv_npu.report.charts import stacked_bars
 from pyv_npu.report.folder import check_holds_only
 from pyv_npu.report.page import render
 from pyv_npu.sections import Cell, Chart, Note, Part, Section, Table, Tile, Value, Verdict, parts_of
@@ -68,7 +68,7 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
     sections = [
         Section("outcomes", "Outcomes", [*charts, *parts_of(outcomes)]),
         *(Section(f"runs-{each.mode}", f"Runs, {each.mode}", _runs(each, command, faults)) for each in campaigns),
-        Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _meaning())]),
+        Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _legend())]),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
     return render(f"{program}: fault campaign", [head, Verdict(list(map(_sentence, campaigns)))], tiles, sections)
@@ -92,7 +92,9 @@ def _chart(one: Campaign) -> list[Chart]:
     shares = {do: {str(outcome): 100 * counts[outcome] / counts.total() for outcome in Outcome if counts[outcome]}
               for do, counts in one.kinds().items()}  # fmt: skip
     title = f"Outcomes by action, {one.mode}"
-    return [stacked(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs")] if shares else []
+    return (
+        [stacked_bars(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs")] if shares else []
+    )
 
 
 def _outcomes(one: Campaign) -> list[Part]:
@@ -133,5 +135,5 @@ def _row(mode: str, run: CampaignRun) -> list[Value]:
             ", ".join(verdict.detected_by), verdict.cycles_lost, file]  # fmt: skip
 
 
-def _meaning() -> list[tuple[str, str]]:
+def _legend() -> list[tuple[str, str]]:
     return [(outcome.value, text) for outcome, text in TEXT.items()]

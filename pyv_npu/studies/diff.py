@@ -32,7 +32,7 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedResult:
     """A result: what ran, by name, and how it was configured."""
 
     name: str
@@ -47,16 +47,16 @@ class Loaded:
     """Of `--report`: holds timeline.csv and latency.csv of each run."""
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedResult:
     """Loads a folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one
     line."""
     if path.is_dir():
         _check_written(path)
     if path.is_dir() and (path / POINTS).is_dir():
-        return Loaded(str(path), dict(_rows(path)))
+        return LoadedResult(str(path), dict(_rows(path)))
     file = path / RESULT if path.is_dir() else path
     try:
-        runs = _checked(_runs(_document(file)))
+        runs = _check_runs(_runs(_document(file)))
     except OSError as error:
         raise BadInputError(
             f"{file}: {error.strerror}; name a folder of --report or of a sweep, or a JSON file"
@@ -66,13 +66,13 @@ def load(path: Path) -> Loaded:
     if not runs:
         raise BadInputError(f"{file}: holds no result of a run; {REMEDY}")
     if not path.is_dir():
-        return Loaded(str(path), runs)
+        return LoadedResult(str(path), runs)
     entries = {entry.path: entry.value for entry in _record(path / RECORD)}
     record = entries.pop("record", None)
     tables = record if isinstance(record, dict) else {}
     parts = {name: value for name, value in tables.items() if isinstance(value, dict)}
     try:
-        return Loaded(str(path), runs, entries, parts, _metrics(path / METRICS), path)
+        return LoadedResult(str(path), runs, entries, parts, _metrics(path / METRICS), path)
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise BadInputError(
             f"{path / METRICS}: no table of metrics ({_reason(error)}); make the report again"
@@ -105,7 +105,7 @@ COUNTS = ("cycles", "npu.completed")
 WORDS = ("mode", "sim_level", "program")
 
 
-def _checked(runs: Mapping[str, Any]) -> dict[str, Run]:
+def _check_runs(runs: Mapping[str, Any]) -> dict[str, Run]:
     """Returns the runs. TypeError names what is of another type than in a result."""
 
     def rule(path: str, holds: bool, what: str) -> None:
@@ -194,7 +194,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
         if path is not None:
             name = ", ".join(f"{axis} = {row.get(axis)}" for axis in axes)
             try:
-                yield name, _checked({"": read_point(path)["result"]})[""]
+                yield name, _check_runs({"": read_point(path)["result"]})[""]
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise BadInputError(f"{path}: is no point of a sweep ({_reason(error)}); run the sweep again") from None
 
@@ -266,7 +266,7 @@ def _number(value: Number, sign: str = "") -> str:
     return format(value, f"{sign},.6g" if isinstance(value, float) else f"{sign},")
 
 
-def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
+def breakdowns(before: LoadedResult, after: LoadedResult) -> list[Breakdown]:
     """Returns the breakdown of each changed total, or of a total whose parts changed."""
     result = []
     for name in _common(before, after):
@@ -278,7 +278,7 @@ def breakdowns(before: Loaded, after: Loaded) -> list[Breakdown]:
     return result
 
 
-def _parts(loaded: Loaded, name: str) -> dict[str, Mapping[str, Number]]:
+def _parts(loaded: LoadedResult, name: str) -> dict[str, Mapping[str, Number]]:
     """Returns all breakdowns of a run by the name of their total."""
     run = loaded.runs[name]
     result: dict[str, Mapping[str, Number]] = {}
@@ -302,7 +302,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
     return Breakdown(run, name, total, tuple(changed))
 
 
-def changes(before: Loaded, after: Loaded) -> list[FigureChange]:
+def changes(before: LoadedResult, after: LoadedResult) -> list[FigureChange]:
     """Returns the changed numbers that both results have, in the order of the results."""
     result = []
     for name in _common(before, after):
@@ -313,7 +313,7 @@ def changes(before: Loaded, after: Loaded) -> list[FigureChange]:
     return result
 
 
-def _common(before: Loaded, after: Loaded) -> list[str]:
+def _common(before: LoadedResult, after: LoadedResult) -> list[str]:
     return [name for name in before.runs if name in after.runs]
 
 
@@ -339,7 +339,7 @@ class SettingChange(NamedTuple):
     after: object
 
 
-def settings(before: Loaded, after: Loaded) -> list[SettingChange]:
+def settings(before: LoadedResult, after: LoadedResult) -> list[SettingChange]:
     """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
     result = []
     for kind, old, new in (
@@ -361,7 +361,7 @@ def settings(before: Loaded, after: Loaded) -> list[SettingChange]:
 class Difference:
     """Difference between two results."""
 
-    def __init__(self, before: Loaded, after: Loaded) -> None:
+    def __init__(self, before: LoadedResult, after: LoadedResult) -> None:
         self.before, self.after = before, after
         self.settings = settings(before, after)
         self.changes = changes(before, after)
@@ -452,7 +452,9 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
     return Threshold(text.strip(), run, figure, operator, limit, "share" if percent else "delta" if sign else "value")
 
 
-def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list[tuple[Threshold, FigureChange]]:
+def failures(
+    before: LoadedResult, after: LoadedResult, limits: Sequence[Threshold]
+) -> list[tuple[Threshold, FigureChange]]:
     """Returns changes beyond their limit. UsageError for a figure that no run of both results has."""
     result = []
     for limit in limits:
@@ -464,7 +466,7 @@ def failures(before: Loaded, after: Loaded, limits: Sequence[Threshold]) -> list
     return result
 
 
-def _figure(before: Loaded, after: Loaded, run: str, name: str) -> Iterator[FigureChange]:
+def _figure(before: LoadedResult, after: LoadedResult, run: str, name: str) -> Iterator[FigureChange]:
     clocks = [one.keys.get("npu.clock_hz") for one in (before, after)]
     values = []
     for loaded, clock in zip((before, after), clocks, strict=True):

@@ -13,7 +13,7 @@ from pyv_npu.errors import BadInputError
 from pyv_npu.report.charts import Line, distributions
 from pyv_npu.report.vega import gantts_of
 from pyv_npu.sections import Note, OverTime, Part
-from pyv_npu.studies.diff import Difference, Loaded
+from pyv_npu.studies.diff import Difference, LoadedResult
 
 PAGE, CDF = "report.html", "latency_cdf.csv"
 SIDES = "AB"
@@ -58,7 +58,7 @@ def _wrong(path: Path, error: Exception) -> BadInputError:
     return BadInputError(f"{path}: {reason}; make the report again, or name its result.json for a diff without charts")
 
 
-def _of_run(table: Mapping[str, Any], name: str) -> Any:
+def _entry_of_run(table: Mapping[str, Any], name: str) -> Any:
     """Returns the entry of a run; that of a result of one run has the name of its mode."""
     return table.get(name) if name else next(iter(table.values()), None)
 
@@ -83,20 +83,20 @@ def latency_parts(difference: Difference) -> list[Part]:
     return [*parts[:MAX_CHARTS], *more]
 
 
-def _table(loaded: Loaded) -> dict[str, dict[str, Steps]]:
+def _table(loaded: LoadedResult) -> dict[str, dict[str, Steps]]:
     path = None if loaded.folder is None else loaded.folder / CDF
     return cumulative(path) if path is not None and path.exists() else {}
 
 
 def _curves(
-    loaded: Loaded, table: Mapping[str, Mapping[str, Steps]], name: str
+    loaded: LoadedResult, table: Mapping[str, Mapping[str, Steps]], name: str
 ) -> dict[str, tuple[str, Sequence[tuple[float, float]]]]:
     """Returns distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most
     that).
 
     Where a result has no folder, the order statistics of its JSON object.
     """
-    steps: Mapping[str, Steps] | None = _of_run(table, name)
+    steps: Mapping[str, Steps] | None = _entry_of_run(table, name)
     if steps is not None:
         return {
             stage: (f"n = {of[-1][1]:,}", [(cycles, 100 * rank / of[-1][1]) for cycles, rank in of])
@@ -116,14 +116,14 @@ def time_parts(difference: Difference) -> list[Part]:
     pages = [_gantts(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:
         for side, gantts in zip(SIDES, pages, strict=True):
-            chart = _of_run(gantts, name)
+            chart = _entry_of_run(gantts, name)
             if chart is not None:
                 charts[f"{side} {name}".strip()] = chart
     words = "A and B have one time axis. A command that is chosen in one is chosen in all, by its ticket."
     return [Note(words, "muted"), OverTime(charts)] if charts else []
 
 
-def _gantts(loaded: Loaded) -> dict[str, Any]:
+def _gantts(loaded: LoadedResult) -> dict[str, Any]:
     path = None if loaded.folder is None else loaded.folder / PAGE
     if path is None or not path.exists():
         return {}

@@ -55,10 +55,10 @@ def _name(run: str, name: str) -> str:
 
 
 def _row(change: FigureChange, name: str) -> list[Value]:
-    return [name, change.before, change.after, Cell(_signed(change.delta), value=change.delta), change.share]
+    return [name, change.before, change.after, Cell(_format_signed(change.delta), value=change.delta), change.share]
 
 
-def _signed(value: float) -> str:
+def _format_signed(value: float) -> str:
     return ("+" if value > 0 else "") + number(value)
 
 

@@ -12,9 +12,9 @@ from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.boot import requirements
 from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
-from pyv_npu.faults.record import Injected, Record
+from pyv_npu.faults.record import InjectedFault, Record
 from pyv_npu.result import Detail, Result
-from pyv_npu.workloads.workload import Prepared, Session
+from pyv_npu.workloads.workload import PreparedWorkload, Session
 
 D = TypeVar("D", bound=Detail)
 
@@ -69,7 +69,7 @@ def longest(reference: int) -> int:
     return max(LONGER * reference, reference + MORE)
 
 
-def bounded(config: Config, reference: int) -> Config:
+def limit_run(config: Config, reference: int) -> Config:
     """Return the configuration of a run with faults, which ends even if the program hangs; `reference`: cycles
     without."""
     if config.run.max_cycles is not None:
@@ -143,10 +143,10 @@ def said(uart: str, program: Program) -> list[str]:
     return [line for line in uart.splitlines() if not line.startswith("npu: ")]
 
 
-def run_both(prepared: Prepared[D], config: Config, plain: Session, injected: Session) -> Result[D]:
+def run_both(prepared: PreparedWorkload[D], config: Config, plain: Session, injected: Session) -> Result[D]:
     """Run without faults, then with those of the session `injected`, which tells what they led to."""
     reference = prepared.run(config, plain)
-    return with_faults(reference, prepared.run(bounded(config, reference.cycles or 0), injected))
+    return with_faults(reference, prepared.run(limit_run(config, reference.cycles or 0), injected))
 
 
 def with_faults(reference: Result[Any], run: Result[D]) -> Result[D]:
@@ -173,11 +173,11 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
             for one in record.injected
         ],
         "recoveries": record.recoveries + len(record.retried),
-        "recovered": _recovered(record),
+        "recovered": _recovery_notes(record),
     }
 
 
-def _recovered(record: Record) -> list[dict[str, Any]]:
+def _recovery_notes(record: Record) -> list[dict[str, Any]]:
     """Return the driver's recovery notes and the repeated submissions, in order of cycles."""
     noted = [(one.text, one.since, one.found, one.detail) for one in record.recovered]
     retries = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
@@ -185,19 +185,19 @@ def _recovered(record: Record) -> list[dict[str, Any]]:
     return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
 
 
-def never_fired(run: Result[Any]) -> Iterator[str]:
+def inactive_faults(run: Result[Any]) -> Iterator[str]:
     """Yield a line for each fault that did not act."""
     for number, one in enumerate(record_of(run).injected, 1):
         if not one.fired:
-            yield f"fault {number} never acted: {_named(one)}; its trigger did not come, or nothing that it acts on"
+            yield f"fault {number} never acted: {_name_of(one)}; its trigger did not come, or nothing that it acts on"
 
 
-def check_fired(run: Result[Any]) -> None:
+def check_faults_acted(run: Result[Any]) -> None:
     """Raise BadInputError for faults which did not act, by name."""
-    lines = list(never_fired(run))
+    lines = list(inactive_faults(run))
     if lines:
         raise BadInputError("; ".join(lines))
 
 
-def _named(one: Injected) -> str:
+def _name_of(one: InjectedFault) -> str:
     return f"{one.fault.name} ({one.fault})" if one.fault.name else str(one.fault)

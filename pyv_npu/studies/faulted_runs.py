@@ -23,7 +23,7 @@ BEFORE_FAULTS, ALONG = 100, 20
 """Snapshots: so many at most right before faults, and so many along the whole run."""
 
 
-class _Saved(NamedTuple):
+class _SavePoint(NamedTuple):
     """A moment of the run without faults: where others begin, or end."""
 
     snapshot: Snapshot
@@ -101,23 +101,23 @@ class FaultedRuns:
 
     # -- moments -----------------------------------------------------------------------------------------------
 
-    def _save(self) -> _Saved:
+    def _save(self) -> _SavePoint:
         platform = self._platform
         before = self._saved[-1].snapshot if hasattr(self, "_saved") else None
         in_spm = dict(platform.outputs.in_spm or {})
-        return _Saved(platform.save(before), in_spm, *self._past())
+        return _SavePoint(platform.save(before), in_spm, *self._past())
 
     def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
         """Return evidence that is not part of the machine's state: interrupts, status lines, output ranges."""
         return self._injection.interrupts, self._probe.status_lines, self._platform.outputs.covered()
 
-    def _restore(self, saved: _Saved) -> None:
+    def _restore(self, saved: _SavePoint) -> None:
         self._injection.arm(())
         self._platform.restore(saved.snapshot)
         self._injection.interrupts = saved.interrupts
         self._platform.outputs.in_spm = dict(saved.in_spm)
 
-    def _is_at(self, saved: _Saved) -> bool:
+    def _is_at(self, saved: _SavePoint) -> bool:
         """Check whether the rest of the run equals that of the run without faults."""
         return self._platform.is_at(saved.snapshot) and self._past() == saved[2:]
 

@@ -216,19 +216,19 @@ def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
         )
     graph, target, layer = program.graph, program.target, named[name]
     model, objective = energy_model(config), Objective(config.compiler.objective)
-    selection = _simulated(graph, layer, target, config.npu, model)
+    selection = _simulate(graph, layer, target, config.npu, model)
     if selection is None:
         raise BadInputError(f"--layer {name}: has no room alone: its operands are larger than npu.dram.size")
     runs = list[LayerRun]()
     for candidate in candidates(graph, layer, target):
-        run = _simulated(graph, candidate, target, config.npu, model)
+        run = _simulate(graph, candidate, target, config.npu, model)
         if run is not None and _mapping_cells(candidate) != _mapping_cells(layer):
             runs.append(run)
     runs.sort(key=lambda run: objective.cost(run.cycles, run.energy))
     return LayerMapping(graph, target, selection, tuple(runs[:ALTERNATIVES]))
 
 
-def _simulated(
+def _simulate(
     graph: Graph, layer: LayerIR, target: Target, npu: NpuConfig, model: EnergyModel
 ) -> LayerRun | None:  # fmt: skip
     commands = commands_alone(graph, [layer], target)

@@ -21,7 +21,7 @@ from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.kv_quant import encoded_kv
 from pyv_npu.kv_quant.text_logits import text_logits
-from pyv_npu.report.charts import Spec, colour, numeric_tip, quantitative, rounded, specification, tips
+from pyv_npu.report.charts import Spec, colour, numeric_tip, quantitative, round_significant, specification, tips
 from pyv_npu.sections import Cell, Chart, Table
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.timing import run_commands
@@ -222,7 +222,7 @@ def chart(rows: Sequence[Score], of: str) -> Chart:
     """Returns perplexity by bits, a labelled point for each method and a line along the Pareto front."""
     front = pareto_front(rows)
     data = [
-        {"method": row.method, "bits": rounded(row.bits), "perplexity": rounded(row.perplexity),
+        {"method": row.method, "bits": round_significant(row.bits), "perplexity": round_significant(row.perplexity),
          "kind": FRONT if row in front else "others"}
         for row in rows
     ]  # fmt: skip

@@ -26,7 +26,7 @@ from pyv_npu.workloads.compiled import listing, mapping_of, packed, seen_by_comp
 from pyv_npu.workloads.firmware import LEVEL, run_program
 from pyv_npu.workloads.kv_figures import KvTraffic, csv_of
 from pyv_npu.workloads.timing import TimingRun, run_commands
-from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, PreparedWorkload, Session, Workload
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
@@ -182,7 +182,7 @@ class BuiltIn(Workload["PhaseDetail"]):
 
 
 @dataclass(frozen=True)
-class PhaseCommands(Prepared["PhaseDetail"]):
+class PhaseCommands(PreparedWorkload["PhaseDetail"]):
     """The commands of a phase."""
 
     request: PhaseRequest
@@ -298,7 +298,7 @@ class PhaseDetail(Detail):
             ("tokens per second", number(llm["tokens_per_second"])),
             (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share} of the cycles"),
             ("weights", f"{quantity(llm['weight_bytes'], 'bytes')}, {_width(llm)}"),
-            ("KV in DRAM", f"{used} used of {alloc}, {_stored(llm)}"),
+            ("KV in DRAM", f"{used} used of {alloc}, {_storage_text(llm)}"),
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
@@ -311,7 +311,7 @@ class PhaseDetail(Detail):
         return {**listing(self.made.program, result.config.npu), **tables}
 
 
-def _stored(llm: Mapping[str, Any]) -> str:
+def _storage_text(llm: Mapping[str, Any]) -> str:
     """Returns the storage of keys and values in words."""
     if "kv_encoded" not in llm:
         return f"{llm['qbits_kv']} bits"

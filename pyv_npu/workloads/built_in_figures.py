@@ -27,7 +27,7 @@ def figures(
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
     stored = min(position + tokens, job.t_max)
-    stated = _stated(job, stored)
+    stated = _storage_statement(job, stored)
     encoded = None
     if stated:
         used = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
@@ -51,7 +51,7 @@ def figures(
     }  # fmt: skip
 
 
-def _stated(job: Job, tokens: int) -> dict[str, Any]:
+def _storage_statement(job: Job, tokens: int) -> dict[str, Any]:
     """Returns the storage's statement about keys and values, with its assumptions."""
     statement = dict(job.storage.stated(job.cache(0, 0), tokens))
     if not statement:

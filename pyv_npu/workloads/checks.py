@@ -101,7 +101,7 @@ def compare(
     source = compiled.original if converted and compiled.original is not None else compiled.model
     min_limit = conversion.TOLERANCE[compiled.precision] if converted else 0.0
     if (stages := _around_quantization(compiled)) is not None:
-        return _of_narrowed(compiled, stages, inputs, outputs, codes)
+        return _check_narrowed(compiled, stages, inputs, outputs, codes)
     if source.layers is not None:
         wanted_layers = executed(source.layers, inputs)
         return Checks({name: check(outputs[name], want, min_limit) for name, want in wanted_layers.items()}, {})
@@ -121,11 +121,11 @@ def compare(
         for name, want in names_of_outputs.items()
     }
     if converted and not all(one["ok"] for one in checks.values()):
-        checks = _of_arithmetic(
+        checks = _check_arithmetic(
             compiled, source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}
         )
     if not (converted or steps) and not all(one["ok"] for one in checks.values()):
-        checks = _of_rounding(
+        checks = _check_rounding(
             source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}, checks
         )
     if not all(one["ok"] for one in checks.values()):
@@ -163,7 +163,7 @@ def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
 _NARROW = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 
 
-def _of_arithmetic(
+def _check_arithmetic(
     compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     want: Mapping[str, Values],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
@@ -190,7 +190,7 @@ MEANT = 1e-2
 """Of that effect: of a result that one rounding changes by more, not enough is left to compare."""
 
 
-def _of_rounding(
+def _check_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
@@ -243,22 +243,24 @@ def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
     return (before, after) if quantization.narrowed(before, after) else None
 
 
-def _of_narrowed(
+def _check_narrowed(
     compiled: Compiled, stages: tuple[Graph, Graph], inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     codes: Mapping[str, Values],
 ) -> Checks:  # fmt: skip
     """Returns outputs of a model with narrowed weights against its layers with the weights that the codes stand for,
     which go on with the codes of activations that the run has made. An output that these layers compute otherwise than
     onnx.reference, with the weights of the model, has that error."""
-    reference_outputs, reference_codes = _executed(quantization.restored(*stages), inputs, codes)
+    reference_outputs, reference_codes = _execute(quantization.restored(*stages), inputs, codes)
     pairs = [(codes[name], values) for name, values in reference_codes.items()]
     min_limit = conversion.TOLERANCE.get(compiled.precision, 0.0)
     results = {name: check(values, reference_outputs[name], min_limit) for name, values in outputs.items()}
-    results |= {name: one for name, one in _of_layers(compiled, stages[0], inputs, min_limit).items() if not one["ok"]}
+    results |= {
+        name: one for name, one in _check_layers(compiled, stages[0], inputs, min_limit).items() if not one["ok"]
+    }
     return Checks(results, check_codes(pairs, list(reference_codes)) if pairs else {})
 
 
-def _executed(
+def _execute(
     graph: Graph, inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
     """Returns outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
@@ -286,7 +288,7 @@ def _on_core(run: ReferenceExecution, layer: LayerIR) -> None:
     run.write(layer.outputs[1], np.array(result.number))
 
 
-def _of_layers(
+def _check_layers(
     compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], min_limit: float
 ) -> dict[str, dict[str, Any]]:
     """Returns layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and
@@ -294,10 +296,10 @@ def _of_layers(
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
         return {}
-    want, (outputs, _) = reference(source, inputs), _executed(graph, inputs, {})
+    want, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
     results = {name: check(values, want[name], min_limit) for name, values in outputs.items()}
     if not compiled.precision and not all(one["ok"] for one in results.values()):
-        results = _of_rounding(source, inputs, outputs, want, results)
+        results = _check_rounding(source, inputs, outputs, want, results)
     return results
 
 

@@ -19,7 +19,7 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.observe.analysis.traffic import traffic_of
 from pyv_npu.result import Detail, Result, Stopwatch
 from pyv_npu.sections import Note, Section, Table
-from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, PreparedWorkload, Session, Workload
 from toolchain.codegen import Command
 
 SUFFIX = ".json"
@@ -65,7 +65,7 @@ class CommandList(Workload["ListDetail"]):
 
 
 @dataclass(frozen=True)
-class LoadedList(Prepared["ListDetail"]):
+class LoadedList(PreparedWorkload["ListDetail"]):
     """A list whose commands are all valid for the device."""
 
     name: str

@@ -126,12 +126,12 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
         alignment=npu.dma.alignment,
         most_aligned=min(npu.dram.interleave, npu.l2.line if npu.l2.enabled else npu.dram.interleave),
         mapping=mapping,
-        measured=_Measured(timed),
+        measured=_MeasuredDevice(timed),
     )
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredDevice:
     """The device of a configuration as a stop-watch of commands."""
 
     npu: NpuConfig
@@ -177,11 +177,11 @@ def packed(config: Config, qconfig: QConfig) -> Config:
             key, now = f"npu.{engine}.unpack_int{bits}", getattr(own, f"unpack_int{bits}")
             if not used and now != 1:
                 raise UsageError(f"{key} = {now}: the QConfig has packing.use_packed_int{bits} false; drop one of them")
-    values = _unpacking(config.npu, qconfig)
+    values = _unpack_cycles(config.npu, qconfig)
     return with_values(config, {f"npu.{engine}.{key}": one for (engine, key), one in values.items()})
 
 
-def _unpacking(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
+def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
     """(engine, key) -> cycles, where a QConfig says that it unpacks and the configuration says nothing."""
     return {
         (engine, f"unpack_int{bits}"): pack_factor(bits)
@@ -193,7 +193,7 @@ def _unpacking(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """The device of a run with a QConfig, which gives its weights their widths."""
-    found = _unpacking(npu, qconfig)
+    found = _unpack_cycles(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
     for (engine, key), cycles in found.items():
         (te if engine == "te" else ve)[key] = cycles
@@ -201,7 +201,7 @@ def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTO
     return target_of(unpacking, mapping)._replace(qconfig=qconfig)
 
 
-def loaded(elf: bytes, compiled: "Compiled", name: str) -> Program:
+def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:
     """The bare image of a model under a name, and the constants: those that the core does not see as a sidecar file,
     others as segments that share the memory of the compiled model."""
     program = parse_elf(elf, name)

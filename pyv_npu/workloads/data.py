@@ -87,7 +87,7 @@ MOST_ARRAYS = 1 << 32
 Read = TypeVar("Read")
 
 
-def _opened(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
+def _open_file(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
     """Reads a file by a library. BadInputError where it cannot: damage raises any exception there."""
     try:
         check_input(path, MAX_DATA)
@@ -117,7 +117,7 @@ def read_inputs(path: Path) -> dict[str, Values]:
                     raise BadInputError(f"{path}: {name}: is no array; give arrays that numpy.savez wrote")
             return arrays
 
-    return _opened(path, ".npz", "give arrays that numpy.savez wrote", read)
+    return _open_file(path, ".npz", "give arrays that numpy.savez wrote", read)
 
 
 def read_input(path: Path, target: Values) -> Values:
@@ -125,7 +125,7 @@ def read_input(path: Path, target: Values) -> Values:
     channels become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError for any other file."""
     if path.suffix.lower() == ".npy":
         read = partial(np.load, allow_pickle=False)
-        return np.asarray(_opened(path, ".npy", "give what numpy.save wrote", read))
+        return np.asarray(_open_file(path, ".npy", "give what numpy.save wrote", read))
     if path.suffix.lower() in PICTURES:
         return _picture(path, target)
     raise BadInputError(f"{path}: inputs are files that end in .npy, {', '.join(PICTURES)}, or a number")
@@ -152,7 +152,7 @@ def _picture(path: Path, target: Values) -> Values:
                 )
             return np.asarray(opened.convert("L" if channels == 1 else "RGB"))
 
-    pixels = _opened(path, "picture", "give a .png or .jpg file", read)
+    pixels = _open_file(path, "picture", "give a .png or .jpg file", read)
     image = pixels.reshape(*size, channels)[None]
     image = image.transpose(0, 3, 1, 2) if first else image
     return image.astype(target.dtype) / target.dtype.type(255) if target.dtype.kind == "f" else image
@@ -192,7 +192,7 @@ PROMPT = 16
 """Tokens of a random prompt."""
 
 
-class _Imported(NamedTuple):
+class _ImportedModule(NamedTuple):
     model: OnnxModel
     graph: Graph
 
@@ -216,7 +216,7 @@ def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...
 def samples(model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[dict[str, Values]]:
     """Returns a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
     for arrays that do not fit the model."""
-    interface = _Imported(model, import_model(model))
+    interface = _ImportedModule(model, import_model(model))
     if files:
         return [complete_inputs(interface, seed, read_inputs(path)) for path in files]
     return [random_inputs(interface, seed + 1 + run) for run in range(runs)]

@@ -28,7 +28,7 @@ from pyv_npu.workloads.compiled import (
     GENERATED,
     check_submit,
     check_together,
-    loaded,
+    load_image,
     mapping_of,
     packed,
     seen_by_compiler,
@@ -42,7 +42,7 @@ from pyv_npu.workloads.generation import GenerationDetail, GenerationRequest
 from pyv_npu.workloads.ia import Codes, CoreKernels, FunctionalMachine
 from pyv_npu.workloads.kv_figures import KvTraffic
 from pyv_npu.workloads.timing import TimingRun, run_commands
-from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, PreparedWorkload, Session, Workload
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 from toolchain.decoders.decoder import (
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 LEVELS = ("IA", "IA_TIMING", "CA_HYBRID")
 
 
-class Decoded(NamedTuple):
+class Conversation(NamedTuple):
     """A conversation that took place."""
 
     tokens: Sequence[int]
@@ -186,7 +186,7 @@ def _loaded(path: Path) -> Decoder:
 
 
 @dataclass(frozen=True)
-class ReadyDecoder(Prepared[GenerationDetail]):
+class ReadyDecoder(PreparedWorkload[GenerationDetail]):
     """A decoder that is compiled for a request."""
 
     request: GenerationRequest
@@ -246,7 +246,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
 
     def program(self) -> Program:
         """Return the image as a loaded program, under the decoder's name."""
-        return loaded(self.image(bare=True), self.decoder.compiled, self.decoder.decoder.name)
+        return load_image(self.image(bare=True), self.decoder.compiled, self.decoder.decoder.name)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
         seconds = {} if cycles is None else host.figures()
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
-    def decode(self, npu: NpuConfig, continuation: Sequence[int]) -> Decoded:
+    def decode(self, npu: NpuConfig, continuation: Sequence[int]) -> Conversation:
         """Decode at IA for reference: what firmware/apps/generate.c does, without a core and without time. The prompt
         at once, then token by token; `continuation`: the first tokens after the prompt."""
         decoder, request = self.decoder, self.request
@@ -308,7 +308,7 @@ class ReadyDecoder(Prepared[GenerationDetail]):
                 machine.run(step.commands, partial(later.take, machine.read), step.take)
                 codes.append(dict(later.values))
                 following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
-        return Decoded(tokens, machine.read, codes, kernels)
+        return Conversation(tokens, machine.read, codes, kernels)
 
     def _codes(self) -> tuple[Codes, Codes]:
         """Return the codes of the prompt and of a step: the tensors that both have."""

@@ -14,7 +14,7 @@ from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.platform import Platform, check_engine, sized_for
 from pyv_npu.result import CoreRun, Detail, Result, Stopwatch
-from pyv_npu.workloads.workload import PLAIN, Prepared, Session, Workload
+from pyv_npu.workloads.workload import PLAIN, PreparedWorkload, Session, Workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ class Firmware(Workload[Detail]):
 
 
 @dataclass(frozen=True)
-class LoadedFirmware(Prepared[Detail]):
+class LoadedFirmware(PreparedWorkload[Detail]):
     """Firmware that was read."""
 
     loaded: Program

@@ -26,7 +26,7 @@ from pyv_npu.boot import program_data
 from pyv_npu.config import Config
 from pyv_npu.workloads.data import Tensors, Values, as_onnx, from_device, to_device
 from pyv_npu.workloads.firmware import LEVEL, run_program
-from pyv_npu.workloads.timing import refused
+from pyv_npu.workloads.timing import refusal
 from toolchain.backend import Program
 from toolchain.codegen import Command
 from toolchain.compiler import Compiled
@@ -61,7 +61,7 @@ class FunctionalMachine:
         before: Callable[[int, Memory], None] | None = None,
     ) -> None:  # fmt: skip
         """Execute commands in order. `done(layer)` is called after the last command of a layer; `before`, with the
-        index, before a command of the core. `refused` raises where the device would refuse a command."""
+        index, before a command of the core. `refusal` raises where the device would refuse a command."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             if command.block is not None and command.descriptor.opcode == Opcode.CORE:
@@ -75,7 +75,7 @@ class FunctionalMachine:
                 effect = compute(decoded, self.memory.rows)
             except DescriptorError as error:
                 text = f"command {number} of layer {command.layer}: {error}"
-                raise refused(error.code, error.reason, text) from error
+                raise refusal(error.code, error.reason, text) from error
             for region, data in effect.writes:
                 self.memory.write(region, data)
             if effect.accumulator is not None:
@@ -126,10 +126,10 @@ class Codes:
         """Return the values that a layer stores, by tensor, in the element order of the tensor."""
         return {
             self._graph.swapped[source].source if source in self._graph.swapped else source:
-            self._swapped(values[name], source) for name, source in self._wanted.get(self._stored[layer], ())
+            self._swap_layout(values[name], source) for name, source in self._wanted.get(self._stored[layer], ())
         }  # fmt: skip
 
-    def _swapped(self, values: Values, name: str) -> Values:
+    def _swap_layout(self, values: Values, name: str) -> Values:
         source = self._graph.swapped.get(name)
         if source is None:
             return values

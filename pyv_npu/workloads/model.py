@@ -29,7 +29,7 @@ from pyv_npu.workloads.compiled import (
     check_submit,
     check_together,
     listing,
-    loaded,
+    load_image,
     packed,
     seen_by_compiler,
     submission,
@@ -47,8 +47,8 @@ from pyv_npu.workloads.data import (
 )
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.model_file import Choices, compile_for
-from pyv_npu.workloads.timing import Finished, run_commands
-from pyv_npu.workloads.workload import PLAIN, SUBMITTING, Prepared, Session, Workload
+from pyv_npu.workloads.timing import LayerEnd, run_commands
+from pyv_npu.workloads.workload import PLAIN, SUBMITTING, PreparedWorkload, Session, Workload
 from toolchain.compiler import Compiled
 from toolchain.onnx_model.file import give_back
 from toolchain.onnx_model.reference import rounded
@@ -112,7 +112,7 @@ class Model(Workload["ModelDetail"]):
             if name not in inputs:
                 raise UsageError(f"--input {name}: the model has no such input; inputs are {', '.join(inputs)}")
             target = inputs[name]
-            arrays[name] = read_input(value, target) if isinstance(value, Path) else _filled(name, value, target)
+            arrays[name] = read_input(value, target) if isinstance(value, Path) else _fill(name, value, target)
         slot = config.core.custom_slot
         return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, arrays), self.choices.submit, slot)
 
@@ -122,7 +122,7 @@ class Model(Workload["ModelDetail"]):
         return {name: read_input(path, np.empty(0)) for name, path in files.items() if path.suffix.lower() == ".npy"}
 
 
-def _filled(name: str, value: float, target: Values) -> Values:
+def _fill(name: str, value: float, target: Values) -> Values:
     """Return a number in every element."""
     values = np.full(target.shape, value).astype(target.dtype)
     if target.dtype.kind in "iub" and values.size and float(values.reshape(-1)[0]) != value:
@@ -131,7 +131,7 @@ def _filled(name: str, value: float, target: Values) -> Values:
 
 
 @dataclass(frozen=True)
-class CompiledModel(Prepared["ModelDetail"]):
+class CompiledModel(PreparedWorkload["ModelDetail"]):
     """A compiled model and a value for each of its inputs."""
 
     compiled: Compiled
@@ -170,7 +170,7 @@ class CompiledModel(Prepared["ModelDetail"]):
 
     def program(self) -> Program:
         """Return the image as a loaded program, under the model's name."""
-        return loaded(self.image(bare=True), self.compiled, self.compiled.model.name)
+        return load_image(self.image(bare=True), self.compiled, self.compiled.model.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelDetail]":
         """Run at IA, IA_TIMING, CA_HYBRID or CA_FULL, and compare with the reference. UsageError for another level."""
@@ -370,7 +370,7 @@ class TimedModel(Workload["ModelTimingDetail"]):
 
 
 @dataclass(frozen=True)
-class TimedCommands(Prepared["ModelTimingDetail"]):
+class TimedCommands(PreparedWorkload["ModelTimingDetail"]):
     """A compiled model that will be timed."""
 
     compiled: Compiled
@@ -395,7 +395,7 @@ class ModelTimingDetail(Detail):
     """Completion of each layer, and causes of the cycles where the events are kept."""
 
     compiled: Compiled
-    layers: tuple[Finished, ...]
+    layers: tuple[LayerEnd, ...]
     explained: bool
     kernel_cycles: int = 0
     """Of the core, which works on some layers."""

@@ -154,7 +154,7 @@ def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
         compiled = compile_for(config, path, choices)
     except BadInputError as error:
         return Inspection(str(path), rows, operators, str(error).removeprefix(f"{path}: "))
-    return Inspection(str(path), [*rows, *_made(compiled)], operators, "")
+    return Inspection(str(path), [*rows, *_describe(compiled)], operators, "")
 
 
 def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
@@ -181,7 +181,7 @@ def _input(value: Any) -> str:
     return f"{type_name(value.type.tensor_type.elem_type)}, {shape_text(value)}"
 
 
-def _made(compiled: Compiled) -> Iterator[tuple[str, str]]:
+def _describe(compiled: Compiled) -> Iterator[tuple[str, str]]:
     """Yield layers, where they run, and memory."""
     graph = compiled.graph
     layers = Counter(layer.op_type for layer in graph.layers)

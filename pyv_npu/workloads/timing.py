@@ -25,7 +25,7 @@ from toolchain.codegen import Command
 LEVELS = ("IA_TIMING", "CA_HYBRID")
 
 
-class Finished(NamedTuple):
+class LayerEnd(NamedTuple):
     """A layer and the cycle in which its last command completed."""
 
     layer: str
@@ -37,7 +37,7 @@ class TimingRun(NamedTuple):
 
     cycles: int
     """Core cycle of the last completion."""
-    layers: tuple[Finished, ...]
+    layers: tuple[LayerEnd, ...]
     """In the order of submission."""
     counters: Mapping[str, Any] | None
     """The `npu` object of results; None at IA_TIMING."""
@@ -101,7 +101,9 @@ def run_commands(
     if explained:
         explanation = explain(Spans(events.kept()), runner.config, _critical_path(listed, runner))
     engines = counted.get("kv_engines", {})
-    return TimingRun(max(done, default=0), _finished(commands, done), counters, events, explanation, traffic, engines)
+    return TimingRun(
+        max(done, default=0), _finish_cycles(commands, done), counters, events, explanation, traffic, engines
+    )
 
 
 class _Ends(EventStream):
@@ -116,7 +118,7 @@ def layer_ends(
     config: NpuConfig,
     memory: Mapping[int, bytes] | None = None,
     plans: Plans | None = None,
-) -> tuple[Finished, ...]:
+) -> tuple[LayerEnd, ...]:
     """Returns the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
     `plans`: those that runs on this device have in common. PyvNpuError as there."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
@@ -135,17 +137,17 @@ def layer_ends(
         runner.memory.write_bytes(address, data)
     ran = runner.run(listed)
     _check(ran, commands)
-    return _finished(commands, tuple(completed[ticket] for ticket in ran.tickets))
+    return _finish_cycles(commands, tuple(completed[ticket] for ticket in ran.tickets))
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
     """Raises the first error that the device logged, with its layer."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
-        raise refused(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
+        raise refusal(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
 
 
-def refused(code: TicketError, reason: str, text: str) -> PyvNpuError:
+def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
     """Returns the error of a command that the device refused, by whose fault it is: pages and limits can be raised,
     keys and values, and indices, come from the model and its inputs, all else should not have been made."""
     if POOL_KEY in reason:
@@ -157,11 +159,11 @@ def refused(code: TicketError, reason: str, text: str) -> PyvNpuError:
     return PyvNpuError(text if KEYS in reason else f"{text}; a bug of the compiler")
 
 
-def _finished(commands: Sequence[Command], done: Sequence[int]) -> tuple[Finished, ...]:
+def _finish_cycles(commands: Sequence[Command], done: Sequence[int]) -> tuple[LayerEnd, ...]:
     last: dict[str, int] = {}
     for command, cycle in zip(commands, done, strict=True):
         last[command.layer] = max(cycle, last.get(command.layer, 0))
-    return tuple(Finished(*item) for item in last.items())
+    return tuple(LayerEnd(*item) for item in last.items())
 
 
 def _critical_path(listed: Sequence[Listed], runner: Runner) -> Path:

@@ -41,7 +41,7 @@ PLAIN = Session()
 """To its end, without an observer."""
 
 
-class Prepared(ABC, Generic[D]):
+class PreparedWorkload(ABC, Generic[D]):
     """A workload that is loaded or compiled, for any number of runs."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Workload(ABC, Generic[D]):
         return
 
     @abstractmethod
-    def prepare(self, config: Config) -> Prepared[D]:
+    def prepare(self, config: Config) -> PreparedWorkload[D]:
         """Load or compile it for the device of `config`. UsageError, BadInputError, ModelError: one line."""
 
     def run(self, config: Config, session: Session = PLAIN) -> Result[D]:
@@ -100,7 +100,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def compare(
-    prepared: Prepared[D], config: Config, session: Callable[[str], Session] = lambda mode: PLAIN
+    prepared: PreparedWorkload[D], config: Config, session: Callable[[str], Session] = lambda mode: PLAIN
 ) -> Comparison:
     """Run something loose and tight; everything else of `config` stays. `session` is asked for that of each mode.
 

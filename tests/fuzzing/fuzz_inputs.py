@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from npu_device.abi.opcodes import DataType, Opcode
-from pyv_npu.cli.shared.output import MODEL_BUG, of_error
+from pyv_npu.cli.shared.output import MODEL_BUG, exit_code_of_error
 from pyv_npu.config import Config
 from pyv_npu.workloads.model_file import Choices, compile_loaded
 from toolchain.examples import EXAMPLES
@@ -37,7 +37,7 @@ def flipped(data: bytes, chance: random.Random, most: int = 4) -> bytes:
 
 def refused(error: Exception) -> bool:
     """Whether an error is one clear line; FoundError where it is a bug of ours."""
-    if of_error(error) in (None, MODEL_BUG) or isinstance(error, OSError):
+    if exit_code_of_error(error) in (None, MODEL_BUG) or isinstance(error, OSError):
         raise FoundError(f"{type(error).__name__}: {error}") from error
     if not str(error):
         raise FoundError(f"{type(error).__name__} without a message") from error

@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         raise BadInputError(f"{folder}: is there already; choose another name, or remove it")
     words = {"NAME": name, "IDENTIFIER": name.replace("-", "_"), "DOCS": project_url("Documentation")}
     words["PACKAGE"] = f"{DISTRIBUTION} @ git+{project_url('Repository')}"
-    files = {_filled(str(path), words): _filled(text, words) for path, text in templates().items()}
+    files = {_fill(str(path), words): _fill(text, words) for path, text in templates().items()}
     files[SCHEMA] = as_json(schema())
     draft = folder.resolve().with_name(f".{name}.{os.getpid()}{DRAFT}")
     try:
@@ -66,5 +66,5 @@ def _place(template: Path) -> Path:
     return template.with_name(".gitignore") if template.stem == "gitignore" else template.with_suffix("")
 
 
-def _filled(text: str, words: dict[str, str]) -> str:
+def _fill(text: str, words: dict[str, str]) -> str:
     return re.sub(r"@(\w+)@", lambda match: words[match[1]], text)

@@ -15,7 +15,7 @@ from toolchain.errors import ModelError, ToolchainError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyv_npu.cli.shared.replay import Recorded
+    from pyv_npu.cli.shared.replay import RunRecord
     from pyv_npu.config import Effective
     from pyv_npu.report.run_folder import RunFolder
 
@@ -34,7 +34,7 @@ class Call:
         """The report that was begun."""
         self.opens = False
         """True: a browser shows the complete report."""
-        self.recorded: Recorded | None = None
+        self.recorded: RunRecord | None = None
         """The run that this one repeats."""
 
     def begin_report(
@@ -206,14 +206,14 @@ _OF_STOP = {
 }
 
 
-def of_stop(stop: Stop) -> int:
+def exit_code_of_stop(stop: Stop) -> int:
     """Return the guest's own code up to 255 (larger codes give 255), else the code of the reason."""
     if stop.reason is StopReason.EXIT:
         return min((stop.code or 0) & 0xFFFF_FFFF, GUEST_MAX)
     return _OF_STOP[stop.reason]
 
 
-def of_error(error: BaseException) -> int | None:
+def exit_code_of_error(error: BaseException) -> int | None:
     """Return the code of an error that a user caused, None for a fault of ours."""
     from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
     from pyv_ext.errors import PyvExtError

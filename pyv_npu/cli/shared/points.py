@@ -48,7 +48,7 @@ class SweepPoints:
         """`base`: the arguments that hold at every point; `parse`: the parser; `names`: the options of `run`."""
         self._base, self._parse = base, parse
         self._plain = vars(parse(["run", base.program]))
-        self._options = {_dashed(name) for name in names} - _NOT_AXES
+        self._options = {_option_of(name) for name in names} - _NOT_AXES
         self._arguments = _arguments(base.program)
         self._known: dict[tuple[str, str], AxisSetting] = {}
 
@@ -130,7 +130,7 @@ class SweepPoints:
             kind = self._kind(name)
             assert kind is not None, name
             if kind == "option":
-                parsed = vars(self._parse(["run", self._base.program, f"--{_dashed(name)}={value}"]))
+                parsed = vars(self._parse(["run", self._base.program, f"--{_option_of(name)}={value}"]))
                 changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
                 setting = AxisSetting(changed.pop("settings", ()), changed)
             else:
@@ -142,14 +142,14 @@ class SweepPoints:
         """Returns key, option or argument; None for an unknown name."""
         if name in self._arguments:
             return "argument"
-        if _dashed(name) in self._options:
+        if _option_of(name) in self._options:
             return "option"
         keys = keys_of(Config)
         table, _, item = name.rpartition(".")
         return "key" if name in keys or (item and table in keys) else None
 
 
-def _dashed(name: str) -> str:
+def _option_of(name: str) -> str:
     """Returns the option that a name stands for."""
     word = name.removeprefix(COMPILER).replace("_", "-")
     return name if name.startswith(COMPILER) and word not in _OF_COMPILER else word

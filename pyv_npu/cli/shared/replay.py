@@ -22,7 +22,7 @@ _VERBS = ("run", "compare", "serve")
 """Whose reports have a record."""
 
 
-class Recorded(NamedTuple):
+class RunRecord(NamedTuple):
     """Section `record` of a run.yaml."""
 
     path: Path
@@ -119,7 +119,7 @@ def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
         setattr(replay, name, now(value))
 
 
-def read(path: Path) -> Recorded:
+def read(path: Path) -> RunRecord:
     """Return the record of a report; BadInputError where there is none."""
     import yaml
 
@@ -136,7 +136,7 @@ def read(path: Path) -> Recorded:
                 f"{OPTION} {file}: command_line {' '.join(command_line[:2])!r}: runs and comparisons are repeated; "
                 "name the run.yaml of a report"
             )
-        return Recorded(
+        return RunRecord(
             file, command_line, _word(record.get("directory", "")), _words(record["versions"]),
             _words(record["inputs_sha256"]), _words(record.get("events_sha256", {})),
         )  # fmt: skip

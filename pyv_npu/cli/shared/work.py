@@ -252,12 +252,12 @@ def choices(args: argparse.Namespace) -> "Choices":
         if constants[name] - constants[name] != 0:  # infinite, or no number
             raise UsageError(f"--constant {text}: must have the form NAME=NUMBER")
     return Choices(
-        shapes, args.passes or "all", args.granularity or "macro", args.precision or "", *_shown(args), args.qconfig,
-        constants, args.submit or "firmware",
+        shapes, args.passes or "all", args.granularity or "macro", args.precision or "", *_calibration_options(args),
+        args.qconfig, constants, args.submit or "firmware",
     )  # fmt: skip
 
 
-def _shown(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
+def _calibration_options(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
     """Return files, number of random inputs, and method of a calibration."""
     from pyv_npu.workloads.data import calibration_of
     from toolchain.quantize.ranges import parsed
@@ -314,7 +314,7 @@ def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
     bits = [None] if args.qbits_kv is None else widths(args)
     request = GenerationRequest(
         _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits[0], args.passes or "all",
-        args.qconfig, args.precision or "", *_shown(args), args.granularity or "macro",
+        args.qconfig, args.precision or "", *_calibration_options(args), args.granularity or "macro",
         args.submit or "firmware", kv, args.thresholds,
     )  # fmt: skip
     return [Generation(model_file(program), request._replace(kv_bits=one)) for one in bits]

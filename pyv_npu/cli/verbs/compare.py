@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyv_npu.result import Comparison, Result
     from pyv_npu.sections import Part
     from pyv_npu.studies.break_even import Sweep
-    from pyv_npu.workloads.workload import Prepared
+    from pyv_npu.workloads.workload import PreparedWorkload
 
 NAME = "compare"
 MOST_PHASES = 1000
@@ -112,7 +112,7 @@ def _count(text: str) -> int:
 def _exit_code(mode: str, run: "Result[Any]") -> int:
     if run.findings_fail:
         return output.FINDINGS
-    code = output.of_stop(run.stop)
+    code = output.exit_code_of_stop(run.stop)
     if code:
         diagnose(f"{mode}: {run.stop.text or run.stop.reason}")
     elif not run.correct:
@@ -124,7 +124,7 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
 def _placement(call: Call, config: "Config", program: "Program", both: "Comparison") -> "Mapping[str, Any] | None":
     """Return both modes at equal distances; None where that says nothing, or Ctrl-C came."""
     call.progress.say("both modes at equal distances")
-    return _unless_interrupted(call, "equal distances", lambda: run_placement(config, program, both))
+    return _run_study(call, "equal distances", lambda: run_placement(config, program, both))
 
 
 def _phases(
@@ -139,12 +139,10 @@ def _phases(
             diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
         return None
     call.progress.say(f"{count} more phases in both modes")
-    return _unless_interrupted(call, "phases", lambda: run_phases(config, program, both.ratio, count))
+    return _run_study(call, "phases", lambda: run_phases(config, program, both.ratio, count))
 
 
-def _unless_interrupted(
-    call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]"
-) -> "Mapping[str, Any] | None":
+def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]") -> "Mapping[str, Any] | None":
     """Return the result of a study; None after Ctrl-C, which marks the report as cut."""
     try:
         return study()
@@ -163,7 +161,7 @@ def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: st
 
 
 def _swept(
-    call: Call, config: "Config", prepared: "Prepared[Any]", sweeps: "list[Sweep]"
+    call: Call, config: "Config", prepared: "PreparedWorkload[Any]", sweeps: "list[Sweep]"
 ) -> tuple[list[dict[str, Any]], "dict[str, list[Part]]", bool]:
     """Return the sweeps that ran, the charts of all of them by key, and whether none was interrupted."""
     from pyv_npu.studies.break_even import charts, run_sweep

@@ -91,7 +91,7 @@ def layout(lines: list[str], width: int) -> str:
     return "\n".join(blocks)
 
 
-def _shown(text: str) -> str:
+def _strip_links(text: str) -> str:
     """Reduce links to their texts, with the target where the text does not say it."""
 
     def reduce(link: re.Match[str]) -> str:
@@ -109,7 +109,7 @@ def paragraphs(lines: list[str], width: int) -> Iterator[str]:
         item = _ITEM.match(line or "")
         fixed = not line or line.startswith("#") or (not words and line.startswith("    "))
         if words and (item or fixed):
-            yield from _WRAP(_shown(words), width, initial_indent=indent, subsequent_indent=" " * len(indent))
+            yield from _WRAP(_strip_links(words), width, initial_indent=indent, subsequent_indent=" " * len(indent))
             indent, words = "", ""
         if item:
             indent, words = item[1], item[2]
@@ -121,7 +121,10 @@ def paragraphs(lines: list[str], width: int) -> Iterator[str]:
 
 def table(lines: list[str], width: int) -> Iterator[str]:
     """Align the columns of a table, and wrap their cells where it is wider than the terminal."""
-    rows = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", _shown(line))[1:-1]] for line in lines]
+    rows = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", _strip_links(line))[1:-1]]
+        for line in lines
+    ]
     head, _, *body = rows
     widths = [max(len(row[column]) for row in [head, *body]) for column in range(len(head))]
     while (excess := sum(widths) + 2 * len(widths) - 2 - width) > 0 and max(widths) > _MIN_COLUMN:

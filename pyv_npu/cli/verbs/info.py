@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pyv_npu.boot import shipped_programs
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.config import presets
-from pyv_npu.config.energy_table import shipped
+from pyv_npu.config.energy_table import read_shipped_table
 from pyv_npu.config.package_data import data_files
 from pyv_npu.config.presets import CONFIGS
 from pyv_npu.config.yaml_file import QCONFIGS
@@ -97,7 +97,7 @@ def _blocks() -> list[_Block]:
     timing = [(name, presets.load(name, "").basis) for name in presets.NAMES]
     timing = [(name, f"{text} (default)" if name == presets.DEFAULT else text) for name, text in timing]
     examples = "example models, made on demand (pyv-npu run NAME; decoders with --generate N --prompt)"
-    tables = [(name, shipped(name).technology) for name in data_files("energy_tables")]
+    tables = [(name, read_shipped_table(name).technology) for name in data_files("energy_tables")]
     plans = "plans of faults (--faults NAME, pyv-npu campaign NAME)"
     return [
         _Block("firmware", "firmware (pyv-npu run NAME)", _firmware()),

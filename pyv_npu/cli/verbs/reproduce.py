@@ -12,14 +12,14 @@ from pyv_npu.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from pyv_npu.cli.shared.progress import Progress
     from pyv_npu.config import Effective
-    from pyv_npu.studies.reproductions import Reproduced
+    from pyv_npu.studies.reproductions import Reproduction
 
 NAME = "reproduce"
 REPRODUCTIONS = {
     "chained-ve": "the Chained Vector Engine with mask skip (pyv-npu docs chained-ve)",
     "oaken": "Oaken's figures, each simulated, calibrated, computed or cited (pyv-npu docs oaken)",
 }
-"""Name -> what it is about. `_reproduced` has a case for each."""
+"""Name -> what it is about. `_reproduce` has a case for each."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)
-    result = _reproduced(args, effective, call.progress)
+    result = _reproduce(args, effective, call.progress)
     call.begin_report(args.report, NAME, effective)
     if call.report is not None:
         call.report.finish(result.json, result.text, effective)
@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return OK if result.json["exact"] else MODEL_BUG
 
 
-def _reproduced(args: argparse.Namespace, effective: "Effective", progress: "Progress") -> "Reproduced":
+def _reproduce(args: argparse.Namespace, effective: "Effective", progress: "Progress") -> "Reproduction":
     match args.name:
         case "chained-ve":
             from pyv_npu.config.shape_file import shape_of

@@ -115,7 +115,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
         session.write_traces(shown, {"": result}, {"": watch}, call.report.folder)
     call.show(result.json, text, as_json=shown.json)
     if plan is not None:
-        fault_outcomes.check_fired(result)
+        fault_outcomes.check_faults_acted(result)
     return _exit_code(result)
 
 
@@ -156,7 +156,7 @@ def _exit_code(result: "Result[Any]") -> int:
         return output.MODEL_BUG
     if result.findings_fail:
         return output.FINDINGS
-    code = output.of_stop(result.stop)
+    code = output.exit_code_of_stop(result.stop)
     if result.stop.reason is not StopReason.EXIT or (code and result.layer_names):
         diagnose(result.stop.text or result.stop.reason)
     return code

@@ -70,7 +70,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         args.program, base, sweep_plan, named = file.program, file.base, file.plan, named or file.figures
     else:
         sweep_plan = plan(args.axes, args.zip)
-    figures.chosen(named)
+    figures.select_figures(named)
     work.check_program(args.program)
     points = SweepPoints(args, call.parse, _options_of_run())
     for name in (*base, *sweep_plan.names):
@@ -89,7 +89,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.point is not None and not 1 <= args.point <= len(values):
         raise UsageError(f"--point {args.point}: there are points 1 to {len(values)}")
     if args.point is not None and (args.report is not None or args.output is None):
-        return _one(args, call, points.command(values[args.point - 1]), args.report)
+        return _run_point(args, call, points.command(values[args.point - 1]), args.report)
     if args.report is not None:
         raise UsageError("--report: is that of one point; add --point N, or name the folder of the sweep with -o")
     if args.output is None:
@@ -116,7 +116,7 @@ def _sweep(
     front = () if args.pareto is None else tuple(args.pareto.split(","))
     if front and not 2 <= len(set(front)) == len(front) <= MAX_FRONT:
         raise UsageError(f"--pareto {args.pareto}: must name two or three figures, for example cycles,energy,area")
-    figures.chosen(front)
+    figures.select_figures(front)
 
     folder = SweepFolder(args.output)
     with folder.held():
@@ -126,8 +126,8 @@ def _sweep(
         code, command_line = None, call.command_line
         if args.point is not None:
             report = folder.report(rows[args.point - 1].address)
-            code = _one(args, call, points.command(values[args.point - 1]), report)
-            call.command_line = [*_again(command_line), "-o", str(args.output)]
+            code = _run_point(args, call, points.command(values[args.point - 1]), report)
+            call.command_line = [*_point_command(command_line), "-o", str(args.output)]
         else:
             try:
                 _run(args, missing, progress)
@@ -136,7 +136,7 @@ def _sweep(
                 raise
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
         usual = (*(figures.ON_CORE if core else figures.ALONE), *figures.COSTS)
-        shown = figures.chosen(tuple(dict.fromkeys((*(named or usual), *front))))
+        shown = figures.select_figures(tuple(dict.fromkeys((*(named or usual), *front))))
         results = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:
             results = results.without(
@@ -223,7 +223,7 @@ def _write(
         diagnose(str(error))
     folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
                      "command_line": call.command_line})  # fmt: skip
-    command = shlex.join([*_again(call.command_line), "-o", "DIR", "--point", "N"])
+    command = shlex.join([*_point_command(call.command_line), "-o", "DIR", "--point", "N"])
     folder.write_page(page(args.program, table, front, command, links))
     manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
 
@@ -250,7 +250,7 @@ def _inputs(args: argparse.Namespace) -> list[str]:
     return [args.program, *files_beside(args.program), *args.config]
 
 
-def _one(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
+def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
     """Runs a point by itself, with its report."""
     words = [*words, *([f"--report={report}"] if report is not None else [])]
     words += ["--json"] if args.json else []
@@ -266,7 +266,7 @@ def _options_of_run() -> list[str]:
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]
 
 
-def _again(words: Sequence[str]) -> Iterator[str]:
+def _point_command(words: Sequence[str]) -> Iterator[str]:
     """Yields a command line without what says where its points run and go."""
     skip = False
     for word in words:

@@ -164,13 +164,13 @@ class EnergyEstimate(NamedTuple):
             "table": prices.table.name,
             "technology": prices.table.technology,
             "total_pj": self.total,
-            "edp_js": _rounded(total * self.seconds),
-            "power_w": _rounded(total / self.seconds) if self.seconds else None,
-            "tops_per_watt": _rounded(self.operations / total / 1e12) if total else None,
+            "edp_js": _round(total * self.seconds),
+            "power_w": _round(total / self.seconds) if self.seconds else None,
+            "tops_per_watt": _round(self.operations / total / 1e12) if total else None,
             "units_pj": self.by(0),
             "roles_pj": self.by(1),
             "layers_pj": dict(self.layers),
-            "area_mm2": {name: _rounded(area) for name, area in prices.area.items() if area},
+            "area_mm2": {name: _round(area) for name, area in prices.area.items() if area},
         }
 
 
@@ -178,7 +178,7 @@ DIGITS = 9
 """Significant digits of JSON."""
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -195,11 +195,11 @@ def estimate(
     operations = 0
     for name, work in zip(names, works, strict=False):
         operations += 2 * work.macs + work.vector
-        spent = prices.energy(_scaled(work.counts, shares))
+        spent = prices.energy(_scale(work.counts, shares))
         layers[name] = layers.get(name, 0.0) + sum(spent.values())
         for key, energy in spent.items():
             parts[key] = parts.get(key, 0.0) + energy
-    parts |= dict(_others(prices, counters, instructions, descriptors, seconds))
+    parts |= dict(_platform_energy(prices, counters, instructions, descriptors, seconds))
     return EnergyEstimate(prices, _whole(parts), _whole(layers), seconds, operations)
 
 
@@ -210,7 +210,7 @@ def _whole(energy: Mapping[K, float]) -> dict[K, int]:
     return {key: round(value) for key, value in energy.items()}
 
 
-def _others(
+def _platform_energy(
     prices: Prices, counters: Mapping[str, Any] | None, instructions: int, descriptors: int, seconds: float
 ) -> Iterator[tuple[tuple[str, str], float]]:
     """Yields pJ beside the commands."""
@@ -238,7 +238,7 @@ def _dram_shares(works: Sequence[CommandWork], counters: Mapping[str, Any], desc
     return {event: max(0, size) / moved[event] for event, size in pins.items() if moved[event]}
 
 
-def _scaled(counts: Counts, shares: Mapping[Event, float]) -> Counts:
+def _scale(counts: Counts, shares: Mapping[Event, float]) -> Counts:
     if not shares:
         return counts
     return Counts({count: round(amount * shares.get(count.event, 1)) for count, amount in counts.items()})

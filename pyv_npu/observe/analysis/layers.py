@@ -137,10 +137,10 @@ def _extents(ordered: Sequence[Layer], steps: Table, index: Integers) -> None:
         first, last = np.searchsorted(index, [number, number + 1])
         if first < last:
             layer.start, layer.end = int(start[first]), int(end[first:last].max())
-            layer.active = covered(start[first:last], end[first:last])
+            layer.active = covered_cycles(start[first:last], end[first:last])
 
 
-def covered(start: Integers, end: Integers) -> int:
+def covered_cycles(start: Integers, end: Integers) -> int:
     """Returns cycles covered by spans that are sorted by start."""
     reach = np.maximum.accumulate(end)
     before = np.concatenate([start[:1], reach[:-1]])

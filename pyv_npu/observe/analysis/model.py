@@ -12,7 +12,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import Table
 from pyv_npu.observe.analysis.layers import Layer, layers
-from pyv_npu.observe.analysis.work import CommandWork, occupied
+from pyv_npu.observe.analysis.work import CommandWork, spm_occupancy
 from toolchain.codegen import Command
 
 
@@ -56,7 +56,7 @@ def analyse(
     path = _critical_path(listed, spans, config, memory)
     explanation = explain(spans, config, path)
     by_layer = layers(spans, names, done, explanation.chain)
-    return Analysis(names, by_layer, explanation, occupied(spans, done), path.waits)
+    return Analysis(names, by_layer, explanation, spm_occupancy(spans, done), path.waits)
 
 
 def _critical_path(

@@ -94,10 +94,10 @@ def as_json(table: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
     `written` count aligned bytes; bytes_total is the payload, utilization its share of bytes_aligned."""
     total = [[sum(sizes) for sizes in zip(*way, strict=True)] for way in zip(*table, strict=True)]
     named = {**dict(zip(ROLES, table, strict=True)), "total": total}
-    return {name: _one(rows) for name, rows in named.items()}
+    return {name: _role_entry(rows) for name, rows in named.items()}
 
 
-def _one(ways: Sequence[Sequence[int]]) -> Mapping[str, Any]:
+def _role_entry(ways: Sequence[Sequence[int]]) -> Mapping[str, Any]:
     (payload, aligned), read, written = map(sum, zip(*ways, strict=True)), ways[0][1], ways[1][1]
     return {
         "read": read, "written": written, "bytes_total": payload, "bytes_aligned": aligned,

@@ -134,7 +134,7 @@ def _ranges(regions: Sequence[Region]) -> Ranges:
 # -- the scratchpad ---------------------------------------------------------------------------------------------------
 
 
-class _Occupied:
+class _Occupancy:
     """A range of the scratchpad, and from when to when it is occupied."""
 
     __slots__ = ("begin", "end", "high", "low")
@@ -143,14 +143,14 @@ class _Occupied:
         self.low, self.high, self.begin, self.end = low, high, begin, end
 
 
-def occupied(spans: Spans, works: Sequence[CommandWork]) -> Table:
+def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:
     """Returns the occupancy of the scratchpads: time ranges with their bytes.
 
     A range is occupied from the begin of the command that writes it until the end of the last command that reads it;
     buffers of a macro command as long as the command runs. A rewritten range begins anew.
     """
-    current: list[_Occupied] = []
-    past: list[_Occupied] = []
+    current: list[_Occupancy] = []
+    past: list[_Occupancy] = []
     commands = spans.commands
     begins, ends = (np.minimum(commands[name], spans.end).tolist() for name in ("started", "done"))
     for work, begin, until in zip(works, begins, ends, strict=False):
@@ -161,7 +161,7 @@ def occupied(spans: Spans, works: Sequence[CommandWork]) -> Table:
         for low, high in work.fills:
             past += [region for region in current if region.low < high and low < region.high]
             current = [region for region in current if region.low >= high or low >= region.high]
-            current.append(_Occupied(low, high, begin, until))
+            current.append(_Occupancy(low, high, begin, until))
     rows = sorted(
         (region.begin, region.end, region.high - region.low) for region in (*past, *current) if region.begin < spans.end
     )

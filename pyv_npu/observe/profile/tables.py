@@ -17,7 +17,7 @@ from pyv_ext.source_lines import SourceLine
 from pyv_npu.csv_table import csv_text
 from pyv_npu.observe.profile.profile import Activity, Profile
 from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
-from pyv_npu.text import MISSING, columns, wrapped
+from pyv_npu.text import MISSING, columns, wrap
 
 UNKNOWN = "[unknown]"
 """Stands for code outside of all functions."""
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     by_activity: Mapping[Activity, int]
 
 
-class Profiled:
+class ProgramProfile:
     """A profile of a run of a program, which is over."""
 
     def __init__(self, profile: Profile, program: Program) -> None:
@@ -105,10 +105,10 @@ class Profiled:
         ranked = sorted(profile.mnemonics.items(), key=lambda item: (-item[1], item[0]))
         counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in ranked)
         blocks = [
-            "\n".join([head, *wrapped(spent)]),
+            "\n".join([head, *wrap(spent)]),
             columns(("function", *heads, "hottest line"), functions),
             columns(("source line", *heads, "function"), rows) + ("\n" + more if more else ""),
-            "\n".join(wrapped(counts)),
+            "\n".join(wrap(counts)),
         ]
         return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
 
@@ -169,14 +169,14 @@ class Profiled:
             "name": name,
             "exporter": "PyV-NPU",
             "activeProfileIndex": 0,
-            "profiles": [_sampled("call stacks", stacks), _sampled("source lines", lines)],
+            "profiles": [_sample_profile("call stacks", stacks), _sample_profile("source lines", lines)],
             "shared": {"frames": [{"name": name} | ({"file": file, "line": line} if file else {})
                                   for name, file, line in frames]},
         }  # fmt: skip
         return json.dumps(document, indent=1) + "\n"
 
 
-def _sampled(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[str, Any]:
+def _sample_profile(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[str, Any]:
     return {
         "type": "sampled", "name": f"{name} (cycles)", "unit": "none", "startValue": 0,
         "endValue": sum(count for _, count in stacks), "samples": [stack for stack, _ in stacks],

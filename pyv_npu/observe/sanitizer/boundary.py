@@ -49,7 +49,7 @@ _FLAGS = dict.fromkeys(HoldingRole, LOADS | STORES) | {HoldingRole.INPUT: STORES
 _WIDTH = 4
 
 
-class Watched(Protocol):
+class WatchedParts(Protocol):
     """The parts of a platform that the sanitizer listens to."""
 
     @property
@@ -67,7 +67,7 @@ class Watched(Protocol):
 class Boundary:
     """Checks one run. `shadow` has been given to the bus."""
 
-    def __init__(self, platform: Watched, shadow: Shadow, program: Program, notebook: Notebook) -> None:
+    def __init__(self, platform: WatchedParts, shadow: Shadow, program: Program, notebook: Notebook) -> None:
         self._hart = platform.hart
         self._bus = platform.bus
         self._npu = platform.npu
@@ -75,8 +75,8 @@ class Boundary:
         self._notebook = notebook
         self._clusters = platform.config.npu.clusters
         self._ledger = Ledger(platform.events, self._clusters)
-        self._ledger.on_accepted = self._accepted
-        self._ledger.on_refused = self._refused
+        self._ledger.on_accepted = self._on_acceptance
+        self._ledger.on_refused = self._on_refusal
         self._selected = 0
         self._tail = 0
         """Of the last doorbell that has left the core."""
@@ -100,7 +100,7 @@ class Boundary:
         """How often a pc has loaded the status word of a submission."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
-        shadow.on_return = self._returned
+        shadow.on_return = self._on_return
         shadow.on_load = self._load
         shadow.on_store = self._store
         self._registers = platform.bus.log(platform.npu)
@@ -123,7 +123,7 @@ class Boundary:
         self._checks.check_frames(start, pc)
         if kind == LogKind.LOAD:
             if self._ledger.resetting:
-                self._reset_arrived()
+                self._on_reset()
             self._register_read(_REGISTER.get(offset, ""), value)
         elif offset == _OFFSET["IRQ_ACK"]:
             self._handler.acknowledged(start, pc)
@@ -188,7 +188,7 @@ class Boundary:
         self._clean()
         self._handler.entered()
 
-    def _returned(self, start: int) -> None:
+    def _on_return(self, start: int) -> None:
         self._handler.over(start, self._hart.pc)
 
     def restored(self) -> None:
@@ -212,7 +212,7 @@ class Boundary:
         self._old.clear()
         self._tail, self._rung, self._reset_at = 0, start + cycles + self._bus.timing.mmio_one_way, start
 
-    def _reset_arrived(self) -> None:
+    def _on_reset(self) -> None:
         for output in self._ledger.reset_arrived():
             for start in output.row_addresses:
                 self._shadow.initialise(start, output.row_bytes, written=False)
@@ -223,7 +223,7 @@ class Boundary:
         """Catch up, and see whether a fence has waited for a reset."""
         self._ledger.catch_up()
         if self._ledger.resetting and self._shadow.drained > self._reset_at:
-            self._reset_arrived()
+            self._on_reset()
 
     # -- handing over ------------------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Boundary:
             self._old[submission] = older
         self._laps[address] = submission
 
-    def _accepted(self, submission: OpenSubmission) -> None:
+    def _on_acceptance(self, submission: OpenSubmission) -> None:
         """Release a slot whose descriptor the device has fetched."""
         if submission not in self._old:
             return
@@ -273,7 +273,7 @@ class Boundary:
                 SanitizerRule.OLD_DESCRIPTOR, first, submission.side, submission.address, DESCRIPTOR_SIZE, note
             )
 
-    def _refused(self, tail: int) -> None:
+    def _on_refusal(self, tail: int) -> None:
         """Take back the slots of a doorbell that the device has ignored: the ring has no room."""
         refused = self._doorbells.pop(tail, [])
         self._ledger.take_back(refused)
@@ -291,7 +291,7 @@ class Boundary:
             self._handler.looked()
         if name == "ENQCMD_T":
             if 0 < outcome.value < 1 << 31:
-                self._enqueued(operands, outcome.value)
+                self._on_enqueue(operands, outcome.value)
         elif name == "TWAIT":
             if outcome.value == 0 or _FIRST_TICKET_ERROR <= -outcome.value & _MASK < 1 << 31:
                 self._saw_ticket(operands.rs1)
@@ -303,7 +303,7 @@ class Boundary:
             self._ledger.saw_all()
             self._clean()
 
-    def _enqueued(self, operands: Operands, ticket: int) -> None:
+    def _on_enqueue(self, operands: Operands, ticket: int) -> None:
         data = self._bus.peek(operands.rs1, DESCRIPTOR_SIZE)
         if data is not None:
             side = AccessSide("ENQCMD_T", operands.now, operands.pc, back=int(self._hart.x[RA]))
@@ -359,7 +359,7 @@ class Boundary:
             for table in (self._flagged, self._status, self._polls):
                 table.clear()
 
-    def _touched(self, address: int, size: int) -> list[Holding]:
+    def _touch(self, address: int, size: int) -> list[Holding]:
         """Return the device's holdings of these bytes, and update the flags of their line."""
         self._settle()
         holdings = self._ledger.holdings.at(address, size)
@@ -373,7 +373,7 @@ class Boundary:
 
     def _load(self, address: int, size: int, start: int) -> None:
         side = AccessSide("load", start, self._hart.pc, back=int(self._hart.x[RA]))
-        for holding in self._touched(address, size):
+        for holding in self._touch(address, size):
             owner = holding.owner
             if holding.role is HoldingRole.OUTPUT:
                 self._notebook.add(SanitizerRule.UNOBSERVED_RESULT, owner.side, side, address, size, opcode_of(owner))
@@ -388,7 +388,7 @@ class Boundary:
 
     def _store(self, address: int, size: int, start: int) -> None:
         side = AccessSide("store", start, self._hart.pc, back=int(self._hart.x[RA]))
-        for holding in self._touched(address, size):
+        for holding in self._touch(address, size):
             if holding.role is HoldingRole.STATUS:
                 continue
             owner = holding.owner

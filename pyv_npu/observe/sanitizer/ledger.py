@@ -174,9 +174,9 @@ class Ledger:
             assert index is not None
             if not 0 < (head - index) & _MASK < _HALF:
                 break
-            self._fetched(slots.popleft())
+            self._on_fetch(slots.popleft())
 
-    def _fetched(self, submission: OpenSubmission) -> None:
+    def _on_fetch(self, submission: OpenSubmission) -> None:
         if not submission.writes_status:
             for holding in [each for each in submission.held if each.role is HoldingRole.SLOT]:
                 submission.held.remove(holding)

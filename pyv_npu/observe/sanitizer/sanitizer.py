@@ -3,7 +3,7 @@
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
 from pyv_ext.protocols import Operands, Outcome
-from pyv_npu.observe.sanitizer.boundary import Boundary, Watched
+from pyv_npu.observe.sanitizer.boundary import Boundary, WatchedParts
 from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
 MEMORY = "memory"
@@ -13,7 +13,7 @@ MEMORY = "memory"
 class Sanitizer:
     """Looks at a platform from before its program is in memory."""
 
-    def __init__(self, platform: Watched, program: Program) -> None:
+    def __init__(self, platform: WatchedParts, program: Program) -> None:
         self._hart = platform.hart
         self._notebook = Notebook(program)
         memory = MEMORY in platform.config.run.sanitize

@@ -53,7 +53,7 @@ class SubmissionChecks:
             self._asked_by[ticket] = submission
         self._in_use.add(submission.descriptor.stream)
         for holding in submission.held:
-            if holding.role is not HoldingRole.SLOT and self._in_frame(holding.region):
+            if holding.role is not HoldingRole.SLOT and self._is_in_frame(holding.region):
                 self._framed.append(holding)
             if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK):
                 self._check_written(holding)
@@ -75,7 +75,7 @@ class SubmissionChecks:
             late = self._shadow.latest(holding.region.address, holding.region.end, since)
             if late is not None and holding.touches(late.address, WIDTH):
                 store = AccessSide("store", late.cycle, late.pc)
-                side = submission.side._replace(ticket=self._asked(submission))
+                side = submission.side._replace(ticket=self._requested_ticket(submission))
                 region = holding.region
                 self._notebook.add(
                     SanitizerRule.UNORDERED_DOORBELL, store, side, region.address, region.end - region.address,
@@ -83,7 +83,7 @@ class SubmissionChecks:
                 )  # fmt: skip
                 return
 
-    def _asked(self, submission: OpenSubmission) -> int | None:
+    def _requested_ticket(self, submission: OpenSubmission) -> int | None:
         """Return the ticket that the descriptor asks for."""
         word = self._bus.peek(submission.address + TICKET_OFFSET, WIDTH)
         return int.from_bytes(word or b"", "little") or None
@@ -144,7 +144,7 @@ class SubmissionChecks:
                     ", ".join(f"{opcode} in stream {stream}" for opcode, stream in both),
                 )  # fmt: skip
 
-    def _in_frame(self, region: Region) -> bool:
+    def _is_in_frame(self, region: Region) -> bool:
         return int(self._hart.x[2]) <= region.address < self._stack_top
 
     def check_frames(self, now: int, pc: int) -> None:

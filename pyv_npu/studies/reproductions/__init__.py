@@ -7,7 +7,7 @@ from pyv_npu.report.page import render
 from pyv_npu.sections import Note, Section, Tile, as_text
 
 
-class Reproduced(NamedTuple):
+class Reproduction(NamedTuple):
     """A published result and ours."""
 
     title: str

@@ -8,7 +8,7 @@ from typing import Any
 from npu_device.cost.dataflow import Engines, run
 from pyv_npu.report.charts import Line, cells, lines
 from pyv_npu.sections import Cell, Chart, Details, Facts, Heading, Note, Part, Section, Table, Tile
-from pyv_npu.studies.reproductions import Reproduced
+from pyv_npu.studies.reproductions import Reproduction
 from pyv_npu.studies.reproductions.chained_ve import (
     FORMS,
     LENGTHS,
@@ -162,7 +162,7 @@ def _figures(sweep: Rows, kind: str) -> Details:
     return Details(text, Table(("length x engines", *FORMS.values()), rows))
 
 
-def reproduced(json: Mapping[str, Any]) -> Reproduced:
+def reproduced(json: Mapping[str, Any]) -> Reproduction:
     """Returns the sections of the figures, for a terminal and a page."""
     drawn, experiment, grid = pictures(json), json["experiment"], json["grid"]
     chains = [(str(row["chains"]), row["cycles"], grid[0]["cycles"] / row["cycles"], row["conflicts"],
@@ -180,4 +180,4 @@ def reproduced(json: Mapping[str, Any]) -> Reproduced:
                 [_figures(json["sweep"], kind) for kind in kinds]),
     ]  # fmt: skip
     title = f"Chained Vector Engine: {experiment['shape']}"
-    return Reproduced(title, json, _tiles(experiment), sections, {"sweep.csv": _csv(json["sweep"])})
+    return Reproduction(title, json, _tiles(experiment), sections, {"sweep.csv": _csv(json["sweep"])})

@@ -6,7 +6,7 @@ from typing import Any
 from pyv_npu.kv_quant.study import ablation_table, sweep_chart, sweep_table
 from pyv_npu.report.charts import Line, lines
 from pyv_npu.sections import Chart, Heading, Note, Section, Table, Tile
-from pyv_npu.studies.reproductions import Reproduced
+from pyv_npu.studies.reproductions import Reproduction
 from pyv_npu.studies.reproductions.oaken import LENGTHS, SHOWN, TOLERANCE
 
 RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 12 CPU minutes; resumes where it stopped)"
@@ -76,7 +76,7 @@ def trust(json: Mapping[str, Any]) -> Note:
                 f"{RENEWAL}", "warning")  # fmt: skip
 
 
-def reproduced(json: Mapping[str, Any]) -> Reproduced:
+def reproduced(json: Mapping[str, Any]) -> Reproduction:
     """Returns the sections of the figures, for a terminal and a page."""
     drawn = pictures(json)
 
@@ -114,4 +114,4 @@ def reproduced(json: Mapping[str, Any]) -> Reproduced:
     ]  # fmt: skip
     met = sum(claim["met"] is True for claim in json["claims"])
     tiles = [Tile("figures", f"{met} of {len(json['claims'])}", "met within bounds that were written before the run")]
-    return Reproduced("Oaken", json, tiles, sections)
+    return Reproduction("Oaken", json, tiles, sections)

@@ -69,7 +69,7 @@ class SweepPlan:
         drawn = min(count, self.sample.count) if self.sample is not None else count
         if drawn + len(self.listed) > MOST_POINTS:
             raise UsageError(f"a sweep of {drawn + len(self.listed):,} points: there may be {MOST_POINTS:,}; sample it")
-        combinations = product(*groups) if self.sample is None else _sampled(groups, self.sample)
+        combinations = product(*groups) if self.sample is None else _sample_points(groups, self.sample)
         crossed = (
             ({name: value for part in parts for name, value in part.items()} for parts in combinations)
             if groups
@@ -92,7 +92,7 @@ class SweepPlan:
         return groups
 
 
-def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
+def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
     """Yields points of the grid, drawn with a seed."""
     random, columns = Random(sample.seed), []
     for group in groups:
@@ -110,7 +110,7 @@ def _sampled(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tup
 
 def plan(texts: Sequence[str], together: Sequence[str] = ()) -> SweepPlan:
     """Returns the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
-    return checked(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
+    return check_plan(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
 
 
 def axis(text: str) -> Axis:
@@ -164,7 +164,7 @@ def _range(text: str, shown: str) -> list[str]:
     return values
 
 
-def checked(candidate: SweepPlan) -> SweepPlan:
+def check_plan(candidate: SweepPlan) -> SweepPlan:
     """Returns the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
     names = [axis.name for axis in candidate.axes]
     for name in names:
@@ -231,7 +231,7 @@ def read(path: Path) -> SweepFile:
 
 
 def _of(document: Mapping[str, Any]) -> SweepFile:
-    axes = [Axis(str(name), _listed(str(name), values)) for name, values in document.get("axes", {}).items()]
+    axes = [Axis(str(name), _list_values(str(name), values)) for name, values in document.get("axes", {}).items()]
     repeat = document.get("repeat", 1)
     if not 1 <= repeat <= MOST_VALUES:
         raise UsageError(f"repeat {repeat}: must be from 1 to {MOST_VALUES}")
@@ -248,10 +248,10 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
         tuple({str(name): _word(value) for name, value in point.items()} for point in points),
     )  # fmt: skip
     base = {str(name): _word(value) for name, value in document.get("base", {}).items()}
-    return SweepFile(document["program"], checked(candidate), base, tuple(map(str, document.get("figures", ()))))
+    return SweepFile(document["program"], check_plan(candidate), base, tuple(map(str, document.get("figures", ()))))
 
 
-def _listed(name: str, values: object) -> tuple[str, ...]:
+def _list_values(name: str, values: object) -> tuple[str, ...]:
     """Returns a list of values, each as it is, or the text that the command line takes."""
     if isinstance(values, list):
         if not values:

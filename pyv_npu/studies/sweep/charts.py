@@ -6,15 +6,15 @@ from typing import Any
 from pyv_npu.report.charts import (
     FADED,
     Line,
+    axis_title,
     cells,
     colour,
     flat,
     line_view,
-    linked,
+    link_views,
     numeric_tip,
     quantitative,
     tips,
-    titled,
 )
 from pyv_npu.sections import Chart
 from pyv_npu.studies.sweep.effects import main_effect, numbers, pareto
@@ -29,7 +29,7 @@ MAX_LINES = 500
 ALL = "mean"
 
 
-def by_mode(table: Table) -> Mapping[str, Table]:
+def split_by_mode(table: Table) -> Mapping[str, Table]:
     """Splits the table by mode; the whole table where it has none."""
     modes = [str(mode) for mode in table.varied(MODE)] if MODE in table.axes else []
     if not modes:
@@ -42,11 +42,11 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
     views: list[dict[str, Any]] = []
     constant: list[str] = []
     for figure in figures:
-        curves = {mode: main_effect(part, axis, figure) for mode, part in by_mode(table).items()}
+        curves = {mode: main_effect(part, axis, figure) for mode, part in split_by_mode(table).items()}
         if all(flat([mean for _, mean in curve]) for curve in curves.values() if curve):
             texts = [f"{mode} {number(curve[0][1])}" if mode != ALL else number(curve[0][1])
                      for mode, curve in curves.items() if curve]  # fmt: skip
-            constant.append(f"{titled(figure, table.figures[figure].unit)}: {', '.join(texts)}")
+            constant.append(f"{axis_title(figure, table.figures[figure].unit)}: {', '.join(texts)}")
             continue
         words = any(isinstance(value, str) for value in table.varied(axis))
         scale = scale_of([mean for curve in curves.values() for _, mean in curve], table.figures[figure].unit)
@@ -59,7 +59,7 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
         views.append({**view, "name": f"view{len(views)}"})
     if not views:
         return None, constant
-    spec = linked(views)
+    spec = link_views(views)
     return Chart(
         f"effect_{axis}", axis, "mean over everything else; all charts of an axis move together", spec
     ), constant
@@ -82,7 +82,7 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
             share = 0.0 if mean is None or high == low else (mean - low) / (high - low)
             line.append(("" if mean is None else number(mean / scale.factor), share))
         rows[number(value)] = line
-    title = f"{titled(figure, scale.unit)} over {down} and {across}"
+    title = f"{axis_title(figure, scale.unit)} over {down} and {across}"
     caption = f"mean over everything else, from {number(low / scale.factor)} to {number(high / scale.factor)} (darkest)"
     return cells("heat", title, caption, rows, [number(value) for value in columns], across, down)
 
@@ -97,7 +97,7 @@ def front(
     best = {row[POINT] for row in pareto(table, *objectives)}
     rows.sort(key=lambda row: row[POINT] in best)  # which are drawn above the others
     steps = {row[POINT] for row in pareto(table, x, y)}
-    modes = [mode for mode in by_mode(table) if mode != ALL]
+    modes = [mode for mode in split_by_mode(table) if mode != ALL]
     scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in objectives}  # type: ignore[arg-type]
     points = [
         {**{key: row[name] / scales[name].factor  # type: ignore[operator]
@@ -109,7 +109,7 @@ def front(
     ]  # fmt: skip
     brush = {"name": "chosen", "select": {"type": "interval"}}
     shade = colour("mode", modes or ["point"])
-    titles = {name: titled(name, scale.unit) for name, scale in scales.items()}
+    titles = {name: axis_title(name, scale.unit) for name, scale in scales.items()}
     tooltip = [*tips(point="point", mode="mode", set="set"), numeric_tip("x", titles[x]), numeric_tip("y", titles[y]),
                *(numeric_tip("size", titles[name]) for name in third)]  # fmt: skip
     size: dict[str, Any] = {"condition": {"test": "datum.front === 'Pareto front'", "value": 110}, "value": 36}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu.errors import UsageError
-from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, code, failed
+from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, code, failure_record
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run_on_cluster(
                 elif not isinstance(error, distributed.KilledWorker):
                     raise error
                 elif len(batch) == 1:
-                    done(batch[0], failed("its workers died: out of memory, or killed"))
+                    done(batch[0], failure_record("its workers died: out of memory, or killed"))
                 else:
                     killed.append(batch)
                 future.release()

@@ -22,7 +22,7 @@ class Figure(NamedTuple):
     of: Callable[[Record], Cell]
 
 
-def derived(run: Result[Any]) -> dict[str, Any]:
+def derived_figures(run: Result[Any]) -> dict[str, Any]:
     """Returns a record's figures besides the JSON object of its run, those of all submissions."""
     result: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
@@ -55,16 +55,16 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
     response = run.latency.stage("response")
     return {
         "t_submit": _ratio(sum(spans), len(spans)),
-        "core_per_command": _ratio(_covered(complete), len(complete)),
+        "core_per_command": _ratio(_union_cycles(complete), len(complete)),
         "submit_per_compute": _ratio(sum(spans), sum(engines["te_busy"]) + sum(engines["ve_busy"])),
         "response": _ratio(response.total, len(response)),
         "rejected": run.latency.rejected,
         "retried": None if run.counters is None else run.counters["rejected"] - run.latency.rejected,
-        "waited": _waited(run),
+        "waited": _wait_cycles(run),
     }
 
 
-def _waited(run: Result[Any]) -> int:
+def _wait_cycles(run: Result[Any]) -> int:
     """Returns cycles of submissions in which a full queue held them up: between attempts, for room, or in its
     handler."""
     reasons = [Reason.RETRY, Reason.FULL_WAIT]
@@ -78,7 +78,7 @@ def _ratio(total: int, count: int) -> float | None:
     return round(total / count, 3) if count else None
 
 
-def _covered(selection: Sequence[Submission]) -> int:
+def _union_cycles(selection: Sequence[Submission]) -> int:
     """Returns cycles in the union of [t0, t1)."""
     total = reach = 0
     for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
@@ -201,7 +201,7 @@ def _sum(values: Any) -> Cell:
     return sum(values) if isinstance(values, list) else None
 
 
-def chosen(names: Sequence[str]) -> dict[str, Figure]:
+def select_figures(names: Sequence[str]) -> dict[str, Figure]:
     """Returns figures by name. UsageError for a word that is no figure."""
     selection = {}
     for name in names:

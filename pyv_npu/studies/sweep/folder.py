@@ -97,7 +97,7 @@ class SweepFolder:
         with require_extra("parquet", PARQUET):
             import pyarrow
             from pyarrow import parquet
-        columns = [_typed([row[index] for row in rows]) for index in range(len(heads))]
+        columns = [_to_column([row[index] for row in rows]) for index in range(len(heads))]
         with draft_of(path) as draft:
             parquet.write_table(pyarrow.table(dict(zip(heads, columns, strict=True))), draft)
         return path
@@ -145,7 +145,7 @@ def changed_points(folder: Path) -> list[str]:
     return lines
 
 
-def _typed(values: Sequence[Any]) -> Sequence[Any]:
+def _to_column(values: Sequence[Any]) -> Sequence[Any]:
     """Returns a column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
     narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)

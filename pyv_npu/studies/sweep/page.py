@@ -183,7 +183,7 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
         crossings = list(break_even(points, name)) if name in figures else []
         for axis in dict.fromkeys(each.axis for each in crossings):
             lines = [each for each in crossings if each.axis == axis]
-            parts.append(Note(_crossing(name, axis, lines)))
+            parts.append(Note(_crossing_text(name, axis, lines)))
             rows += [(name, axis, _settings(each), ", ".join(map(number, each.at))) for each in lines if each.at]
     heads = ("figure", "axis", "everything else", "equal at")
     return [
@@ -196,7 +196,7 @@ def _settings(each: BreakEven) -> str:
     return ", ".join(f"{name} = {value}" for name, value in each.fixed.items()) or "nothing"
 
 
-def _crossing(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
+def _crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
     at = sorted(value for each in lines for value in each.at)
     always = {mode: sum(not each.at and each.cheaper == mode for each in lines) for mode in ("loose", "tight")}
     if not at:

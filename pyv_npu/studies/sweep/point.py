@@ -22,9 +22,9 @@ from pyv_npu.errors import PyvNpuError
 from pyv_npu.plugins import fault_of
 from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.result import Result
-from pyv_npu.studies.sweep.figures import derived
+from pyv_npu.studies.sweep.figures import derived_figures
 from pyv_npu.versions import versions
-from pyv_npu.workloads.workload import Prepared, Workload
+from pyv_npu.workloads.workload import PreparedWorkload, Workload
 from toolchain.errors import ToolchainError
 
 SCHEMA = 1
@@ -58,7 +58,7 @@ class JobRunner:
 
     def __init__(self) -> None:
         self._group: Hashable = None
-        self._prepared: Prepared[Any] | None = None
+        self._prepared: PreparedWorkload[Any] | None = None
 
     def run(self, job: Job) -> Record:
         """Returns the record of a job. KeyboardInterrupt on Ctrl-C."""
@@ -67,25 +67,25 @@ class JobRunner:
             if self._prepared is None or self._group != job.group:
                 self._group, self._prepared = None, None
                 self._prepared, self._group = job.workload.prepare(job.config), job.group
-            return kept(self._prepared.run(job.config))
+            return record_of(self._prepared.run(job.config))
         except REFUSED as error:
-            return failed(reason(error))
+            return failure_record(reason(error))
         except Exception as error:
             fault = fault_of(error)
             if fault is None:
                 raise
-            return failed(reason(fault))
+            return failure_record(reason(fault))
 
 
-def kept(run: Result[Any]) -> Record:
+def record_of(run: Result[Any]) -> Record:
     """Returns the record of a run. KeyboardInterrupt for an interrupted run."""
     if run.stop.reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
     result = {name: value for name, value in run.json.items() if name not in DROPPED}
-    return {"schema": SCHEMA, "result": result, "derived": derived(run)}
+    return {"schema": SCHEMA, "result": result, "derived": derived_figures(run)}
 
 
-def failed(text: str) -> Record:
+def failure_record(text: str) -> Record:
     """Returns the record of a job without a result."""
     return {"schema": SCHEMA, "error": text}
 

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
-from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, failed
+from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, failure_record
 
 DEATHS = 1
 """Deaths of workers that a job outlives: it has one more try."""
@@ -47,7 +47,7 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
                         if deaths[job.address] <= DEATHS:
                             waiting.append([job])
                         else:
-                            done(job, failed(f"its worker died {DEATHS + 1} times: out of memory, or killed"))
+                            done(job, failure_record(f"its worker died {DEATHS + 1} times: out of memory, or killed"))
                     continue
                 if isinstance(answer, Exception):
                     raise answer

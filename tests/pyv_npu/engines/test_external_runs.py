@@ -17,7 +17,7 @@ from npu_device.external.client import Client
 from npu_device.external.protocol import Event, Happening, Hello, Start
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
-from pyv_npu.engines.build import TEMPLATE, build, missing
+from pyv_npu.engines.build import TEMPLATE, build, missing_tools
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
 
@@ -213,7 +213,7 @@ def test_floats_are_refused_in_one_line(template: str, tmp_path: Path, capsys: p
 
 @pytest.fixture(scope="module", params=["rtl", "systemc"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if lacking := missing(request.param):
+    if lacking := missing_tools(request.param):
         pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
     folder = tmp_path_factory.mktemp(request.param)
     build(request.param, folder)
@@ -234,7 +234,7 @@ def test_built_engines_are_cycle_identical(built: str, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 32)])
 @pytest.mark.parametrize("kind", ["rtl", "systemc"])
 def test_cycles_are_those_of_f1(kind: str, rows: int, columns: int, tmp_path: Path) -> None:
-    if lacking := missing(kind):
+    if lacking := missing_tools(kind):
         pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
     build(kind, tmp_path, rows, columns)
     client = Client([str(tmp_path)], Hello(1, 1, 0), 120)

@@ -14,7 +14,7 @@ from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.debug import time_machine
-from pyv_npu.engines.build import TEMPLATE, build, missing
+from pyv_npu.engines.build import TEMPLATE, build, missing_tools
 from pyv_npu.errors import BadInputError
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
@@ -29,7 +29,7 @@ COUNT = 40
     scope="module", params=["python", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rtl", "systemc"))]
 )
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if lacking := missing(request.param):
+    if lacking := missing_tools(request.param):
         pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
     folder = tmp_path_factory.mktemp(request.param)
     build(request.param, folder)

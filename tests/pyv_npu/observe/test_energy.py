@@ -21,13 +21,13 @@ from npu_device.trace.events import Role
 from pyv_npu import Simulator
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
-from pyv_npu.config.energy_table import SECTIONS, EnergyTable, read_table, shipped
+from pyv_npu.config.energy_table import SECTIONS, EnergyTable, read_shipped_table, read_table
 from pyv_npu.config.package_data import data_files
 from pyv_npu.errors import BadInputError
 from pyv_npu.observe.analysis.energy import Prices
 from pyv_npu.observe.analysis.work import works
 from pyv_npu.studies.sweep.effects import pareto
-from pyv_npu.studies.sweep.figures import chosen
+from pyv_npu.studies.sweep.figures import select_figures
 from pyv_npu.studies.sweep.point import Addresses
 from pyv_npu.studies.sweep.table import Table
 from pyv_npu.workloads.command_list import CommandList
@@ -128,7 +128,7 @@ class Nest:
 
 def spent(counts: Counts, npu: NpuConfig) -> dict[str, float]:
     """pJ by unit."""
-    prices = Prices(npu, shipped("7nm"), "lpddr4", "int8")
+    prices = Prices(npu, read_shipped_table("7nm"), "lpddr4", "int8")
     units: dict[str, float] = {}
     for (unit, _), energy in prices.energy(counts).items():
         units[unit] = units.get(unit, 0.0) + energy
@@ -254,9 +254,9 @@ def outcomes(table: EnergyTable) -> list[float]:
     return [*found, Prices(NpuConfig(), table, "ddr4", "int8").leakage]
 
 
-@pytest.mark.parametrize("key", [key for key in shipped("7nm").values if key != "instruction"])
+@pytest.mark.parametrize("key", [key for key in read_shipped_table("7nm").values if key != "instruction"])
 def test_every_key_of_a_table_acts(key: str) -> None:
-    table = shipped("7nm")
+    table = read_shipped_table("7nm")
     more = table._replace(values={**table.values, key: 2 * table.values[key]})
     before, after = outcomes(table), outcomes(more)
     assert after != before and all(a <= b for a, b in zip(before, after, strict=True))
@@ -332,7 +332,7 @@ def test_dram_energy_is_that_of_its_pins_behind_an_l2() -> None:
 
 def test_firmware_has_an_area_and_no_energy() -> None:
     record = {"result": {"cycles": 1}, "costs": {"area": 1.5}}
-    figures = chosen(["energy", "edp", "area"])
+    figures = select_figures(["energy", "edp", "area"])
     assert [figure.of(record) for figure in figures.values()] == [None, None, 1.5]
 
 

@@ -29,7 +29,7 @@ from pyv_npu.observe.latency.rows import Reason
 from pyv_npu.observe.profile.profile import Activity
 from pyv_npu.observe.profile.stacks import INTERRUPT as HANDLERS
 from pyv_npu.observe.profile.stacks import TRAP
-from pyv_npu.observe.profile.tables import Profiled
+from pyv_npu.observe.profile.tables import ProgramProfile
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import run_program
@@ -44,7 +44,7 @@ class Ran:
     """A run with its profile and its instructions."""
 
     result: Result[Any]
-    profiled: Profiled
+    profiled: ProgramProfile
     steps: list[InstructionStep]
 
     def spent(self, activity: Activity) -> int:

@@ -22,10 +22,10 @@ from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import Table
 from pyv_npu import Simulator
 from pyv_npu.cli import main
-from pyv_npu.observe.analysis.layers import covered
+from pyv_npu.observe.analysis.layers import covered_cycles
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.observe.analysis.work import CommandWork, occupied
+from pyv_npu.observe.analysis.work import CommandWork, spm_occupancy
 from toolchain.examples import EXAMPLES
 
 FILES = {
@@ -139,7 +139,7 @@ def test_union_agrees_with_counting(spans: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in spans], np.int64)
     end = np.array([a + length for a, length in spans], np.int64)
     cycles = {cycle for a, length in spans for cycle in range(a, a + length)}
-    assert covered(start, end) == len(cycles)
+    assert covered_cycles(start, end) == len(cycles)
 
 
 def lasting(spans: list[tuple[int, int]]) -> Table:
@@ -165,7 +165,7 @@ def test_a_range_is_occupied_until_its_last_reader_has_ended() -> None:
         (70, dma, What.DONE, 7),
     )  # fmt: skip
     done = [work(((low, high),)), work((), ((low, high),)), work(((low + 50, high),))]
-    occupancy = occupied(Spans([seen], 90), done)
+    occupancy = spm_occupancy(Spans([seen], 90), done)
     assert occupancy[["start", "end", "bytes"]].tolist() == [(10, 40, 100), (50, 70, 50)]
 
 

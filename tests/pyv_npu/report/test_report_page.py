@@ -20,7 +20,7 @@ from shares import slow
 from npu_device.trace.run_spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
-from pyv_npu.report.figures import _covered, _deepest, gantt_chart, gantt_picture, packed, unpacked
+from pyv_npu.report.figures import _covered_cycles, _deepest, gantt_chart, gantt_picture, packed, unpacked
 from pyv_npu.report.page import render
 from pyv_npu.report.vega import library
 from pyv_npu.sections import OverTime
@@ -301,5 +301,5 @@ def test_bins_agree_with_counting_cycle_by_cycle(rows: list[tuple[int, int]]) ->
     edges = np.array([0, 7, 20, 21, 60, 130], dtype=np.int64)
     open_at = [sum(start <= cycle < start + length for start, length in rows) for cycle in range(130)]
     bins = list(pairwise(edges))
-    assert _covered(spans, edges).tolist() == [sum(open_at[a:b]) for a, b in bins]
+    assert _covered_cycles(spans, edges).tolist() == [sum(open_at[a:b]) for a, b in bins]
     assert _deepest(spans, edges).tolist() == [max(open_at[a:b]) for a, b in bins]

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from onnxruntime_reference import one_node, random
 
-from pyv_npu.cli.shared.output import BAD_INPUT, of_error
+from pyv_npu.cli.shared.output import BAD_INPUT, exit_code_of_error
 from pyv_npu.config import load as load_config
 from pyv_npu.workloads.model import Model
 from pyv_npu.workloads.model_file import Choices, inspect
@@ -191,7 +191,7 @@ def refusal(path: Path) -> str:
     try:
         return inspect(load_config([], None, {}).config, path, Choices()).refusal
     except Exception as error:
-        assert of_error(error) == BAD_INPUT
+        assert exit_code_of_error(error) == BAD_INPUT
         return str(error)
 
 
