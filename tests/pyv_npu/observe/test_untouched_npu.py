@@ -62,12 +62,13 @@ def calls_of(mode: str, program: Program, instructions: tuple[CustomInstruction,
 def test_a_chance_bit_pattern_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both modes, patterns in data, and custom instructions of users: one speed: native code makes no further calls."""
     monkeypatch.setenv("PYV_NPU_CACHE", "off")  # a program that has run before begins with native code
-    calls_of("loose", looping(400_000, data=False))  # imports, and compiles
+    own = looping(400_000, ENCODE("addi", rd=1, rs1=0, imm=0), 0x5C00_002B)
+    cases = [(mode, *case) for mode in ("loose", "tight") for case in ((looping(400_000), ()), (own, (OWN,)))]
+    for case in (("loose", looping(400_000, data=False)), *cases):
+        calls_of(*case)  # imports, and compiles
     plain = calls_of("loose", looping(400_000, data=False))
-    for mode in ("loose", "tight"):
-        assert calls_of(mode, looping(400_000)) < plain + 2_000, mode
-        own = ENCODE("addi", rd=1, rs1=0, imm=0), 0x5C00_002B
-        assert calls_of(mode, looping(400_000, *own), (OWN,)) < plain + 2_000, mode
+    for case in cases:
+        assert calls_of(*case) < plain + 2_000, case
 
 
 def submission() -> list[int]:

@@ -85,7 +85,7 @@ def test_a_point_is_run_once_also_after_ctrl_c(
 ) -> None:
     folder = tmp_path / "out"
     with monkeypatch.context() as patch:
-        original = points.kept
+        original = points.record_of
         count = iter(range(100))
 
         def kept(run: Any) -> Record:
@@ -93,7 +93,7 @@ def test_a_point_is_run_once_also_after_ctrl_c(
                 raise KeyboardInterrupt
             return original(run)
 
-        patch.setattr(points, "kept", kept)
+        patch.setattr(points, "record_of", kept)
         patch.setattr(os, "sched_getaffinity", lambda process: {0})
         assert main([*SWEEP, "-o", str(folder)]) == 130
     assert "5 of 8 points are in" in capsys.readouterr().err
