@@ -68,16 +68,17 @@ class RecordView(ctypes.Structure):
 class ListView:
     """View of a list. Indices are from 0 to the length; others raise CheckError, as in checked native code."""
 
-    __slots__ = ("_arena", "_array", "_length", "capacity", "offset", "shape")
+    __slots__ = ("_arena", "_array", "_first", "_item", "_length", "capacity", "offset", "shape")
 
     def __init__(self, arena: "Arena", offset: int, shape: ListOf, capacity: int) -> None:
         """`offset`: of the length, or of the first item of a fixed list."""
         self._arena, self.shape, self.capacity, self.offset = arena, shape, capacity, offset
-        first = offset if shape.fixed else offset + WORD
+        self._first = offset if shape.fixed else offset + WORD
         self._length = None if shape.fixed else ctypes.c_int64.from_buffer(arena.buffer, offset)
         item = shape.item
+        self._item = None if isinstance(item, Scalar) else (item.record, item.size)
         ctype = item.form.ctype if isinstance(item, Scalar) else ctypes.c_ubyte * item.size
-        self._array = (ctype * capacity).from_buffer(arena.buffer, first)
+        self._array = (ctype * capacity).from_buffer(arena.buffer, self._first)
 
     def __len__(self) -> int:
         return self.capacity if self._length is None else self._length.value
@@ -88,15 +89,12 @@ class ListView:
 
     def __getitem__(self, index: int) -> Any:
         self._check(index)
-        item = self.shape.item
-        if isinstance(item, Inner):
-            return self._arena.view(item.record, self._first + index * item.size)
+        if self._item is not None:
+            record, size = self._item
+            return self._arena.view(record, self._first + index * size)
         value: Any = self._array[index]
-        return value if item.record is None else self._arena.reference(item.record, value)
-
-    @property
-    def _first(self) -> int:
-        return self.offset if self.shape.fixed else self.offset + WORD
+        target = self.shape.item.record
+        return value if target is None else self._arena.reference(target, value)
 
     def __setitem__(self, index: int, value: Any) -> None:
         self._check(index)
@@ -113,8 +111,14 @@ class ListView:
 
     def __iter__(self) -> Iterator[Any]:
         index = 0
+        if self._item is None:
+            while index < len(self):
+                yield self[index]
+                index += 1
+            return
+        view, (record, size), offset = self._arena.view, self._item, self._first
         while index < len(self):
-            yield self[index]
+            yield view(record, offset + index * size)
             index += 1
 
     def resize(self, length: int) -> None:

@@ -40,7 +40,15 @@ class IntegerFormat(NamedTuple):
     @property
     def ctype(self) -> Any:
         """Class of `ctypes`."""
-        return getattr(ctypes, f"c_{'' if self.signed else 'u'}int{8 * self.size}")
+        return _CTYPES[self.size, self.signed]
+
+
+_CTYPES = {
+    (size, signed): getattr(ctypes, f"c_{'' if signed else 'u'}int{8 * size}")
+    for size in (1, 2, 4, WORD)
+    for signed in (False, True)
+}
+"""By size and sign."""
 
 
 I64 = IntegerFormat(WORD, True)
