@@ -83,6 +83,7 @@ class Pieces:
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self._images: dict[tuple[Piece, bool], PieceImage] = {}
+        self._by_cost: dict[Cost, PieceImage] = {}
 
     def single(self, work: Piece, dram: int) -> PieceImage:
         """Return the piece of a plan of a single step: work that moves to or from a DRAM address. Works that differ
@@ -97,8 +98,16 @@ class Pieces:
             if len(self._images) >= REMEMBERED:
                 self._images.clear()
             cost = self.timing.cost(work)
-            cost = self.timing.first(cost) if first else cost
-            image = self._images[key] = piece_image(cost, self.timing.rates.per_byte)
+            image = self._images[key] = self._image(self.timing.first(cost) if first else cost)
+        return image
+
+    def _image(self, cost: Cost) -> PieceImage:
+        """Return the piece with a cost, of which works that differ in their place in the scratchpad have few."""
+        image = self._by_cost.get(cost)
+        if image is None:
+            if len(self._by_cost) >= REMEMBERED:
+                self._by_cost.clear()
+            image = self._by_cost[cost] = piece_image(cost, self.timing.rates.per_byte)
         return image
 
 

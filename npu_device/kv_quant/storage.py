@@ -147,7 +147,8 @@ class EncodedCache:
         if not self.chunks:
             return np.zeros((len(counts), 0), np.int64)
         by_stream = counts.reshape(len(counts), self.entry_streams, self.chunks // self.entry_streams)
-        sizes: NDArray[np.int64] = by_stream.sum(axis=2, dtype=np.int64) * self.codec.entry_bytes
+        by_chunk = np.ascontiguousarray(np.moveaxis(by_stream, 2, 0))  # a long last axis sums faster
+        sizes: NDArray[np.int64] = by_chunk.sum(axis=0, dtype=np.int64) * self.codec.entry_bytes
         return sizes
 
     def expected(self, count: int, permille: int) -> NDArray[np.int64]:

@@ -135,8 +135,8 @@ class AttentionMacro(Macro):
         cache = (self.k, self.v)[which]
         encoded, fresh = cache.encoded, 0 if self.new is None else self.queries
         assert encoded is not None
-        rows = None if self.new is None else values(read, self.new[which]).astype(np.float32)
-        return sizes(encoded, read, self.keys - fresh, fresh, rows, cache.half, self.site.p_out_permille)
+        tensor = None if self.new is None else self.new[which]
+        return sizes(encoded, read, self.keys - fresh, fresh, tensor, cache.half, self.site.p_out_permille)
 
     @property
     def kv_accesses(self) -> tuple[KvAccess, ...]:

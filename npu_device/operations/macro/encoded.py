@@ -21,6 +21,7 @@ from npu_device.memory.operands import Matrix, make_matrix
 from npu_device.memory.region import Region, make_region
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels.elements import Values
+from npu_device.operations.macro.base import values
 from npu_device.operations.macro.tiles import Operands, Tiles
 from npu_device.trace.events import Role
 
@@ -120,8 +121,10 @@ def append_tokens(
     return writes, latest.astype(np.float32)
 
 
-def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | None, half: int, permille: int) -> Sizes:
-    """Sizes of the encoded tokens among `old` stored tokens and `new` tokens after them, whose numbers `rows` has.
+def sizes(
+    cache: EncodedCache, read: Read, old: int, new: int, tensor: Matrix | None, half: int, permille: int
+) -> Sizes:
+    """Sizes of the encoded tokens among `old` stored tokens and `new` tokens after them, whose numbers `tensor` has.
 
     In a run without values the table of counts has been filled beforehand, for the new tokens too, or every thousand
     elements have as many entries as the codec assumes. DescriptorError: numbers that cannot be encoded.
@@ -131,10 +134,10 @@ def sizes(cache: EncodedCache, read: Read, old: int, new: int, rows: Values | No
         if parameters is None:
             lengths = cache.lengths(read, coded)
             lengths = lengths if lengths.any() else cache.expected(coded, permille)
-        elif rows is None or not cache.chunks:
+        elif tensor is None or not cache.chunks:
             lengths = cache.lengths(read, coded)
         else:
-            lengths = cache.lengths_after(read, old, rows, parameters)
+            lengths = cache.lengths_after(read, old, values(read, tensor).astype(np.float32), parameters)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_DATA, str(error)) from None
     ends = np.zeros((coded + 1, cache.entry_streams), np.int64)

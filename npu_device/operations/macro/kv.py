@@ -258,8 +258,9 @@ class KvMacro(Macro):
         encoded = self.cache.encoded
         if encoded is None:
             return macro
-        rows, position = values(read, self.tensor).astype(np.float32), macro.position or 0
-        encoded_sizes = sizes(encoded, read, position, self.tokens, rows, self.cache.half, self.site.p_out_permille)
+        encoded_sizes = sizes(
+            encoded, read, macro.position or 0, self.tokens, self.tensor, self.cache.half, self.site.p_out_permille
+        )
         return replace(macro, encoded_sizes=encoded_sizes)
 
     @property
