@@ -2,13 +2,14 @@
 (docs/kv-cache.md, "Methods")."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from npu_device.abi.opcodes import BITS, DataType
+from npu_device.config import KvQuantConfig
 from npu_device.kv_quant import codecs
 from npu_device.kv_quant.codec import Floats, KvCodec, Parameters, StoredTokens, Stream, to_fp16
 from npu_device.kv_quant.pages import Pages, pages
@@ -35,6 +36,10 @@ class KvMethod:
     outliers: int = 100
     """Permille of the elements of Oaken with an entry, in runs without values; stated beside every figure."""
     page_bytes: int = 4096
+
+    def with_config(self, config: KvQuantConfig) -> "KvMethod":
+        """Return the method as a device stores it: entries and pages of its configuration."""
+        return replace(self, outliers=config.p_out_permille, page_bytes=config.page_bytes)
 
     @property
     def bits(self) -> int:

@@ -135,7 +135,7 @@ class ServerPort(RegisterDevice):
         behind = address + _HEAD.size + RUN_MAX * _CHUNK.size
         preempted = self._words(behind, 4 * out)
         swapped = tuple(_SWAP.iter_unpack(self._words(behind + 4 * RUN_MAX, moved * _SWAP.size)))
-        cycles = self._step_cycles([(tokens, context) for _, tokens, context in self._chunks]) if self._chunks else 1
+        cycles = self._step_cycles(self._chunks.chunks) if self._chunks else 1
         swap = sum(self._swap_cycles(tokens, out > 0) for _, tokens in swapped)
         cycles += swap
         self._ends = now + cycles

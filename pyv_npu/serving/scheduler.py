@@ -132,6 +132,8 @@ class Step(NamedTuple):
     """In the order of their preemption."""
     swapped: list[Swap]
     """To swap space, where requests were preempted; else back from there: a step that preempted admits none."""
+    admitted: list[Entry]
+    """Those of the scheduled requests that did not run before."""
 
     @property
     def tokens(self) -> int:
@@ -198,7 +200,7 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the tokens of the next step, and take their blocks. Without any, no request can run."""
-        step, budget = Step([], [], []), self.config.max_num_batched_tokens
+        step, budget = Step([], [], [], []), self.config.max_num_batched_tokens
         if self.config.policy == "token-batch":
             self._batch(step, budget)
             return step
@@ -292,6 +294,7 @@ class Scheduler:
                 entry.swapped = 0
                 step.swapped.append(Swap(entry, context - entry.dropped * pool.size))
             self.running.append(entry)
+            step.admitted.append(entry)
             step.scheduled.append(Scheduled(entry, tokens, context))
             budget -= tokens
 

@@ -30,6 +30,15 @@ class Taken:
     def __init__(self, entries: Iterable[tuple[int, int, int]] = ()) -> None:
         self._words = array("q", chain.from_iterable(entries))
 
+    @property
+    def chunks(self) -> list[tuple[int, int]]:
+        """(tokens, context) of each request."""
+        return list(zip(self._words[1::3], self._words[2::3], strict=True))
+
+    @property
+    def tokens(self) -> int:
+        return sum(self._words[1::3])
+
     def __len__(self) -> int:
         return len(self._words) // 3
 
@@ -69,7 +78,7 @@ class LedgerRow(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        return sum(tokens for _, tokens, _ in self.scheduled)
+        return self.scheduled.tokens
 
     @property
     def decisions(self) -> tuple[object, ...]:
@@ -144,9 +153,10 @@ def serve(
         start, used, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
+        taken = Taken((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled)
         if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
-            now += step_cycles([(tokens, context) for _, tokens, context in step.scheduled])
-        for entry, _, _ in step.scheduled:
+            now += step_cycles(taken.chunks)
+        for entry in step.admitted:
             one = served[entry.request.id]
             if one.first_scheduled < 0:
                 one.first_scheduled = start
@@ -158,9 +168,9 @@ def serve(
             arrivals.answered(entry.request.id, now)
         ledger.append(
             LedgerRow(
-                start, now, Taken((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
-                tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done),
-                running, waiting, used, tuple((one.request.id, tokens) for one, tokens in step.swapped), swap,
+                start, now, taken, tuple(one.request.id for one in step.preempted),
+                tuple(one.request.id for one in done), running, waiting, used,
+                tuple((one.request.id, tokens) for one, tokens in step.swapped), swap,
             )
         )  # fmt: skip
     if not served and refused:

@@ -147,10 +147,10 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
 
 ROWS = [1, 4, 16, 32, *(at for at in spaced(32, 1 << 20, 2) if at >= 64)]
 """Rows of products that are simulated first."""
-STRAIGHT = 250
-"""Where points go on with the line of those before them but for one part in so many, times between them lie on it.
-Where they do not, and the time half way between two is off their line by more, each half is looked at by itself: tiles
-change with the rows, and what products take with them, by a fifth."""
+STRAIGHT = 150
+"""Times between two points lie on their line where that half way between is off by at most one part in so many, and
+that of a half of them, too. Elsewhere each half is looked at by itself: tiles change with the rows, and what products
+take with them, by a fifth."""
 CLOSEST = 256
 """Points are not closer than one part in so many of their rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
@@ -171,7 +171,6 @@ class ProductTimes:
     _around: dict[tuple[int, int], int] = field(default_factory=dict)
     _products: dict[int, int] = field(default_factory=dict)
     _by_shape: "dict[Shape, ProductTimes]" = field(default_factory=dict)
-    _inside: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     @property
     def _cycles(self) -> dict[str, dict[int, int]]:
@@ -180,26 +179,25 @@ class ProductTimes:
 
     def table(self) -> dict[str, list[list[int]]]:
         """Cycles that were simulated, to be kept."""
-        return {
-            **{name: [[*one] for one in sorted(part.items())] for name, part in self._cycles.items()},
-            "resident": [[*key, int(one)] for key, one in sorted(self._inside.items())],
-        }
+        return {name: [[*one] for one in sorted(part.items())] for name, part in self._cycles.items()}
 
     def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
         """Take on what `table` gave."""
         for name, part in self._cycles.items():
             part.update((size, cycles) for size, cycles in table.get(name, ()))
-        self._inside.update(((rows, requests), bool(one)) for rows, requests, one in table.get("resident", ()))
 
-    def resident(self, rows: int, requests: int) -> bool:
-        """Whether the operands of attention stay in the scratchpad."""
-        key = rows, requests
-        if key not in self._inside:
-            one = self.simulator
-            job = Job(one.shape, 1, 1, 1, one.weight_bits)
-            first = Chunk(rows - requests + 1, 0)
-            self._inside[key] = is_resident(job, target_of(one.npu), [first, *[Chunk(1, 0)] * (requests - 1)])
-        return self._inside[key]
+    @cached_property
+    def resident_rows(self) -> int:
+        """The most rows of a step of which the operands of attention stay in the scratchpad."""
+        simulator = self.simulator
+        job, target = Job(simulator.shape, 1, 1, 1, simulator.weight_bits), target_of(simulator.npu)
+        low, high = 0, 1
+        while is_resident(job, target, high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if is_resident(job, target, middle) else (low, middle)
+        return low
 
     def of_shape(self, shape: Shape) -> "ProductTimes":
         """Those of another kind of layers; a window is none of products."""
@@ -227,11 +225,10 @@ class ProductTimes:
         return self._products[rows]
 
     def _straight(self, rows: int) -> list[int]:
-        """Points around some rows that are so close that times between them lie on a line."""
+        """Points around some rows between which times lie on a line, as two halvings in succession show: the middle
+        alone lies on the line of a curve that is odd about it."""
         at = bisect_left(ROWS, rows)
-        near = ROWS[max(0, at - 1) : at + 1]
-        if len(near) == 2 and self._goes_on(near):
-            return near
+        near, straight = ROWS[max(0, at - 1) : at + 1], False
         while len(near) == 2 and near[0] < rows < near[1]:
             low, high = near
             middle = (low + high) // 2
@@ -239,24 +236,11 @@ class ProductTimes:
                 break
             less, half, more = map(self._layer_at, (low, middle, high))
             line = less + (more - less) * (middle - low) // (high - low)
-            near = [low, middle] if rows <= middle else [middle, high]
-            if abs(half - line) * STRAIGHT <= line:
+            near, before = [low, middle] if rows <= middle else [middle, high], straight
+            straight = abs(half - line) * STRAIGHT <= line
+            if before and straight:
                 break
         return near
-
-    def _goes_on(self, near: list[int]) -> bool:
-        """Whether two neighbours go on with the line of the points before: the second with the first and the one before
-        it, and the first with the two before."""
-        points = [*ROWS[: bisect_left(ROWS, near[0])], *near]
-        if len(points) < 4:
-            return False
-        for at in (len(points), len(points) - 1):
-            before, low, high = points[at - 3 : at]
-            first, less, more = map(self._layer_at, (before, low, high))
-            line = less + (less - first) * (high - low) // (low - before)
-            if abs(line - more) * STRAIGHT > more:
-                return False
-        return True
 
     def _layer_at(self, rows: int) -> int:
         if rows not in self._layers:

@@ -61,6 +61,18 @@ class Attention(NamedTuple):
     attend: int
 
 
+class _FollowingChunks(dict[tuple[int, int], int]):
+    """Cycles of a chunk (tokens, context) in a layer, half of whose append overlaps the chunk before."""
+
+    def __init__(self, layer: "LayerTimes", resident: bool) -> None:
+        self._layer, self._resident = layer, resident
+
+    def __missing__(self, chunk: tuple[int, int]) -> int:
+        turn, append, attend = self._layer.attention(*chunk, self._resident)
+        self[chunk] = cycles = turn + append // 2 + attend
+        return cycles
+
+
 class LayerTimes:
     """Cycles of a layer of one kind."""
 
@@ -70,7 +82,7 @@ class LayerTimes:
         self._simulator = simulator
         self.runs = 0
         self._attentions: dict[tuple[int, int, bool], Attention] = {}
-        self._sums: dict[tuple[int, int, bool], Attention] = {}
+        self._following = [_FollowingChunks(self, resident) for resident in (False, True)]
         self._sums_of_batches: dict[tuple[int, int, bool], int] = {}
         self._batches: dict[tuple[int, int, bool], int] = {}
 
@@ -102,21 +114,16 @@ class LayerTimes:
 
     def attention(self, tokens: int, context: int, resident: bool) -> Attention:
         """Return the cycles of a chunk; `resident`: the activations of the step are in the scratchpad."""
-        key = tokens, context, resident
-        if key not in self._sums:
-            parts = (self._between(tokens, context, resident, at) for at in range(3))
-            self._sums[key] = Attention(*parts)
-        return self._sums[key]
+        return Attention(*(self._between(tokens, context, resident, at) for at in range(3)))
 
-    def cycles(self, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
-        """Cycles of a layer in a step with (tokens, context) of each request; `beside`: they attend side by side."""
-        cycles = self.products.layer(sum(tokens for tokens, _ in chunks))
+    def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
+        """Cycles of a layer in a step of `rows` with (tokens, context) of each request; `beside`: they attend side by
+        side."""
+        cycles = self.products.layer(rows)
         if beside:
             return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
-        for index, (tokens, context) in enumerate(chunks):
-            turn, append, attend = self.attention(tokens, context, resident)
-            cycles += turn + attend + (append // 2 if index else append)
-        return cycles
+        _, append, _ = self.attention(*chunks[0], resident)
+        return cycles + append - append // 2 + sum(map(self._following[resident].__getitem__, chunks))
 
     # -- requests side by side ---------------------------------------------------------------------------------
 
@@ -196,8 +203,8 @@ class StepTimes:
     def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Cycles of a step with (tokens, context) of each request, as composed."""
         rows, beside = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
-        resident = self.parts.resident(rows, len(chunks))
-        layers = sum(count * layer.cycles(chunks, resident, beside) for layer, count in self.kinds)
+        resident = rows <= self.parts.resident_rows
+        layers = sum(count * layer.cycles(rows, chunks, resident, beside) for layer, count in self.kinds)
         return self.parts.edge(rows, len(chunks)) + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from npu_device.config import NpuConfig
+from npu_device.config import KvQuantConfig, NpuConfig
 from npu_device.kv_quant.methods import METHODS, KvMethod
 from pyv_npu.config import Config, Effective
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
@@ -22,8 +22,7 @@ from pyv_npu.serving.step_time import MOST, Check, StepTimes
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.shapes import Job, Shape
 
-OUTLIERS = 100
-"""Permille of the elements of Oaken, unless --outliers says otherwise: what its paper profiles for."""
+KV_DEFAULTS = KvQuantConfig()
 RESERVED = 100
 """One part in so many of DRAM is kept for what is neither weights nor blocks: activations, tables, commands."""
 
@@ -54,13 +53,11 @@ class Trial(NamedTuple):
     tpot_p99_ns: int | None
 
 
-def kv_storage(name: str, outliers: int = OUTLIERS) -> KvMethod:
-    """Method that stores keys and values. UsageError: a method that there is not."""
-    if not 1 <= outliers <= 1000:
-        raise UsageError(f"--outliers {outliers}: must be 1..1000 permille")
+def kv_storage(name: str, config: KvQuantConfig = KV_DEFAULTS) -> KvMethod:
+    """Method that stores keys and values on a device. UsageError: a method that there is not."""
     if name not in METHODS:
         raise UsageError(f"--kv {name}: must be one of {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
-    return replace(METHODS[name], outliers=outliers)
+    return METHODS[name].with_config(config)
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,7 @@ class Serving:
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
         """A run with its step times checked."""
-        taken = {index: run.ledger[index].scheduled for index in self._sampled(run)}
-        steps = {index: [(tokens, context) for _, tokens, context in one] for index, one in taken.items()}
+        steps = {index: run.ledger[index].scheduled.chunks for index in self._sampled(run)}
         smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
         made = [times.check(at, one, MOST if at == smallest else 2) for at, one in steps.items()]
         bend = None if smallest is None else times.linearity(steps[smallest])
@@ -118,7 +114,7 @@ class Serving:
         known: dict[tuple[tuple[int, int], ...], int] = {}
         for index, row in enumerate(run.ledger):
             if len(row.scheduled) <= self.check_requests:
-                known.setdefault(tuple((tokens, context) for _, tokens, context in row.scheduled), index)
+                known.setdefault(tuple(row.scheduled.chunks), index)
         steps = list(known.values())
         count = min(self.checks, len(steps))
         return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]

@@ -130,7 +130,7 @@ def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AU
         )
     if shape.cache_window:
         t_max = min(t_max, shape.cache_window + tokens - 1)
-    method, kv_quant = METHODS[request.kv or FP16.name], config.kv_quant
+    method = METHODS[request.kv or FP16.name]
     bits = method.bits if request.kv and not method.encoded else request.kv_bits
     job = Job(
         shape, shape.layers if request.layers is None else request.layers, t_max, request.requests, request.weight_bits,
@@ -138,7 +138,7 @@ def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AU
         {layer: request.qconfig.override[f"layer_{layer}.weight"] for layer in request.qconfig.layers_of_weights},
         16 if request.qconfig.activation is None else request.qconfig.activation,
         request.qconfig.packing == "unpacked_byte", request.qconfig.pad_rows,
-        replace(method, outliers=kv_quant.p_out_permille, page_bytes=kv_quant.page_bytes),
+        method.with_config(config.kv_quant),
     )  # fmt: skip
     if method.encoded and request.granularity == "tile":
         raise ModelError(f"{request.name}: --kv {request.kv}: tile commands know no encoded keys and values: drop one")

@@ -88,10 +88,10 @@ def compile_mixed_step(
     return CompiledMixedStep(tuple(chunks), program, job.storage)
 
 
-def is_resident(job: Job, target: Target, chunks: Sequence[Chunk]) -> bool:
-    """Check whether the operands of attention stay in the scratchpad in a step; attention itself counts as a copy."""
-    job = replace(job, requests=len(chunks), t_max=max(one.tokens + one.context for one in chunks))
-    graph = _MixedStep(job, tuple(chunks), Parts.PRODUCTS).graph
+def is_resident(job: Job, target: Target, rows: int) -> bool:
+    """Check whether the operands of attention stay in the scratchpad in a step of so many rows, of whichever requests;
+    attention itself counts as a copy."""
+    graph = _MixedStep(replace(job, t_max=rows), (Chunk(rows, 0),), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]
     made = run_passes(graph, [*early, "schedule", "residency"], target)
     return made.resident("layer0.attention.qkv.out")

@@ -70,8 +70,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--mode", dest="settings", action=options.SettingAction, type=partial(options.setting, options.MODE),
         metavar="MODE", help="how the firmware submits: loose or tight",
     )  # fmt: skip
-    server.add_argument("--outliers", type=integer, default=100, metavar="PERMILLE",
-                        help="entries that a run assumes, where the codec names none (default: 100)")  # fmt: skip
     server.add_argument("--qbits-weight", type=integer, default=16, metavar="N", help="bits of matrices: 2, 4, 8, 16")
     server.add_argument("--layers", type=integer, default=0, metavar="N", help="first N layers only")
     server.add_argument("--blocks", type=integer, metavar="N", help="blocks of the caches (default: as many as fit)")
@@ -252,7 +250,7 @@ def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.
 
 
 COMPARED: dict[str, str | int] = {
-    "kv": "", "rate": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "outliers": 0, "qbits_weight": 0,
+    "kv": "", "rate": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "qbits_weight": 0,
     "blocks": 0, "block_size": 0, "max_num_batched_tokens": 0, "max_num_seqs": 0,
     "watermark": 0, "swap_blocks": 0,
 }  # fmt: skip
@@ -280,7 +278,8 @@ def _serving(args: argparse.Namespace, effective: "Effective", workload: "Worklo
     from pyv_npu.serving.study import Serving, blocks_of, kv_storage
     from pyv_npu.workloads.compiled import mapping_of
 
-    shape, npu, kv = shape_of(args.program), effective.config.npu, kv_storage(args.kv or KV_DEFAULT, args.outliers)
+    shape, npu = shape_of(args.program), effective.config.npu
+    kv = kv_storage(args.kv or KV_DEFAULT, npu.kv_quant)
     if args.overlong not in OVERLONG:
         raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
     for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):

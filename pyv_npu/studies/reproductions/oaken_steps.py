@@ -236,7 +236,7 @@ class StepCosts:
 
         def simulate() -> int:
             times = self.times(machine, model)
-            resident = times.parts.resident(requests, requests)
+            resident = requests <= times.parts.resident_rows
             chunks = [Chunk(1, context)] * requests
             run = times.simulator.run(chunks, Parts.ATTENTION, 1, kv_storage(machine.kv), resident)
             return sum(run.attention(0)[1:])

@@ -1,9 +1,11 @@
 """Blocks that fit DRAM, by the method that stores keys and values: a token's bytes, and the tails of requests."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import BadInputError
@@ -20,6 +22,16 @@ BLOCK = 16
 def test_a_token_takes_its_codes_and_metadata(method: str) -> None:
     elements = 2 * SHAPE.layers * SHAPE.kv_heads * SHAPE.head_dim
     assert KvBytes.of(kv_storage(method), SHAPE, SHAPE.layers).token == elements * BITS[method] / 8
+
+
+@pytest.mark.parametrize("share", [50, 200])
+def test_entries_that_the_configuration_assumes_take_room(share: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside nibbles, 12 bytes of metadata and a count for each 64 elements."""
+    command = "serve llama2-7b --layers 1 --workload burst --first 1 --input 1 --output 1 --check-steps 0 --kv oaken"
+    assert main([*command.split(), "--json", "--set", f"npu.kv_quant.p_out_permille={share}"]) == 0
+    width = SHAPE.kv_heads * SHAPE.head_dim
+    token = json.loads(capsys.readouterr().out)["kv_bytes_per_token"]
+    assert token == pytest.approx(2 * (width / 2 + 12 + width / 64 + width * share / 1000), abs=2)
 
 
 def test_tails_of_requests_leave_fewer_blocks() -> None:

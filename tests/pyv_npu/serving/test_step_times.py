@@ -216,6 +216,16 @@ def test_between_points_products_take_what_they_take_there(preset: str | None, s
     assert times.simulated <= 40
 
 
+def test_operands_of_attention_stay_in_the_scratchpad_up_to_a_number_of_rows() -> None:
+    """Of however many requests, in the whole step."""
+    rows = ProductTimes(Simulator(NPU, LLAMA, 16)).resident_rows
+    for requests in (1, rows):
+        for more in (0, 1):
+            chunks = [Chunk(rows - requests + 1 + more, 40)] + [Chunk(1, 60)] * (requests - 1)
+            graph = compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), chunks).program.graph
+            assert graph.resident("layer0.attention.qkv.out") is not bool(more), (requests, more)
+
+
 def test_ends_of_layers_are_those_of_a_run_with_events() -> None:
     made = compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), [Chunk(3, 20), Chunk(1, 60)])
     run = run_commands(made.commands, NPU, memory=made.memory)
