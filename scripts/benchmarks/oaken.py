@@ -1,4 +1,7 @@
-"""Elements of keys that Oaken's codec encodes and decodes in a CPU second, beside its definition and a copy."""
+"""Elements that Oaken's codec encodes and decodes in a CPU second; with --steps, decode steps with it and with 8 bits.
+
+--steps takes about 3 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu run` simulates them.
+"""
 
 import argparse
 import time
@@ -8,9 +11,17 @@ import numpy as np
 
 from npu_device.kv_quant import oaken, oaken_plain
 from npu_device.kv_quant.thresholds import Profiler
+from pyv_npu.config import load
+from pyv_npu.text import columns
+from pyv_npu.workloads.built_in import PhaseRequest, build
+from pyv_npu.workloads.timing import layer_ends
 
 REPEATS = 3
 SIDES = ("key", "value")
+BATCHES = (16, 32, 64, 128, 256)
+CONTEXTS = (511, 1023, 2047, 4095)
+SLOWER = 1
+"""Exit code where a step with Oaken takes longer."""
 
 
 def rate(work: Callable[[], object], elements: int) -> float:
@@ -24,10 +35,15 @@ def rate(work: Callable[[], object], elements: int) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: the benchmark has no options."""
+    parser.add_argument("--steps", action="store_true", help="cycles of decode steps, with Oaken and with uniform8")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
+    """Prints the table that is asked for."""
+    return steps() if args.steps else codec()
+
+
+def codec() -> int:
     """Prints the rates of a copy, of the codec and of its definition, which gets fewer elements."""
     keys = np.random.default_rng(0).standard_normal((2048, 4096)).astype(np.float32)
     sample = keys[:1, :1024]
@@ -45,3 +61,20 @@ def run(args: argparse.Namespace) -> None:
     print(f"copy of fp32     {copy / 1e6:10.1f} million elements in a CPU second")
     for name, result in rates.items():
         print(f"{name:16s} {result / 1e6:10.3f} million, 1 / {copy / result:.0f} of the copy")
+    return 0
+
+
+def steps() -> int:
+    """Prints cycles of a decode step over batch and context; `SLOWER` where one with Oaken takes longer."""
+    npu, rows, slower = load(preset="oaken-lpddr").config.npu, [], 0
+    for batch in BATCHES:
+        for context in CONTEXTS:
+            cycles = []
+            for kv in ("oaken", "uniform8"):
+                step = build(npu, PhaseRequest("llama2-7b", layers=2, context=context, requests=batch, kv=kv))
+                cycles.append(max(end for _, end in layer_ends(step.commands, npu, step.position(context))))
+            slower += cycles[0] > cycles[1]
+            rows.append((str(batch), str(context), *(f"{one:,}" for one in cycles), f"{cycles[0] / cycles[1]:.3f}"))
+            print(*rows[-1], flush=True)
+    print(columns(("batch", "context", "oaken", "uniform8", "ratio"), rows))
+    return SLOWER if slower else 0
