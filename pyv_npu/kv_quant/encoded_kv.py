@@ -164,14 +164,16 @@ def measured(
         layout = EncodedCache(0, cache.heads, tokens, cache.head_dim, codec)
         streams = layout.stream_bytes(encoded.counts).sum(axis=0).tolist()
         occupied = pages(layout, tokens, streams, page_bytes)
-        waiting = 2 * (tokens - codec.coded(tokens)) * cache.heads * cache.head_dim
+        coded = codec.coded(tokens) * cache.heads * cache.head_dim
+        waiting = 2 * (elements - coded)
         payload = encoded.payload + waiting
         rows.append(
             {
                 "layer": index // 2, "side": "kv"[index % 2], "elements": elements,
                 "p_out": len(encoded.sparse) / max(1, codec.entry_bytes) / elements, "b_eff": 8 * payload / elements,
                 "b_eff_inline": 8 * (payload + encoded.counts.size) / elements,
-                "entropy_bound": entropy_bound(encoded, codec.bits), **codec.statistics(encoded),
+                "entropy_bound": (coded * entropy_bound(encoded, codec.bits) + 8 * waiting) / elements,
+                **codec.statistics(encoded),
                 "dense_bytes": encoded.dense.size, "sparse_bytes": len(encoded.sparse),
                 "meta_bytes": encoded.meta.size, "tail_bytes": waiting, "count_bytes": encoded.counts.size,
                 "pages": occupied.dense + occupied.sparse + occupied.meta, "bursts": occupied.bursts,
