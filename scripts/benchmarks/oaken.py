@@ -1,20 +1,22 @@
 """Elements that Oaken's codec encodes and decodes in a CPU second; with --steps, decode steps with it and with 8 bits.
 
---steps takes about 3 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu run` simulates them.
+--steps takes about 3 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu serve` simulates whole steps.
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
 from npu_device.kv_quant import oaken, oaken_plain
+from npu_device.kv_quant.methods import METHODS
 from npu_device.kv_quant.thresholds import Profiler
 from pyv_npu.config import load
-from pyv_npu.text import columns
-from pyv_npu.workloads.built_in import PhaseRequest, build
-from pyv_npu.workloads.timing import layer_ends
+from pyv_npu.config.shape_file import shape_of
+from pyv_npu.serving.step_parts import Simulator
+from toolchain.decoders.mixed_step import Chunk, Parts
 
 REPEATS = 3
 SIDES = ("key", "value")
@@ -66,15 +68,11 @@ def codec() -> int:
 
 def steps() -> int:
     """Prints cycles of a decode step over batch and context; `SLOWER` where one with Oaken takes longer."""
-    npu, rows, slower = load(preset="oaken-lpddr").config.npu, [], 0
-    for batch in BATCHES:
-        for context in CONTEXTS:
-            cycles = []
-            for kv in ("oaken", "uniform8"):
-                step = build(npu, PhaseRequest("llama2-7b", layers=2, context=context, requests=batch, kv=kv))
-                cycles.append(max(end for _, end in layer_ends(step.commands, npu, step.position(context))))
-            slower += cycles[0] > cycles[1]
-            rows.append((str(batch), str(context), *(f"{one:,}" for one in cycles), f"{cycles[0] / cycles[1]:.3f}"))
-            print(*rows[-1], flush=True)
-    print(columns(("batch", "context", "oaken", "uniform8", "ratio"), rows))
+    simulator, slower = Simulator(load(preset="oaken-lpddr").config.npu, shape_of("llama2-7b"), 16), False
+    print("batch  context       oaken    uniform8  ratio")
+    for batch, context in product(BATCHES, CONTEXTS):
+        chunks = [Chunk(1, context)] * batch
+        ours, other = (simulator.run(chunks, Parts.ALL, 2, METHODS[kv]).cycles for kv in ("oaken", "uniform8"))
+        slower |= ours > other
+        print(f"{batch:5} {context:8} {ours:11,} {other:11,} {ours / other:6.3f}", flush=True)
     return SLOWER if slower else 0

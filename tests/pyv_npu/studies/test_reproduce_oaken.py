@@ -179,6 +179,21 @@ def test_what_each_part_brings() -> None:
 
 
 @pytest.mark.slow
+def test_a_file_of_burstgpt_is_served_with_a_verdict(tmp_path: Path) -> None:
+    """Figure 14 of a file: a synthetic one in the form of BurstGPT, whose second row is a failed call."""
+    path = tmp_path / "synthetic.csv"
+    rows = "".join(f"{at},synthetic,{128 + 64 * at},{64 * (at != 1)},0,Conversation log\n" for at in range(4))
+    path.write_text(f"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n{rows}")
+    study = Study(StepCosts.read(), path)
+    gains = study.gains()
+    assert {name: list(row) for name, row in gains.items()} == dict.fromkeys(
+        ("llama2-13b", "mixtral-8x7b"), ["synthetic.csv"]
+    )
+    row = next(row for row in study._others() if row.id == "P16")
+    assert row.word == "simulated" and row.met is all(one["synthetic.csv"] > 1 for one in gains.values())
+
+
+@pytest.mark.slow
 def test_words_and_verdicts() -> None:
     """Figures that cannot be had have no verdict; those of synthetic lengths have none either."""
     rows = {row.id: row for row in Study(StepCosts.read())._others()}
