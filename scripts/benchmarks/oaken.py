@@ -1,4 +1,4 @@
-"""Elements that Oaken's codec encodes and decodes in a CPU second; with --steps, decode steps with it and with 8 bits.
+"""Rates of the codec of Oaken beside a copy; with --steps, decode steps with it and with 8 bits.
 
 --steps takes about 3 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu serve` simulates whole steps.
 """
