@@ -1,6 +1,6 @@
 """Rates of the codec of Oaken beside a copy; with --steps, decode steps with it and with 8 bits.
 
---steps takes about 3 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu serve` simulates whole steps.
+--steps takes about 2 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu serve` simulates whole steps.
 """
 
 import argparse
