@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from npu_graphs import listed
 from npu_rig import DRAM, SPM
+from shares import slow
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -93,7 +94,7 @@ def costs_of_more(seed: int) -> tuple[float, float]:
     )
 
 
-@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("first", [0, *slow(5)])
 def test_a_wider_window_and_another_engine_cost_no_more_than_the_width_that_is_named(first: int) -> None:
     for seed in range(first, first + 5):
         window, engine = costs_of_more(seed)

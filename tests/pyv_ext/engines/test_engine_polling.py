@@ -242,7 +242,7 @@ def test_short_waits_are_executed(monkeypatch, distance):
         return original(self, limit)
 
     monkeypatch.setattr(polling.PollingDetection, "skip", skip)
-    events = range(distance, 20 * distance, distance)
+    events = range(distance, 5 * distance, distance)
     rig = machine(PROGRAM.format(pointer="x12", filler=""), events, [], CoreTiming())
     rig.engine.run(events[-1])
     assert bool(tried) == (distance > MOST and engine_choice.NAME != "reference")

@@ -24,6 +24,7 @@ from near_rig import (
     looped,
     until_it_stops,
 )
+from shares import slow
 
 from pyv_ext.isa import Isa
 from pyv_ext.machine.state import LogKind
@@ -42,7 +43,7 @@ def fed(machines: tuple[Machine, Machine], chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("form", NATIVE_FORMS, ids=str)
-@pytest.mark.parametrize("seed", (*range(20, 26), 138))
+@pytest.mark.parametrize("seed", [*range(20, 23), 138, *slow(*range(23, 26))])
 def test_random_accesses_are_those_of_the_reference(form, seed, monkeypatch):
     machines = reference, native = both(form, seed, monkeypatch, interrupting_program)
     chance = random.Random(seed)
@@ -159,7 +160,7 @@ def text_program(isa: Isa, seed: int) -> list[int]:
     return looped(isa, words)
 
 
-@pytest.mark.parametrize("seed", range(50, 68))
+@pytest.mark.parametrize("seed", [*range(50, 59), *slow(*range(59, 68))])
 def test_text_that_native_code_lets_arrive_is_that_of_the_reference(seed, monkeypatch):
     machines = reference, native = both(NATIVE_FORMS[1], seed, monkeypatch, text_program)
     chance, longest = random.Random(seed), (300, 500, 4001)[seed // 3 % 3]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from shares import slow
 
 from npu_device.config import NpuConfig
 from pyv_npu.cli import main
@@ -103,7 +104,7 @@ def phase(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("name", ["llama2-7b", "opt-6.7b"])
+@pytest.mark.parametrize("name", ["llama2-7b", *slow("opt-6.7b")])
 def test_a_built_in_model_has_the_bytes_of_the_formula(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
