@@ -46,7 +46,7 @@ def test_an_example_prints_what_the_page_says(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("section", "words", "shown"), RULES, ids=[f"{one[0]} {one[1][-1]}" for one in RULES])
+@pytest.mark.parametrize(("section", "words", "shown"), RULES, ids=[" ".join(one[1]) for one in RULES])
 def test_a_rule_is_shown_by_its_command(
     section: str, words: list[str], shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -57,7 +57,7 @@ def test_a_rule_is_shown_by_its_command(
     onnx.save(DECODERS["decoder_kv"](), "decoder_kv.onnx")
     code = main(words)
     assert code == (65 if "llama2-13b" in words or "wrong.json" in words else 0)
-    said, files = "".join(capsys.readouterr()), [*Path("DIR").glob("*")]
+    said, files = "".join(capsys.readouterr()), [file for file in Path("DIR").rglob("*") if file.is_file()]
     texts = [said, *(file.read_text(encoding="utf-8", errors="replace") for file in files)]
     for text in shown:
         assert text in {file.name for file in files} or any(text in one for one in texts), text
