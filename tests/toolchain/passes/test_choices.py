@@ -48,6 +48,18 @@ def test_an_equal_model_has_the_choices_of_the_first(searches: list[str]) -> Non
     assert compiled(target_of(NPU)).commands == first.commands and len(searches) == 2 * count
 
 
+def test_commands_do_not_depend_on_earlier_models() -> None:
+    names = "mlp", "cnn_int8", "decoder"
+
+    def commands(name: str) -> Any:
+        return compile_model(prepare(EXAMPLES[name](), name), target_of(NPU)).commands
+
+    after = {name: commands(name) for name in (*names, *reversed(names))}
+    for name in names:
+        choices.clear()
+        assert commands(name) == after[name]
+
+
 def test_how_commands_arrive_is_no_other_device(searches: list[str]) -> None:
     first = compiled(target_of(NPU))
     count = len(searches)
