@@ -10,20 +10,19 @@ from npu_device.memory.memory import Memory, scratchpads
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import Refusal
 from npu_device.trace.stream import EventStream
+from pyv_native.state import LATEST
 
 if TYPE_CHECKING:
     from npu_device.abi.opcodes import TicketState
     from npu_device.decode.command import Command
     from npu_device.decode.decoder import Uses
     from npu_device.event_loop.l2 import L2
-    from npu_device.event_loop.timeline import Timeline
     from npu_device.external.link import External
     from npu_device.host.command_port import CommandPort
     from npu_device.host.host_side import HostSide
     from npu_device.host.registers import CsrWindow, RegisterFile
     from npu_device.host.ring import Ring
     from npu_device.issue.injection import Injector
-    from npu_device.issue.interrupts import Interrupts
     from npu_device.issue.plans import Plans
     from npu_device.issue.retirement import ErrorEntry
 
@@ -72,8 +71,6 @@ class NpuDevice:
         self._core_bytes = config.dram.core_bytes
         self._counters = Counters(config, events)
         self._host: HostSide | None = None
-        self._timeline: Timeline | None = None
-        self._interrupts: Interrupts | None = None
         self._injector: Injector | None = None
         self.on_use: Callable[[], None] | None = None
         """Called when the device is about to be used for the first time."""
@@ -90,7 +87,6 @@ class NpuDevice:
                 self._config, self._memory, self._events, self._counters, self._caps,
                 values=self._values, analytic=self._analytic, external=self._external, interpreted=self._interpreted,
             )  # fmt: skip
-            self._timeline, self._interrupts = host.timeline, host.interrupts
             if self.on_use is not None:
                 self.on_use()
         return host
@@ -126,10 +122,12 @@ class NpuDevice:
     @property
     def irq(self) -> bool:
         """Level of the interrupt line."""
-        interrupts = self._interrupts
-        return interrupts is not None and (
-            interrupts.level if self._injector is None else self._injector.line(interrupts.level)
-        )
+        pipeline = None if self._host is None else self._host.active
+        if pipeline is None:
+            return False
+        storage = pipeline.storage
+        level = storage.arena.bytes[storage.level] != 0
+        return level if self._injector is None else self._injector.line(level)
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Check whether such an access is legal (pure); reading and writing do not differ."""
@@ -156,12 +154,18 @@ class NpuDevice:
 
     def next_event(self) -> int | None:
         """Return the cycle at whose start the device next changes by itself, or None."""
-        return None if self._timeline is None else self._timeline.next_event()
+        pipeline = None if self._host is None else self._host.active
+        if pipeline is None:
+            return None
+        storage = pipeline.storage
+        due = storage.arena.words[storage.due]
+        return None if due >= LATEST else due
 
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
-        if self._timeline is not None:
-            self._timeline.advance(now)
+        pipeline = None if self._host is None else self._host.active
+        if pipeline is not None:
+            pipeline.advance(now)
 
     def use_plans(self, plans: "Plans") -> None:
         """Have plans in common with other devices of its configuration: those of commands that such a device had before

@@ -1,6 +1,6 @@
 """The NPU's registers: one table gives device, C header, documentation and debugger view (docs/interface.md)."""
 
-from enum import Enum
+from enum import Enum, IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -103,6 +103,19 @@ CONTROL = (
         fields=(Bits("VERSION", 0, 16, "ABI version"), Bits("MAGIC", 16, 16, f"{ID_MAGIC:#x}")),
     ),
 )
+
+_IRQ = {bits.name: 1 << bits.low for bits in IRQ_BITS}
+
+
+class Irq(IntEnum):
+    """Bits of IRQ_STATUS."""
+
+    DONE = _IRQ["DONE"]
+    ERROR = _IRQ["ERROR"]
+    SPACE = _IRQ["SPACE"]
+    RING_OVERFLOW = _IRQ["RING_OVERFLOW"]
+    DROPPED = _IRQ["DROPPED"]
+
 
 TOTALS_OFFSET = 0x40
 TOTALS = (

@@ -1,11 +1,37 @@
-"""Commands on units: start of ready ones, end of those whose runs are over. In the native subset (`pyv_native`).
+"""Events of a device by cycle and phase; commands on units: start of ready ones, end of those whose runs are over. In
+the native subset (`pyv_native`).
 
 Commands of one step run here from start to retirement. Each function stops at a command of which the device decides: it
 has a plan of many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. The
 device continues with the function that says what came of it.
 """
 
-from npu_device.event_loop.state import FOREVER, EventLoop, Run
+from npu_device.event_loop.front_end import (
+    accept_known,
+    announce_next,
+    apply_requests,
+    begin_fetches,
+    plan_acceptance,
+    read_descriptor,
+    request,
+    settle,
+    update_line,
+)
+from npu_device.event_loop.state import (
+    ACCEPT,
+    AGENDAS,
+    ANNOUNCE,
+    END,
+    FETCH,
+    FOREVER,
+    GRANT,
+    IRQ,
+    RELEASE,
+    START,
+    EventLoop,
+    FrontEnd,
+    Run,
+)
 from npu_device.event_loop.stepper import (
     IDLE,
     NO_UNIT,
@@ -17,9 +43,10 @@ from npu_device.event_loop.stepper import (
     start_steps,
 )
 from npu_device.reservation.commands import end
-from npu_device.reservation.scheduler import dequeue, meld, starts_before
+from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
-from npu_device.reservation.state import RUNNING, START, Entry
+from npu_device.reservation.state import RUNNING, Entry, Issue
+from npu_device.reservation.state import START as START_REQUEST
 from npu_device.trace.events import FRONTEND
 
 
@@ -149,7 +176,7 @@ def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
     loop.ending = 0
     if loop.active or loop.rates_due:
         loop.ended_steps = 1
-        loop.requests = loop.requests | START
+        loop.requests = loop.requests | START_REQUEST
     return None
 
 
@@ -174,3 +201,101 @@ def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
     """End a command that `end_runs` stopped at, and go on."""
     end_entry(loop, entry, loop.time)
     return end_runs(loop, sampled)
+
+
+# -- events of the device --------------------------------------------------------------------------------------------
+
+DONE, STEPPED, GRANTED, ACCEPTED, STARVED, STARTED = range(6)
+"""Answers of `run_events`: all that was due has happened; the device decides on steps that ended, grants time to
+external engines, accepts a descriptor, reserves records, decides on commands that start."""
+
+
+def next_agenda(front: FrontEnd) -> int:
+    """Return the kind of the next event, and set when it is due."""
+    agenda = 0
+    for each in range(1, AGENDAS):
+        if front.agendas[each] < front.agendas[agenda]:
+            agenda = each
+    front.due = front.agendas[agenda]
+    return agenda
+
+
+def horizon(front: FrontEnd) -> int:
+    """Return the first cycle in which another event is due, or up to which the device was not asked to advance."""
+    cycle = front.until + 1
+    for each in front.agendas:
+        cycle = min(cycle, each)
+    return cycle
+
+
+def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, observed: int) -> bool:
+    """Check whether the device is to look at the commands of this cycle."""
+    front = loop.front
+    front.entry = entry
+    if entry is not None or loop.external or observed:
+        return True
+    return has_results(loop.issue, sampled)
+
+
+def has_results(issue: Issue, sampled: int) -> bool:
+    """Check whether commands have retired with results or errors."""
+    entry = issue.retired
+    if entry is not None and sampled:
+        return True
+    while entry is not None:
+        if entry.failure:
+            return True
+        entry = entry.next
+    return False
+
+
+def run_events(loop: EventLoop, until: int, sampled: int, observed: int) -> int:
+    """Run the events that are due at the start of cycle `until` or earlier, up to one that concerns the device.
+
+    `sampled`: as for `dispatch`. `observed`: the device looks at each cycle in which steps end or commands start.
+    """
+    front = loop.front
+    front.until = until
+    agenda = next_agenda(front)
+    while front.due <= until:
+        cycle = front.due
+        front.cycle = cycle
+        front.agendas[agenda] = FOREVER
+        if agenda == END:
+            entry = step_commands(loop, cycle, horizon(front), sampled)
+            cycle = loop.time
+            front.cycle = cycle
+            if concerns_device(loop, entry, sampled, observed):
+                return STEPPED
+            settle(loop, cycle)
+            request(front, END, loop.next_at)
+        elif agenda == GRANT:
+            return GRANTED
+        elif agenda == RELEASE:
+            apply_requests(loop, cycle, release_commands(loop.issue, cycle))
+        elif agenda == ACCEPT:
+            fetching = front.fetching
+            oldest = front.oldest
+            if (
+                fetching is not None
+                and fetching.fetched <= cycle
+                and (oldest is fetching or oldest is None or oldest.accepted > cycle)
+            ):
+                read_descriptor(loop, fetching, cycle)
+                plan_acceptance(front)
+            elif oldest is not None and not accept_known(loop, oldest, cycle):
+                return ACCEPTED
+        elif agenda == ANNOUNCE:
+            announce_next(loop)
+        elif agenda == FETCH:
+            if begin_fetches(loop, cycle):
+                return STARVED
+        elif agenda == START:
+            if concerns_device(loop, start_commands(loop, cycle, sampled), sampled, observed):
+                return STARTED
+            settle(loop, cycle)
+            request(front, END, loop.next_at)
+        elif agenda == IRQ:
+            update_line(loop, cycle)
+        agenda = next_agenda(front)
+    return DONE

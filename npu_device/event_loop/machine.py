@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
@@ -11,9 +12,9 @@ from npu_device.cost.rates import WHOLE
 from npu_device.cost.topology import network_of
 from npu_device.decode.command import units_by_class
 from npu_device.dram import power_up as dram_power_up
-from npu_device.event_loop import cache, sharing, snapshot, stepper
+from npu_device.event_loop import cache, front_end, sharing, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
-from npu_device.event_loop.state import FOREVER, MAX_ROW_BANKS, MAX_RUNS, EventLoop
+from npu_device.event_loop.state import AGENDAS, FOREVER, MAX_ROW_BANKS, MAX_RUNS, NOT_YET, EventLoop
 from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, interpreted_calls
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
 from npu_device.reservation.scheduler import take_events
@@ -24,8 +25,8 @@ from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
 from pyv_native.state import Fields
 
-UNKNOWN = -1
-
+MAX_REGIONS = MAX_CLUSTERS + 4
+"""Regions of the memory."""
 CHECKED = False
 """Whether compiled code has the checks of the checked build; tests set it."""
 STEP_EVENTS = {
@@ -57,7 +58,7 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
     capacities = {
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
         "completed": runs, "running": runs, "routes": config.clusters * noc.ports, "l2.tags": lines,
-        "l2.dropped": lines, **RECORDS,
+        "l2.dropped": lines, "front.regions": MAX_REGIONS, **RECORDS,
     } | dict.fromkeys((f"issue.{name}" for name in CLASS_LISTS), 1 + len(units_by_class(config)))  # fmt: skip
     timed = dram.model == "timed"
     if timed:
@@ -112,6 +113,11 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
         cache_record.line_credits = l2.line * rates.per_byte
         cache_record.tags.fill([0] * lines)
     loop.running.fill([None] * runs)
+    loop.issue.history = config.queue.history
+    front, delays = loop.front, config.frontend
+    front.agendas.fill([FOREVER] * AGENDAS)
+    front.stalled, front.capacity = NOT_YET, config.device_queue
+    front.fetch_loose, front.fetch_tight, front.validate = delays.fetch_loose, delays.fetch_tight, delays.validate
     return bytes(arena.buffer[ROOT:])
 
 
@@ -120,10 +126,11 @@ class Machine:
 
     def __init__(
         self, config: NpuConfig, timing: Timing, events: EventStream, *, analytic: bool = False,
-        external: Collection[int] = (), interpreted: bool = False,
+        external: Collection[int] = (), interpreted: bool = False, prepare: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
         """`analytic`: IA_TIMING. `external`: codes of the units whose steps end when `tell_end` says so. `interpreted`:
-        CPython runs the loop, for lock-step and debugging."""
+        CPython runs the loop, for lock-step and debugging. `prepare(loop)`: fills in the front end after power-up."""
+        self._prepare = prepare
         self._external = frozenset(external)
         self._config = config
         self._timing = timing
@@ -149,8 +156,8 @@ class Machine:
 
     def _begin(self) -> None:
         self.issue = IssueBuffer(self.storage.arena, self._calls, self.storage.allocate)
-        self._next = UNKNOWN
-        """The next cycle in which something happens."""
+        if self._prepare is not None:
+            self._prepare(self.storage.loop)
 
     def _take_events(self, _: int) -> int:
         self._events.flush()
@@ -168,7 +175,6 @@ class Machine:
             state, "time", "wake", "rates_due", "rates_since", "runs", "units", "banks", "channels", "tags", "dram"
         )  # fmt: skip
         snapshot.load(self.storage, fields, self._pieces, plan_of)
-        self._next = UNKNOWN
 
     def numbers(self) -> dict[int, int]:
         """Acceptance numbers of the commands in flight, by slot."""
@@ -213,7 +219,6 @@ class Machine:
         more."""
         unit = self.storage.units[code]
         unit.end, unit.result = unit.start + cycles + unit.stalled, result
-        self._next = UNKNOWN
 
     @property
     def dirty_lines(self) -> int:
@@ -243,7 +248,6 @@ class Machine:
         run.heads.fill_offsets(heads)
         for unit in units if count else ():
             self._calls[stepper.hold](arena, run.offset, storage.units[unit].offset)
-        self._next = UNKNOWN
         self.run_entry(slot, entry)
         return slot
 
@@ -259,14 +263,19 @@ class Machine:
 
     # -- commands ----------------------------------------------------------------------------------------------
 
+    def call(self, function: Definition, *arguments: int) -> int:
+        """Call a function of the device."""
+        return self._calls[function](self.storage.arena, *arguments)
+
     def dispatch(self, function: Definition, *arguments: int) -> int:
         """Call a function of `dispatch`: the offset of the command of which the device decides, or 0."""
-        arena = self.storage.arena
-        entry = self._calls[function](arena, *arguments)
-        self._next = UNKNOWN if entry else arena.words[self.storage.next_at]
-        if self.on_dropped is not None:
-            self._tell_dropped()
+        entry = self._calls[function](self.storage.arena, *arguments)
+        self.tell_dropped()
         return entry
+
+    def schedule(self) -> None:
+        """Plan the next event of the engines."""
+        self._calls[front_end.schedule_step](self.storage.arena)
 
     # -- stepping ----------------------------------------------------------------------------------------------
 
@@ -283,26 +292,23 @@ class Machine:
 
     def next_cycle(self) -> int | None:
         """Return the next cycle in which something happens here."""
-        if self._next == UNKNOWN:
-            self._next = self._calls[stepper.next_cycle](self.storage.arena)
-        return None if self._next >= FOREVER else self._next
+        cycle = self._calls[stepper.next_cycle](self.storage.arena)
+        return None if cycle >= FOREVER else cycle
 
     def start(self, cycle: int) -> None:
         """Call `stepper.start`, and report dropped lines."""
         if not self.idle:
-            self._next = self._calls[stepper.start](self.storage.arena, cycle)
-            self._tell_dropped()
+            self._calls[stepper.start](self.storage.arena, cycle)
+            self.tell_dropped()
 
     def priority_access(self, cycle: int, address: int, size: int, write: bool = False) -> int:
         """Call `sharing.priority_access`."""
-        self._next = UNKNOWN
         return self._calls[sharing.priority_access](self.storage.arena, cycle, address, size, int(write))
 
     def maintain(self, cycle: int, line: int, operation: int) -> None:
         """Call `cache.maintain`."""
-        self._next = UNKNOWN
         self._calls[cache.maintain](self.storage.arena, cycle, line, operation)
-        self._tell_dropped()
+        self.tell_dropped()
 
     def mark(self, line: int, flags: int) -> int:
         """Call `cache.mark`."""
@@ -319,7 +325,6 @@ class Machine:
             link = loop.links[index]
             link.rate = -(-link.rate // factor)
         loop.rates_due = 1
-        self._next = UNKNOWN
 
     def dram_at(self, slowdown: int) -> None:
         """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
@@ -335,7 +340,7 @@ class Machine:
         """Return the lowest slot that no run has."""
         return next(slot for slot, run in enumerate(self.storage.runs) if not run.number)
 
-    def _tell_dropped(self) -> None:
+    def tell_dropped(self) -> None:
         """Give the tags of dropped lines to who wants them."""
         if self.on_dropped is not None and (dropped := self.storage.take_dropped()):
             self.on_dropped(dropped)

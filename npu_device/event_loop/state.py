@@ -10,12 +10,15 @@ from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
 from npu_device.dram.state import Request, TimedDram
-from npu_device.reservation.state import Entry, Issue
+from npu_device.reservation.state import DESCRIPTOR_WORDS, Entry, Issue, Submission
 from npu_device.trace.events import Kind
-from pyv_native.records import REFERENCE, array, items, record, records
+from pyv_native.records import REFERENCE, array, items, record, records, u32
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
+AGENDAS = 8
+END, GRANT, RELEASE, ACCEPT, ANNOUNCE, FETCH, START, IRQ = range(AGENDAS)
+"""Kinds of events in their order within a cycle (docs/npu-timing.md, "Events"). The core acts after all of them."""
 NOT_YET = -1
 """In place of a cycle."""
 
@@ -239,6 +242,89 @@ class Cache:
 
 
 @record
+class MemoryRegion:
+    """Memory that the device reads descriptors from."""
+
+    base: int = 0
+    end: int = 0
+    data: int = 0
+    """Host address of its first byte."""
+
+
+@record
+class FrontEnd:
+    """Registers, ring, occupancy of the device queue, descriptors on their way, and the events to come."""
+
+    agendas: list[int] = array(AGENDAS)
+    """Cycle of the next event of each kind; FOREVER: none."""
+    due: int = FOREVER
+    """The earliest of them, or earlier."""
+    until: int = 0
+    """Cycle up to which the device has been asked to advance."""
+    cycle: int = 0
+    """Cycle of the present event."""
+    entry: Entry | None = REFERENCE
+    """Command of which the device decides."""
+    observed: bool = False
+    """Whether ENQCMD_T is shown to an injector of faults."""
+
+    base_low: u32 = 0
+    base_high: u32 = 0
+    ring_size: int = 0
+    head: u32 = 0
+    """Index of the next descriptor to be read."""
+    tail: u32 = 0
+    """The last accepted tail."""
+    next_fetch: u32 = 0
+    """Index of the next descriptor whose fetch begins, between head and tail."""
+    ring_refused: bool = False
+    """Whether a doorbell was refused because the ring was full."""
+
+    capacity: int = 0
+    """Commands that have not started, at most, those on their way included."""
+    depth: int = 0
+    """Commands that were accepted and have not started."""
+    reserved: int = 0
+    """Entries of descriptors on their way."""
+    queue_refused: bool = False
+    """Whether a submission was refused, or waits, since the queue last left full."""
+    policy: int = 0
+    """FullPolicy of CTRL."""
+    stalled: int = NOT_YET
+    """Address of the ENQCMD_T that waits for room; NOT_YET: none."""
+    response: int = 0
+    """Cycles until ENQCMD_T has its ticket."""
+    descriptor: list[int] = array(DESCRIPTOR_WORDS)
+    """Bytes that ENQCMD_T brings."""
+
+    fetch_loose: int = 0
+    fetch_tight: int = 0
+    validate: int = 0
+    fetch_free: int = 0
+    """Cycle from which the fetch stage is free."""
+    validate_free: int = 0
+    accepted: int = 0
+    """Acceptances so far."""
+    oldest: Submission | None = REFERENCE
+    """Descriptors on their way, oldest first."""
+    youngest: Submission | None = REFERENCE
+    fetching: Submission | None = REFERENCE
+    """The oldest of the ring that has not been read."""
+    announcing: Submission | None = REFERENCE
+    """The oldest whose FETCH is to be emitted."""
+    regions: list[MemoryRegion] = records()
+
+    irq_status: int = 0
+    irq_mask: int = 0
+    irq_level: bool = False
+    """Level of the line now."""
+    irq_line: bool = False
+    """Level at the end of the last cycle."""
+    error_ticket: int = 0
+    error_code: int = 0
+
+
+@record
 class EventLoop:
     """Whole state of one device's event loop."""
 
@@ -321,10 +407,11 @@ class EventLoop:
     enabled: int = 0
     """Whether commands may start."""
     started: int = 0
-    """Commands that left the queue, until the device takes their number."""
+    """Commands that left the queue in this cycle."""
     requests: int = 0
-    """START and RELEASE for cycle `time`, until the device takes them."""
+    """START and RELEASE for this cycle."""
     ended_steps: int = 0
     """Whether steps ended in this cycle; others may start instead."""
+    front: FrontEnd = field(default_factory=FrontEnd)
     next_at: int = 0
     """The next cycle in which something happens here, after commands started or time passed; FOREVER: none."""

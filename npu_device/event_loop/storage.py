@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.cost.plan import Column
-from npu_device.event_loop import cache, dispatch, sharing, stepper
+from npu_device.event_loop import cache, dispatch, front_end, sharing, stepper
 from npu_device.event_loop.encoding import Encoded, PieceImage
-from npu_device.event_loop.state import EventLoop, Step
+from npu_device.event_loop.state import EventLoop, FrontEnd, Step
 from npu_device.reservation import buffer
 from npu_device.reservation.buffer import Calls
-from npu_device.reservation.state import ISSUE_CAPACITIES, MAX_EVENTS, Issue
-from npu_device.trace.events import EVENT_WORDS
+from npu_device.reservation.state import ISSUE_CAPACITIES, Issue
 from npu_device.trace.stream import EventStream
 from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
@@ -26,10 +25,13 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.start_commands, dispatch.begin_command, dispatch.fail_command, dispatch.step_commands,
-    dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit,
-    stepper.hold, stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark,
-    *buffer.FUNCTIONS,
+    dispatch.run_events, front_end.submit, front_end.doorbell, front_end.query_ticket, front_end.show_ticket,
+    front_end.ticket_since, front_end.admit, front_end.accept_command, front_end.cancel_entry,
+    front_end.fail_ticket, front_end.settle, front_end.request_event, front_end.schedule_step, front_end.request_fetch,
+    front_end.acknowledge_irq, front_end.mask_irq, front_end.clear_irq, front_end.append_submission,
+    front_end.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
+    dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
+    stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark, *buffer.FUNCTIONS,
 )  # fmt: skip
 
 
@@ -51,10 +53,7 @@ def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, c
     return {function: module.entry(function) for function in FUNCTIONS}
 
 
-RECORDS = {
-    "issue.events": MAX_EVENTS * EVENT_WORDS,
-    **{f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()},
-}
+RECORDS = {f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()}
 """Capacities of lists that are the same in all machines."""
 
 
@@ -105,14 +104,20 @@ class Storage:
         self.units: dict[int, Any] = {unit.code: unit for unit in self.loop.units}
         """Units by their codes in events."""
         self.runs: Sequence[Any] = list(self.loop.runs)
-        events = self.loop.issue.events
+        events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
-        self.next_at, self.started, self.requests = (
-            self.loop.offset // WORD + layout(EventLoop).fields[name].word
-            for name in ("next_at", "started", "requests")
+        self.due, self.cycle, self.response, self.entry = (
+            front // WORD + fields[name].word for name in ("due", "cycle", "response", "entry")
         )
+        """Words of these fields of the front end."""
+        self.level = front + fields["irq_level"].offset
+        """Byte of this field."""
+        first = front + fields["descriptor"].offset
+        self.descriptor = self.arena.bytes[first : first + fields["descriptor"].shape.size]
         self.retired = self.loop.issue.offset // WORD + layout(Issue).fields["retired"].word
-        """Words of these fields."""
+        self.started, self.requests = (
+            self.loop.offset // WORD + layout(EventLoop).fields[name].word for name in ("started", "requests")
+        )
         self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped
 

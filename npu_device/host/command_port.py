@@ -20,48 +20,31 @@ from npu_device.abi.instructions import (
     PortTrap,
     PortWait,
 )
-from npu_device.abi.opcodes import TRAP_QUEUE_FULL, FullPolicy, Scope
-from npu_device.host.front_end import FrontEnd
-from npu_device.issue.command_queue import CommandQueue
-from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import Tickets
+from npu_device.abi.opcodes import TRAP_QUEUE_FULL, Scope
+from npu_device.abi.registers import Irq
 from npu_device.reservation.state import STREAMS
+from npu_device.reservation.tickets import IN_FLIGHT, STALLED, TRAPPED, UNKNOWN
 from npu_device.trace.counters import Counters
-from npu_device.trace.events import FRONTEND, Kind, Refusal, What
-from npu_device.trace.stream import EventStream
+from npu_device.trace.events import Kind
 from pyv_native.state import LATEST, WORD64, Fields
 
 if TYPE_CHECKING:
-    from npu_device.issue.injection import Injector
+    from npu_device.host.pipeline import Pipeline
+
+MAX_DEADLINES = 64
+"""Deadlines beyond which those of tickets that ended are dropped."""
 
 
 class CommandPort:
-    """Tight coupling. `policy` is CTRL's field; it is read at each submission."""
+    """Tight coupling. The policy of a full queue is CTRL's field; it is read at each submission."""
 
-    def __init__(
-        self,
-        events: EventStream,
-        frontend: FrontEnd,
-        queue: CommandQueue,
-        tickets: Tickets,
-        stamp: Callable[[int, Scope, int], None],
-        interrupts: Interrupts,
-        counters: Counters,
-        policy: Callable[[], FullPolicy],
-    ) -> None:
-        self.injector: Injector | None = None
-        self._events = events
-        self._frontend = frontend
-        self._queue = queue
-        self._tickets = tickets
-        self._stamp = stamp
-        self._interrupts = interrupts
+    def __init__(self, pipeline: "Callable[[], Pipeline]", counters: Counters) -> None:
+        """`pipeline()`: the front end, made at the first call."""
+        self._pipeline = pipeline
         self._counters = counters
-        self._policy = policy
-        self._stalled: int | None = None
-        """Address of the ENQCMD_T that waits for room."""
-        self._deadlines: dict[tuple[int, int], int] = {}
-        """(pc, ticket) -> when TWAIT gives up: a timeout goes on over restarts."""
+        self._deadlines: dict[tuple[int, int], tuple[int, int]] = {}
+        """(pc, ticket) -> (which of the tickets of this number, when TWAIT gives up): a timeout goes on over
+        restarts."""
         self._looked = 0
         self._looked_busy = 0
 
@@ -73,40 +56,12 @@ class CommandPort:
         The answer is a ticket, or minus a ReturnCode. A submission that waits for room (policy stall) is the same
         one until it is answered.
         """
-        arrival = now + 1
-        if self._stalled != address:
-            self._events.emit(arrival, FRONTEND, What.SUBMIT, 0, 0, address, 1)
-        self._stalled = None
-        if operand >> 8:
-            self._refuse(arrival, address, Refusal.OPERAND)
-            return PortReply(-ReturnCode.EINVAL)
-        if not self._frontend.enabled:
-            self._refuse(arrival, address, Refusal.DISABLED)
-            return PortReply(-ReturnCode.EBUSY)
-        if self.injector is not None and not self.injector.submission(arrival, address):
-            self._refuse(arrival, address, Refusal.RETRY)
-            return PortReply(-ReturnCode.EBUSY)
-        if not self._queue.room:
-            return self._full(arrival, address)
-        ticket, accepted = self._frontend.submit(arrival, address, descriptor, operand & 0xF, operand >> 4 & 0xF)
-        return PortReply(ticket, accepted - arrival)
-
-    def _full(self, arrival: int, address: int) -> PortReply | PortWait | PortTrap:
-        self._queue.want()
-        policy = self._policy()
-        if policy is FullPolicy.STALL:
-            self._stalled = address
+        answer, cycles = self._pipeline().submit(address, descriptor, operand, now + 1)
+        if answer == STALLED:
             return PortWait()
-        self._refuse(arrival, address, Refusal(policy))
-        if policy is FullPolicy.TRAP:
+        if answer == TRAPPED:
             return PortTrap(TRAP_QUEUE_FULL, address)
-        if policy is FullPolicy.DROP:
-            self._interrupts.set(arrival, Irq.DROPPED)
-            return PortReply(0)
-        return PortReply(-ReturnCode.EBUSY)
-
-    def _refuse(self, arrival: int, address: int, refusal: Refusal) -> None:
-        self._events.emit(arrival, FRONTEND, What.REJECT, 0, 0, address, refusal)
+        return PortReply(answer, cycles)
 
     # -- TWAIT -------------------------------------------------------------------------------------------------
 
@@ -117,20 +72,30 @@ class CommandPort:
         by pc and ticket, so `resumed` makes no difference.
         """
         key = (pc, ticket)
-        if ticket not in self._tickets.in_flight:
+        code = self._pipeline().query_ticket(ticket, now + 1)
+        if code != IN_FLIGHT and self._deadlines:
             self._deadlines.pop(key, None)
-            code = self._tickets.result(ticket)
-            if code is None:
-                return PortReply(-ReturnCode.ENOENT)
-            self._events.emit(now + 1, FRONTEND, What.NOTIFY, ticket, 0, 0, code)
+        if code == UNKNOWN:
+            return PortReply(-ReturnCode.ENOENT)
+        if code != IN_FLIGHT:
             return PortReply(-code)
         if not units:
             return PortWait()
-        deadline = self._deadlines.setdefault(key, now + units * TWAIT_TIMEOUT_UNIT)
+        since = self._pipeline().ticket_since(ticket)
+        if self._deadlines.get(key, (-1, 0))[0] != since:
+            if len(self._deadlines) >= MAX_DEADLINES:
+                self._deadlines = dict(self._live_deadlines())
+            self._deadlines[key] = since, now + units * TWAIT_TIMEOUT_UNIT
+        deadline = self._deadlines[key][1]
         if now >= deadline:
             del self._deadlines[key]
             return PortReply(-ReturnCode.ETIMEDOUT)
         return PortWait(deadline)
+
+    def _live_deadlines(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Return the deadlines of tickets in flight."""
+        since = self._pipeline().ticket_since
+        return [item for item in self._deadlines.items() if since(item[0][1]) == item[1][0]]
 
     # -- TBAR and TSTAT ----------------------------------------------------------------------------------------
 
@@ -147,7 +112,8 @@ class CommandPort:
         """Stamp a barrier. NpuDeviceError for an immediate that is not legal: the caller traps instead."""
         if not self.tbar_legal(immediate):
             raise NpuDeviceError(f"TBAR {immediate:#x}: not a legal immediate, ask `tbar_legal` first")
-        self._stamp(now + 1, Scope(immediate & 3), immediate >> TBAR_STREAM_SHIFT & (STREAMS - 1))
+        stream = immediate >> TBAR_STREAM_SHIFT & (STREAMS - 1)
+        self._pipeline().execution.station.block_domains(now + 1, Scope(immediate & 3), stream)
         return PortReply(0)
 
     def tstat(self, now: int) -> PortReply:
@@ -162,37 +128,32 @@ class CommandPort:
         offered = (until - self._looked) * len(engines)
         idle = 100 * (offered - busy + self._looked_busy) // offered if offered else 100
         self._looked, self._looked_busy = until, busy
-        depth = min(self._queue.depth, (1 << TSTAT_DEPTH_BITS) - 1)
-        in_flight = min(len(self._tickets.in_flight), (1 << TSTAT_IN_FLIGHT_BITS) - 1)
-        error = bool(self._interrupts.status & Irq.ERROR)
+        loop = self._pipeline().loop
+        depth = min(loop.front.depth, (1 << TSTAT_DEPTH_BITS) - 1)
+        in_flight = min(loop.issue.tickets_in_flight, (1 << TSTAT_IN_FLIGHT_BITS) - 1)
+        error = bool(loop.front.irq_status & Irq.ERROR)
         return PortReply(
             depth | idle << TSTAT_IDLE_SHIFT | in_flight << TSTAT_IN_FLIGHT_SHIFT | error << TSTAT_ERROR_SHIFT
         )
 
     # -- the device --------------------------------------------------------------------------------------------
 
-    def completed(self, ticket: int) -> None:
-        """Drop the deadlines of a ticket that has ended."""
-        if self._deadlines:
-            for key in [key for key in self._deadlines if key[1] == ticket]:
-                del self._deadlines[key]
-
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
         return {
-            "stalled": self._stalled,
-            "deadlines": [[*key, cycle] for key, cycle in self._deadlines.items()],
+            "deadlines": [[*key, cycle] for key, (_, cycle) in (self._live_deadlines() if self._deadlines else ())],
             "looked": self._looked,
             "looked_busy": self._looked_busy,
         }
 
     def load_state(self, state: Any) -> None:
-        fields = Fields(state, "stalled", "deadlines", "looked", "looked_busy")
-        self._stalled = fields.optional("stalled", 0, WORD64)
+        """Take on a state, after the tickets in flight."""
+        fields = Fields(state, "deadlines", "looked", "looked_busy")
         deadlines = fields.rows("deadlines", (0, WORD64), (0, WORD64), (0, LATEST))
-        self._deadlines = {(pc, ticket): cycle for pc, ticket, cycle in deadlines}
+        self._deadlines = {
+            (pc, ticket): (self._pipeline().ticket_since(ticket), cycle) for pc, ticket, cycle in deadlines
+        }
         self._looked, self._looked_busy = (fields.integer(name, 0, LATEST) for name in ("looked", "looked_busy"))
 
     def reset(self) -> None:
         self._deadlines.clear()
-        self._stalled = None

@@ -11,11 +11,7 @@ from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
 from npu_device.config import NpuConfig
-from npu_device.host.front_end import FrontEnd
 from npu_device.host.ring import Ring
-from npu_device.issue.command_queue import CommandQueue
-from npu_device.issue.interrupts import Interrupts, Irq
-from npu_device.issue.retirement import Completion, Tickets
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
@@ -32,14 +28,23 @@ _OFFSET = {register.name: register.offset for register in REGISTERS}
 _SHOWS_COMPLETIONS = frozenset(_OFFSET[name] for name in ("TICKET_STATUS", "COMPLETED", "IRQ_STATUS"))
 
 
-class Control(Protocol):
-    """CTRL: what the device as a whole does."""
+class Host(Protocol):
+    """Device behind the registers. Changes have effect from `cycle`."""
 
-    def read_control(self) -> int:
-        """Return the register's value."""
-
-    def write_control(self, value: int, cycle: int) -> bool:
-        """Obey, with effect from `cycle`; False when reserved bits were set (they are ignored)."""
+    @property
+    def front(self) -> Any: ...
+    @property
+    def ring(self) -> Ring: ...
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def completed(self) -> int: ...
+    def ticket_status(self, ticket: int) -> int: ...
+    def mask_irq(self, cycle: int, mask: int) -> None: ...
+    def acknowledge_irq(self, cycle: int, bits: int) -> None: ...
+    def doorbell(self, tail: int, cycle: int) -> None: ...
+    def read_control(self) -> int: ...
+    def write_control(self, value: int, cycle: int) -> bool: ...
 
 
 class RegisterFile:
@@ -49,26 +54,15 @@ class RegisterFile:
         self,
         config: NpuConfig,
         events: EventStream,
-        control: Control,
-        ring: Ring,
-        frontend: FrontEnd,
-        queue: CommandQueue,
-        tickets: Tickets,
-        interrupts: Interrupts,
-        completion: Completion,
+        host: Host,
         counters: Counters,
         caps: int,
     ) -> None:
         """`caps`: the custom instructions that exist, as in the register CAPS."""
         self.injector: Injector | None = None
         self._events = events
-        self._control = control
-        self._ring = ring
-        self._frontend = frontend
-        self._queue = queue
-        self._tickets = tickets
-        self._interrupts = interrupts
-        self._completion = completion
+        self._host = host
+        self._ring = host.ring
         self._counters = counters
         self._selected = 0
         self._latched: dict[int, int] = {}
@@ -124,7 +118,7 @@ class RegisterFile:
         """Store a word with effect from `now + 1`. What the architecture ignores is counted and traced."""
         register = _BY_OFFSET.get(offset)
         target = self._writes.get(offset)
-        if register is None or target is None or (register.disabled_only and self._frontend.enabled):
+        if register is None or target is None or (register.disabled_only and self._host.enabled):
             done = False
         else:
             done = target(value & MASK32, now + 1)
@@ -145,7 +139,7 @@ class RegisterFile:
     def _notify(self, offset: int, value: int, now: int) -> None:
         """The first look that shows a completion is an event; polling on is not."""
         ticket = 0
-        shown = (value, self._tickets.completed)
+        shown = (value, self._host.completed)
         if offset == _OFFSET["TICKET_STATUS"]:
             ticket = self._selected
             shown = (value, ticket)
@@ -181,21 +175,21 @@ class RegisterFile:
     # -- what is behind each register --------------------------------------------------------------------------
 
     def _read_table(self) -> dict[int, Callable[[], int]]:
-        ring, interrupts, completion = self._ring, self._interrupts, self._completion
+        ring, host = self._ring, self._host
         table: dict[str, Callable[[], int]] = {
             "QUEUE_BASE_LO": lambda: ring.base,
             "QUEUE_BASE_HI": lambda: ring.base >> 32,
             "QUEUE_SIZE": lambda: ring.size,
-            "CTRL": self._control.read_control,
+            "CTRL": host.read_control,
             "QUEUE_HEAD": self._head,
             "QUEUE_TAIL": lambda: ring.tail,
-            "ERROR_TICKET": lambda: completion.error_ticket,
-            "ERROR_CODE": lambda: completion.error_code,
-            "IRQ_STATUS": lambda: interrupts.status,
-            "IRQ_MASK": lambda: interrupts.mask,
-            "COMPLETED": lambda: self._tickets.completed,
+            "ERROR_TICKET": lambda: host.front.error_ticket,
+            "ERROR_CODE": lambda: host.front.error_code,
+            "IRQ_STATUS": lambda: host.front.irq_status,
+            "IRQ_MASK": lambda: host.front.irq_mask,
+            "COMPLETED": lambda: host.completed,
             "TICKET_SEL": lambda: self._selected,
-            "TICKET_STATUS": lambda: self._tickets.status(self._selected),
+            "TICKET_STATUS": lambda: host.ticket_status(self._selected),
         }
         for name, value in self._identification.items():
             table[name] = lambda value=value: value  # type: ignore[misc]
@@ -206,7 +200,7 @@ class RegisterFile:
             "QUEUE_BASE_LO": lambda value, _: self._ring.set_base(self._ring.base & ~MASK32 | value),
             "QUEUE_BASE_HI": lambda value, _: self._ring.set_base(self._ring.base & MASK32 | value << 32),
             "QUEUE_SIZE": lambda value, _: self._ring.set_size(value),
-            "CTRL": self._control.write_control,
+            "CTRL": self._host.write_control,
             "QUEUE_TAIL": lambda value, _: self._ring.set_tail(value),
             "DOORBELL": self._doorbell,
             "IRQ_MASK": self._mask,
@@ -225,20 +219,14 @@ class RegisterFile:
 
     def ring_doorbell(self, tail: int, cycle: int) -> None:
         """Handle a doorbell."""
-        count = self._ring.doorbell(tail)
-        if count is None:
-            self._interrupts.set(cycle, Irq.RING_OVERFLOW)
-            self._events.emit(cycle, FRONTEND, What.REJECT, 0, 0, tail, Refusal.RING_OVERFLOW)
-        else:
-            self._events.emit(cycle, FRONTEND, What.SUBMIT, 0, 0, tail, count)
-            self._frontend.request_fetch(cycle)
+        self._host.doorbell(tail, cycle)
 
     def _mask(self, value: int, cycle: int) -> bool:
-        self._interrupts.set_mask(cycle, value)
+        self._host.mask_irq(cycle, value)
         return not value & ~IRQ_ALL
 
     def _acknowledge(self, value: int, cycle: int) -> bool:
-        self._interrupts.acknowledge(cycle, value)
+        self._host.acknowledge_irq(cycle, value)
         return not value & ~IRQ_ALL
 
     def _select(self, value: int, _: int) -> bool:
@@ -251,12 +239,12 @@ class RegisterFile:
         totals: dict[str, Callable[[int], int]] = {
             "CYCLES": lambda now: now,
             "SUBMITTED": lambda _: counters().submitted,
-            "ACCEPTED": lambda _: self._frontend.accepted,  # which firmware polls while it submits
+            "ACCEPTED": lambda _: self._host.front.accepted,  # which firmware polls while it submits
             "COMPLETED": lambda _: counters().completed,
             "ERRORS": lambda _: counters().errors,
             "REJECTED": lambda _: counters().rejected,
             "BAD_ACCESSES": lambda _: counters().bad_accesses,
-            "QUEUE_DEPTH": lambda _: self._queue.depth,
+            "QUEUE_DEPTH": lambda _: self._host.front.depth,
             "QUEUE_DEPTH_MAX": lambda _: counters().depth_max,
             "BARRIER_WAIT": lambda _: counters().barrier_wait,
             "BANK_CONFLICT_STALL": lambda _: counters().bank_conflict_stall,

@@ -8,10 +8,11 @@ import numpy as np
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.decode.command import Command, UnitClass, units_by_class
+from npu_device.event_loop import front_end
 from npu_device.event_loop.encoding import Encoded, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
-from npu_device.event_loop.timeline import Agenda, Phase, Timeline
+from npu_device.event_loop.state import GRANT
 from npu_device.issue.plans import Plans
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
@@ -28,32 +29,31 @@ if TYPE_CHECKING:
 class Engines:
     """DMA channels, DRAM, NoC, banks and engines, event by event; at IA_TIMING step by step (`fluid`).
 
-    Steps run in bulk while nothing else on the timeline is due and no command waits for a unit that is free.
+    Steps run in bulk while no other event is due and no command waits for a unit that is free.
     """
 
     def __init__(
         self,
         config: NpuConfig,
-        timeline: Timeline,
         events: EventStream,
         command_of: Callable[[int], Command],
-        advance: Callable[[int], None],
         analytic: bool = False,
         external: "External | None" = None,
         plans: Plans | None = None,
         interpreted: bool = False,
+        prepare: Callable[[Any], None] | None = None,
     ) -> None:
-        """`command_of`: the command of an entry. `advance(cycle)` is called in phase END of cycles in which something
-        happens. `plans`: those that devices of this configuration have in common; of another one they are not looked
-        at. `interpreted`: CPython runs the event loop."""
+        """`command_of`: the command of an entry. `plans`: those that devices of this configuration have in common; of
+        another one they are not looked at. `interpreted`, `prepare`: as of `Machine`."""
         if external is not None:
             config = external.adopted
         outside = () if external is None else external.units
         self._external = external
         self._plans = plans if plans is not None and plans.fit(config) else Plans(config)
         self.machine = Machine(
-            config, self._plans.pieces.timing, events, analytic=analytic, external=outside, interpreted=interpreted
-        )
+            config, self._plans.pieces.timing, events, analytic=analytic, external=outside, interpreted=interpreted,
+            prepare=prepare,
+        )  # fmt: skip
         self._config, self._events = config, events
         self._mmu: Mmu | None = None
         self._command_of = command_of
@@ -61,9 +61,6 @@ class Engines:
         self._setting = setting_of(config)
         self._stuck: dict[int, Command] = {}
         """Units that have taken a command and do not begin it, by an injected fault."""
-        self._step = Agenda(timeline, "step", Phase.END, advance)
-        self._grant = Agenda(timeline, "grant", Phase.END, self._grant_time)
-        self.agendas = self._step, self._grant
         self._tensor_steps: dict[int, Column] = {}
         """With engines outside: by slot, how many tensor steps stand before each step of its plan."""
 
@@ -122,17 +119,11 @@ class Engines:
             self._mmu = Mmu(self._config, self._events)
         return self._mmu
 
-    def schedule(self) -> None:
-        """Act when something happens next."""
-        cycle = self.machine.next_cycle()
-        if cycle is not None:
-            self._step.request(cycle)
-
     def priority_access(self, cycle: int, address: int, size: int) -> int:
         """Fetch a descriptor from DRAM, before transfers; return the cycles until it arrives."""
         wait = self.machine.priority_access(cycle, address, size)
         if not self.machine.idle:
-            self.schedule()
+            self.machine.schedule()
         return wait
 
     def slow_down(self, cycle: int, factor: int) -> None:
@@ -149,15 +140,13 @@ class Engines:
         """Share the changed rates of the DRAM from `cycle` on."""
         self.machine.start(cycle)
         self.take_begun(cycle)
-        self.schedule()
+        self.machine.schedule()
 
     def reset(self) -> None:
-        """Forget what runs; the timeline has been cleared."""
+        """Forget what runs."""
         self._stuck.clear()
         self.machine.reset()
         self._mmu = None
-        self._step.reset()
-        self._grant.reset()
         self._tensor_steps.clear()
         if self._external is not None:
             self._external.reset()
@@ -182,15 +171,17 @@ class Engines:
             if due is None:
                 return
             if due > cycle:
-                return self._grant.request(due)
+                self.machine.call(front_end.request_event, GRANT, due)
+                return
             end = external.grant(unit)
         self.machine.tell_end(unit, *end)
 
-    def _grant_time(self, cycle: int) -> None:
+    def grant_time(self, cycle: int) -> None:
+        """Grant time to external engines up to a cycle that they asked for."""
         assert self._external is not None
         for unit in self._external.running:
             self._grant_unit(self._external, unit, cycle, None)
-        self.schedule()
+        self.machine.schedule()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

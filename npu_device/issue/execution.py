@@ -1,6 +1,6 @@
 """Execution from acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi.errors import TicketError
@@ -8,20 +8,19 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.command import AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
-from npu_device.event_loop import dispatch
+from npu_device.event_loop import dispatch, front_end
 from npu_device.event_loop.l2 import L2
-from npu_device.event_loop.timeline import Agenda, Phase, Timeline
-from npu_device.issue.command_queue import CommandQueue
+from npu_device.event_loop.state import START
 from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
 from npu_device.issue.results import Results
-from npu_device.issue.retirement import Completion, Tickets
+from npu_device.issue.retirement import Completion
 from npu_device.issue.station import Station
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
-from npu_device.reservation.state import ENDED, RELEASE, RUNNING, START, WAITING
+from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
@@ -38,61 +37,38 @@ class Execution:
         self,
         config: NpuConfig,
         memory: Memory,
-        timeline: Timeline,
         events: EventStream,
-        queue: CommandQueue,
-        tickets: Tickets,
         completion: Completion,
         values: bool = True,
         analytic: bool = False,
         external: "External | None" = None,
         plans: Plans | None = None,
         interpreted: bool = False,
+        prepare: Callable[[Any], None] | None = None,
     ) -> None:
         """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`,
-        `interpreted`: as of `Engines`."""
+        `interpreted`, `prepare`: as of `Engines`."""
         self.injector: Injector | None = None
-        self._timeline = timeline
         self._memory = memory
         self._values = values
         self._external = external
         self._events = events
-        self._queue = queue
-        self._tickets = tickets
         self._completion = completion
         self.engines = Engines(
-            config, timeline, events, lambda entry: self.station.command(entry), self._advance, analytic, external,
-            plans, interpreted,
-        )  # fmt: skip
-        self._machine = self.engines.machine
-        self.station = Station(config, self._machine, self._write_status)
+            config, events, lambda entry: self.station.command(entry), analytic, external, plans, interpreted, prepare
+        )
+        self.machine = self.engines.machine
+        self.station = Station(config, self.machine, self._write_status)
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
         self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
-        tickets.waits = lambda command: self.station.entry(command).stage == WAITING
-        self._release = Agenda(timeline, "release", Phase.RELEASE, self._release_commands)
-        self._start = Agenda(timeline, "start", Phase.START, self._start_ready)
-        self.agendas = self._release, self._start, *self.engines.agendas
-
-    @property
-    def enabled(self) -> bool:
-        """Mirrors CTRL.enable: while False nothing starts."""
-        return bool(self._machine.storage.loop.enabled)
-
-    @enabled.setter
-    def enabled(self, enabled: bool) -> None:
-        self._machine.storage.loop.enabled = int(enabled)
 
     def accept(self, cycle: int, command: Command) -> None:
         """Accept a valid command, with ticket and number, into its reserved entry of the queue."""
-        if command.kind is not None:
-            command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
-        self._queue.enter()
-        self._tickets.accept(command.ticket, command)
         if command.opcode is Opcode.CORE:
             self._core_worked(cycle, command)
-        self._request(cycle, self.station.accept(cycle, command))
+        self.station.accept(cycle, command)
         if self.injector is not None:
-            self.injector.accepted(cycle, command, self._queue.depth)
+            self.injector.accepted(cycle, command, self.machine.storage.loop.front.depth)
 
     def _core_worked(self, cycle: int, command: Command) -> None:
         """Emit the work of the core that a CORE command reports: the cycle of its begin, and its cycles."""
@@ -101,35 +77,28 @@ class Execution:
         if took and took <= since <= cycle:
             self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, took, since)
 
-    def _request(self, cycle: int, requests: int) -> None:
-        if requests & START:
-            self._start.request(cycle)
-        if requests & RELEASE:
-            self._release.request(cycle)
-
     def request_start(self, cycle: int) -> None:
         """Plan the start of commands, after a change that may permit it."""
-        self._start.request(cycle)
+        self.machine.call(front_end.request_event, START, cycle)
 
     def in_flight(self) -> list[Command]:
         """Commands that were accepted and have not retired, oldest first."""
         return list(self.station.commands)
 
-    def reset(self, cycle: int, reason: str) -> None:
-        """Work in flight vanishes: its tickets become errors. The timeline has been cleared; the queue is to be
-        reset after this."""
-        self.enabled = False
+    def fail(self, cycle: int, reason: str) -> None:
+        """Work in flight vanishes: its tickets become errors. `reset` is to follow."""
         for command in self.in_flight():
             code, opcode = TicketError.RESET, command.opcode
             unit = self.station.entry(command).unit
             self._completion.error(cycle, command.ticket, code, reason, None, command.number, opcode, unit)
         if self.l2 is not None:
             self.l2.flush(cycle)
+
+    def reset(self) -> None:
+        """Bring the event loop, and with it the front end, into the state after power-up."""
         self.engines.reset()
         self.station.reset()
         self._results.reset()
-        self._start.reset()
-        self._release.reset()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -145,7 +114,6 @@ class Execution:
             for command in self.in_flight()
         ]  # fmt: skip
         return {
-            "enabled": self.enabled,
             "barriers": station.barriers(),
             "commands": commands,
             "freed": [command.number for command in station.released()],
@@ -154,7 +122,7 @@ class Execution:
 
     def load_state(self, state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum]) -> None:
         """Take on a state."""
-        fields = Fields(state, "enabled", "barriers", "commands", "freed", "engines")
+        fields = Fields(state, "barriers", "commands", "freed", "engines")
         restored: list[InFlight] = []
         for index, item in enumerate(fields.listed("commands")):
             with inside("commands", index):
@@ -162,8 +130,7 @@ class Execution:
                 if index and restored[index].command.number <= restored[index - 1].command.number:
                     raise StateError("must be more than that of the command before", "number")
         station = self.station
-        self._machine.reset()
-        self.enabled = fields.flag("enabled")
+        self.machine.reset()
         station.reset()
         with inside("barriers"):
             station.load_barriers(fields["barriers"])
@@ -189,8 +156,7 @@ class Execution:
             with inside("commands", index):
                 station.load_command(flight.command, flight.entry, epochs)
             if flight.entry.stage == WAITING:
-                self._queue.reserve()
-                self._queue.enter()
+                self.machine.storage.loop.front.depth += 1
             if flight.parked is not None:
                 self._results.park(flight.command.number, flight.parked)
         with inside("commands"):
@@ -228,20 +194,38 @@ class Execution:
         )  # fmt: skip
 
     def _settle(self, cycle: int) -> None:
-        """Take what the native functions of this cycle left: commands that started, that retired, requests."""
-        words, storage = self._machine.storage.arena.words, self._machine.storage
-        if started := words[storage.started]:
-            words[storage.started] = 0
-            self._queue.leave(cycle, started)
+        """Publish results of commands that have retired, and do what `front_end.settle` does."""
+        storage = self.machine.storage
+        words = storage.arena.words
         if words[storage.retired]:
-            self._take_retired(cycle)
-        if requests := words[storage.requests]:
-            words[storage.requests] = 0
-            self._request(cycle, requests)
+            for command in self.station.retired:
+                self._results.publish(command.number)
+                if command.failure is not None:
+                    self._completion.log_failure(cycle, command)
+        elif not words[storage.started] and not words[storage.requests]:
+            return
+        self.machine.call(front_end.settle, cycle)
 
-    def _start_ready(self, cycle: int) -> None:
-        dispatched, sampled = self._machine.dispatch, self._sampled
-        entry = dispatched(dispatch.start_commands, cycle, sampled)
+    def run(self, until: int) -> int:
+        """Run the events that are due by cycle `until`, up to one that concerns the front end: its kind, or DONE."""
+        observed = self.machine.on_dropped is not None
+        while True:
+            answer = self.machine.call(dispatch.run_events, until, self._sampled, observed)
+            storage = self.machine.storage
+            words = storage.arena.words
+            if answer == dispatch.STEPPED:
+                self._end(words[storage.cycle], words[storage.entry])
+            elif answer == dispatch.STARTED:
+                self._start(words[storage.cycle], words[storage.entry])
+            elif answer == dispatch.GRANTED:
+                self.engines.grant_time(words[storage.cycle])
+            else:
+                return answer
+
+    def _start(self, cycle: int, entry: int) -> None:
+        """Start commands of which the device decides; `entry`: the first, or 0."""
+        dispatched, sampled = self.machine.dispatch, self._sampled
+        self.machine.tell_dropped()
         self._settle(cycle)
         self.engines.take_begun(cycle)
         while entry:
@@ -257,7 +241,7 @@ class Execution:
                 entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
             self._settle(cycle)
             self.engines.take_begun(cycle)
-        self.engines.schedule()
+        self.machine.schedule()
 
     def _takes(self, cycle: int, command: Command) -> bool:
         """Check whether the unit of a command that starts is stuck with it, by an injected fault."""
@@ -268,19 +252,16 @@ class Execution:
         self.engines.hold(command.unit, command)
         return True
 
-    def _release_commands(self, cycle: int) -> None:
-        self._request(cycle, self.station.release(cycle))
-
     def resume(self, cycle: int, command: Command) -> None:
         """Begin the command of a unit that was stuck with it, unless a reset came first."""
         if not self.engines.free_stuck(command):
             return
         if command.macro is None:
-            self._machine.dispatch(dispatch.resume_command, command.entry, cycle)
+            self.machine.dispatch(dispatch.resume_command, command.entry, cycle)
         else:
             self.engines.begin(cycle, command, command.macro)
         self.engines.take_begun(cycle)
-        self.engines.schedule()
+        self.machine.schedule()
         self.request_start(cycle)
 
     def _sample(self, cycle: int, command: Command) -> bool:
@@ -307,18 +288,17 @@ class Execution:
 
     # -- end and retirement ------------------------------------------------------------------------------------
 
-    def _advance(self, cycle: int) -> None:
-        """Step until something concerns the rest of the device, and end commands."""
-        machine, sampled = self._machine, self._sampled
-        entry = machine.dispatch(dispatch.step_commands, cycle, self._timeline.horizon(), sampled)
-        cycle = machine.now
+    def _end(self, cycle: int, entry: int) -> None:
+        """End commands that have run; `entry`: the first of which the device decides, or 0."""
+        sampled = self._sampled
+        self.machine.tell_dropped()
         self.engines.take_begun(cycle)
         self._settle(cycle)
         while entry:
             self._ended(self.station.command(entry))
-            entry = machine.dispatch(dispatch.end_command, entry, sampled)
+            entry = self.machine.dispatch(dispatch.end_command, entry, sampled)
             self._settle(cycle)
-        self.engines.schedule()
+        self.machine.schedule()
 
     def _ended(self, command: Command) -> None:
         """End a command that has run: park its results."""
@@ -334,16 +314,10 @@ class Execution:
                 _accumulator(command).value = result.accumulator
         command.result = None
 
-    def _take_retired(self, cycle: int) -> None:
-        """Publish results of commands that have retired, and complete their tickets."""
-        for command in self.station.take_retired():
-            self._results.publish(command.number)
-            self._completion.retire(cycle, command)
-
     def _write_status(self, cycle: int, command: Command) -> None:
-        """Write the status word of a command that retires; its outputs are in memory before."""
-        self._take_retired(cycle)
-        self._results.publish(command.number)
+        """Write the status word of a command that retires; its outputs, and those of others before, are in memory."""
+        for other in (*self.station.retired, command):
+            self._results.publish(other.number)
         self._completion.write_status(cycle, command)
 
 

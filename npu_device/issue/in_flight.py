@@ -13,13 +13,13 @@ from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import TicketError
 from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
-from npu_device.issue.retirement import MODULUS
 from npu_device.issue.station import EntryState
 from npu_device.memory.arrays import Bytes, WriteSet
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.state import ENDED, RUNNING, SCOPES, STREAMS, WAITING
+from npu_device.reservation.tickets import MODULUS
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
 
 STAGES = "waiting", "running", "ended"
@@ -59,7 +59,7 @@ def state_of(
         "accepted": entry.accepted,
         "hazards_clear": entry.hazards_clear,
         "gates_clear": entry.barriers_clear,
-        "unit": int(command.unit),
+        "unit": entry.unit,
         "stage": STAGES[entry.stage],
         "position": None if macro is None else macro.position,
         "sum": None if command.accumulator is None else sums.index(command.accumulator),

@@ -2,18 +2,27 @@
 a buffer, and the functions of the issue stage."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+from npu_device.abi.descriptor import STATUS_OFFSET
 from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
-from npu_device.decode.command import Command, UnitClass, units_by_class
+from npu_device.cost.piece_record import PieceRecord
+from npu_device.decode.command import Command, Order, UnitClass, units_by_class
+from npu_device.event_loop import front_end
 from npu_device.event_loop.machine import Machine
-from npu_device.reservation import barriers, commands, hazards, scheduler
+from npu_device.reservation import barriers, commands, hazards, orders, scheduler
 from npu_device.reservation.buffer import LINKAGE
 from npu_device.reservation.state import (
+    CRITICAL_PATH,
     ENDED,
+    FIFO,
     GLOBAL_DOMAIN,
+    MAX_OPERAND_WORDS,
     NO_SCOPE,
+    PRIORITY,
     STREAMS,
     WAITING,
     Entry,
@@ -21,9 +30,14 @@ from npu_device.reservation.state import (
     PendingBarrier,
 )
 from pyv_native.emitter import Definition
+from pyv_native.records import WORD, layout
 from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 MAX_WINDOW = 1 << 32
+MAX_ORDERS = 1024
+"""Orders; the next makes room for as many others."""
+POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
+_NUMBER = layout(Entry).fields["number"].word
 
 
 class EntryState(NamedTuple):
@@ -53,8 +67,13 @@ class Station:
         """Empty the station. The machine was reset before."""
         self.buffer = self._machine.issue
         self._commands: dict[int, Command] = {}
-        """Commands by the offset of their entries, oldest first."""
+        """Commands by the offset of their entries, also of some that have retired."""
         issue, classes = self.buffer.issue, self._classes
+        self._orders: dict[int, Order] = {}
+        """Orders by their offsets."""
+        self._kept: set[int] = set()
+        """Identities of these."""
+        issue.policy = POLICIES[self._config.scheduler.policy]
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
         issue.clusters = self._config.clusters
         issue.heaps.fill([None] * len(classes))
@@ -69,35 +88,82 @@ class Station:
         return self.buffer.call(function, *arguments)
 
     def _on_status(self, _: int, entry: int, cycle: int) -> int:
-        self._write_status(cycle, self._commands[entry])
+        self._write_status(cycle, self.command(entry))
         return 0
+
+    def _reserve_barriers(self, count: int) -> None:
+        self.buffer.reserve(Epoch, count)
+        self.buffer.reserve(PendingBarrier, count)
 
     # -- commands ----------------------------------------------------------------------------------------------
 
     @property
     def commands(self) -> Sequence[Command]:
         """Commands in flight, oldest first."""
-        return list(self._commands.values())
+        entries = chain.from_iterable(_linked(stream.first, "next_in_stream") for stream in self.buffer.issue.streams)
+        return [self.command(entry.offset) for entry in sorted(entries, key=attrgetter("number"))]
 
     def command(self, entry: int) -> Command:
-        """Return the command of an entry."""
-        return self._commands[entry]
+        """Return the command of an entry, made anew where its order was known when it was accepted."""
+        command = self._commands.get(entry)
+        if command is None or command.number != self.buffer.arena.words[entry // WORD + _NUMBER]:
+            view = self.buffer.arena.view(Entry, entry)
+            order = self._orders[view.order.offset]
+            command = self._commands[entry] = Command(order, view.stream, view.prio)
+            command.affinity = order.descriptor.affinity
+            command.ticket, command.number, command.entry = view.ticket, view.number, entry
+            command.piece, command.unit = view.piece.offset if view.piece is not None else 0, view.unit
+            if view.status:
+                command.status_address = view.address + STATUS_OFFSET
+            self._set_class(command)
+        return command
 
-    def accept(self, cycle: int, command: Command) -> int:
+    def _set_class(self, command: Command) -> None:
+        if command.kind is not None:
+            command.unit_class = (command.kind, command.descriptor.cluster, command.affinity)
+
+    def accept(self, cycle: int, command: Command) -> None:
         """Accept a command, which has its number and ticket."""
+        self._set_class(command)
         entry, scope = self._enter(command), NO_SCOPE
         if command.opcode is Opcode.BARRIER:
             scope = command.descriptor.function
-            self.buffer.reserve(Epoch, 2)
-            self.buffer.reserve(PendingBarrier, 1)
-        return self._call(commands.accept, entry, *self._fields(command), scope, cycle)
+            self._reserve_barriers(2)
+        self._machine.call(front_end.accept_command, entry, *self._fields(command), scope, cycle)
+
+    def keep_order(self, command: Command, descriptor: memoryview) -> None:
+        """Keep the order of a command that was accepted for others with the same 64 bytes."""
+        order, d = command.order, command.descriptor
+        plain = order.macro is None and order.total is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
+        if not plain or id(order) in self._kept or len(order.operands) > MAX_OPERAND_WORDS * WORD:
+            return
+        if len(self._orders) >= MAX_ORDERS:
+            self._forget_orders()
+        view = self.buffer.add_order(descriptor[:STATUS_OFFSET])
+        self._orders[view.offset] = order
+        self._kept.add(id(order))
+        view.stream, view.prio, view.rank, view.cluster = d.stream, d.prio, d.rank, d.cluster
+        view.unit_class, view.dram = self._class_index[command.unit_class], 0 if order.step is None else order.step[1]
+        view.piece = self.buffer.arena.view(PieceRecord, command.piece) if command.piece else None
+        view.status, view.irq = d.write_status, d.irq
+        view.operands.reserved()[: len(order.operands)] = order.operands
+        view.operands.resize(len(order.operands) // WORD)
+
+    def _forget_orders(self) -> None:
+        """Drop all orders; commands in flight keep theirs."""
+        for command in self.commands:  # each has an object from now on
+            self.entry(command).order = None
+        self._call(orders.clear_orders)
+        self._orders.clear()
+        self._kept.clear()
 
     def _enter(self, command: Command) -> int:
         step, storage = command.order.step, self._machine.storage
         if step is not None:
             command.piece = self._machine.place_piece(step)
             if storage.crowded:
-                storage.drop_pieces({command.piece, *(other.piece for other in self._commands.values())})
+                self._forget_orders()
+                storage.drop_pieces({command.piece, *(other.piece for other in self.commands)})
         entry = command.entry = self.buffer.add_operands(command.operands())
         self._commands[entry] = command
         return entry
@@ -108,28 +174,23 @@ class Station:
         return (
             command.number, command.ticket, command.stream, command.descriptor.cluster,
             self._class_index[command.unit_class], self._key(command), command.piece, 0 if step is None else step[1],
-            command.status_address is not None,
+            command.status_address is not None, command.descriptor.irq,
         )  # fmt: skip
 
     def _key(self, command: Command) -> int:
         """Order in which ready commands start; the smallest is first."""
-        policy = self._config.scheduler.policy
-        if command.unit_class is None or policy == "fifo":
-            return 0
-        return -command.prio if policy == "prio" else -(command.descriptor.rank << 4 | command.prio)
+        return front_end.start_key(
+            self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
+        )
 
-    def release(self, cycle: int) -> int:
-        """Announce commands whose hazards and barriers are over."""
-        return self._call(scheduler.release_commands, cycle)
-
-    def take_retired(self) -> list[Command]:
-        """Commands that have retired since the last call, oldest first."""
-        return [self._commands.pop(entry) for entry in self.buffer.take_retired()]
+    @property
+    def retired(self) -> list[Command]:
+        """Commands that have retired and whose tickets have not ended, oldest first."""
+        return [self.command(entry) for entry in self.buffer.retired()]
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """TBAR."""
-        self.buffer.reserve(Epoch, self._config.clusters)
-        self.buffer.reserve(PendingBarrier, self._config.clusters)
+        self._reserve_barriers(self._config.clusters)
         self._call(barriers.block_domains, scope, stream, cycle)
 
     def entry(self, command: Command) -> Any:
@@ -221,7 +282,7 @@ class Station:
 
     def released(self) -> list[Command]:
         """Commands that are to become ready."""
-        return [self._commands[entry.offset] for entry in _linked(self.buffer.issue.released)]
+        return [self.command(entry.offset) for entry in _linked(self.buffer.issue.released)]
 
     def load_ready(self, command: Command, announced: bool) -> None:
         """Restore a startable command; `announced`: READY was emitted."""
@@ -233,8 +294,8 @@ def _domain_indices(clusters: int) -> list[int]:
     return [*range(STREAMS + clusters), GLOBAL_DOMAIN]
 
 
-def _linked(first: Any) -> Iterator[Any]:
-    """Views of the records of a list, by their fields `next`."""
+def _linked(first: Any, link: str = "next") -> Iterator[Any]:
+    """Views of the records of a list."""
     while first is not None:
         yield first
-        first = first.next
+        first = getattr(first, link)

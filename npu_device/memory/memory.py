@@ -54,6 +54,11 @@ class Memory:
                     )
             self._windows.append(_Window(name, base, base + len(data), data))
 
+    @property
+    def windows(self) -> list[tuple[int, int, memoryview]]:
+        """Base, end and bytes of each region."""
+        return [(base, end, content) for _, base, end, content in self._windows]
+
     def holds(self, address: int, size: int) -> bool:
         """Check whether all of `size` bytes at `address` lie in one region."""
         for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost

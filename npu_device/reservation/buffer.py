@@ -7,11 +7,13 @@ from typing import Any
 
 from npu_device.decode.command import Command
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation import barriers, commands, hazards, scheduler
+from npu_device.reservation import barriers, commands, hazards, orders, scheduler, tickets
 from npu_device.reservation.state import (
+    BUCKETS,
     DOMAINS,
     ISSUE_CAPACITIES,
     MAX_OPERANDS,
+    ORDER_BUCKETS,
     STREAMS,
     Access,
     Dependency,
@@ -19,6 +21,9 @@ from npu_device.reservation.state import (
     Epoch,
     Issue,
     PendingBarrier,
+    Submission,
+    Ticket,
+    TileOrder,
 )
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
@@ -26,19 +31,26 @@ from pyv_native.module import Linkage, NativeModule
 from pyv_native.records import WORD, layout
 
 FUNCTIONS: tuple[Definition, ...] = (
-    commands.accept, commands.restore, scheduler.release_commands, scheduler.mark_ready,
+    commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
-    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards,
+    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.finish_ticket,
+    tickets.ticket_code, tickets.set_command, orders.add_order, orders.clear_orders,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
-LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status)
+LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
 OPERAND_BYTES = OPERAND_WORDS * WORD
 CHUNK = MAX_OPERANDS * OPERAND_BYTES
+MAX_GROWTH = 4096
+"""Records by which a free list grows at most, unless more are asked for."""
 MIN_RECORDS = 64
 """Records that a free list begins with."""
 CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_indices"
 """Lists of the issue stage by unit class."""
-_LISTS = {Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers"}
+_LISTS = {
+    Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers",
+    Ticket: "tickets", Submission: "submissions",
+    TileOrder: "orders",
+}  # fmt: skip
 """Records of free lists, and the names of these."""
 _LIST_FUNCTIONS = (barriers.open_domains, hazards.add_hazards)
 
@@ -70,10 +82,12 @@ class IssueBuffer:
         self._spare = {record: root + fields[f"spare_{name}"].word for record, name in _LISTS.items()}
         self._free = {record: root + fields[f"free_{name}"].word for record, name in _LISTS.items()}
         """Words of the root: how many records a free list has, and the first."""
-        self._retired, self._last_retired = root + fields["retired"].word, root + fields["last_retired"].word
+        self._retired = root + fields["retired"].word
         self._operands = issue.operands.offset
         issue.domains.resize(DOMAINS)
         issue.streams.resize(STREAMS)
+        issue.buckets.resize(BUCKETS)
+        issue.order_buckets.resize(ORDER_BUCKETS)
         self._extend(Epoch, DOMAINS)
         self.call(barriers.open_domains)
 
@@ -92,8 +106,8 @@ class IssueBuffer:
             self._extend(record, count)
 
     def _extend(self, record: type, count: int) -> None:
-        """Add at least `count` records to a free list, and as many as there are."""
-        count = max(count, self.totals[record], MIN_RECORDS)
+        """Add at least `count` records to a free list, and as many as there are up to a limit."""
+        count = max(count, min(self.totals[record], MAX_GROWTH), MIN_RECORDS)
         self.totals[record] += count
         fields, size = layout(record)
         first = self._allocate(size * count)
@@ -105,6 +119,14 @@ class IssueBuffer:
         begin = first // WORD + fields["next"].word
         words[begin : begin + (count - 1) * size // WORD + 1 : size // WORD] = memoryview(links)
         words[self._spare[record]] += count
+
+    def add_order(self, words: memoryview) -> Any:
+        """Add an order of a descriptor's words: its view, without the rest."""
+        self.reserve(TileOrder, 1)
+        first = self._operands + WORD
+        self.arena.bytes[first : first + len(words)] = words
+        self.arena.words[self._operands // WORD] = len(words) // WORD
+        return self.arena.view(TileOrder, self.call(orders.add_order))
 
     def add_operands(self, words: bytes) -> int:
         """Reserve the records of a command with these operands, and an entry, which gets all but the operands that
@@ -130,18 +152,13 @@ class IssueBuffer:
             arena.words[self._operands // WORD] = len(part) // WORD
         return entry
 
-    def take_retired(self) -> list[int]:
-        """Return the entries that have retired since the last call, oldest first, to their free list."""
-        words, free = self.arena.words, self._free[Entry]
-        entry, entries = words[self._retired], []
+    def retired(self) -> list[int]:
+        """Return the entries that have retired and whose tickets have not ended, oldest first."""
+        words, entries = self.arena.words, []
+        entry = words[self._retired]
         while entry:
             entries.append(entry)
-            following = words[entry // WORD + _NEXT]
-            words[entry // WORD + _NEXT] = words[free]
-            words[free] = entry
-            entry = following
-        words[self._spare[Entry]] += len(entries)
-        words[self._retired] = words[self._last_retired] = 0
+            entry = words[entry // WORD + _NEXT]
         return entries
 
 

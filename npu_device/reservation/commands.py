@@ -20,11 +20,17 @@ def write_status(issue: Issue, entry: Entry, cycle: int) -> int:
     raise NotImplementedError
 
 
+@callback
+def observe_submission(issue: Issue, arrival: int, address: int) -> int:
+    """Return whether an ENQCMD_T arrives at the command port; else the core is told that the queue is full."""
+    raise NotImplementedError
+
+
 def fill_entry(
     entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    piece: PieceRecord | None, dram: int, status: int,
+    piece: PieceRecord | None, dram: int, status: int, irq: int,
 ) -> None:  # fmt: skip
-    """Fill an entry with a command that waits. `piece`, `dram`: of a tile command. `status`: whether it writes one."""
+    """Fill an entry with a command that waits. `piece`, `dram`: of a tile command. `status`, `irq`: as in `Entry`."""
     entry.number = number
     entry.ticket = ticket
     entry.stream = stream
@@ -34,6 +40,8 @@ def fill_entry(
     entry.piece = piece
     entry.dram = dram
     entry.status = status != 0
+    entry.irq = irq != 0
+    entry.order = None
     entry.unit = FRONTEND
     entry.failure = 0
     entry.stage = WAITING
@@ -53,10 +61,10 @@ def append_to_stream(issue: Issue, entry: Entry) -> None:
 
 def accept(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    piece: PieceRecord | None, dram: int, status: int, scope: int, cycle: int,
+    piece: PieceRecord | None, dram: int, status: int, irq: int, scope: int, cycle: int,
 ) -> int:  # fmt: skip
     """Accept a command, whose operands are `issue.operands`; `scope`: of a BARRIER, else NO_SCOPE."""
-    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)
+    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq)
     entry.accepted = cycle
     entry.hazards_clear = cycle
     entry.barriers_clear = cycle
@@ -71,11 +79,11 @@ def accept(
 
 def restore(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
-    piece: PieceRecord | None, dram: int, status: int, stage: int, stream_epoch: int, cluster_epoch: int,
+    piece: PieceRecord | None, dram: int, status: int, irq: int, stage: int, stream_epoch: int, cluster_epoch: int,
     device_epoch: int,
 ) -> None:  # fmt: skip
     """Restore a command of a snapshot; its epochs are counted from the oldest of each domain."""
-    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status)
+    fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq)
     entry.stage = stage
     append_to_stream(issue, entry)
     if entry.stage == WAITING:
@@ -96,7 +104,7 @@ def restore(
 
 
 def retire(issue: Issue, entry: Entry, cycle: int) -> None:
-    """Retire a command: its status word, DONE or ERROR; then the device takes it."""
+    """Retire a command: its status word, DONE or ERROR; its ticket ends later in this cycle."""
     if entry.status:
         write_status(issue, entry, cycle)
     if entry.failure:

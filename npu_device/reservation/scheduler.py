@@ -7,7 +7,7 @@ class of units has a leftist heap of ready commands.
 from npu_device.reservation.state import MAX_EVENTS, NO_UNIT, RELEASE, START, Entry, Issue
 from npu_device.trace.events import EVENT_WORDS, FRONTEND, Cause, What
 from pyv_native.arena import callback
-from pyv_native.intrinsics import i32
+from pyv_native.intrinsics import i32, u32
 
 
 @callback
@@ -21,7 +21,7 @@ def emit_step(issue: Issue, cycle: int, unit: int, what: int, ticket: int, tile:
     if len(issue.events) == EVENT_WORDS * MAX_EVENTS:
         take_events(issue)
     issue.events.extend(
-        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, size >> 32 | i32(aux) << 32)
+        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, u32(size >> 32) | i32(aux) << 32)
     )
 
 

@@ -3,11 +3,12 @@
 Records come from free lists, which the station extends between calls.
 """
 
+from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.trace.events import BATCH
-from pyv_native.records import REFERENCE, array, items, record, records
+from npu_device.trace.events import BATCH, EVENT_WORDS
+from pyv_native.records import REFERENCE, array, items, record, records, u16, u32
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
@@ -24,10 +25,20 @@ NO_SCOPE = SCOPES
 """Scope of all commands but BARRIER."""
 WAITING, RUNNING, ENDED = range(3)
 """Stages of a command: not started; on its units; over, and not retired."""
+FIFO, PRIORITY, CRITICAL_PATH = range(3)
+"""Policies of the scheduler."""
 START, RELEASE = 1, 2
 """Requests of a function for its cycle: that commands start, that commands become ready."""
 MAX_OPERANDS = 64
 """Operands that are passed at once."""
+DESCRIPTOR_WORDS = DESCRIPTOR_SIZE // 8
+ORDER_WORDS = DESCRIPTOR_WORDS - 1
+"""Words of a descriptor before status and ticket."""
+ORDER_BUCKETS = 1 << 10
+MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
+"""Of a command in tile form."""
+BUCKETS = 1 << 12
+"""Buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
 """Events that stand in the buffer until the event stream hands them over."""
 
@@ -106,6 +117,28 @@ class Domain:
 
 
 @record
+class TileOrder:
+    """Valid descriptor in tile form: what all commands with its bytes have in common."""
+
+    words: list[int] = array(ORDER_WORDS)
+    """The bytes before status and ticket."""
+    stream: int = 0
+    """0: that of ENQCMD_T."""
+    prio: int = 0
+    """0: that of ENQCMD_T."""
+    rank: int = 0
+    cluster: int = 0
+    unit_class: int = NO_UNIT
+    piece: PieceRecord | None = REFERENCE
+    dram: int = 0
+    status: bool = False
+    irq: bool = False
+    operands: list[int] = items(MAX_OPERAND_WORDS)
+    next: "TileOrder | None" = REFERENCE
+    """The next of its bucket; of the free list."""
+
+
+@record
 class Entry:
     """Command in flight: its entry of the reservation station."""
 
@@ -162,6 +195,61 @@ class Entry:
     """Code of the error with which it ends; 0: none."""
     status: bool = False
     """Whether a status word is written when it retires."""
+    irq: bool = False
+    """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
+    order: TileOrder | None = REFERENCE
+    """Its order, where the device has no object of it."""
+    prio: int = 0
+    address: int = 0
+    """With an order: address of its descriptor."""
+
+
+@record
+class Ticket:
+    """Ticket in flight, or one of the latest that ended."""
+
+    ticket: u32 = 0
+    code: u16 = 0
+    """Error with which it ended; 0: none."""
+    in_flight: bool = False
+    since: int = 0
+    """Completions of the device when it was assigned, which distinguishes it from its predecessors."""
+    entry: Entry | None = REFERENCE
+    """Its command, once that is accepted and until it retires."""
+    next: "Ticket | None" = REFERENCE
+    """The next of its bucket; of the free list."""
+    older: "Ticket | None" = REFERENCE
+    """Neighbours in the order of completion."""
+    younger: "Ticket | None" = REFERENCE
+
+
+@record
+class Submission:
+    """Descriptor on its way from its fetch to its acceptance."""
+
+    number: int = 0
+    """Acceptance number."""
+    address: int = 0
+    slot: int = 0
+    """Index in the ring, or TIGHT."""
+    began: int = 0
+    """Cycle at which its fetch begins."""
+    fetched: int = 0
+    """Cycle at which its 64 bytes have been read."""
+    accepted: int = 0
+    """Cycle of its acceptance."""
+    ticket: int = 0
+    """ENQCMD_T: assigned on arrival. 0: the descriptor decides."""
+    prio: int = 0
+    stream: int = 0
+    announced: bool = False
+    """Whether FETCH was emitted."""
+    readable: bool = False
+    """Whether its bytes could be read."""
+    words: list[int] = array(DESCRIPTOR_WORDS)
+    """Its 64 bytes."""
+    next: "Submission | None" = REFERENCE
+    """The next descriptor on its way; of the free list."""
 
 
 @record
@@ -219,23 +307,50 @@ class Issue:
     request_bits: list[int] = items()
     """Bits of unit classes in `requested`."""
     retired: Entry | None = REFERENCE
-    """Commands that have retired, oldest first, until the device takes them."""
+    """Commands that have retired and whose tickets have not ended, oldest first."""
     last_retired: Entry | None = REFERENCE
+
+    order_buckets: list[TileOrder | None] = items()
+    """Hash table of orders."""
+    policy: int = FIFO
+    buckets: list[Ticket | None] = items()
+    """Hash table of tickets."""
+    oldest_ended: Ticket | None = REFERENCE
+    """Tickets that ended, in the order of completion."""
+    youngest_ended: Ticket | None = REFERENCE
+    ended: int = 0
+    """Number of these, at most `history`."""
+    history: int = 0
+    tickets_in_flight: int = 0
+    taken: int = 0
+    """Descriptors taken up so far: the accept count from which tickets of the device are made."""
+    tickets_ended: int = 0
+    """Completions so far, errors included."""
 
     free_entries: Entry | None = REFERENCE
     free_accesses: Access | None = REFERENCE
     free_dependencies: Dependency | None = REFERENCE
     free_epochs: Epoch | None = REFERENCE
     free_barriers: PendingBarrier | None = REFERENCE
+    free_tickets: Ticket | None = REFERENCE
+    free_submissions: Submission | None = REFERENCE
+    free_orders: TileOrder | None = REFERENCE
     spare_entries: int = 0
     """Records in these lists."""
     spare_accesses: int = 0
     spare_dependencies: int = 0
     spare_epochs: int = 0
     spare_barriers: int = 0
+    spare_tickets: int = 0
+    spare_submissions: int = 0
+    spare_orders: int = 0
     events: list[int] = items()
     """The buffer of the event stream: events laid out as `records.RECORD`."""
 
 
-ISSUE_CAPACITIES = {"domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS}
+ISSUE_CAPACITIES = {
+    "domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS, "buckets": BUCKETS,
+    "order_buckets": ORDER_BUCKETS,
+    "events": EVENT_WORDS * MAX_EVENTS,
+}  # fmt: skip
 """Capacities of lists of the issue stage that do not depend on a configuration."""

@@ -8,11 +8,13 @@ import pytest
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.instructions import PortReply
+from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.device import NpuDevice
+from npu_device.event_loop import front_end
 from npu_device.host.command_port import CommandPort
-from npu_device.host.ring import Ring
-from npu_device.issue.interrupts import Interrupts
-from npu_device.issue.retirement import Tickets
+from npu_device.host.host_side import HostSide
+from npu_device.host.pipeline import Pipeline
+from npu_device.host.registers import RegisterFile
 from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import shipped_programs
 from pyv_npu.config import load
@@ -69,55 +71,71 @@ def loose_decoding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def one_policy(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A full queue always says -NPU_EBUSY, whatever CTRL says."""
-    monkeypatch.setattr(CommandPort, "_full", lambda self, arrival, address: PortReply(-16))
+    original = CommandPort.enqcmd
+
+    def enqcmd(self: CommandPort, *arguments: Any) -> Any:
+        front = self._pipeline().front
+        policy, front.policy = front.policy, FullPolicy.RETRY
+        answer = original(self, *arguments)
+        self._pipeline().front.policy = policy
+        return answer
+
+    monkeypatch.setattr(CommandPort, "enqcmd", enqcmd)
     return {}
 
 
 def lost_descriptors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The ring takes any doorbell: entries are overwritten."""
-    original = Ring.doorbell
+    original = RegisterFile.ring_doorbell
 
-    def doorbell(self: Ring, tail: int) -> int | None:
-        answer = original(self, tail)
-        if answer is None:
-            self.tail = tail
-            return 1
-        return answer
+    def doorbell(self: RegisterFile, tail: int, cycle: int) -> None:
+        ring = self._host.ring
+        if (tail - ring.tail) % 2**32 > ring.size - ring.occupied:
+            self._host.front.tail = tail
+            self._host.pipeline.call(front_end.request_fetch, cycle)
+        else:
+            original(self, tail, cycle)
 
-    monkeypatch.setattr(Ring, "doorbell", doorbell)
+    monkeypatch.setattr(RegisterFile, "ring_doorbell", doorbell)
     return {"run.max_cycles": 2_000_000}
 
 
 def skipped_descriptor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The device forgets one descriptor of a full ring."""
-    original = Ring.take
+    original = RegisterFile.ring_doorbell
     forgotten: list[int] = []
 
-    def take(self: Ring) -> int:
-        if self.full and not forgotten:
-            forgotten.append(original(self))
-            self.fetched()
-        return original(self)
+    def doorbell(self: RegisterFile, tail: int, cycle: int) -> None:
+        original(self, tail, cycle)
+        front = self._host.front
+        if self._host.ring.full and not forgotten:
+            forgotten.append(front.next_fetch)
+            front.head, front.next_fetch = front.head + 1, front.next_fetch + 1
 
-    monkeypatch.setattr(Ring, "take", take)
+    monkeypatch.setattr(RegisterFile, "ring_doorbell", doorbell)
     return {"run.max_cycles": 3_000_000, "npu.queue.size": 8, "npu.queue.tight_size": 8}
 
 
 def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Every error is reported as an unknown opcode."""
-    original = Tickets.finish
+    original = Pipeline.call
 
-    def finish(self: Tickets, ticket: int, code: int = 0) -> None:
-        original(self, ticket, TicketError.OPCODE if code else 0)
+    def call(self: Pipeline, function: Any, *arguments: int) -> int:
+        answer = original(self, function, *arguments)
+        if function is front_end.query_ticket and answer > 0:
+            return TicketError.OPCODE
+        if function is front_end.show_ticket and answer & 0xFF == TicketState.ERROR:
+            return TicketState.ERROR | TicketError.OPCODE << 8
+        return answer
 
-    monkeypatch.setattr(Tickets, "finish", finish)
+    monkeypatch.setattr(Pipeline, "call", call)
     return {}
 
 
 def instant_waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """TWAIT and the ticket registers say done at once."""
     monkeypatch.setattr(CommandPort, "twait", lambda self, *arguments: PortReply(0))
-    monkeypatch.setattr(Tickets, "status", lambda self, ticket: 3)
+    monkeypatch.setattr(HostSide, "ticket_status", lambda self, ticket: TicketState.DONE)
     return {}
 
 
@@ -130,7 +148,7 @@ def any_access(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def silent_line(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The interrupt line never rises."""
-    monkeypatch.setattr(Interrupts, "level", property(lambda self: False, lambda self, level: None), raising=False)
+    monkeypatch.setattr(NpuDevice, "irq", False)
     return {}
 
 

@@ -105,7 +105,7 @@ def test_a_list_that_is_saved_anywhere_goes_on_as_if_it_had_not_been(
     assert any(one.in_flight for one in made), "commands are in flight where it is saved"
 
 
-@pytest.mark.parametrize("part", [("counters", "noc_bytes"), ("interrupts", "status"), ("ring", "head")])
+@pytest.mark.parametrize("part", [("counters", "noc_bytes"), ("front_end", "irq_status"), ("pipeline", "taken")])
 def test_a_snapshot_that_loses_something_is_found(part: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(content: bytes) -> Snapshot:
         snapshot = read(content)

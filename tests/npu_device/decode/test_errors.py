@@ -9,9 +9,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Reduce
+from npu_device.abi.registers import Irq
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
 from npu_device.device import NpuDevice
-from npu_device.issue.interrupts import Irq
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import What
 from npu_device.trace.stream import EventStream

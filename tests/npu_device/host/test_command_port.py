@@ -11,9 +11,9 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError, ReturnCode, TicketError
 from npu_device.abi.instructions import PortReply, PortTrap, PortWait
 from npu_device.abi.opcodes import DataType, FullPolicy, Opcode, Scope
+from npu_device.abi.registers import Irq
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig, TeConfig
 from npu_device.host.command_port import CommandPort
-from npu_device.issue.interrupts import Irq
 from npu_device.trace.events import TIGHT, Refusal, What
 
 NOP = Descriptor()

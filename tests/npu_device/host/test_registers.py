@@ -8,9 +8,8 @@ from npu_rig import BUFFER, DRAM, REG, RING, SMALL_SPM, SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.abi.registers import ID_VERSION, IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS, Mode
+from npu_device.abi.registers import ID_VERSION, IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS, Irq, Mode
 from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.issue.interrupts import Irq
 from npu_device.trace.events import Refusal, What
 
 OFFSETS = {register.offset for register in REGISTERS}

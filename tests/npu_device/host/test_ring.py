@@ -8,9 +8,9 @@ from npu_rig import DRAM, RING, SMALL_SPM, SPM, Rig
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import DataType, Opcode
+from npu_device.abi.registers import Irq
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.host.ring import Ring
-from npu_device.issue.interrupts import Irq
+from npu_device.event_loop.front_end import slot_address
 from npu_device.trace.events import TIGHT, Refusal, What
 
 NOP = Descriptor()
@@ -35,21 +35,22 @@ def loose(size: int = 8, command: int = 4, front: tuple[int, int, int] = (20, 8,
     st.sampled_from((2, 8, 16)),
 )
 def test_the_doorbell_rule_modulo_2_to_32(start: int, steps: list[tuple[int, int]], size: int) -> None:
-    ring = Ring(size)
-    ring.head = ring.tail = ring.next = start
+    rig = loose(size=size)
+    front, ring = rig.device.host.pipeline.front, rig.device.ring
+    front.base_low, front.head, front.tail, front.next_fetch = 0, start, start, start
     head = tail = start  # unbounded integers
     for distance, fetched in steps:
         legal = distance % 2**32 <= size - (tail - head)
         value = (tail + distance) % 2**32
-        assert ring.doorbell(value) == (distance % 2**32 if legal else None)
+        front.irq_status = 0
+        rig.device.host.doorbell(value, 0)
+        assert front.irq_status == (0 if legal else Irq.RING_OVERFLOW)
         tail += distance % 2**32 if legal else 0
         for _ in range(min(fetched, tail - head)):
-            index = ring.take()
-            assert index == head % 2**32
-            assert ring.slot(index) == index % size * 64
-            ring.fetched()
+            assert ring.slot(ring.head) == slot_address(front, front.head) == head % size * 64
             head += 1
-        assert (ring.head, ring.tail, ring.full) == (head % 2**32, tail % 2**32, tail - head == size)
+            front.head = front.next_fetch = head % 2**32
+        assert (ring.head, ring.tail, ring.occupied) == (head % 2**32, tail % 2**32, tail - head)
 
 
 def test_fetch_and_validation_are_a_pipeline() -> None:
@@ -192,8 +193,8 @@ def test_a_slot_outside_memory_is_an_error_and_the_queue_goes_on() -> None:
 
 def test_the_ring_wraps_modulo_2_to_32() -> None:
     rig = loose(size=4)
-    ring = rig.device.ring
-    ring.head = ring.tail = ring.next = 2**32 - 2
+    front = rig.device.host.pipeline.front
+    front.head = front.tail = front.next_fetch = 2**32 - 2
     rig.slots = 2**32 - 2
     rig.put([NOP.with_(ticket=1001 + i) for i in range(4)])
     rig.write("DOORBELL", 2)

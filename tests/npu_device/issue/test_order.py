@@ -32,6 +32,8 @@ from npu_device.config import (
     NpuConfig,
     SchedulerConfig,
 )
+from npu_device.decode.decoder import Decoder
+from npu_device.issue import station
 from npu_device.reservation.buffer import _LISTS as LISTS
 from npu_device.reservation.state import DOMAINS
 from npu_device.trace.events import Cause, What
@@ -445,6 +447,30 @@ def test_barriers_of_one_epoch_are_lifted_in_their_order() -> None:
     assert [event["ticket"] for event in rig.happened(What.BARRIER_CLOSE)] == [barrier, 0]
 
 
+def test_equal_descriptors_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose order is known has the fields of its own submission; a bound on orders forgets none in flight."""
+    decoded: list[int] = []
+    original = Decoder.command
+    monkeypatch.setattr(Decoder, "command", lambda self, *rest: decoded.append(1) or original(self, *rest))
+    monkeypatch.setattr(station, "MAX_ORDERS", 2)
+    rig = Rig(NpuConfig(spm=SMALL_SPM, scheduler=SchedulerConfig(policy="prio")), values=False)
+    for number, prio in enumerate((3, 5, 0)):
+        rig.submit(load(SPM, size=0x400, write_status=1, irq=1), prio | 1 << 4, DRAM + 0x100 * number)
+    assert len(decoded) == 1
+    for target in (0x400, 0x800, 0xC00):
+        rig.submit(load(SPM + target, size=0x400))
+    flight = [command for command, _ in rig.device.in_flight]
+    assert [(each.ticket, each.number, each.stream) for each in flight[:3]] == [(n, n, 1) for n in (1, 2, 3)]
+    assert [each.prio for each in flight[:3]] == [3, 5, 0]
+    assert [each.status_address for each in flight[:4]] == [DRAM + 0x100 * n + 56 for n in range(3)] + [None]
+    assert [rig.device.entry(each).key for each in flight[:3]] == [-3, -5, 0]
+    rig.idle()
+    assert [int.from_bytes(rig.bytes_at(DRAM + 0x100 * n + 56, 8), "little") for n in range(3)] == [
+        1 | n << 32 for n in (1, 2, 3)
+    ]
+    assert len(decoded) == 4
+
+
 def test_records_of_what_is_over_are_spare() -> None:
     """Each list of spare records has as many as its count says; only the open epoch of each domain is in use."""
     rig = Rig(NpuConfig(spm=SMALL_SPM))
@@ -457,16 +483,17 @@ def test_records_of_what_is_over_are_spare() -> None:
         rig.submit(Descriptor(opcode=Opcode.BARRIER, function=Scope.TILE, stream=1))
         rig.submit(load(SPM + 0x200, size=0x400, stream=1))
         rig.idle()
-    station = rig.device.host.execution.station
-    issue, used = station.buffer.issue, {}
-    for record, total in station.buffer.totals.items():
+    stage = rig.device.host.execution.station
+    issue, used = stage.buffer.issue, {}
+    for record, total in stage.buffer.totals.items():
         name = LISTS[record]
         spare, count = getattr(issue, f"free_{name}"), 0
         while spare is not None:
             spare, count = spare.next, count + 1
         assert count == getattr(issue, f"spare_{name}")
         used[name] = total - count
-    assert used == {"entries": 0, "accesses": 0, "dependencies": 0, "epochs": DOMAINS, "barriers": 0}
+    kept = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders)}
+    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | kept
 
 
 def test_a_barrier_waits_for_what_is_in_flight_only() -> None:

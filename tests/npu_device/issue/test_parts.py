@@ -17,13 +17,19 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.decoder import REMEMBERED, Requests
-from npu_device.event_loop.timeline import Agenda, Phase, Timeline
-from npu_device.issue.history import History
-from npu_device.issue.retirement import MODULUS, Tickets
+from npu_device.event_loop import state
+from npu_device.event_loop.dispatch import horizon, next_agenda
+from npu_device.event_loop.front_end import request
+from npu_device.issue.retirement import ended_tickets
 from npu_device.operations.checks import DescriptorError
+from npu_device.reservation import tickets
+from npu_device.reservation.buffer import list_buffer
+from npu_device.reservation.state import BUCKETS, RUNNING, Entry, Ticket
+from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import BATCH, PACKED, What
 from npu_device.trace.records import RECORD
 from npu_device.trace.stream import EventStream, records
+from pyv_native.arena import Arena
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
@@ -84,46 +90,64 @@ def test_records_keeps_everything_for_tests() -> None:
     assert np.array_equal(collected()["cycle"], np.arange(5000))
 
 
-# -- timeline ----------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(list(Phase))), max_size=40), st.integers(1, 10))
-def test_events_happen_by_cycle_phase_and_sequence(plan: list[tuple[int, Phase]], step: int) -> None:
-    timeline = Timeline()
-    happened: list[tuple[int, Phase, int]] = []
-    actions = {
-        phase: timeline.action(phase.name, phase, lambda cycle, what: happened.append((cycle, *what)), tuple)
-        for phase in Phase
-    }
-    for number, (cycle, phase) in enumerate(plan):
-        timeline.at(cycle, actions[phase], (phase, number))
-    expected = sorted((cycle, phase, number) for number, (cycle, phase) in enumerate(plan))
-    assert timeline.next_event() == (expected[0][0] if expected else None)
-    for now in range(0, 20, step):
-        timeline.advance(now)
-        assert happened == [one for one in expected if one[0] <= now]
-    assert timeline.next_event() is None
+# -- events to come ----------------------------------------------------------------------------------------------------
 
 
 def test_the_order_of_phases_is_the_documented_one() -> None:
-    assert [phase.name for phase in sorted(Phase)] == ["END", "RELEASE", "RATE", "ACCEPT", "FETCH", "START", "IRQ"]
+    names = "END", "GRANT", "RELEASE", "ACCEPT", "ANNOUNCE", "FETCH", "START", "IRQ"
+    assert [getattr(state, name) for name in names] == list(range(state.AGENDAS))
 
 
-def test_an_agenda_runs_once_per_cycle_and_not_later_than_asked() -> None:
-    timeline = Timeline()
-    ran: list[int] = []
-    agenda = Agenda(timeline, "start", Phase.START, ran.append)
-    for cycle in (7, 7, 9, 5, 5):
-        agenda.request(cycle)
-    timeline.advance(6)
-    assert ran == [5]
-    agenda.request(7)
-    timeline.advance(20)
-    assert ran[:2] == [5, 7]
-    assert set(ran) <= {5, 7}
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, state.AGENDAS - 1)), max_size=40), st.integers(0, 9))
+def test_events_are_found_by_cycle_and_phase(plan: list[tuple[int, int]], until: int) -> None:
+    front = Arena(state.EventLoop).root.front
+    front.agendas.fill([state.FOREVER] * state.AGENDAS)
+    for cycle, agenda in plan:
+        request(front, agenda, cycle)
+    earliest = {agenda: min(c for c, each in plan if each == agenda) for _, agenda in plan}
+    front.until = until
+    assert horizon(front) == min([until + 1, *earliest.values()])
+    happened = []
+    while (agenda := next_agenda(front)) in earliest and front.due < state.FOREVER:
+        happened.append((front.due, agenda))
+        front.agendas[agenda] = state.FOREVER
+    assert happened == sorted((cycle, agenda) for agenda, cycle in earliest.items())
 
 
 # -- tickets -----------------------------------------------------------------------------------------------------------
+
+
+class Tickets:
+    """Tickets of an issue stage by itself."""
+
+    def __init__(self, history: int) -> None:
+        self.buffer = list_buffer()
+        self.issue = self.buffer.issue
+        self.issue.history = history
+
+    def take(self) -> int:
+        """Assign a ticket of the device to one more descriptor."""
+        self.reserve()
+        self.issue.taken += 1
+        return tickets.assign_ticket(self.issue, self.issue.taken)
+
+    def reserve(self) -> None:
+        self.buffer.reserve(Ticket, 1)
+        self.issue = self.buffer.issue
+
+    def claim(self, ticket: int) -> bool:
+        """Take a ticket that a host asks for."""
+        self.reserve()
+        legal = tickets.is_free(self.issue, ticket)
+        if legal:
+            tickets.enter_ticket(self.issue, ticket)
+        return legal
+
+    def finish(self, ticket: int, code: int = 0) -> None:
+        tickets.finish_ticket(self.issue, ticket, code)
+
+    def status(self, ticket: int) -> int:
+        return tickets.ticket_status(self.issue, ticket)
 
 
 class ModelTickets:
@@ -160,79 +184,79 @@ class ModelTickets:
     st.lists(st.tuples(st.sampled_from(("device", "host", "done", "error")), st.integers(-2, 9)), max_size=60),
 )
 def test_tickets(start: int, steps: list[tuple[str, int]]) -> None:
-    tickets, model = Tickets(history=5), ModelTickets(5)
-    tickets.taken = model.count = start
+    real, model = Tickets(history=5), ModelTickets(5)
+    real.issue.taken = model.count = start
     near = [(start + i) % 2**32 for i in range(-3, 12)]
     for what, number in steps:
         if what == "device":
             model.count += 1
             expected = model.assign()
-            assert tickets.assign(tickets.take()) == expected
+            assert real.take() == expected
             model.enter(expected)
         elif what == "host":
             ticket = near[number + 3]
             legal = 0 < ticket < 2**31 and ticket not in model.flying
-            assert tickets.claim(ticket) == legal
+            assert real.claim(ticket) == legal
             if legal:
                 model.enter(ticket)
         elif model.flying:
             ticket = sorted(model.flying)[number % len(model.flying)]
             code = TicketError.OPCODE if what == "error" else 0
-            tickets.finish(ticket, code)
+            real.finish(ticket, code)
             model.flying.remove(ticket)
             model.ended.append((ticket, code))
-        assert [tickets.status(ticket) for ticket in near] == [model.status(ticket) for ticket in near]
-    assert set(tickets.in_flight) == model.flying
+        assert [real.status(ticket) for ticket in near] == [model.status(ticket) for ticket in near]
+        assert real.issue.tickets_in_flight == len(model.flying)
 
 
 @settings(max_examples=draws(100))
 @given(
-    st.sampled_from((1, 3, 8, 1500)),
-    st.lists(st.tuples(st.booleans(), st.sampled_from((0, 8, 1024, 1 << 20)), st.integers(1, 12)), max_size=80),
+    st.sampled_from((1, 3, 8, 40)),
+    st.lists(st.tuples(st.booleans(), st.sampled_from((0, 8, BUCKETS, 1 << 20)), st.integers(1, 12)), max_size=80),
 )
 def test_the_history_is_that_of_an_ordered_dictionary(size: int, steps: list[tuple[bool, int, int]]) -> None:
-    """Tickets that meet at one place of the table, that are given again, and that leave."""
-    history, model = History(size), dict[int, int]()
-    for number in range(1, 1030 if size > 1024 else 1):
-        history.add(number, 0)
-        model[number] = 0
+    """Tickets that meet in one bucket of the table, that are assigned again, and that leave."""
+    real, model, flying = Tickets(size), dict[int, int](), list[int]()
     for completes, distance, number in steps:
         ticket = distance + number
-        history.discard(ticket)
-        model.pop(ticket, None)
-        if completes:
-            history.add(ticket, number)
+        if completes and flying:
+            ticket = flying.pop(number % len(flying))
+            real.finish(ticket, number)
             model[ticket] = number
             if len(model) > size:
                 del model[next(iter(model))]
-        assert list(history) == list(model.items()) and len(history) == len(model)
-        assert [history.get(each) for each in range(30)] == [model.get(each) for each in range(30)]
+        elif real.claim(ticket):
+            model.pop(ticket, None)
+            flying.append(ticket)
+        assert ended_tickets(real.issue) == list(model.items())
+        for each in range(30):
+            expected = tickets.IN_FLIGHT if each in flying else model.get(each, tickets.UNKNOWN)
+            assert tickets.ticket_code(real.issue, each) == expected
 
 
 def test_the_history_of_long_runs_stays_small() -> None:
-    history = History(1 << 10)
-    for ticket in range(1, 1 << 15):
-        history.add(ticket, ticket % 3)
-        if not ticket % 5:
-            history.discard(ticket)
-    assert len(history) == 1 << 10 and len(history._ring) == 1 << 11
+    real = Tickets(1 << 6)
+    for number in range(1, 1 << 9):
+        real.finish(real.take(), number % 3)
+    assert len(ended_tickets(real.issue)) == 1 << 6 and real.buffer.totals[Ticket] <= 1 << 8
 
 
 def test_the_history_holds_the_latest_completions_and_no_more() -> None:
-    tickets = Tickets(history=2)
-    for _ in range(3):
-        tickets.finish(tickets.assign(tickets.take()))
-        assert tickets.status(tickets.taken) == 3
-    assert [tickets.status(ticket) for ticket in (1, 2, 3)] == [0, 3, 3]
+    real = Tickets(history=2)
+    for number in (1, 2, 3):
+        real.finish(real.take())
+        assert real.status(number) == 3
+    assert [real.status(ticket) for ticket in (1, 2, 3)] == [0, 3, 3]
 
 
 def test_device_tickets_wrap_and_skip_zero() -> None:
-    tickets = Tickets(4)
-    tickets.taken = MODULUS - 2
-    assert [tickets.assign(tickets.take()) for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
-    tickets.waits = lambda command: False
-    tickets.accept(2, gemm(0, accumulate=False))
-    assert [tickets.status(ticket) for ticket in (1, 2, 0)] == [1, 2, 0]
+    real = Tickets(4)
+    real.issue.taken = MODULUS - 2
+    assert [real.take() for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
+    entry = real.buffer.arena.view(Entry, real.buffer.add_operands(b""))
+    entry.stage = RUNNING
+    tickets.set_command(real.issue, 2, entry)
+    assert [real.status(ticket) for ticket in (1, 2, 0)] == [1, 2, 0]
 
 
 # -- accumulators ------------------------------------------------------------------------------------------------------

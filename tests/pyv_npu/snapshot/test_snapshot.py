@@ -163,14 +163,13 @@ def test_a_run_that_traps_can_be_cut_anywhere(name: str, engine: str, cuts: list
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
 def test_a_machine_goes_back_to_before_its_first_submission(mode: str) -> None:
-    """Where it has no decoder and no engines yet, nor a snapshot of them."""
     whole = expected("submit_latency", mode)
     platform = machine("submit_latency", mode)
     platform.run(until=1000)
     early = platform.save()
-    assert early.state["npu"]["acceptance"] is None
+    assert not early.state["npu"]["pipeline"]
     assert outcome(platform) == whole
-    assert platform.save().state["npu"]["acceptance"] is not None
+    assert platform.save().state["npu"]["pipeline"]
     for _ in range(2):
         platform.restore(early)
         assert platform.save().to_bytes() == early.to_bytes()
@@ -398,17 +397,32 @@ def machine_to_spoil(mode: str) -> Platform:
         ),
         (("hart", "csrs", "mie"), 1, "hart.csrs.mie: 0x1 has bits outside 0x888"),
         (("clock", "posted"), [[9, 99, 0, 4, 0]], "clock.posted[0][1]: 99 is not within 0..4"),
-        (("npu", "ring", "size"), 3, "npu.ring.size: 3 is no power of two"),
-        (("npu", "timeline", "events"), [[1, "start", 2]], "npu.timeline.events[0]: is no event of this device"),
+        (("npu", "front_end", "ring_size"), 3, "npu.front_end.ring_size: 3 is no power of two"),
         (
-            ("npu", "acceptance", "execution", "freed"),
-            [7],
-            "npu.acceptance.execution.freed[0]: 7 is no command that is ready",
+            ("npu", "front_end", "head"),
+            2,
+            "npu.front_end.tail: head, next_fetch and tail do not fit a ring of this size",
         ),
         (
-            ("npu", "acceptance", "execution", "commands", 0, "hazards_clear"),
+            ("npu", "pipeline", "agendas", 1),
+            9,
+            "npu.pipeline.agendas[1]: is of external engines, which this device does not have",
+        ),
+        (("npu", "pipeline", "ended"), [[0, 0]], "npu.pipeline.ended[0][0]: 0 is not within 1..2147483647"),
+        (
+            ("npu", "pipeline", "submissions"),
+            [[[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], ""]],
+            "npu.pipeline.submissions[0]: is not in the order of acceptance",
+        ),
+        (
+            ("npu", "pipeline", "execution", "freed"),
+            [7],
+            "npu.pipeline.execution.freed[0]: 7 is no command that is ready",
+        ),
+        (
+            ("npu", "pipeline", "execution", "commands", 0, "hazards_clear"),
             0,
-            "npu.acceptance.execution.commands[0].hazards_clear: is earlier than its acceptance",
+            "npu.pipeline.execution.commands[0].hazards_clear: is earlier than its acceptance",
         ),
         (("engine", "stop"), {"reason": "x", "code": 0, "text": ""}, "engine.stop.reason: 'x' is no reason"),
         (("uart",), None, "uart: None is no dict"),
@@ -504,7 +518,7 @@ def test_another_format_is_refused() -> None:
     def change(name: str, value: Any) -> Any:
         return {**value, "format": 1} if name == "snapshot.json" else value
 
-    with pytest.raises(BadInputError, match="format 1, this version reads format 6; take it again"):
+    with pytest.raises(BadInputError, match="format 1, this version reads format 7; take it again"):
         Snapshot.from_bytes(edited(change))
 
 

@@ -1,0 +1,340 @@
+"""The front end, the decoder and the execution behind it: the part of a device for programs that submit something.
+
+A descriptor that was fetched becomes a command in flight, or an error ticket.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
+from npu_device.abi.errors import TicketError
+from npu_device.config import NpuConfig
+from npu_device.decode.decoder import Decoder
+from npu_device.event_loop import dispatch, front_end
+from npu_device.event_loop.state import ACCEPT, AGENDAS, ANNOUNCE, FOREVER, GRANT
+from npu_device.host.register_state import RegisterState
+from npu_device.issue.execution import Execution
+from npu_device.issue.retirement import UNKNOWN, Completion, ended_tickets, load_ended, load_in_flight
+from npu_device.memory.memory import Memory
+from npu_device.operations.checks import DescriptorError
+from npu_device.reservation.buffer import LINKAGE
+from npu_device.reservation.commands import observe_submission
+from npu_device.reservation.state import DESCRIPTOR_WORDS, STREAMS, Submission, Ticket
+from npu_device.reservation.tickets import MODULUS
+from npu_device.trace.events import FRONTEND, TIGHT, What
+from npu_device.trace.stream import EventStream
+from pyv_native.intrinsics import address_of
+from pyv_native.records import WORD, layout
+from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, listed, row
+
+if TYPE_CHECKING:
+    from npu_device.external.link import External
+    from npu_device.issue.injection import Injector
+    from npu_device.issue.plans import Plans
+
+_WORDS = layout(Submission).fields["words"].offset
+_CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)
+_LIMITS = {
+    "ring_refused": _FLAG, "queue_refused": _FLAG, "stalled": (-1, LATEST), "fetch_free": _CYCLE,
+    "validate_free": _CYCLE, "irq_line": _FLAG,
+}  # fmt: skip
+"""Numbers of the front end that a snapshot keeps besides `RegisterState`."""
+_SUBMISSION = {
+    "number": (1, LATEST), "address": (0, WORD64), "slot": _WORD, "began": _CYCLE, "fetched": (-1, LATEST),
+    "accepted": _CYCLE, "ticket": (0, MODULUS - 1), "prio": (0, 15), "stream": (0, STREAMS - 1), "announced": _FLAG,
+    "readable": _FLAG,
+}  # fmt: skip
+"""Numbers of a descriptor on its way."""
+_UNCHANGED = ("base_low", "base_high", "ring_size", "policy", "accepted", "irq_line", "error_ticket", "error_code")
+"""Fields of the front end that a soft reset does not touch."""
+
+
+class Pipeline:
+    """Records of a device, and the parts in Python that act on them."""
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        memory: Memory,
+        events: EventStream,
+        registers: RegisterState,
+        enabled: bool,
+        injector: "Injector | None",
+        *,
+        values: bool,
+        analytic: bool,
+        external: "External | None",
+        plans: "Plans | None",
+        interpreted: bool,
+    ) -> None:
+        """`registers`, `enabled`: of the device so far."""
+        self._memory, self._events, self._external = memory, events, external
+        self.completion = Completion(memory, events, self.call)
+        self._injector: Injector | None = None
+        self.execution = Execution(
+            config, memory, events, self.completion, values, analytic, external, plans, interpreted, self._prepare
+        )
+        self._machine = self.execution.machine
+        self.storage = self._machine.storage
+        self.decoder = Decoder(config, memory)
+        self.loop.enabled = enabled
+        for name, value in vars(registers).items():
+            setattr(self.front, name, value)
+        arena = self._machine.storage.arena
+        arena.link_callback(LINKAGE.slots[observe_submission], observe_submission, self._observe_submission)
+        self.inject(injector)
+
+    def _prepare(self, loop: Any) -> None:
+        """Fill in what the front end has after power-up besides its configuration."""
+        loop.front.observed = self._injector is not None
+        for base, end, content in self._memory.windows:
+            region = loop.front.regions.add()
+            region.base, region.end, region.data = base, end, address_of(content)
+
+    @property
+    def loop(self) -> Any:
+        """View of the event loop."""
+        return self.storage.loop
+
+    @property
+    def front(self) -> Any:
+        """View of the front end."""
+        return self.storage.loop.front
+
+    def call(self, function: Any, *arguments: int) -> int:
+        """Call a function of the device."""
+        return self._machine.call(function, *arguments)
+
+    def inject(self, injector: "Injector | None") -> None:
+        """Let faults act; None: none do."""
+        self._injector = self.execution.injector = self.completion.injector = injector
+        self.front.observed = injector is not None
+
+    def _observe_submission(self, _: int, arrival: int, address: int) -> int:
+        return self._injector is None or int(self._injector.submission(arrival, address))
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def advance(self, now: int) -> None:
+        """Do everything that is due at the start of cycle `now` or earlier."""
+        storage = self.storage
+        if storage.arena.words[storage.due] > now:
+            return
+        while answer := self.execution.run(now):
+            if answer == dispatch.STARVED:
+                self._machine.issue.reserve(Submission, 1)
+            else:
+                self._accept(storage.arena.words[storage.cycle])
+
+    def submit(self, address: int, descriptor: bytes, operand: int, arrival: int) -> tuple[int, int]:
+        """ENQCMD_T: the answer of `front_end.submit`, and the cycles until the core has it."""
+        machine = self._machine
+        machine.issue.reserve(Ticket, 1)
+        machine.issue.reserve(Submission, 1)
+        storage = self.storage
+        storage.descriptor[:] = descriptor
+        answer = machine.call(front_end.submit, address, operand, arrival)
+        return answer, storage.arena.words[storage.response]
+
+    def _accept(self, cycle: int) -> None:
+        """Accept the oldest descriptor on its way."""
+        machine = self._machine
+        machine.issue.reserve(Ticket, 1)
+        submission = self.front.oldest
+        first = submission.offset + _WORDS
+        content = machine.storage.arena.bytes[first : first + DESCRIPTOR_SIZE]
+        if submission.readable and self._injector is not None:
+            content[:] = self._injector.descriptor(cycle, bytes(content))
+        descriptor, address, number = bytes(content), submission.address, submission.number
+        readable, prio, stream = submission.readable, submission.prio, submission.stream
+        ticket = machine.call(front_end.admit, cycle)
+        claimed, ticket = ticket > 0, abs(ticket)
+        if not readable:
+            reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
+            self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
+            return
+        request = self.decoder.requests.of(descriptor)
+        status_address = address + STATUS_OFFSET if request.descriptor.write_status else None
+        try:
+            if not claimed:
+                asked = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
+                rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
+                raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
+            command = self.decoder.command(request, prio, stream)
+        except DescriptorError as invalid:
+            self._fail(cycle, ticket, invalid, status_address, number, request.descriptor.opcode)
+            return
+        command.ticket, command.number, command.status_address = ticket, number, status_address
+        self.execution.accept(cycle, command)
+        if self._injector is None:
+            self.execution.station.keep_order(command, memoryview(descriptor))
+
+    def _fail(
+        self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
+    ) -> None:
+        self.completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
+        self.call(front_end.cancel_entry, cycle)
+
+    # -- registers ---------------------------------------------------------------------------------------------
+
+    def enable(self, enable: bool, cycle: int) -> None:
+        """Let fetches and commands begin from a cycle on, or not."""
+        self.loop.enabled = enable
+        if enable:
+            self.call(front_end.request_fetch, cycle)
+            self.execution.request_start(cycle)
+
+    def ticket_status(self, ticket: int) -> int:
+        """Return TICKET_STATUS of a ticket."""
+        return self.call(front_end.show_ticket, ticket)
+
+    def query_ticket(self, ticket: int, cycle: int) -> int:
+        """Return the answer of `front_end.query_ticket`."""
+        return self.call(front_end.query_ticket, ticket, cycle)
+
+    def ticket_since(self, ticket: int) -> int:
+        """Return what distinguishes a ticket in flight from its predecessors."""
+        return self.call(front_end.ticket_since, ticket)
+
+    def mask_irq(self, cycle: int, mask: int) -> None:
+        """Set IRQ_MASK."""
+        self.call(front_end.mask_irq, cycle, mask)
+
+    def acknowledge_irq(self, cycle: int, bits: int) -> None:
+        """Clear bits of IRQ_STATUS."""
+        self.call(front_end.acknowledge_irq, cycle, bits)
+
+    def doorbell(self, tail: int, cycle: int) -> None:
+        """Move the tail of the ring."""
+        self.call(front_end.doorbell, tail, cycle)
+
+    def _submissions(self) -> Iterator[Any]:
+        """Views of the descriptors on their way, oldest first."""
+        submission = self.front.oldest
+        while submission is not None:
+            yield submission
+            submission = submission.next
+
+    def reset(self, cycle: int) -> None:
+        """Soft reset: work in flight vanishes; configuration and counts stay."""
+        reason = "soft reset"
+        self.loop.enabled = False
+        for submission in self._submissions():
+            if submission.ticket:
+                self.front.accepted += 1
+                began, number = min(submission.began, cycle), submission.number
+                self._events.emit(cycle, FRONTEND, What.ACCEPT, submission.ticket, 0, began, TIGHT)
+                self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
+        self.execution.fail(cycle, reason)
+        unchanged = {name: getattr(self.front, name) for name in _UNCHANGED}
+        ended, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
+        self.execution.reset()
+        self.decoder.reset()
+        load_ended(self._machine.issue, ended)
+        self.loop.issue.tickets_ended, self.loop.issue.taken = completed, unchanged["accepted"]
+        for name, value in unchanged.items():
+            setattr(self.front, name, value)
+        self.call(front_end.clear_irq, cycle)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of a snapshot, without `RegisterState`."""
+        execution, front, issue = self.execution, self.front, self.loop.issue
+        agendas = list(front.agendas)
+        agendas[ACCEPT] = agendas[ANNOUNCE] = FOREVER
+        sums = self.decoder.sums(execution.in_flight())
+        return {
+            "numbers": {name: int(getattr(front, name)) for name in _LIMITS},
+            "agendas": agendas,
+            "submissions": [
+                [
+                    [getattr(each, name) & (WORD64 if name == "address" else -1) for name in _SUBMISSION],
+                    bytes(each.words.reserved()),
+                ]
+                for each in self._submissions()
+            ],
+            "taken": issue.taken,
+            "completed": issue.tickets_ended,
+            "ended": [list(item) for item in ended_tickets(issue)],
+            "completion": self.completion.state(),
+            "decoder": self.decoder.state(sums),
+            "execution": execution.state(sums),
+            "l2": None if execution.l2 is None else execution.l2.state(),
+        }
+
+    def load_state(self, state: Any, registers: RegisterState, enabled: bool) -> None:
+        """Take on a state. Memory and event stream are those of then already. `registers`, `enabled`: as of then.
+        StateError."""
+        fields = Fields(
+            state, "numbers", "agendas", "submissions", "taken", "completed", "ended", "completion", "decoder",
+            "execution", "l2",
+        )  # fmt: skip
+        execution, issue = self.execution, self._machine.issue
+        with inside("decoder"):
+            sums = self.decoder.load_state(fields["decoder"])
+        with inside("execution"):
+            execution.load_state(fields["execution"], self.decoder, sums)
+        if execution.l2 is not None:
+            fields.load("l2", execution.l2)
+        fields.load("completion", self.completion)
+        issue = self._machine.issue
+        load_ended(issue, fields.table("ended", (1, MODULUS - 1), (0, max(TicketError))).items())
+        with inside("ended"):
+            for command in execution.in_flight():
+                load_in_flight(issue, command.ticket, command.entry)
+        self.loop.issue.taken = fields.integer("taken", 0, LATEST)
+        self.loop.issue.tickets_ended = fields.integer("completed", 0, LATEST)
+        with inside("submissions"):
+            self._load_submissions(fields.listed("submissions"))
+        with inside("numbers"):
+            numbers = Fields(fields["numbers"], *_LIMITS)
+        front = self.front
+        for name, limits in _LIMITS.items():
+            with inside("numbers"):
+                setattr(front, name, numbers.integer(name, *limits))
+        for name, value in vars(registers).items():
+            if name != "depth":
+                setattr(front, name, value)
+        self.loop.enabled = enabled
+        front.irq_level = front.irq_status & front.irq_mask != 0
+        unread = [each.slot for each in self._submissions() if each.slot != TIGHT and each.fetched >= 0]
+        if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
+            raise StateError("these are not the descriptors of the ring on their way", "submissions")
+        with inside("agendas"):
+            cycles = integers(fields["agendas"], 0, FOREVER, AGENDAS)
+            if self._external is None and cycles[GRANT] != FOREVER:
+                raise StateError("is of external engines, which this device does not have", int(GRANT))
+        cycles[ACCEPT] = cycles[ANNOUNCE] = FOREVER
+        front.agendas.fill(cycles)
+        front.due = min(cycles)
+        self.call(front_end.restore_pipeline)
+
+    def _load_submissions(self, items: Sequence[Any]) -> None:
+        """Restore the descriptors on their way, behind the commands in flight. StateError."""
+        flight, issue = self.execution.in_flight(), self._machine.issue
+        last, ready, taken = flight[-1].number if flight else 0, 0, self.loop.issue.taken
+        for index, item in enumerate(items):
+            with inside(index):
+                numbers, content = listed(item, 2)
+                values = dict(zip(_SUBMISSION, row(numbers, *_SUBMISSION.values()), strict=True))
+                tight = values["slot"] == TIGHT
+                if not last < values["number"] <= taken:
+                    raise StateError("is not in the order of acceptance")
+                if bool(values["ticket"]) != tight or (tight and not values["readable"]):
+                    raise StateError("is neither of the ring nor of ENQCMD_T")
+                if not max(values["began"], values["fetched"], ready) <= values["accepted"]:
+                    raise StateError("is accepted before it is fetched")
+                if values["readable"] and not self._memory.holds(values["address"], DESCRIPTOR_SIZE):
+                    raise StateError(f"{values['address']:#x} is not in memory")
+                last, ready = values["number"], values["accepted"]
+                issue.reserve(Submission, 1)
+                self.call(front_end.append_submission, 0, 0, 0)
+                submission = self.front.youngest
+                for name, value in values.items():
+                    setattr(submission, name, value)
+                submission.words.reserved()[:] = data(content, DESCRIPTOR_WORDS * WORD)
+                if tight:
+                    load_in_flight(issue, values["ticket"])
+        self.loop.issue.taken = taken

@@ -1,0 +1,67 @@
+"""Orders in tile form by the bytes of their descriptors, in the native subset: equal descriptors are decoded once."""
+
+from npu_device.reservation.state import ORDER_BUCKETS, ORDER_WORDS, Issue, Submission, TileOrder
+
+
+def mix(mixed: int, word: int) -> int:
+    """Add a word to the hash of a descriptor."""
+    return ((mixed << 5) ^ (mixed >> 11) ^ word ^ (word >> 8) ^ (word >> 16) ^ (word >> 32)) & 0xFFFF_FFFF
+
+
+def bucket_of(mixed: int) -> int:
+    """Return the bucket of a descriptor with a hash."""
+    return (mixed ^ (mixed >> 10) ^ (mixed >> 20)) & (ORDER_BUCKETS - 1)
+
+
+def find_order(issue: Issue, submission: Submission) -> TileOrder | None:
+    """Return the order of a descriptor; None: it was not decoded, or is no order of its own."""
+    mixed = 0
+    for index in range(ORDER_WORDS):
+        mixed = mix(mixed, submission.words[index])
+    order = issue.order_buckets[bucket_of(mixed)]
+    while order is not None:
+        index = 0
+        while index < ORDER_WORDS and order.words[index] == submission.words[index]:
+            index += 1
+        if index == ORDER_WORDS:
+            return order
+        order = order.next
+    return None
+
+
+def add_order(issue: Issue) -> TileOrder | None:
+    """Add the order of the descriptor `issue.operands`; the device has reserved a record, and fills in the rest."""
+    order = issue.free_orders
+    if order is None:
+        return None
+    issue.free_orders = order.next
+    issue.spare_orders -= 1
+    mixed = 0
+    for index in range(ORDER_WORDS):
+        order.words[index] = issue.operands[index]
+        mixed = mix(mixed, issue.operands[index])
+    issue.operands.clear()
+    bucket = bucket_of(mixed)
+    order.next = issue.order_buckets[bucket]
+    issue.order_buckets[bucket] = order
+    return order
+
+
+def clear_orders(issue: Issue) -> None:
+    """Remove all orders."""
+    for bucket in range(ORDER_BUCKETS):
+        order = issue.order_buckets[bucket]
+        issue.order_buckets[bucket] = None
+        while order is not None:
+            following = order.next
+            order.next = issue.free_orders
+            issue.free_orders = order
+            issue.spare_orders += 1
+            order = following
+
+
+def load_operands(issue: Issue, order: TileOrder) -> None:
+    """Make the operands of an order those of the command that is accepted."""
+    issue.operands.clear()
+    for word in order.operands:
+        issue.operands.append(word)
