@@ -145,9 +145,9 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
     return first + (last - first) * (at - low) // (high - low)
 
 
-ROWS = [1, 4, 16, 32, *(at for at in spaced(32, 1 << 20, 2) if at >= 64)]
-"""Rows of products that are simulated first."""
-STRAIGHT = 150
+ROWS = [1, *(at + more for at in (4, 16, 32, *spaced(32, 1 << 20, 2)[2:]) for more in (0, 1))]
+"""Rows of products that are simulated first: tiles are full at most of them, and a row more begins another."""
+STRAIGHT = 250
 """Times between two points lie on their line where that half way between is off by at most one part in so many, and
 that of a half of them, too. Elsewhere each half is looked at by itself: tiles change with the rows, and what products
 take with them, by a fifth."""
