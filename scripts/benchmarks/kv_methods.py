@@ -69,13 +69,14 @@ def perplexities(model: Path | None, methods: list[str]) -> dict[str, str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("methods", nargs="*", type=name_in(METHODS), metavar="METHOD", help=", ".join(METHODS))
+    parser.add_argument("--kv", nargs="+", type=name_in(METHODS), default=list(METHODS), metavar="METHOD",
+                        help="methods, by default all: %(default)s")  # fmt: skip
     parser.add_argument("--model", type=Path, metavar="FILE", help="smollm2.onnx of scripts/make-smollm2")
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints each row when its method is measured."""
-    methods, products = args.methods or list(METHODS), Products()
+    methods, products = args.kv, Products()
     config = configuration()
     perplexity = perplexities(args.model, methods)
     for cells in (HEADS, ["---"] * len(HEADS)):
