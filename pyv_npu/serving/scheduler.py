@@ -225,10 +225,12 @@ class Scheduler:
     def _continue(self, step: Step, budget: int) -> int:
         """Schedule running requests; return the remaining budget."""
         running, index = self.running, 0
+        size, window = self.pool.size, self.config.window
         while index < len(running) and budget > 0:
             entry = running[index]
             tokens = min(entry.num_tokens - entry.computed, budget)
-            if not self._grow(entry, tokens):
+            room = (entry.dropped + len(entry.blocks)) * size
+            if (window or entry.computed + tokens > room) and not self._grow(entry, tokens):
                 victim = self._victim()
                 if victim in running[:index]:
                     index -= 1
@@ -312,8 +314,11 @@ class Scheduler:
 
     def _slide(self, entry: Entry) -> None:
         """Give back the blocks that lie before the window of the next token."""
-        window, behind = self.config.window, (entry.computed - self.config.window + 1) // self.pool.size
-        if window and behind > entry.dropped:
+        window = self.config.window
+        if not window:
+            return
+        behind = (entry.computed - window + 1) // self.pool.size
+        if behind > entry.dropped:
             count = min(behind - entry.dropped, len(entry.blocks))
             self.pool.release(entry.blocks[:count])
             del entry.blocks[:count]
@@ -325,8 +330,10 @@ class Scheduler:
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
             computed = context + tokens
-            entry.recomputed += max(0, min(entry.furthest, computed) - context)
-            entry.furthest = max(entry.furthest, computed)
+            if context < entry.furthest:
+                entry.recomputed += min(entry.furthest, computed) - context
+            if computed > entry.furthest:
+                entry.furthest = computed
             entry.computed = computed
             if entry.keys:
                 for index in range(context // size, min(computed // size, len(entry.keys))):
