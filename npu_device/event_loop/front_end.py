@@ -1,8 +1,9 @@
 """The front end in the native subset: doorbell and ring, ENQCMD_T, fetch and validation of descriptors, entries of the
-device queue, interrupts, ends of tickets (docs/interface.md).
+device queue, interrupts, completion of tickets (docs/interface.md).
 
 One descriptor is in the fetch stage and one in the validate stage at a time; both ways in share them in order. An entry
-of the device queue is reserved when a fetch begins, so the ring waits for room in memory.
+of the device queue is reserved when a fetch begins, so the ring waits in memory. A descriptor is on its way from fetch
+to acceptance.
 """
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -52,6 +53,7 @@ from npu_device.reservation.tickets import (
     find_ticket,
     finish_ticket,
     is_free,
+    set_command,
     ticket_code,
     ticket_status,
 )
@@ -59,11 +61,10 @@ from npu_device.trace.events import FRONTEND, TIGHT, Refusal, What
 from pyv_native.intrinsics import i32, load_i64, u32, unsigned_less
 
 START_REQUEST, RELEASE_REQUEST = state.START, state.RELEASE
-INDEX_MASK = 0xFFFF_FFFF
 
 
 def request(front: FrontEnd, agenda: int, cycle: int) -> None:
-    """Plan an event of a kind for a cycle, unless an earlier one is planned: events bear to come in vain."""
+    """Plan an event of a kind for a cycle, unless an earlier one is planned; spurious events are harmless."""
     if cycle < front.agendas[agenda]:
         front.agendas[agenda] = cycle
         if cycle < front.due:
@@ -316,7 +317,8 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     """Submit the descriptor in `front.descriptor`, which ENQCMD_T has read at `address`: the ticket, which the core has
     `front.response` cycles after `arrival`, or minus a ReturnCode, or STALLED or TRAPPED.
 
-    A submission that waits for room is the same until it is answered. A record is free for it.
+    A stalled submission is tried again with the same address, and SUBMIT is emitted once. The caller has reserved a
+    record.
     """
     front = loop.front
     if front.stalled != address:
@@ -415,8 +417,8 @@ def remove_oldest(loop: EventLoop) -> Submission | None:
 
 
 def admit(loop: EventLoop, cycle: int) -> int:
-    """Emit ACCEPT of the oldest descriptor on its way: its ticket, negative where it asked for one that it cannot have.
-    A record of a ticket is free."""
+    """Emit ACCEPT of the oldest descriptor on its way; return its ticket, negated if the one that it asked for is
+    unavailable. The caller has reserved a record of a ticket."""
     front = loop.front
     submission = remove_oldest(loop)
     if submission is None:
@@ -443,9 +445,7 @@ def accept_command(
     """Accept a command into its reserved entry of the queue; `issue.operands` are its operands."""
     loop.front.reserved -= 1
     loop.front.depth += 1
-    record = find_ticket(loop.issue, ticket)
-    if record is not None:
-        record.entry = entry
+    set_command(loop.issue, ticket, entry)
     requests = accept(
         loop.issue, entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq, scope, cycle
     )

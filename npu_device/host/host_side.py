@@ -12,8 +12,7 @@ from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.abi.registers import IRQ_ALL, REGISTERS
 from npu_device.config import NpuConfig
 from npu_device.host.command_port import CommandPort
-from npu_device.host.register_state import RegisterState
-from npu_device.host.registers import CsrWindow, RegisterFile
+from npu_device.host.registers import CsrWindow, RegisterFile, RegisterState
 from npu_device.host.ring import MAX_SIZE, MIN_SIZE, Ring
 from npu_device.memory.memory import Memory
 from npu_device.reservation.state import WAITING

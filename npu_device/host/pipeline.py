@@ -1,4 +1,4 @@
-"""The front end, the decoder and the execution behind it: the part of a device for programs that submit something.
+"""Submission pipeline of a device: front end, decoder, execution. It is made with the first submission.
 
 A descriptor that was fetched becomes a command in flight, or an error ticket.
 """
@@ -13,7 +13,7 @@ from npu_device.config import NpuConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch, front_end
 from npu_device.event_loop.state import ACCEPT, AGENDAS, ANNOUNCE, FOREVER, GRANT
-from npu_device.host.register_state import RegisterState
+from npu_device.host.registers import RegisterState
 from npu_device.issue.execution import Execution
 from npu_device.issue.retirement import UNKNOWN, Completion, ended_tickets, load_ended, load_in_flight
 from npu_device.memory.memory import Memory

@@ -4,6 +4,7 @@ The custom CSRs mirror the registers that a driver touches.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.instructions import CSRS
@@ -26,6 +27,27 @@ MASK32 = 0xFFFF_FFFF
 _BY_OFFSET = {register.offset: register for register in REGISTERS}
 _OFFSET = {register.name: register.offset for register in REGISTERS}
 _SHOWS_COMPLETIONS = frozenset(_OFFSET[name] for name in ("TICKET_STATUS", "COMPLETED", "IRQ_STATUS"))
+
+
+@dataclass
+class RegisterState:
+    """Registers of a device to which nothing was submitted: those that firmware sets up, and zeros. A front end has
+    fields of the same names."""
+
+    ring_size: int
+    policy: int
+    """FullPolicy of CTRL."""
+    base_low: int = 0
+    base_high: int = 0
+    head: int = 0
+    tail: int = 0
+    next_fetch: int = 0
+    irq_mask: int = 0
+    irq_status: int = 0
+    error_ticket: int = 0
+    error_code: int = 0
+    accepted: int = 0
+    depth: int = 0
 
 
 class Host(Protocol):

@@ -71,7 +71,7 @@ class Station:
         issue, classes = self.buffer.issue, self._classes
         self._orders: dict[int, Order] = {}
         """Orders by their offsets."""
-        self._kept: set[int] = set()
+        self._order_ids: set[int] = set()
         """Identities of these."""
         issue.policy = POLICIES[self._config.scheduler.policy]
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
@@ -135,13 +135,13 @@ class Station:
         """Keep the order of a command that was accepted for others with the same 64 bytes."""
         order, d = command.order, command.descriptor
         plain = order.macro is None and order.total is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
-        if not plain or id(order) in self._kept or len(order.operands) > MAX_OPERAND_WORDS * WORD:
+        if not plain or id(order) in self._order_ids or len(order.operands) > MAX_OPERAND_WORDS * WORD:
             return
         if len(self._orders) >= MAX_ORDERS:
             self._forget_orders()
         view = self.buffer.add_order(descriptor[:STATUS_OFFSET])
         self._orders[view.offset] = order
-        self._kept.add(id(order))
+        self._order_ids.add(id(order))
         view.stream, view.prio, view.rank, view.cluster = d.stream, d.prio, d.rank, d.cluster
         view.unit_class, view.dram = self._class_index[command.unit_class], 0 if order.step is None else order.step[1]
         view.piece = self.buffer.arena.view(PieceRecord, command.piece) if command.piece else None
@@ -155,7 +155,7 @@ class Station:
             self.entry(command).order = None
         self._call(orders.clear_orders)
         self._orders.clear()
-        self._kept.clear()
+        self._order_ids.clear()
 
     def _enter(self, command: Command) -> int:
         step, storage = command.order.step, self._machine.storage

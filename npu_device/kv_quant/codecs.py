@@ -253,8 +253,9 @@ class LevelsCodec(KvCodec):
 
 
 class ChannelLevelsCodec(LevelsCodec):
-    """Keys of KVQuant as they are before rotary positions: middle and reach of each channel offline, so that a token is
-    encoded in one pass. The engine turns keys back on their way in, and by their positions on their way out."""
+    """Keys of KVQuant as they are before rotary positions: midpoint and half-range of each channel offline, so that a
+    token is encoded in one pass. The engine rotates keys back on their way in, and by their positions on their way
+    out."""
 
     policy = KvPolicy.CHANNEL_LEVELS
     passes = 1
@@ -284,7 +285,7 @@ class ChannelLevelsCodec(LevelsCodec):
         return to_fp16(rotary.turn(read.astype(np.float32), head_dim, parameters.first))
 
     def _table(self, parameters: Parameters, width: int, head_dim: int) -> tuple[list[Floats], Rotary]:
-        """Levels, middle and reach of channels; positions. NpuDeviceError: another size, numbers that are not
+        """Levels, midpoint and half-range of channels; positions. NpuDeviceError: another size, numbers that are not
         finite."""
         check_table(parameters, self.table_bytes(width // head_dim, head_dim))
         size = FP16_BYTES * (LEVELS + 2 * width)
@@ -315,7 +316,7 @@ class TokenLevelsCodec(LevelsCodec):
 
     @staticmethod
     def _ranked(x: Floats) -> tuple[NDArray[np.bool_], Floats, Floats]:
-        """Return (outliers, middle and reach of the other elements of each token)."""
+        """Return (outliers, midpoint and half-range of the other elements of each token)."""
         count = -(-x.shape[1] * OUTLIERS // 1000)
         order = np.argsort(x, axis=1, kind="stable")
         outlier = np.zeros(x.shape, bool)

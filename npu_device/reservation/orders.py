@@ -1,4 +1,5 @@
-"""Orders in tile form by the bytes of their descriptors, in the native subset: equal descriptors are decoded once."""
+"""Cache of decoded descriptors in tile form by their bytes, in the native subset: equal descriptors are decoded once.
+An order is a decoded descriptor."""
 
 from npu_device.reservation.state import ORDER_BUCKETS, ORDER_WORDS, Issue, Submission, TileOrder
 
@@ -14,7 +15,7 @@ def bucket_of(mixed: int) -> int:
 
 
 def find_order(issue: Issue, submission: Submission) -> TileOrder | None:
-    """Return the order of a descriptor; None: it was not decoded, or is no order of its own."""
+    """Return the order of a descriptor; None: it is not in the cache. Macro forms, BARRIER and CORE never are."""
     mixed = 0
     for index in range(ORDER_WORDS):
         mixed = mix(mixed, submission.words[index])
@@ -30,7 +31,8 @@ def find_order(issue: Issue, submission: Submission) -> TileOrder | None:
 
 
 def add_order(issue: Issue) -> TileOrder | None:
-    """Add the order of the descriptor `issue.operands`; the device has reserved a record, and fills in the rest."""
+    """Add the order of the descriptor whose words are in `issue.operands`. The caller has reserved a record, and fills
+    in the rest."""
     order = issue.free_orders
     if order is None:
         return None
@@ -48,7 +50,7 @@ def add_order(issue: Issue) -> TileOrder | None:
 
 
 def clear_orders(issue: Issue) -> None:
-    """Remove all orders."""
+    """Empty the cache."""
     for bucket in range(ORDER_BUCKETS):
         order = issue.order_buckets[bucket]
         issue.order_buckets[bucket] = None

@@ -36,7 +36,7 @@ ORDER_WORDS = DESCRIPTOR_WORDS - 1
 """Words of a descriptor before status and ticket."""
 ORDER_BUCKETS = 1 << 10
 MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
-"""Of a command in tile form."""
+"""Words of the operands of a command in tile form, at most."""
 BUCKETS = 1 << 12
 """Buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH

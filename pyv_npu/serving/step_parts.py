@@ -148,14 +148,14 @@ def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
 ROWS = [1, *(at + more for at in (4, 16, 32, *spaced(32, 1 << 20, 2)[2:]) for more in (0, 1))]
 """Rows of products that are simulated first: tiles are full at most of them, and a row more begins another."""
 STRAIGHT = 250
-"""Times between two points lie on their line where that half way between is off by at most one part in so many, and
-that of a half of them, too. Elsewhere each half is looked at by itself: tiles change with the rows, and what products
-take with them, by a fifth."""
+"""Times are interpolated between two points where the midpoint, and the midpoint of a half, is within one part in so
+many of the line. Elsewhere each half is split further: tiles change with the rows, and times of products with them, by
+up to a fifth."""
 CLOSEST = 256
 """Points are not closer than one part in so many of their rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
 """Rows of which all but the layers is simulated."""
-HEADS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
+LM_HEAD_REQUESTS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
 """Requests whose output matrix is simulated."""
 
 
@@ -200,7 +200,7 @@ class ProductTimes:
         return low
 
     def of_shape(self, shape: Shape) -> "ProductTimes":
-        """Those of another kind of layers; a window is none of products."""
+        """Return the times of another kind of layers; a sliding window does not change those of products."""
         products = replace(shape, window=0)
         if products == replace(self.simulator.shape, window=0, whole_every=0):
             return self
@@ -214,7 +214,7 @@ class ProductTimes:
     def edge(self, rows: int, requests: int) -> int:
         """Cycles of a step around the layers."""
         if (rows, requests) not in self._around:
-            head = between(HEADS, requests, self._head_at) - self._head_at(1)
+            head = between(LM_HEAD_REQUESTS, requests, self._head_at) - self._head_at(1)
             self._around[rows, requests] = between(EDGES, rows, self._edge_at) + head
         return self._around[rows, requests]
 
@@ -225,8 +225,8 @@ class ProductTimes:
         return self._products[rows]
 
     def _straight(self, rows: int) -> list[int]:
-        """Points around some rows between which times lie on a line, as two halvings in succession show: the middle
-        alone lies on the line of a curve that is odd about it."""
+        """Points around some rows between which times lie on a line, as two halvings in succession show: one
+        midpoint lies on the line of a curve that is point-symmetric about it."""
         at = bisect_left(ROWS, rows)
         near, straight = ROWS[max(0, at - 1) : at + 1], False
         while len(near) == 2 and near[0] < rows < near[1]:

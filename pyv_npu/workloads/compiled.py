@@ -193,9 +193,9 @@ def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], in
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """The device of a run with a QConfig, which gives its weights their widths."""
-    found = _unpack_cycles(npu, qconfig)
+    cycles_by_key = _unpack_cycles(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
-    for (engine, key), cycles in found.items():
+    for (engine, key), cycles in cycles_by_key.items():
         (te if engine == "te" else ve)[key] = cycles
     unpacking = replace(npu, te=replace(npu.te, **te), ve=replace(npu.ve, **ve))
     return target_of(unpacking, mapping)._replace(qconfig=qconfig)

@@ -26,7 +26,7 @@ STEP = PhaseRequest(MODEL, context=2047, requests=16, layers=1)
 TEXT = data_files("examples", ".tokens")["essay"]
 REQUESTS = Drawn("poisson:4", 32, "1024", "64", 0, 1 << 20)
 TOKENS_PER_STEP, BLOCK, CHECKS, SCORED = 512, 16, 8, 512
-HEADS = ("method", "bits", "KV, bytes", "engine, encode / decode cycles", "run longer by, cycles", "cycles, 1 layer",
+COLUMNS = ("method", "bits", "KV, bytes", "engine, encode / decode cycles", "run longer by, cycles", "cycles, 1 layer",
          "tokens/s, 1 layer", "P99 TTFT / TPOT, ms", "error of steps", "perplexity")  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     methods, products = args.kv, Products()
     config = configuration()
     perplexity = perplexities(args.model, methods)
-    for cells in (HEADS, ["---"] * len(HEADS)):
+    for cells in (COLUMNS, ["---"] * len(COLUMNS)):
         print(f"| {' | '.join(cells)} |")
     for method in methods:
         cells = [method, *step_cells(config, method), *serving_cells(config, method, products)]

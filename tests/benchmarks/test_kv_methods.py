@@ -14,12 +14,12 @@ ROWS = [[cell.strip() for cell in line.strip("| ").split("|")] for line in PAGE.
 
 def page_row(method: str) -> list[str]:
     """Returns the cells of a method in the table of methods."""
-    (row,) = (row for row in ROWS[ROWS.index(list(kv_methods.HEADS)) :] if row[0] == method)
+    (row,) = (row for row in ROWS[ROWS.index(list(kv_methods.COLUMNS)) :] if row[0] == method)
     return row
 
 
 def test_the_page_has_a_row_for_each_method() -> None:
-    first = ROWS.index(list(kv_methods.HEADS)) + 2
+    first = ROWS.index(list(kv_methods.COLUMNS)) + 2
     assert [row[0] for row in ROWS[first : first + len(METHODS)]] == list(METHODS)
 
 

@@ -75,7 +75,7 @@ class Ports(NamedTuple):
     """NPU cycles of the ports of banks in a step of an engine."""
 
     continues: int
-    """Of the fullest bank, where the step continues a sum."""
+    """Those of the fullest bank, where the step continues a sum."""
     completes: int
     """The same, where it completes one."""
     delays: dict[str, int]

@@ -1,5 +1,5 @@
-"""Choices of passes for layers alone on a device, as attributes by layer: they depend on nothing else, so that layers
-of another model, and of the same model another time, have them without a search."""
+"""Memoized decisions of passes, as attributes of layers, by device and canonical form of the layers: other models reuse
+them without a search."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def clear() -> None:
 
 
 def form(graph: Graph, layers: Sequence[LayerIR]) -> Hashable:
-    """Return layers and their tensors by place, without names; of ranks only the order."""
+    """Return layers and their tensors by place, without names; ranks are renumbered from 0."""
     named = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
     named |= set(map(graph.storage, named))
     tensors = [tensor for tensor in graph.tensors.values() if tensor.id in named]
