@@ -9,7 +9,7 @@ from pyv_ext.elf import Program
 from pyv_ext.engines.core import StopReason
 from pyv_npu.config import Config, with_values
 from pyv_npu.report.charts import Line, axis_title, flat, line_view, link_views
-from pyv_npu.run_sections.latency import TITLES, UNITS, key_heading
+from pyv_npu.run_sections.latency import TITLES, UNITS, key_heading, key_unit
 from pyv_npu.sections import Chart, Note, Part
 from pyv_npu.studies.sweep.effects import crossings
 from pyv_npu.studies.sweep.figures import submissions
@@ -87,7 +87,7 @@ def _findings(key: str, points: Sequence[Mapping[str, Any]], named: Sequence[str
             continue
         if crossings := break_even(points, figure):
             values = ", ".join(f"{crossing:,.1f}" for crossing in crossings)
-            yield f"break-even of {figure}: {key} = {values}"
+            yield f"break-even of {figure}: {key} = {values} {key_unit(key)}".rstrip()
             continue
         pairs = [(p["loose"][figure], p["tight"][figure]) for p in points]
         if all(loose is not None and tight is not None and loose > tight for loose, tight in pairs):

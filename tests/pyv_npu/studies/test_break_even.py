@@ -57,6 +57,12 @@ def test_one_doorbell_for_many_pays_where_a_doorbell_is_dear() -> None:
     }
 
 
+def test_a_break_even_has_the_unit_of_its_key() -> None:
+    fixed = {"run.args.n": 4, "run.args.phases": 1, "run.args.tile": 16}
+    swept = run_sweep(load().config, "submit_latency", Sweep("core.timing.custom_response", ("0", "60"), fixed))
+    assert "break-even of core_per_command: core.timing.custom_response = 1.0 cycles" in swept["findings"]
+
+
 def test_the_report_sweeps_what_the_plan_asks_for() -> None:
     keys = {sweep.key for sweep in AUTOMATIC["submit_latency"]}
     assert {"run.args.tile", "run.args.prefetch", "run.args.batch", "core.timing.mmio_one_way"} <= keys
