@@ -35,12 +35,15 @@ settings.register_profile("repeatable", settings.get_profile("thorough"), max_ex
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
+MUTANTS = "mutants"
+"""Plugin of `scripts/bench mutation`."""
+
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True, scope="session")
-def compiled_texts() -> Iterator[dict[str, str]]:
+def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
     """Text by inputs: whatever a test compiles, equal inputs have equal texts."""
     texts: dict[str, str] = {}
     compared = set[tuple[str, str]]()
@@ -55,7 +58,8 @@ def compiled_texts() -> Iterator[dict[str, str]]:
         return load(self, inputs, make, *functions, **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "load_cached", checked)
+        if not pytestconfig.pluginmanager.has_plugin(MUTANTS):
+            patch.setattr(Compiler, "load_cached", checked)
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
         patch.setattr(functions, "CHECKED", True)
         patch.setattr(recorder, "CHECKED", True)
@@ -65,7 +69,7 @@ def compiled_texts() -> Iterator[dict[str, str]]:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
-    if not hasattr(config, "workerinput"):  # workers of xdist have the environment of the process that starts them
+    if not hasattr(config, "workerinput") and not config.pluginmanager.has_plugin(MUTANTS):  # they share one folder
         cache = tempfile.TemporaryDirectory(prefix="pyv-npu-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["PYV_NPU_CACHE"] = cache.name

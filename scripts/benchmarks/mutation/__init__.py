@@ -1,17 +1,22 @@
 """Share of small changes of the product (mutants) that its tests notice.
 
-As many places of each area are drawn by `--seed`. For each mutant the tests that call the changed function run, until
-one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
+As many places of each area are drawn by `--seed`. For each mutant the tests run that may notice it, the likeliest first,
+until one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
+`--results DIR` has what each mutant came to: an interrupted run goes on, and survivors run again where tests are new.
 """
 
 import argparse
 import fnmatch
+import hashlib
+import json
 import os
 import random
 import sys
 import tempfile
 import time
-from typing import NamedTuple
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks.host import ROOT
 from benchmarks.mutation.defects import DEFECTS
@@ -78,11 +83,35 @@ UNNOTICED = ("", "import")
 
 
 class Score(NamedTuple):
-    """Mutants of an area, and the survivors among them."""
+    """Mutants of an area, the survivors among them, and CPU seconds."""
 
     area: str
     mutants: int
     survivors: int
+    seconds: float
+
+
+class Results:
+    """File with a line for each mutant that has run: its tests by hash, the result, CPU seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "mutants.jsonl"
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
+
+    def get(self, key: str, tests: str) -> dict[str, Any] | None:
+        """Returns the row of a mutant; None where it has not run, or has survived other tests."""
+        row = self.rows.get(key)
+        return row if row and (row["result"] or row["tests"] == tests) else None
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows[row["key"]] = row
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def put_defects_back(text: str) -> int:
@@ -94,42 +123,54 @@ def put_defects_back(text: str) -> int:
         source = path.read_text(encoding="utf-8")
         if (count := source.count(defect.correct)) != 1:
             raise BadInputError(f"{defect.path}: {defect.correct!r} stands there {count} times: update DEFECTS")
-        result, _ = run_mutant(ROOT, path, source.replace(defect.correct, defect.wrong), {defect.test: 60})
+        result, _ = run_mutant(ROOT, path, source.replace(defect.correct, defect.wrong), {defect.test: 11})
         missed += result in UNNOTICED
         print(f"{'GREEN' if result in UNNOTICED else 'red':<6} {defect.title}: {defect.test}", flush=True)
     print(f"{len(defects)} defects put back, {len(defects) - missed} found")
     return missed
 
 
-def score(area: str, args: argparse.Namespace) -> Score:
+def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
     """Runs mutants of an area and prints the survivors."""
     patterns, tests = AREAS[area]
-    coverage = record_coverage(ROOT, tests, args.longest)
     paths = sorted({path for pattern in patterns for path in ROOT.glob(pattern)})
+    os.environ["PYV_NPU_CACHE"] = str(folder / f"native-{area}")  # native code of mutants is of no use to other runs
+    suite = record_coverage(ROOT, tests, paths, args.longest, folder)
     paths = [path for path in paths if fnmatch.fnmatch(path.relative_to(ROOT).as_posix(), args.module)]
     places = [(path, mutant) for path in paths for mutant in mutants(path.read_text(encoding="utf-8"))]
     sample = random.Random(f"{area} {args.seed}").sample(places, min(args.places, len(places)))
-    survivors = 0
-    print(f"{area}: {len(sample)} of {len(places):,} places, {len(coverage)} tests", flush=True)
+    results, killers = Results(folder), Counter[str]()
+    survivors, total = 0, 0.0
+    print(f"{area}: {len(sample)} of {len(places):,} places, {len(suite.tests)} tests", flush=True)
     for path, mutant in sample:
-        selection = select_tests(coverage, path, mutant.function, args.budget)
-        result, seconds = run_mutant(ROOT, path, mutant.source, selection)
         place = f"{path.relative_to(ROOT)}:{mutant.line}"
-        if not result:
-            survivors += 1
+        selection = select_tests(suite, path, mutant.function, args.budget, killers)
+        files = sorted({test.partition("::")[0] for test in selection})
+        key = digest(f"{area} {place}\n{mutant.source}")
+        versions = digest("".join((ROOT / file).read_text(encoding="utf-8") for file in files))
+        row = results.get(key, versions)
+        if row is None:
+            result, seconds = run_mutant(ROOT, path, mutant.source, selection)
+            row = {"key": key, "tests": versions, "result": result, "seconds": seconds}
+            change = {"place": place, "before": mutant.before, "after": mutant.after, "count": len(selection)}
+            results.add(row | change)
+        killers[row["result"]] += row["result"] in suite.tests
+        survivors += not row["result"]
+        total += row["seconds"]
+        if not row["result"]:
             print(f"  survives {place}: {mutant.before}  ->  {mutant.after}  ({len(selection)} tests)", flush=True)
         elif sys.stderr.isatty():
-            print(f"  {place}: {result}, {seconds:.1f} CPU s", file=sys.stderr, flush=True)
-    return Score(area, len(sample), survivors)
+            print(f"  {place}: {row['result']}, {row['seconds']:.1f} CPU s", file=sys.stderr, flush=True)
+    return Score(area, len(sample), survivors, total)
 
 
 def table(scores: list[Score]) -> str:
     """Returns the scores, and that of all areas."""
-    total = Score("all", sum(score.mutants for score in scores), sum(score.survivors for score in scores))
-    lines = [f"{'area':<10} {'mutants':>8} {'found':>6} {'score':>7}"]
-    for area, count, survivors in [*scores, total]:
+    total = Score("all", *(sum(column) for column in list(zip(*scores, strict=True))[1:]))
+    lines = [f"{'area':<10} {'mutants':>8} {'found':>6} {'score':>7} {'CPU s':>6}"]
+    for area, count, survivors, seconds in [*scores, total]:
         killed = count - survivors
-        lines.append(f"{area:<10} {count:>8} {killed:>6} {100 * killed / max(1, count):>6.1f}%")
+        lines.append(f"{area:<10} {count:>8} {killed:>6} {100 * killed / max(1, count):>6.1f}% {seconds:>6.0f}")
     return "\n".join(lines)
 
 
@@ -140,8 +181,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--places", type=positive, default=30, help="mutants of each area (default 30)")
     parser.add_argument("--seed", type=int, default=1, help="of the places (default 1)")
     parser.add_argument("--module", default="*", help="only modules of this pattern")
-    parser.add_argument("--budget", type=float, default=20, help="CPU seconds of the tests of a mutant (default 20)")
-    parser.add_argument("--longest", type=float, default=5, help="CPU seconds of a test that takes part (default 5)")
+    parser.add_argument("--budget", type=float, default=10, help="CPU seconds of the tests of a mutant (default 10)")
+    parser.add_argument("--longest", type=float, default=2, help="CPU seconds of a test that takes part (default 2)")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="what mutants came to, outside the repository")
     parser.add_argument("--defects", action="store_true", help="put known defects back: is the test of each red?")
     parser.add_argument("--defect", default="", metavar="TEXT", help="only defects whose title has this text")
 
@@ -154,10 +196,12 @@ def run(args: argparse.Namespace) -> int:
     import numpy  # noqa: F401
     import onnx.reference  # noqa: F401
 
-    with tempfile.TemporaryDirectory(prefix="mutants-") as cache:
-        os.environ["PYV_NPU_CACHE"] = cache  # native code of mutants is of no use to other runs
+    with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
+        folder = args.results or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         if args.defects or args.defect:
+            os.environ["PYV_NPU_CACHE"] = str(folder / "native")
             return int(put_defects_back(args.defect) > 0)
-        print(table([score(area, args) for area in args.areas or AREAS]))
+        print(table([score(area, args, folder) for area in args.areas or AREAS]))
     print(f"{time.time() - start:.0f} s", file=sys.stderr)
     return 0

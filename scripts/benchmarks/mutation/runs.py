@@ -1,9 +1,11 @@
 """Tests against mutants, in forks of a process that has imported the packages that take long to import.
 
-A first run without a change records the CPU time of each test and the functions that it calls. Of a mutant the tests
-that call its function run, the shortest first, until one fails, takes ten times as long as before, or time is up.
+A first run without a change records the CPU time of each test and the functions that it calls. Of a mutant those tests
+run that failed for others of its module, then those that call its function, then, where native code calls it, the
+others, the shortest first, until one fails, takes five times as long as before, or the budget is spent.
 """
 
+import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,7 +18,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -26,16 +29,13 @@ from hypothesis import Phase, settings
 
 from pyv_npu.errors import BadInputError
 
-PROFILE = "mutants"
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow and not nightly", f"--hypothesis-profile={PROFILE}")
+MUTANTS = "mutants"
+"""Name of the plugins here, and of the profile of Hypothesis; tests/conftest.py asks for it."""
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow and not nightly", f"--hypothesis-profile={MUTANTS}")
 
 settings.register_profile(
-    PROFILE, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+    MUTANTS, max_examples=20, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
 )  # a failure need not be made small
-
-
-class CpuLimitExceeded(BaseException):  # passes through `except Exception`
-    """A test takes longer than it may."""
 
 
 class Coverage(NamedTuple):
@@ -44,6 +44,14 @@ class Coverage(NamedTuple):
     seconds: float
     functions: frozenset[tuple[str, int]]
     """(file, first line)."""
+
+
+class Suite(NamedTuple):
+    """Tests of an area without a mutant."""
+
+    tests: Mapping[str, Coverage]
+    native: frozenset[str]
+    """Files with functions that native code has in it, whose calls are not seen."""
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -66,33 +74,44 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, self.path, loader=Loader(name, self.path))
 
 
-class CpuLimits:
-    """Plugin of pytest: each test has its own limit of CPU seconds."""
+class Selection:
+    """Plugin of pytest: only some tests run, in their order, each with its own limit of CPU seconds, at which the
+    process ends, in native code too."""
 
-    def __init__(self, limits: Mapping[str, float], default: float) -> None:
-        self.limits, self.default = limits, default
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self.limits, self.order = limits, {test: place for place, test in enumerate(limits)}
+        self.failure = ""
+
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        early_config.pluginmanager.register(self, MUTANTS)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid])
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        def on_limit(*_: object) -> None:
-            raise CpuLimitExceeded(item.nodeid)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        limit = int(time.process_time() + self.limits[item.nodeid] + 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        return (yield)
 
-        signal.signal(signal.SIGVTALRM, on_limit)
-        signal.setitimer(signal.ITIMER_VIRTUAL, self.limits.get(item.nodeid, self.default))
-        try:
-            return (yield)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failure = self.failure or report.nodeid
 
 
 class CoverageRecorder:
     """Plugin of pytest: records calls and CPU time of each test. A test beyond the limit is left out."""
 
-    def __init__(self, root: Path, limit: float) -> None:
-        self.root, self.limit = f"{root}/", limit
+    def __init__(self, files: Collection[str], limit: float) -> None:
+        self.files, self.limit = files, limit
         self.coverage: dict[str, Coverage] = {}
+        self.native = set[str]()
         self.failed: list[str] = []
         self._late: set[str] = set()
+
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        early_config.pluginmanager.register(self, MUTANTS)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -118,22 +137,30 @@ class CoverageRecorder:
             cpu = time.process_time() - start
             if cpu < self.limit:
                 places = ((code.co_filename, code.co_firstlineno) for code in calls)
-                functions = frozenset((name, line) for name, line in places if name.startswith(self.root))
+                functions = frozenset((name, line) for name, line in places if name in self.files)
                 self.coverage[item.nodeid] = Coverage(cpu, functions)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.nodeid not in self._late:
             self.failed.append(report.nodeid)
 
+    def pytest_sessionstart(self) -> None:
+        native_module = importlib.import_module("pyv_native.module")  # not before: mutants of it may be tested
+        source = native_module._source
 
-def run_forked(work: Callable[[], Any], seconds: float) -> tuple[Any, float]:
-    """Runs work in a fork; returns its result, None if it took longer or failed, and its CPU seconds."""
+        def noted(module: ModuleType) -> bytes:
+            self.native.add(str(module.__file__))
+            return source(module)
+
+        setattr(native_module, "_source", noted)  # noqa: B010
+
+
+def run_forked(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Runs work in a fork; returns its result, None if it was ended by a limit or failed, and its CPU seconds."""
     with tempfile.TemporaryFile() as answer:
         sys.stdout.flush()
         child = os.fork()
         if not child:
-            limit = int(seconds) + 1
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
@@ -148,29 +175,56 @@ def run_forked(work: Callable[[], Any], seconds: float) -> tuple[Any, float]:
     return pickle.loads(data) if data else None, usage.ru_utime + usage.ru_stime
 
 
-def record_coverage(root: Path, tests: Sequence[str], limit: float) -> dict[str, Coverage]:
-    """Runs the tests of some files and folders without a change. BadInputError where one fails."""
-
-    def work() -> tuple[dict[str, Coverage], list[str], int]:
-        plugin = CoverageRecorder(root, limit)
-        code = pytest.main([*OPTIONS, *(str(root / test) for test in tests)], plugins=[plugin])
-        return plugin.coverage, plugin.failed, int(code)
-
-    result, _ = run_forked(work, 3600)
-    if result is None or result[1] or result[2] not in (0, 1, 5):
-        raise BadInputError(f"{', '.join(tests)}: tests fail without a mutant: {result and result[1:]}")
-    coverage: dict[str, Coverage] = result[0]
-    return coverage
+def test_files(root: Path, tests: Sequence[str]) -> list[str]:
+    """Returns the files of tests of files and folders, in their order."""
+    paths = [root / test for test in tests]
+    every = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
+    return list(dict.fromkeys(file.relative_to(root).as_posix() for file in every))
 
 
-def select_tests(coverage: Mapping[str, Coverage], path: Path, function: int, budget: float) -> dict[str, float]:
-    """Returns CPU seconds of tests, as many as fit: of those that call a function, the shortest first; where none does,
-    as none calls what is compiled, of all, the nearest first."""
-    every = {test: record.seconds for test, record in coverage.items()}
-    callers = {test: seconds for test, seconds in every.items() if (str(path), function) in coverage[test].functions}
+def record_coverage(
+    root: Path, tests: Sequence[str], modules: Collection[Path], limit: float, folder: Path | None = None
+) -> Suite:
+    """Runs the tests of some files and folders without a change, but for those that `folder` has from another time.
+    BadInputError where one fails."""
+    files = frozenset(map(str, modules))
+    digest = hashlib.sha256(repr((limit, sorted((name, Path(name).read_bytes()) for name in files))).encode()).hexdigest()
+    coverage: dict[str, Coverage] = {}
+    native = set[str]()
+    for test in test_files(root, tests):
+        key = hashlib.sha256((digest + test).encode() + (root / test).read_bytes()).hexdigest()
+        stored = folder and folder / f"coverage-{key[:24]}.pickle"
+
+        def work(test: str = test) -> tuple[dict[str, Coverage], set[str], list[str], int]:
+            plugin = CoverageRecorder(files, limit)
+            code = pytest.main([*OPTIONS, str(root / test)], plugins=[plugin])
+            return plugin.coverage, plugin.native, plugin.failed, int(code)
+
+        if stored and stored.exists():
+            result = pickle.loads(stored.read_bytes())
+        else:
+            result, _ = run_forked(work)
+        if result is None or result[2] or result[3] not in (0, 1, 5):
+            raise BadInputError(f"{test}: tests fail without a mutant: {result and result[2:]}")
+        if stored:
+            stored.write_bytes(pickle.dumps(result))
+        coverage |= result[0]
+        native |= result[1]
+    return Suite(coverage, frozenset(native))
+
+
+def select_tests(suite: Suite, path: Path, function: int, budget: float, killers: Counter[str]) -> dict[str, float]:
+    """Returns CPU seconds of tests, as many as fit: of those that call a function, or of all where native code may, the
+    callers before; of both those first that have failed most often for others."""
+    native = str(path) in suite.native
+    ranks: list[tuple[bool, int, float, str]] = []
+    for test, record in suite.tests.items():
+        caller = (str(path), function) in record.functions
+        if caller or native or not function:
+            ranks.append((not caller and not killers[test], -killers[test], record.seconds, test))
     selection: dict[str, float] = {}
     remaining = budget
-    for test, seconds in sorted(callers.items(), key=lambda item: item[1]) or every.items():
+    for _, _, seconds, test in sorted(ranks):
         remaining -= seconds
         if remaining < 0 and selection:
             break
@@ -184,25 +238,18 @@ def run_mutant(root: Path, path: Path, source: str, tests: Mapping[str, float]) 
     if module in sys.modules:
         raise BadInputError(f"{module}: imported already, so that no mutant of it can be; run this benchmark alone")
 
-    class Failed:
-        first = ""
-
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            if report.failed:
-                self.first = self.first or report.nodeid
-
     def work() -> str:
+        resource.setrlimit(resource.RLIMIT_CPU, (60, resource.RLIM_INFINITY))
         sys.meta_path.insert(0, Finder(path, source))
         try:
             importlib.import_module(module)  # before pytest rewrites it
         except Exception:
             return "import"
-        failed = Failed()
-        limits = {test: 10 * seconds + 5 for test, seconds in tests.items()}
-        code = pytest.main(
-            [*OPTIONS, "-x", *(str(root / test) for test in tests)], plugins=[CpuLimits(limits, 60), failed]
-        )
-        return failed.first or ("" if code == pytest.ExitCode.OK else "import")
+        selection = Selection({test: 5 * seconds + 5 for test, seconds in tests.items()})
+        files = dict.fromkeys(str(root / test.partition("::")[0]) for test in tests)
+        code = pytest.main([*OPTIONS, "-x", *files], plugins=[selection])
+        passed = code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        return selection.failure or ("" if passed else "import")
 
-    result, cpu = run_forked(work, 10 * sum(tests.values()) + 60)
+    result, cpu = run_forked(work) if tests else ("", 0.0)
     return ("time" if result is None else result), cpu
