@@ -78,12 +78,11 @@ class Selection:
     """Plugin of pytest: only some tests run, in their order, each with its own limit of CPU seconds, at which the
     process ends, in native code too."""
 
+    __name__ = MUTANTS
+
     def __init__(self, limits: Mapping[str, float]) -> None:
         self.limits, self.order = limits, {test: place for place, test in enumerate(limits)}
         self.failure = ""
-
-    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        early_config.pluginmanager.register(self, MUTANTS)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -103,15 +102,14 @@ class Selection:
 class CoverageRecorder:
     """Plugin of pytest: records calls and CPU time of each test. A test beyond the limit is left out."""
 
+    __name__ = MUTANTS
+
     def __init__(self, files: Collection[str], limit: float) -> None:
         self.files, self.limit = files, limit
         self.coverage: dict[str, Coverage] = {}
         self.native = set[str]()
         self.failed: list[str] = []
         self._late: set[str] = set()
-
-    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        early_config.pluginmanager.register(self, MUTANTS)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
