@@ -33,7 +33,8 @@ def races() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 RACES = races()
-QUICK = ("late_operand", "result_row", "one_too_many", "writers_of_memory", "unwritten_row", "reset_not_read_back")
+QUICK = ("late_operand", "result_row", "one_too_many", "writers_of_memory", "unwritten_row", "reset_not_read_back",
+         "line_of_result")  # fmt: skip
 """Races of the default suite, in one mode."""
 CASES = [
     pytest.param(name, mode, marks=() if name in QUICK and mode == modes[-1] else pytest.mark.slow)

@@ -16,7 +16,7 @@ from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.stream import EventStream
-from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.core_log import CoreRow
 from pyv_ext.bus.shadow import LOADS, STORES, Shadow
 from pyv_ext.elf import Program
@@ -100,6 +100,7 @@ class Boundary:
         """How often a pc has loaded the status word of a submission."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
+        platform.bus.watchers.append(self._on_watched_load)
         shadow.on_return = self._on_return
         shadow.on_load = self._load
         shadow.on_store = self._store
@@ -335,11 +336,15 @@ class Boundary:
         self._checks.handed_over(submission, ticket)
         return submission
 
+    def _on_watched_load(self, _: WatchedLoad) -> None:
+        """Take note of stale bytes while the hart is at the load of them."""
+        self._ledger.catch_up()
+
     def _stale(self, cycle: int, ticket: int, address: int, size: int) -> None:
         owner = self._ledger.by_ticket(ticket) if ticket else None
         store = self._shadow.latest(address, address + size, 0)
         first = AccessSide("L2", cycle) if store is None else AccessSide("store", store.cycle, store.pc)
-        second = AccessSide("load", cycle) if owner is None else owner.side
+        second = AccessSide("load", cycle, self._hart.pc, back=int(self._hart.x[RA])) if owner is None else owner.side
         rule = SanitizerRule.STALE_COPY if ticket else SanitizerRule.STALE
         self._notebook.add(rule, first, second, address, size, "" if owner is None else opcode_of(owner))
 
