@@ -3,10 +3,13 @@
 import ast
 import importlib
 import sys
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
+from benchmarks import mutation
 from benchmarks.mutation import runs
 from benchmarks.mutation.defects import DEFECTS, Defect
 from benchmarks.mutation.mutants import mutants
@@ -68,27 +71,43 @@ def test_what_a_test_notices_is_killed_and_what_none_notices_survives(tmp_path: 
 
     def fate(before: str) -> str:
         (one,) = [one for one in mutants(module.read_text()) if one.before == before]
-        chosen = runs.select_tests(seen, module, one.function, 9)
+        chosen = runs.select_tests(seen, module, one.function, 9, Counter())
         return runs.run_mutant(tmp_path, module, one.source, chosen)[0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         patch.setattr(runs, "OPTIONS", ("-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"))
-        seen = runs.record_coverage(tmp_path, [test.name], 0.5)  # without the long one
-        assert len(seen) == 2 and all(len(one.functions) == 2 for one in seen.values())
+        seen = runs.record_coverage(tmp_path, [test.name], [module], 0.5)  # without the long one
+        assert len(seen.tests) == 2 and all(len(one.functions) == 1 for one in seen.tests.values())
         assert fate("min(a, b)").endswith("::test_least")
         assert fate("2") == ""
 
 
-def test_tests_that_call_the_function_come_first_as_many_as_there_is_time_for() -> None:
+def test_tests_that_failed_come_first_then_callers_as_many_as_there_is_time_for() -> None:
     calls, other = frozenset({("/m.py", 3)}), frozenset({("/m.py", 9)})
-    seen = {
+    tests = {
         "a": runs.Coverage(2.0, calls), "b": runs.Coverage(1.0, calls), "c": runs.Coverage(3.0, calls),
         "d": runs.Coverage(0.5, other),
     }  # fmt: skip
-    assert list(runs.select_tests(seen, Path("/m.py"), 3, 3.5)) == ["b", "a"]
-    assert list(runs.select_tests(seen, Path("/m.py"), 3, 0.1)) == ["b"]
-    assert list(runs.select_tests(seen, Path("/m.py"), 5, 5.9)) == ["a", "b"], "compiled: in the order of the folders"
+
+    def selected(budget: float, killers: Mapping[str, int], native: Collection[str] = ()) -> list[str]:
+        suite = runs.Suite(tests, frozenset(native))
+        return list(runs.select_tests(suite, Path("/m.py"), 3, budget, Counter(killers)))
+
+    assert selected(3.5, {}) == ["b", "a"]
+    assert selected(0.1, {}) == ["b"]
+    assert selected(9, {"a": 1, "c": 2}) == ["c", "a", "b"]
+    assert selected(9, {}, ["/m.py"]) == ["b", "a", "c", "d"], "native code may call it, too"
+    assert selected(9, {"d": 1}, ["/m.py"]) == ["d", "b", "a", "c"]
+
+
+def test_results_are_kept_but_those_of_survivors_whose_tests_are_others(tmp_path: Path) -> None:
+    results = mutation.Results(tmp_path)
+    for key, result in (("a", "test_a"), ("b", "")):
+        results.add({"key": key, "tests": "1", "result": result})
+    results = mutation.Results(tmp_path)
+    assert results.get("a", "2") and results.get("b", "1")
+    assert results.get("b", "2") is results.get("c", "1") is None
 
 
 def test_functions_that_are_compiled_are_those_of_the_mutant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Share of small changes of the product (mutants) that its tests notice.
 
-As many places of each area are drawn by `--seed`. For each mutant the tests run that may notice it, the likeliest first,
-until one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
+As many places of each area are drawn by `--seed`. Of each mutant the tests run that may notice it, the likeliest
+first, until one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
 `--results DIR` has what each mutant came to: an interrupted run goes on, and survivors run again where tests are new.
 """
 
@@ -40,8 +40,9 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scheduler": (
         ("npu_device/reservation/scheduler.py", "npu_device/reservation/commands.py", "npu_device/issue/execution.py",
          "npu_device/issue/retirement.py", "npu_device/issue/results.py", "npu_device/issue/engines.py"),
-        ("tests/npu_device/issue", "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py",
-         "tests/npu_device/external"),
+        ("tests/npu_device/issue", "tests/npu_device/reservation", "tests/npu_device/host",
+         "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py", "tests/npu_device/external",
+         "tests/pyv_npu/snapshot/test_snapshot.py", "tests/pyv_npu/faults/test_injection.py"),
     ),
     "codec": (
         ("npu_device/kv_quant/oaken*.py", "npu_device/kv_quant/storage.py", "npu_device/kv_quant/pages.py",
@@ -52,7 +53,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/levels/test_levels.py")),
     "event_loop": (
         ("npu_device/event_loop/*.py", "npu_device/dram/*.py"),
-        ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py"),
+        ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",
+         "tests/pyv_npu/snapshot/test_snapshot.py"),
     ),
     "codegen": (
         ("toolchain/codegen/*.py",), ("tests/toolchain/passes", "tests/pyv_npu/workloads/test_example_models.py"),

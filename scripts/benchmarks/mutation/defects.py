@@ -153,5 +153,68 @@ DEFECTS = (
         "total += section.sh_size", "total = section.sh_size",
         "tests/pyv_ext/test_elf.py::test_tables_that_lie_over_each_other_are_read_as_often_as_their_bytes_allow",
     ),
+    Defect(
+        "a barrier of a cluster is that of the first", "npu_device/reservation/barriers.py",
+        "return CLUSTER_DOMAINS + entry.cluster if", "return CLUSTER_DOMAINS if",
+        "tests/npu_device/issue/test_order.py::test_clusters_have_scratchpads_engines_and_barriers_of_their_own",
+    ),
+    Defect(
+        "ERROR_TICKET keeps the first error", "npu_device/event_loop/front_end.py",
+        "    loop.front.error_ticket = ticket\n",
+        "    loop.front.error_ticket = loop.front.error_ticket or ticket\n",
+        "tests/npu_device/decode/test_errors.py::test_the_registers_name_the_latest_error",
+    ),
+    Defect(
+        "lines that a store reads first are on channel 0", "npu_device/cost/durations.py",
+        "shares[int(low[0]) // dram.interleave % dram.channels] +=", "shares[0] +=",
+        "tests/npu_device/event_loop/test_dram.py::test_lines_that_a_store_reads_first_are_on_the_channel_of_its_first_byte",
+    ),
+    Defect(
+        "the row after the last byte is opened", "npu_device/event_loop/transfers.py",
+        "last = (end - 1) // loop.row_bytes", "last = end // loop.row_bytes",
+        "tests/npu_device/event_loop/test_dram.py::test_the_row_after_the_last_byte_stays_closed",
+    ),
+    Defect(
+        "entries of outliers have half of their room", "npu_device/kv_quant/codec.py",
+        "width // count * self.entry_bytes, PageTable.SPARSE",
+        "width // count * self.entry_bytes // 2, PageTable.SPARSE",
+        "tests/npu_device/kv_quant/test_methods.py::test_a_cache_that_grows_reads_as_the_codec_does_at_once",
+    ),
+    Defect(
+        "blocks are released from the first to the last", "pyv_npu/serving/blocks.py",
+        "for block in reversed(blocks):", "for block in blocks:",
+        "tests/pyv_npu/serving/test_scheduler_rules.py::test_a_schedule_is_that_of_the_table",
+    ),
+    Defect(
+        "one ticket fewer is remembered", "npu_device/reservation/tickets.py",
+        "while issue.ended > issue.history:", "while issue.ended >= issue.history:",
+        "tests/npu_device/issue/test_parts.py::test_tickets",
+    ),
+    Defect(
+        "the last byte of a region makes no conflict", "npu_device/reservation/hazards.py",
+        "if a.low >= b.end or b.low >= a.end:", "if a.low >= b.end - 1 or b.low >= a.end - 1:",
+        "tests/npu_device/reservation/test_hazards.py::test_two_commands_are_ordered_when_their_regions_conflict",
+    ),
+    Defect(
+        "the last byte of a watchpoint is not watched", "pyv_ext/gdb/points.py",
+        "address < start + length and", "address < start + length - 1 and",
+        "tests/pyv_ext/gdb/test_gdb_session.py::test_watchpoints_stop_before_the_access",
+    ),
+    Defect(
+        "the last byte of a fault's addresses is not watched", "pyv_npu/faults/triggers.py",
+        "min(last + 1, ram.end)", "min(last, ram.end)",
+        "tests/pyv_npu/faults/test_injection.py::test_outcomes",
+    ),
+    Defect(
+        "a writer waits for the end of the writer before it", "npu_device/reservation/hazards.py",
+        "return not access.written or not older.written or access.low >= ACCUMULATORS_BASE", "return True",
+        "tests/npu_device/reservation/test_hazards.py::test_two_commands_are_ordered_when_their_regions_conflict",
+    ),
+    Defect(
+        "the older of two transfers waits for a bank", "npu_device/event_loop/arbiter.py",
+        "return unit if unit.run.number > other.run.number else other",
+        "return unit if unit.run.number < other.run.number else other",
+        "tests/npu_device/event_loop/test_sharing.py::test_of_two_transfers_the_younger_waits_for_the_bank",
+    ),
 )  # fmt: skip
-"""Findings of an independent check; docs/reliability.md has the command."""
+"""Findings of an independent check, and changes that no test noticed on 28 November (docs/reliability.md)."""

@@ -76,21 +76,27 @@ class Finder(importlib.abc.MetaPathFinder):
 
 class Selection:
     """Plugin of pytest: only some tests run, in their order, each with its own limit of CPU seconds, at which the
-    process ends, in native code too."""
+    process ends, in native code too. A name stands for a test, for all of a function, or for all of a file."""
 
     __name__ = MUTANTS
 
     def __init__(self, limits: Mapping[str, float]) -> None:
-        self.limits, self.order = limits, {test: place for place, test in enumerate(limits)}
+        self.limits, self.order = limits, list(limits)
         self.failure = ""
+
+    def name(self, test: str) -> str:
+        """Returns the name that stands for a test; empty: there is none."""
+        names = (test, test.partition("[")[0], test.partition("::")[0])
+        return next((name for name in names if name in self.limits), "")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((item for item in items if item.nodeid in self.order), key=lambda item: self.order[item.nodeid])
+        items[:] = [item for item in items if self.name(item.nodeid)]
+        items.sort(key=lambda item: self.order.index(self.name(item.nodeid)))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        limit = int(time.process_time() + self.limits[item.nodeid] + 2)
+        limit = int(time.process_time() + self.limits[self.name(item.nodeid)] + 2)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         return (yield)
 
@@ -186,7 +192,9 @@ def record_coverage(
     """Runs the tests of some files and folders without a change, but for those that `folder` has from another time.
     BadInputError where one fails."""
     files = frozenset(map(str, modules))
-    digest = hashlib.sha256(repr((limit, sorted((name, Path(name).read_bytes()) for name in files))).encode()).hexdigest()
+    digest = hashlib.sha256(
+        repr((limit, sorted((name, Path(name).read_bytes()) for name in files))).encode()
+    ).hexdigest()
     coverage: dict[str, Coverage] = {}
     native = set[str]()
     for test in test_files(root, tests):

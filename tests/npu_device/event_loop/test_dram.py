@@ -97,6 +97,23 @@ def test_rows_are_those_of_a_channel() -> None:
     assert spans == [10 + 36 + 2, 10 + 36 + 2, 10 + 2, 10 + 36 + 2, 10 + 36 + 2]
 
 
+def test_the_row_after_the_last_byte_stays_closed() -> None:
+    rows = config(1, dram={"row_model": "open", "row_banks": 2})
+    commands = [load(1, 2048), load(1, 64, at=DRAM + 2048), load(1, 64)]
+    spans = [end["cycle"] - begin["cycle"] for begin, end in listed(commands, rows).spans()]
+    assert spans == [10 + 36 + 2048 // 64, 10 + 36 + 1, 10 + 1]
+
+
+def test_lines_that_a_store_reads_first_are_on_the_channel_of_its_first_byte() -> None:
+    """A store of 32 bytes in the middle of a line of channel 1 reads the line, and writes it."""
+    store = Listed(
+        Descriptor(opcode=Opcode.STORE, tile_m=1, tile_k=32, type_in0=INT8, in0_addr=SPM, out_addr=DRAM + BLOCK + 16)
+    )
+    base = config(2)
+    seen = listed([store], replace(base, dma=replace(base.dma, partial_write="rmw")))
+    assert channel_bytes(seen, 2) == [0, 2 * 64]
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_fetch_pauses_the_transfers_of_its_channel(same: bool) -> None:
     """32 bytes per cycle and channel. The bucket pays for two fetches, the third pauses channel 0 for two cycles."""

@@ -292,6 +292,14 @@ def test_the_lower_one_waits_for_the_bank() -> None:
     assert stalls(both, wide) == []
 
 
+def test_of_two_transfers_the_younger_waits_for_the_bank() -> None:
+    """Each could fill the port of bank 0: the older is served first, 150 cycles of one port."""
+    of = config(rate=128, latency=0, spm=SpmConfig(size=65536, banks=4, port=64), dma=DmaConfig(bytes_per_cycle=64))
+    both = [load(6400), load(3200, SPM + 8192, stream=1)]
+    assert ends(both, of) == [100, 150]
+    assert {stall[:3] for stall in stalls(both, of)} == {(0, 2, Cause.BANK_CONFLICT)}
+
+
 @pytest.mark.parametrize(("at", "end"), [(100, 400), (350, 413)])
 def test_a_transfer_that_dram_limits_catches_up_after_a_conflict(at: int, end: int) -> None:
     """It needs a quarter of the port's cycles, the vector engine all of them for 100 cycles: what waits then is served

@@ -294,28 +294,28 @@ def test_a_breakpoint_in_a_handler_stops_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "address", "pcs"),
+    ("kind", "name", "address", "offset", "pcs"),
     [
-        (2, "watch", DATA, [START]),
-        (3, "rwatch", DATA, [START + 4]),
-        (4, "awatch", DATA, [START, START + 4]),
-        (2, "watch", PORT + 4, [START + 8]),
-        (3, "rwatch", PORT + 16, [START + 12]),
-        (4, "awatch", PORT + 16, [START + 12]),
+        (2, "watch", DATA, 1, [START]),
+        (3, "rwatch", DATA, 1, [START + 4]),
+        (4, "awatch", DATA, 1, [START, START + 4]),
+        (2, "watch", PORT + 4, 1, [START + 8]),
+        (3, "rwatch", PORT + 16, -1, [START + 12]),
+        (4, "awatch", PORT + 16, 1, [START + 12]),
     ],
 )
 def test_watchpoints_stop_before_the_access(
-    client: Client, machine: Machine, kind: int, name: str, address: int, pcs: list[int]
+    client: Client, machine: Machine, kind: int, name: str, address: int, offset: int, pcs: list[int]
 ) -> None:
     """GDB expects that of RISC-V: it steps over the access itself."""
-    assert client.ask(f"Z{kind},{address + 1:x},2") == "OK"
+    assert client.ask(f"Z{kind},{address + offset:x},2") == "OK"
     for turn, pc in enumerate(pcs * 2):
         signal, fields = stop(client.ask("c"))
-        assert (signal, fields[name]) == (5, f"{address + 1:x}")
+        assert (signal, fields[name]) == (5, f"{max(address + offset, address):x}")
         assert machine.rig.hart.pc == pc
         done = [call for call in machine.rig.port.log if call[1] == address - PORT]
         assert len(done) == (turn if address >= PORT and address < DATA else 0)
-    assert client.ask(f"z{kind},{address + 1:x},2") == "OK"
+    assert client.ask(f"z{kind},{address + offset:x},2") == "OK"
     assert client.ask("c") == "W03"
 
 
