@@ -1,6 +1,5 @@
-"""Figures of a report from the table of spans: time series in equal bins, and the lanes of a Gantt chart, packed."""
+"""Figures of a report from the table of spans: time series in equal bins, and the lanes of a Gantt chart."""
 
-import base64
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,18 +185,18 @@ def gantt_chart(
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
     edges = np.zeros(1, np.int64) if binned is None else binned.edges
-    columns: dict[str, int] = {}  # tickets of lanes are often the same
+    columns: dict[tuple[int, ...], int] = {}  # tickets of lanes are often the same
     return {
         "end": end,
         "hertz": hertz,
         "engines": dict(engines or {}),
         "layers": names,
         "known": count,
-        "tickets": packed(np.zeros(0, np.int64) if tickets is None else tickets[:count]),
-        "layer": packed(np.array([order[name] for name in layers[:count]], np.int64)),
+        "tickets": differences(np.zeros(0, np.int64) if tickets is None else tickets[:count]),
+        "layer": differences(np.array([order[name] for name in layers[:count]], np.int64)),
         "waits": [list(each) for each in waits[:count]],
         "bins": len(edges) - 1,
-        "edges": packed(edges),
+        "edges": differences(edges),
         "tracks": [] if binned is None else _tracks(binned),
         "lanes": [
             {
@@ -205,9 +204,9 @@ def gantt_chart(
                 "engine": _engine(name),
                 "colour": lane_colour(name),
                 "count": len(rows),
-                "start": packed(rows["start"]),
-                "length": packed(rows["end"] - rows["start"]),
-                "ticket": columns.setdefault(packed(rows["ticket"]), len(columns)),
+                "start": differences(rows["start"]),
+                "length": differences(rows["end"] - rows["start"]),
+                "ticket": columns.setdefault(tuple(differences(rows["ticket"])), len(columns)),
             }
             for name, rows in shown.items()
         ],
@@ -231,7 +230,7 @@ def _tracks(run: Series) -> list[dict[str, Any]]:
 def _track(name: str, unit: str, values: Floats, step: float, **more: Any) -> dict[str, Any]:
     """Returns values in whole multiples of `step`, rounded up, so that what is there is not lost."""
     steps = np.ceil(values / step - 1e-9).astype(np.int64)
-    return {"name": name, "unit": unit, "step": step, "values": packed(steps), "any": bool(steps.any()), **more}
+    return {"name": name, "unit": unit, "step": step, "values": differences(steps), "any": bool(steps.any()), **more}
 
 
 def _engine(name: str) -> str:
@@ -245,41 +244,17 @@ def lane_colour(name: str) -> str:
     return LANE_COLOURS[name.rstrip("0123456789")]
 
 
-def packed(values: Integers) -> str:
-    """Returns ascending integers as short text, which page/gantt.js reads: differences as base-128 varints, zigzag, in
-    base64.
-
-    Seven bits a byte, low bits first, the top bit set in all but the last; small differences take one byte.
-    """
-    values = np.concatenate([np.zeros(1, np.int64), values.astype(np.int64)])
-    steps = values[1:] - values[:-1]
-    rest = ((steps << 1) ^ (steps >> 63)).astype(np.uint64)
-    columns = []
-    while True:
-        more = rest >> np.uint64(7)
-        columns.append((rest & np.uint64(0x7F)) | np.where(more > 0, np.uint64(0x80), np.uint64(0)))
-        if not more.any():
-            break
-        rest = more
-    table = np.stack(columns, axis=1).astype(np.uint8)
-    used = np.ones(table.shape, dtype=bool)
-    used[:, 1:] = np.logical_and.accumulate(table[:, :-1] >= 0x80, axis=1)
-    return base64.b64encode(table[used].tobytes()).decode("ascii")
+def differences(values: Integers) -> list[int]:
+    """Returns the steps from value to value, from zero: small numbers, which page/gantt.js adds up."""
+    return np.diff(values.astype(np.int64), prepend=0).tolist()  # type: ignore[no-any-return]
 
 
-def unpacked(text: str, count: int) -> Integers:
-    """Reads the integers of `packed`. ValueError: the text has another number of them."""
-    raw = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
-    last = raw < 0x80
-    if int(last.sum()) != count or (len(raw) and not last[-1]):
-        raise ValueError(f"{int(last.sum())} packed numbers, not {count}")
-    first = np.flatnonzero(np.concatenate([[True], last[:-1]])) if count else np.zeros(0, np.int64)
-    place = np.arange(len(raw)) - np.repeat(first, np.diff(np.append(first, len(raw))))
-    if len(place) and int(place.max()) > 9:
-        raise ValueError("a packed number is beyond 64 bits")
-    parts = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
-    values = np.add.reduceat(parts, first) if count else np.zeros(0, np.uint64)
-    return np.cumsum((values >> np.uint64(1)).astype(np.int64) ^ -(values & np.uint64(1)).astype(np.int64))
+def sums(steps: Sequence[int], count: int) -> Integers:
+    """Adds up `differences`. ValueError: they are not `count` integers."""
+    numbers = np.array(steps) if steps else np.zeros(0, np.int64)
+    if numbers.dtype.kind != "i" or numbers.shape != (count,):
+        raise ValueError(f"a lane has not {count} integers")
+    return np.cumsum(numbers)
 
 
 PICTURE_COLUMNS, PICTURE_SHADES = 1000, 8
@@ -294,7 +269,7 @@ def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
     edges = np.unique(np.linspace(0, max(end, 1), PICTURE_COLUMNS + 1).astype(np.int64))
     data = []
     for lane in run["lanes"]:
-        start, length = (unpacked(lane[key], lane["count"]) for key in ("start", "length"))
+        start, length = (sums(lane[key], lane["count"]) for key in ("start", "length"))
         busy = _covered_cycles(rows_between(start, start + length), edges) / np.diff(edges)
         shades = np.ceil(np.minimum(busy, 1) * PICTURE_SHADES).astype(int)
         changes = np.flatnonzero(np.diff(shades, prepend=-1))

@@ -1,5 +1,6 @@
 """A self-contained HTML page of sections, by the templates of page/. Nothing is loaded from anywhere."""
 
+import json
 from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pyv_npu.report.vega import chart_name, library, themes
+from pyv_npu.report.vega import chart_name, deflated, library, themes
 from pyv_npu.sections import Chart, Part, Section, Tile, layout
 
 
@@ -28,7 +29,11 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"kind": lambda part: type(part).__name__, "layout": layout}
+    environment.filters |= {
+        "kind": lambda part: type(part).__name__,
+        "layout": layout,
+        "deflated": lambda run: deflated(json.dumps(run, separators=(",", ":"))),
+    }
     folder = resources.files("pyv_npu.report") / "page"
     shown = [(one.name, one.title, _side_by_side(one.parts)) for one in sections if one.parts]
     drawn = any(isinstance(part, Charts) for _, _, parts in shown for part in parts)

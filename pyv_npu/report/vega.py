@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pyv_native.code_cache import code_cache
+from pyv_native.files import MAX_RESULT
 from pyv_npu.sections import Chart
 
 WIDTH = 820
@@ -29,6 +30,24 @@ def chart_name(text: str) -> str:
     return re.sub("[^A-Za-z0-9_.-]", "-", text)[:120]
 
 
+def deflated(text: str, level: int = zlib.Z_DEFAULT_COMPRESSION) -> str:
+    """Returns a text as base64 of raw deflate, which page/tables.js reads."""
+    deflate = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
+    return base64.b64encode(deflate.compress(text.encode()) + deflate.flush()).decode()
+
+
+def inflated(text: str, limit: int) -> str:
+    """Reads a text that `deflated` wrote. ValueError: it is not of this form, or above `limit` bytes."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        data = inflate.decompress(base64.b64decode(text, validate=True), limit)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflate.eof:
+        raise ValueError(f"a run over time is cut, or above {limit:,} bytes")
+    return data.decode()
+
+
 @cache
 def library() -> str:
     """Returns Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to
@@ -40,8 +59,7 @@ def library() -> str:
     text = cached.get(key) if cached is not None else None
     if text is None:
         bundle = f"(() => {{{vl_convert.javascript_bundle(EXPORTS)}\n}})();"  # its names are not those of the page
-        deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
-        text = base64.b64encode(deflate.compress(bundle.encode()) + deflate.flush())
+        text = deflated(bundle, zlib.Z_BEST_COMPRESSION).encode()
         if cached is not None:
             cached.put(key, text)
     return text.decode()
@@ -66,14 +84,14 @@ def charts_of(page: str) -> list[Chart]:
     return charts
 
 
-_GANTT = re.compile(r'<script type="application/json" id="gantt-([^"]*)">(.*?)</script>', re.DOTALL)
+_GANTT = re.compile(r'<script type="text/plain" id="gantt-([^"]*)">(.*?)</script>', re.DOTALL)
 
 
 def gantts_of(page: str) -> dict[str, dict[str, Any]]:
     """Reads the runs over time of a report.html, by the name of the run. ValueError: a run is not of this form."""
     runs = {}
     for match in _GANTT.finditer(page):
-        run = json.loads(match[2])
+        run = json.loads(inflated(match[2], MAX_RESULT))
         if not isinstance(run, dict) or not {"end", "lanes", "columns"} <= {*run}:
             raise ValueError("a run over time has not the fields end, lanes and columns")
         runs[match[1]] = run

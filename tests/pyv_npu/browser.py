@@ -32,7 +32,13 @@ def chromium(profile: Path) -> Iterator[Any]:
         page.quit()
 
 
+def open_page(page: Any, path: Path) -> None:
+    """Opens a page, and waits for its runs over time."""
+    page.get(path.as_uri())
+    page.set_script_timeout(30)
+    page.execute_async_script("ready.then(() => arguments[0]())")
+
+
 def draw_all(page: Any) -> None:
     """Draws the charts of a page, which draws only those in view by itself."""
-    page.set_script_timeout(30)
     page.execute_async_script("drawAll().then(arguments[0])")

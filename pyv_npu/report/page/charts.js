@@ -6,9 +6,7 @@ const charts = [];
 /* Vega, Vega-Lite and Vega-Embed, when the first chart is drawn. */
 let library = null;
 async function load() {
-  const packed = Uint8Array.from(atob(document.getElementById("vega").textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  document.head.append(Object.assign(document.createElement("script"), { textContent: await new Response(stream).text() }));
+  document.head.append(Object.assign(document.createElement("script"), { textContent: await inflated("vega") }));
 }
 
 /* The specification at a width: small multiples stand side by side where there is room; `margin`: of axes in each. */

@@ -3,22 +3,10 @@
    same spans (engines at work, queue depth) or in bins (banks, scratchpad, barriers). Drawing costs at most one rectangle
    per pixel column and lane. */
 
-/* The inverse of `packed` in pyv_npu/report/figures.py. */
-function unpack(text, count) {
-  const bytes = atob(text);
-  const values = new Float64Array(count);
-  let at = 0, sum = 0;
-  for (let index = 0; index < count; index++) {
-    let value = 0, scale = 1, byte;
-    do {
-      byte = bytes.charCodeAt(at++);
-      value += (byte & 127) * scale;
-      scale *= 128;
-    } while (byte & 128);
-    sum += value % 2 ? -(value + 1) / 2 : value / 2;
-    values[index] = sum;
-  }
-  return values;
+/* Values from their differences, which begin at zero. */
+function sums(differences) {
+  let sum = 0;
+  return Float64Array.from(differences, (step) => (sum += step));
 }
 
 /* First index whose value is above `limit`, in an ascending array. */
@@ -46,7 +34,6 @@ class Depth {
       for (const lane of lanes) { values.set(lane[name], at); at += lane.count; }
       return values.sort();
     };
-    const sums = (values) => { let sum = 0; return values.map((value) => (sum += value)); };
     this.start = all("start"); this.stop = all("stop");
     this.starts = sums(this.start); this.stops = sums(this.stop);
     this.whole = whole;
@@ -68,7 +55,7 @@ class Depth {
 class Bins {
   constructor(edges, track) {
     this.edges = edges;
-    const values = unpack(track.values, edges.length - 1);
+    const values = sums(track.values);
     this.values = values.map((value) => value * track.step);
     this.most = track.most || Math.max(...this.values);
   }
@@ -111,16 +98,16 @@ class Gantt {
 
   constructor(root, run, name) {
     Object.assign(this, { name, run, layers: run.layers, chosen: null, spans: [], arrows: [] });
-    this.tickets = unpack(run.tickets, run.known);
-    this.layer = unpack(run.layer, run.known);
+    this.tickets = sums(run.tickets);
+    this.layer = sums(run.layer);
     this.lanes = run.lanes.map((lane) => {
-      const start = unpack(lane.start, lane.count), length = unpack(lane.length, lane.count);
+      const start = sums(lane.start), length = sums(lane.length);
       const stop = start.map((value, index) => value + length[index]);
       let last = -Infinity; // ends in the order of starts may fall back: their running maximum can be searched
       const reach = stop.map((value) => (last = Math.max(last, value)));
-      return { ...lane, start, stop, reach, ticket: unpack(run.columns[lane.ticket], lane.count) };
+      return { ...lane, start, stop, reach, ticket: sums(run.columns[lane.ticket]) };
     });
-    const edges = unpack(run.edges, run.bins + 1), kinds = {};
+    const edges = sums(run.edges), kinds = {};
     for (const lane of this.lanes) if (lane.engine) (kinds[lane.engine] ||= []).push(lane);
     this.rows = this.lanes.map((lane) => ({ name: lane.name, lane, height: Gantt.ROW }));
     for (const [kind, lanes] of Object.entries(kinds))

@@ -131,13 +131,15 @@ function traceEvents() {
 }
 
 const gantts = {};
-let measuring = false;
+let measuring = false, ready = Promise.resolve();
 for (const root of document.querySelectorAll(".time")) {
-  for (const part of root.querySelectorAll("[data-run]")) {
-    const data = JSON.parse(document.getElementById(part.dataset.run).textContent);
-    gantts[part.dataset.run] = new Gantt(part, data, part.dataset.name);
-  }
-  axis.show(0, axis.end);
+  const parts = [...root.querySelectorAll("[data-run]")];
+  ready = Promise.all(parts.map((part) => inflated(part.dataset.run))).then((texts) => {
+    parts.forEach((part, index) => {
+      gantts[part.dataset.run] = new Gantt(part, JSON.parse(texts[index]), part.dataset.name);
+    });
+    axis.show(0, axis.end);
+  });
   const act = (name, does) => { root.querySelector(`[data-do=${name}]`).onclick = does; };
   act("in", () => axis.zoom(0.5, 0.5));
   act("out", () => axis.zoom(2, 0.5));

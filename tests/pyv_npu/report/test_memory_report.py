@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from browser import chromium, draw_all
+from browser import chromium, draw_all, open_page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
@@ -139,7 +139,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def figures(report: Path, browser: Any) -> dict[str, str]:
     """What a page shows, by the name of each figure; it opens without an error."""
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     found: dict[str, str] = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
         ".map((cell) => [cell.dataset.figure, cell.dataset.value ?? cell.innerText]))"

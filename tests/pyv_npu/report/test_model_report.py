@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from browser import chromium
+from browser import chromium, open_page
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,7 +179,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -> None:
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     shown = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
         ".map((cell) => [cell.dataset.figure, cell.dataset.value ?? cell.innerText]))"
@@ -218,7 +218,7 @@ def test_levels_without_a_core_have_reports_too(model: str, level: str, tmp_path
     assert {"npu_ir.jsonl", "cmdq.json", "outputs.npz", "run.yaml", "result.json"} <= written
     assert ("report.html" in written) == (level == "IA_TIMING") == ("timeline.csv" in written)
     if level == "IA_TIMING":
-        browser.get((tmp_path / "report.html").as_uri())
+        open_page(browser, tmp_path / "report.html")
         assert "IA_TIMING" in browser.title
         assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
 
@@ -377,7 +377,7 @@ def test_runs_without_a_core_are_explained_too(
         result = json.loads(capsys.readouterr().out)
         found[name] = [row for row in rows(folder) if row["scope"] in ("layer", "cause", "bound")]
         assert value(folder, "run", "", "npu_makespan") == result["cycles"]
-        browser.get((folder / "report.html").as_uri())
+        open_page(browser, folder / "report.html")
         assert browser.execute_script("return document.getElementById('roofline') !== null")
         assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert found["timing"] == found["list"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium, draw_all
+from browser import chromium, draw_all, open_page
 from shares import slow
 
 from pyv_npu.cli import main
@@ -140,7 +140,7 @@ def show(browser: Any, folder: Path, width: int = 1400, scheme: str = "light") -
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    browser.get((folder / "report.html").as_uri())
+    open_page(browser, folder / "report.html")
     draw_all(browser)
 
 

@@ -1,6 +1,5 @@
 """report.html in a real browser: it opens without an error, shows the figures of the JSON, and its chart is fluid."""
 
-import base64
 import csv
 import json
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import chromium, draw_all
+from browser import chromium, draw_all, open_page
 from hypothesis import given
 from hypothesis import strategies as st
 from shares import slow
@@ -20,10 +19,10 @@ from shares import slow
 from npu_device.trace.run_spans import rows_between
 from pyv_npu.cli import main
 from pyv_npu.config.presets import NAMES
-from pyv_npu.report.figures import _covered_cycles, _deepest, gantt_chart, gantt_picture, packed, unpacked
+from pyv_npu.report.figures import _covered_cycles, _deepest, differences, gantt_chart, gantt_picture, sums
 from pyv_npu.report.page import render
 from pyv_npu.report.vega import library
-from pyv_npu.sections import OverTime
+from pyv_npu.sections import Chart, OverTime, Section
 from pyv_npu.studies.break_even import AUTOMATIC, Sweep
 
 FEW = ["--arg", "n=60", "--arg", "tile=16"]
@@ -50,7 +49,7 @@ def errors(browser: Any) -> list[str]:
 
 
 def test_it_loads_nothing_from_anywhere(report: Path, browser: Any) -> None:
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     draw_all(browser)
     assert browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
     text = (report / "report.html").read_text(encoding="utf-8").replace(library(), "")
@@ -60,7 +59,7 @@ def test_it_loads_nothing_from_anywhere(report: Path, browser: Any) -> None:
 
 def figures(report: Path, browser: Any) -> dict[str, str]:
     """What the page shows, by the name of each figure; it opens without an error."""
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     shown: dict[str, str] = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
         ".map((cell) => [cell.dataset.figure, cell.dataset.value ?? cell.innerText]))"
@@ -150,7 +149,7 @@ def test_submission_over_computation_is_swept_by_tile_size_and_prefetch_distance
 
 
 def test_every_part_is_there(report: Path, browser: Any) -> None:
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
         "cycles", "latency", "placement", "stages", "sweeps", "sites", "time", "series", "run", "parameters",
@@ -224,7 +223,7 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
     text = render("x", [OverTime({"tight": drawn})])
     assert len(text) + len(library()) < 2_000_000
     (tmp_path / "x.html").write_text(text)
-    browser.get((tmp_path / "x.html").as_uri())
+    open_page(browser, tmp_path / "x.html")
     whole = drawing(browser, 0, count * 50)
     width = browser.execute_script("return Math.round(gantts['gantt-tight'].width * devicePixelRatio)")
     assert count <= whole["lanes"] / 2 <= 5 * count  # each span of both lanes is looked at once
@@ -255,25 +254,54 @@ def test_the_chart_stays_fluid_at_100_000_spans(tmp_path: Path, browser: Any) ->
     assert dark == [255, 0]  # cycles 1000..1037 are busy, 1037..1050 are not
 
 
+def test_a_page_of_100_000_irregular_submissions_is_small() -> None:
+    random, count = np.random.default_rng(1), 100_000
+    start = np.cumsum(random.integers(50, 306, count))
+    ends = (start + random.integers(20, 276, count) for _ in range(3))
+    rows = [rows_between(start, end, np.arange(1, count + 1)) for end in ends]
+    page = render(
+        "x", [OverTime({"tight": gantt_chart(dict(zip(("core", "queue", "te0"), rows, strict=True)), 10**8)})]
+    )
+    assert len(page) + len(library()) < 2_000_000
+
+
+@pytest.mark.slow
+def test_a_page_of_100_000_submissions_is_interactive_within_a_second(tmp_path: Path, browser: Any) -> None:
+    """CPU seconds of the page's main thread, with all of its charts."""
+    assert main(["run", "submit_latency", "--arg", "n=25000", "--timing-only", "--report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+    seconds = []
+    for _ in range(3):
+        browser.get("about:blank")
+        before = spent()
+        open_page(browser, tmp_path / "report.html")
+        draw_all(browser)
+        seconds.append(spent() - before)
+    browser.execute_cdp_cmd("Performance.disable", {})
+    assert browser.execute_script("return gantts['gantt-tight'].lanes[0].count") == 100_000
+    assert min(seconds) < 1, seconds
+
+
 def test_data_cannot_end_its_element() -> None:
-    page = render("x", [OverTime({"tight": {"name": "</script>", "waits": []}})])
-    assert page.count("</script>") == render("x", [OverTime({"tight": {"waits": []}})]).count("</script>")
+    def page(text: str) -> str:
+        return render("x", [], [], [Section("x", "x", [Chart("x", text, "", {})])])
+
+    assert page("</script>").count("</script>") == page("x").count("</script>")
 
 
 @given(st.lists(st.integers(0, 1 << 45), max_size=40))
-def test_packed_numbers_are_read_back(values: list[int]) -> None:
-    text = packed(np.array(values, dtype=np.int64))
-    assert unpacked(text, len(values)).tolist() == values
-    raw = base64.b64decode(text)
-    found, value, shift, total = [], 0, 0, 0
-    for byte in raw:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            total += (value >> 1) ^ -(value & 1)
-            found.append(total)
-            value = shift = 0
-    assert found == values
+def test_differences_add_up_to_the_numbers(values: list[int]) -> None:
+    steps = differences(np.array(values, dtype=np.int64))
+    assert sums(steps, len(values)).tolist() == values
+    for wrong in ([*steps, 1], [*steps[:-1], 0.5], [*steps[:-1], 1 << 70], [*steps[:-1], "1"], [*steps[:-1], []]):
+        with pytest.raises(ValueError, match=r"integers|inhomogeneous"):
+            sums(wrong, len(values))
 
 
 def test_a_picture_shows_when_each_lane_works() -> None:
@@ -290,7 +318,7 @@ def test_a_picture_shows_when_each_lane_works() -> None:
     )
     assert [(row["x"], row["x2"], row["share"]) for row in coarse.spec["data"]["values"]] == [(0, 10**6, 3 / 8)]
     lane = run["lanes"][0] | {"count": 3}
-    with pytest.raises(ValueError, match="2 packed numbers, not 3"):
+    with pytest.raises(ValueError, match="a lane has not 3 integers"):
         gantt_picture("tight", run | {"lanes": [lane]})
 
 

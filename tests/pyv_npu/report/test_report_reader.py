@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
-from browser import chromium, draw_all
+from browser import chromium, draw_all, open_page
 
 from npu_device.abi.opcodes import Opcode
 from pyv_npu.cli import main
@@ -39,7 +39,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def page(report: Path, browser: Any) -> Iterator[Any]:
     """The page at 1400 pixels; there is no error on the console at the end."""
     seen(browser, 1400, "light")
-    browser.get((report / "report.html").as_uri())
+    open_page(browser, report / "report.html")
     draw_all(browser)
     yield browser
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []

@@ -9,9 +9,10 @@ from typing import Any
 
 import onnx
 import pytest
-from browser import chromium, draw_all
+from browser import chromium, draw_all, open_page
 
 from pyv_npu.cli import main
+from pyv_npu.report.vega import gantts_of
 from pyv_npu.studies.diff_charts import cumulative
 from toolchain.examples import EXAMPLES
 
@@ -35,8 +36,7 @@ def page_of(a: Path, b: Path) -> Path:
 
 def charts(page: Path) -> dict[str, Any]:
     """The charts over time of a page, by their names."""
-    found = re.findall(r'<script type="application/json" id="gantt-(\S+)">(.*?)</script>', page.read_text("utf-8"))
-    return {name: json.loads(text) for name, text in found}
+    return gantts_of(page.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def page(models: list[Path], browser: Any) -> Iterator[Any]:
     """There is no error on the console at the end."""
     seen(browser, 1400, "light")
-    browser.get(page_of(*models).as_uri())
+    open_page(browser, page_of(*models))
     yield browser
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
 
