@@ -33,9 +33,9 @@ def html(result: Result[Any]) -> str:
         sentences({result.name: run}, {name: causes(each) for name, each in analyses.items()}) if run["cycles"] else []
     )
     first, *rest = run_sections(result)
-    tiles = []
+    tiles: list[Tile] = []
     if result.cycles is not None:
-        tiles = [Tile(*figure) for figure in key_figures({result.name: run}, {result.name: result.config}, analyses)]
+        tiles = key_figures({result.name: run}, {result.name: result.config}, analyses)
     for name, analysis in analyses.items():
         each = [(layer.name, " ".join(layer.operations), layer.active) for layer in analysis.layers]
         table = Table(("layer", "operations", "active cycles"), each)

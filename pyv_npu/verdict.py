@@ -10,6 +10,7 @@ from pyv_npu.config import Config
 from pyv_npu.observe.analysis.metrics import roofline
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.result import Run, Runs, headline, stage_of
+from pyv_npu.sections import Tile
 from pyv_npu.units import duration, number, quantity
 
 SAME = 0.005
@@ -206,14 +207,6 @@ def _unit_text(run: Run) -> str:
 # -- the figures that a reader asks for first --------------------------------------------------------------------------
 
 
-class KeyFigure(NamedTuple):
-    """A figure of the first screen; `name` is that of its cell, `text` says what it is."""
-
-    name: str
-    value: str
-    text: str
-
-
 SUBMISSION = (("t_submit", "p50"), ("t_submit", "p99"), ("core_busy", "p50"))
 """Stages and figures of a run of firmware, and of a comparison."""
 STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt", "core_busy": "core busy"}
@@ -221,7 +214,7 @@ STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt"
 
 def key_figures(
     runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
-) -> list[KeyFigure]:
+) -> list[Tile]:
     """Returns at most four figures: of a decoder, a model, a comparison or firmware."""
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
@@ -236,7 +229,7 @@ def key_figures(
     return list(_firmware_figures(mode, run, hertz))[:4]
 
 
-def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[KeyFigure]:
+def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[Tile]:
     """Yields ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
     for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
@@ -248,61 +241,59 @@ def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[K
         phases = "" if spread.get(key) is None else f"; over phases {' to '.join(number(end) for end in spread[key])}"
         cycles = " / ".join(f"{value:,}" for value in both)
         text = f"{STAGE_TEXTS[stage]} {figure.upper()}, loose / tight: {cycles} cycles, {times}{phases}"
-        yield KeyFigure(f"ratio.{key}", f"{number(comparison['ratio'][key])}x", text)
+        yield Tile(f"ratio.{key}", f"{number(comparison['ratio'][key])}x", text)
     if comparison["ratio"]["cycles"] is not None:
         times = " / ".join(duration(run["cycles"], hertz) for run in runs.values())
         text = f"whole run, loose / tight: {times}"
-        yield KeyFigure("ratio.cycles", f"{number(comparison['ratio']['cycles'])}x", text)
+        yield Tile("ratio.cycles", f"{number(comparison['ratio']['cycles'])}x", text)
 
 
-def _decoder_figures(mode: str, run: Run) -> Iterator[KeyFigure]:
+def _decoder_figures(mode: str, run: Run) -> Iterator[Tile]:
     llm, capacity = run["llm"], run["llm"]["kv_capacity"]
     rate = llm["tokens_per_second"]
-    yield KeyFigure(
+    yield Tile(
         f"{mode}.tokens_per_second", number(rate), f"tokens/s, {llm['requests']} request{'s' * (llm['requests'] != 1)}"
     )
-    yield KeyFigure(f"{mode}.time_per_token", quantity(llm["requests"] / rate, "s"), "per token of a request")
+    yield Tile(f"{mode}.time_per_token", quantity(llm["requests"] / rate, "s"), "per token of a request")
     token = quantity(capacity["kv_bytes_per_token"], "bytes")
     text = (
         f"keys and values of {llm['context']:,} tokens a request; {token} a token, room for {capacity['t_max_limit']:,}"
     )
-    yield KeyFigure(f"{mode}.kv_bytes", quantity(llm["kv_bytes_used"], "bytes"), text)
+    yield Tile(f"{mode}.kv_bytes", quantity(llm["kv_bytes_used"], "bytes"), text)
     bounds = llm["bound"]
     name = max(bounds, key=lambda each: bounds[each]).removesuffix("_cycles")
     text = f"bounds the run: {quantity(llm['bound_share'], 'share')} of its time at least"
-    yield KeyFigure(f"{mode}.bound", BOUNDS.get(name, name), text)
+    yield Tile(f"{mode}.bound", BOUNDS.get(name, name), text)
 
 
-def _model_figures(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[KeyFigure]:
+def _model_figures(mode: str, run: Run, analysis: Analysis, config: Config) -> Iterator[Tile]:
     hertz, makespan = config.npu.clock_hz, max(analysis.explanation.makespan, 1)
     text = f"of {run['cycles']:,} cycles, {duration(makespan, hertz)} of them to the last completion on the NPU"
-    yield KeyFigure(f"{mode}.time", duration(run["cycles"], hertz), text)
+    yield Tile(f"{mode}.time", duration(run["cycles"], hertz), text)
     rate = sum(layer.ops for layer in analysis.layers) / makespan
     device = roofline(config.npu, analysis.layers)
-    yield KeyFigure(
-        f"{mode}.operation_rate", quantity(rate * hertz, "ops/s"), "operations of all engines to that moment"
-    )
+    yield Tile(f"{mode}.operation_rate", quantity(rate * hertz, "ops/s"), "operations of all engines to that moment")
     peak = max((roof.rate for roof in device.roofs), default=0.0)
     note = f"of the peak of {quantity(peak * hertz, 'ops/s')}" if peak else "no engine has a limit"
-    yield KeyFigure(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), note)
+    yield Tile(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), note)
     moved = run["traffic"]["total"]["bytes_aligned"] if run.get("traffic") else None
     speed = "" if moved is None else f", {quantity(moved * hertz / makespan, 'bytes/s')}"
-    yield KeyFigure(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")
+    yield Tile(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")
 
 
-def _firmware_figures(mode: str, run: Run, hertz: float) -> Iterator[KeyFigure]:
+def _firmware_figures(mode: str, run: Run, hertz: float) -> Iterator[Tile]:
     for stage, figure in (*SUBMISSION, ("t_submit_prebuilt", "p50"), ("t_submit_prebuilt", "p95")):
         cycles = stage_of(run, stage).get(figure)
         if cycles is not None:
             text = f"{STAGE_TEXTS[stage]} {figure.upper()}, {cycles:,} cycles"
-            yield KeyFigure(f"{mode}.{stage}.{figure}.time", duration(cycles, hertz), text)
+            yield Tile(f"{mode}.{stage}.{figure}.time", duration(cycles, hertz), text)
     parts = run.get("cycles_parts") or {}
     work = f", {duration(parts['work'], hertz)} of them with the NPU" if parts else ""
-    yield KeyFigure(f"{mode}.time", duration(run["cycles"], hertz), f"of {run['cycles'] or 0:,} cycles{work}")
+    yield Tile(f"{mode}.time", duration(run["cycles"], hertz), f"of {run['cycles'] or 0:,} cycles{work}")
     if run.get("instret") is not None and run["cycles"]:
-        yield KeyFigure(
+        yield Tile(
             f"{mode}.ipc", number(run["instret"] / run["cycles"]), f"instructions per cycle, of {run['instret']:,}"
         )
-    yield KeyFigure(f"{mode}.stop", str(run["stop_reason"]), f"exit code {run['exit_code']}")
+    yield Tile(f"{mode}.stop", str(run["stop_reason"]), f"exit code {run['exit_code']}")
     npu = run["npu"] or {}
-    yield KeyFigure(f"{mode}.accepted", number(npu.get("accepted", 0)), "commands that the NPU accepted")
+    yield Tile(f"{mode}.accepted", number(npu.get("accepted", 0)), "commands that the NPU accepted")

@@ -32,6 +32,7 @@ cp my.elf test.elf && mkdir -p FOLDER path/to && cp my.elf path/to
 pyv-npu new project && cp project/main.c .
 pyv-npu docs assembler | sed -n '/\\.globl _start/,/\\.space/s/^    //p' > first.s
 echo 'override.layer_0.kv: 8' > kv.yaml
+pyv-npu compare submit_latency --arg n=20 --no-sweeps --phases 0 --report out/demo
 for report in before after; do pyv-npu run hello --report $report; done
 """
 """Commands that make the files which commands of the README name."""

@@ -1,6 +1,7 @@
 """Vega-Lite specifications of the charts of a page. Colours are those of the theme that draws them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import log10
 from typing import Any, NamedTuple
 
 from pyv_npu.observe.analysis.metrics import Roofline
@@ -21,7 +22,9 @@ TOTALS = 80
 MAX_POINTS = 400
 """Points of a distribution."""
 LABELLED = 6
-"""Points of a roofline with a label: those with most cycles."""
+"""Labels of a roofline: of the points with most cycles."""
+NEAR = 0.1
+"""Decades of a roofline within which points have one label."""
 _LABEL = "datum.value >= 10000 ? format(datum.value, '~s') : format(datum.value, '~g')"
 _DIGIT = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
 DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
@@ -30,6 +33,8 @@ STEPS = f"indexof([1, 2, 5], {_DIGIT}) >= 0 ? {_LABEL} : ''"
 NEAR_ZERO = 0.1
 """Share of the largest value below which an axis begins at zero."""
 FADED = 0.12
+EDGE = 0.03
+"""Share of an axis beside the first and the last dot."""
 OTHER = "other"
 
 
@@ -71,13 +76,15 @@ def axis_title(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit and name else name or unit
 
 
-def quantitative(field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10) -> Spec:
-    """Returns an axis of numbers: logarithmic where they span decades, else from zero unless that hides what they
-    do."""
+def quantitative(
+    field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10, linear: bool = False
+) -> Spec:  # fmt: skip
+    """Returns an axis of numbers: logarithmic where they span decades and it need not be linear, else from zero unless
+    that hides what they do."""
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0), max(numbers, default=0)
     axis: Spec = {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": ticks}}
-    if low > 0 and high >= LOG_FROM * low:
+    if low > 0 and high >= LOG_FROM * low and not linear:
         axis["title"] = f"{title}, logarithmic" if title else "logarithmic"
         axis["scale"] = {"type": "log", "domain": [low / 1.15, high * 1.15]}
         axis["axis"] = {"labelExpr": DECADES if high >= 1000 * low else STEPS}
@@ -153,9 +160,10 @@ def lines(
 
 def line_view(
     curves: Sequence[Line], x: str, y: str, *, dots: bool = False, level: float | None = None,
-    at: float | None = None, height: int = 240, heading: str = "",
+    at: float | None = None, height: int = 240, heading: str = "", linear: bool = False,
 ) -> Spec:  # fmt: skip
-    """Returns a view of curves; it zooms along x where x is a number. `heading`: above a view of several."""
+    """Returns a view of curves; it zooms along x where x is a number. `heading`: above a view of several; `linear`: the
+    x axis is not logarithmic."""
     names = list(dict.fromkeys(curve.name for curve in curves))
     styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
     data = [
@@ -170,9 +178,13 @@ def line_view(
         {"field": "x", "type": "ordinal", "sort": None, "title": x, "axis": {"labelAngle": 0}}
         if words
         else quantitative(
-            "x", x, [at for at in xs if not isinstance(at, str)], zero=False, ticks=5 if height < 200 else 10
+            "x", x, [at for at in xs if not isinstance(at, str)], zero=False, ticks=5 if height < 200 else 10,
+            linear=linear,
         )
-    )
+    )  # fmt: skip
+    domain = across.get("scale", {}).get("domain")
+    if dots and domain and domain[0] == 0:  # dots at the ends are whole
+        across["scale"]["domain"] = [-EDGE * domain[1], (1 + EDGE) * domain[1]]
     params, opacity = legend_toggle("curve", names)
     encoding: Spec = {
         "x": across,
@@ -226,8 +238,11 @@ def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | st
     return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
 
 
-def stacked_bars(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Chart:
-    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one."""
+def stacked_bars(
+    name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str, whole: float = 0
+) -> Chart:
+    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `whole`: the sum of the
+    parts of every row, which is not written beside the bars then."""
     totals: dict[str, float] = {}
     for row in rows.values():
         for part, value in row.items():
@@ -243,7 +258,11 @@ def stacked_bars(name: str, title: str, caption: str, rows: Mapping[str, Mapping
     lengths = {label: sum(row.values()) for label, row in rows.items()}
     sums = [{"row": label, "sum": length, "text": number(length)} for label, length in lengths.items()]
     top = max(lengths.values(), default=0) or 1
-    wide = {"scale": {"domainMin": 0, "domainMax": {"expr": f"{top} * (1 + {TOTALS} / max(width - {TOTALS}, 99))"}}}
+    wide: Spec = (
+        {"scale": {"domain": [0, whole]}}
+        if whole
+        else {"scale": {"domainMin": 0, "domainMax": {"expr": f"{top} * (1 + {TOTALS} / max(width - {TOTALS}, 99))"}}}
+    )
     names += [OTHER] if len(parts) > len(names) else []
     params, opacity = legend_toggle("part", names)
     order = {part: index for index, part in enumerate(names)}
@@ -263,7 +282,7 @@ def stacked_bars(name: str, title: str, caption: str, rows: Mapping[str, Mapping
         "data": {"values": sums}, "mark": {"type": "text", "align": "left", "dx": 5, "fontWeight": 600},
         "encoding": {"y": down, "x": {"field": "sum", "type": "quantitative"}, "text": {"field": "text"}},
     }  # fmt: skip
-    return Chart(name, title, caption, specification(data, [bars, labels], 30 * len(rows)))
+    return Chart(name, title, caption, specification(data, [bars] if whole else [bars, labels], 30 * len(rows)))
 
 
 def ranges(name: str, title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
@@ -392,7 +411,14 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
          "scale": {"type": "log", "domain": [bottom, ceiling], "nice": False}}  # fmt: skip
     tooltip = [*tips(layer="layer", run="run"), numeric_tip("y", "operations per core cycle"),
                numeric_tip("x", "operations per byte"), numeric_tip("cycles", "active core cycles")]  # fmt: skip
-    longest = sorted(points, key=lambda point: -point.cycles)[:LABELLED]
+    near: dict[tuple[float, float], list[ChartPoint]] = {}
+    for point in sorted(points, key=lambda point: -point.cycles):
+        place = round(log10(point.intensity) / NEAR), round(log10(point.rate) / NEAR)
+        near.setdefault(place, []).append(point)
+    labels = [
+        {"x": first.intensity, "y": first.rate, "text": first.name + (f" and {len(more)} more" if more else "")}
+        for first, *more in list(near.values())[:LABELLED]
+    ]
     layers: list[Spec] = [
         {"params": [*params, zoom_parameter("x", "y")], "mark": {"type": "circle", "clip": True},
          "encoding": {"x": x, "y": y, "color": colour("run", groups), "opacity": opacity, "tooltip": tooltip,
@@ -402,7 +428,7 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
          "encoding": {"x": x, "y": y, "x2": {"field": "x2"}, "y2": {"field": "y2"}}},
         {"data": {"values": roofs}, "mark": {"type": "text", "align": "right", "dy": -7, "clip": True},
          "encoding": {"x": {**x, "field": "at"}, "y": {**y, "field": "rise"}, "text": {"field": "text"}}},
-        {"data": {"values": [{"x": point.intensity, "y": point.rate, "text": point.name} for point in longest]},
+        {"data": {"values": labels},
          "mark": {"type": "text", "align": "left", "dx": 11, "fontSize": 10, "clip": True},
          "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
     ]  # fmt: skip

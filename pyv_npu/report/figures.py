@@ -246,7 +246,7 @@ def lane_colour(name: str) -> str:
 
 def differences(values: Integers) -> list[int]:
     """Returns the steps from value to value, from zero: small numbers, which page/gantt.js adds up."""
-    return np.diff(values.astype(np.int64), prepend=0).tolist()  # type: ignore[no-any-return]
+    return np.diff(values.astype(np.int64), prepend=0).tolist()
 
 
 def sums(steps: Sequence[int], count: int) -> Integers:

@@ -9,11 +9,13 @@ from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, counted, layers_under_roofs
 from pyv_npu.sections import Cell, Details, Heading, Note, Part, Section, Table, Value
-from pyv_npu.units import number, quantity, short
+from pyv_npu.units import number, short
 from pyv_npu.verdict import BOUNDS
 
 HEADS = ("operations", "commands", "first cycle", "end", "active cycles")
-RATES = ("DRAM read", "written", "MACs", "ops/byte", "ops/cycle", "main cause", "of the makespan")
+RATES = ("MACs", "DRAM read", "written", "ops/byte", "ops/cycle", "main cause", "of the makespan")
+UNITS = ("bytes", "bytes", "", "", "", "share")
+"""Units of the last columns."""
 BUSY = {"te": "TE busy", "ve": "VE busy", "dma": "DMA busy", "core": "core busy"}
 
 
@@ -69,7 +71,7 @@ def _layers(name: str, analysis: Analysis) -> list[Part]:
     whole = max(analysis.explanation.makespan, 1)
     heads = *HEADS, *(BUSY[kind] for layer in analysis.layers[:1] for kind in layer.busy), *RATES
     rows = [[layer.name, *_cells([layer], whole, f"{name}.layer.{layer.name}")] for layer in analysis.layers]
-    each = _table(("layer", *heads), rows)
+    each = _table(("layer", *heads), rows, f"{name}.layer.{{0}}.{{head}}")
     grouped = blocks(analysis.layers)
     if grouped is None:
         return [Heading(name), each, note]
@@ -79,8 +81,8 @@ def _layers(name: str, analysis: Analysis) -> list[Part]:
             Details(f"every layer ({len(analysis.layers)})", each)]  # fmt: skip
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Value]]) -> Table:
-    return Table(heads, rows, units=[*[""] * (len(heads) - 1), "share"])
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Value]], figures: str = "") -> Table:
+    return Table(heads, rows, units=[*[""] * (len(heads) - len(UNITS)), *UNITS], figures=figures)
 
 
 def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]:
@@ -94,7 +96,7 @@ def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]
         "start": min(layer.start for layer in group), "end": max(layer.end for layer in group),
         "active": total("active"),
         **{f"{kind}_busy": sum(layer.busy[kind] for layer in group) for kind in group[0].busy},
-        "dram_read": total("read"), "dram_written": total("written"), "macs": total("macs"),
+        "macs": total("macs"),
     }  # fmt: skip
     ops, moved, active = total("ops"), total("bytes"), total("active")
     spent: Counter[Blocker] = Counter()
@@ -102,9 +104,8 @@ def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]
         spent.update(layer.chain)
     worst = max(spent, key=lambda cause: spent[cause]) if spent else None
     return [
-        " ".join(group[0].operations),
-        *(Cell(quantity(value, "bytes") if key.startswith("dram") else short(value), name and f"{name}.{key}",
-               value=value) for key, value in figures.items()),
-        ops / moved if moved else None, ops / active if active else 0.0,
-        "" if worst is None else CAUSES[worst], spent.total() / makespan,
+        Cell(" ".join(group[0].operations), kind="text"),
+        *(Cell(short(value), name and f"{name}.{key}", value=value) for key, value in figures.items()),
+        total("read"), total("written"), ops / moved if moved else None, ops / active if active else 0.0,
+        "" if worst is None else CAUSES[worst].split(": ")[-1], spent.total() / makespan,
     ]  # fmt: skip

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.observe.analysis.traffic import ROLES
 from pyv_npu.report.charts import Line, lines
+from pyv_npu.report.pictures import blocks
 from pyv_npu.result import Runs
-from pyv_npu.sections import Cell, Heading, Note, Part, Table, Value
+from pyv_npu.sections import Cell, Details, Heading, Note, Part, Table, Value
 from pyv_npu.units import number, scale_of
 
 NAMES = {"weight": "weights", "activation": "activations", "kv": "keys and values", "total": "all transfers"}
@@ -31,17 +33,25 @@ def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
         f"{name}: {run['traffic']['descriptors']:,}" for name, run in runs.items() if run.get("traffic")
     )
     parts: list[Part] = [
-        Table(("run", "role", *SIZES), rows, units=("", "", *["bytes"] * 4, ""), file="traffic.csv",
+        Table(("run", "role", *SIZES), rows, units=("", "", *["bytes"] * 4, "share"), file="traffic.csv",
               figures="{0}.traffic.{1}.{head}"),
         Note(f"{text} Descriptors fetched beside them, in bytes: {fetched}.", "muted"),
     ]  # fmt: skip
     for name, analysis in analyses.items():
-        each: list[list[Value]] = [[layer.name, *(layer.roles[role] for role in ROLES)] for layer in analysis.layers]
-        heads = ("layer", *(f"{NAMES[role]}, aligned" for role in ROLES))
-        units = ("", *["bytes" for _ in ROLES])
-        table = Table(heads, each, units=units, figures=f"{name}.traffic.{{0}}.{{head}}")
-        parts += [Heading(f"by layer, {name}"), table]
+        each = _by_layer("layer", {layer.name: [layer] for layer in analysis.layers}, name)
+        kinds = blocks(analysis.layers)
+        table = [each] if kinds is None else [
+            _by_layer("layers of a kind", kinds), Details(f"every layer ({len(analysis.layers)})", each)]  # fmt: skip
+        parts += [Heading(f"by layer, {name}"), *table]
     return parts
+
+
+def _by_layer(head: str, groups: Mapping[str, Sequence[Layer]], run: str = "") -> Table:
+    rows: list[list[Value]] = [[name, *(sum(layer.roles[role] for layer in group) for role in ROLES)]
+                               for name, group in groups.items()]  # fmt: skip
+    heads = (head, *(f"{NAMES[role]}, aligned" for role in ROLES))
+    figures = run and f"{run}.traffic.{{0}}.{{head}}"
+    return Table(heads, rows, units=("", *["bytes" for _ in ROLES]), figures=figures)
 
 
 # -- keys and values ---------------------------------------------------------------------------------------------------

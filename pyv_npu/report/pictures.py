@@ -94,7 +94,11 @@ def stages(runs: Runs) -> list[Chart]:
         marks = {figure.upper(): stage[figure] for figure in ("p50", "p95", "p99") if stage[figure] is not None}
         rows.append(Range(name, mode, stage["min"], stage["max"], marks))
     caption = "thin: minimum to maximum; thick: P50 to P99"
-    return [] if not rows else [ranges("stages", "Stages of a submission", caption, rows, "core cycles")]
+    return (
+        []
+        if all(row.low == row.high for row in rows)
+        else [ranges("stages", "Stages of a submission", caption, rows, "core cycles")]
+    )
 
 
 def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
@@ -142,7 +146,7 @@ def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
         for mode, stage, steps in rows if not (written and stage == "t_submit_prebuilt")
     ]  # fmt: skip
     title = "Submission latency: cumulative distribution"
-    return [distributions("latency_cdf", title, program, curves)] if curves else []
+    return [distributions("latency_cdf", title, program, curves)] if any(curve.points[1:] for curve in curves) else []
 
 
 def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:

@@ -10,7 +10,7 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import layers, memory, page, pictures
 from pyv_npu.result import Runs
 from pyv_npu.run_sections.totals import counters
-from pyv_npu.sections import Chart, Details, Heading, Note, OverTime, Part, Section, Table, Tile, Value, Verdict
+from pyv_npu.sections import Chart, Details, Heading, Note, OverTime, Part, Section, Table, Value, Verdict
 from pyv_npu.verdict import key_figures, sentences
 
 
@@ -81,7 +81,7 @@ def write_page(
             for each in sections if each.name != "parameters"]  # fmt: skip
     entries = [part for each in sections if each.name == "parameters" for part in each.parts]
     body.append(Section("parameters", "Parameters", [*entries, *_differences(observed.configs), parameters(effective)]))
-    tiles = [Tile(*figure) for figure in key_figures(observed.runs, observed.configs, observed.analyses, comparison)]
+    tiles = key_figures(observed.runs, observed.configs, observed.analyses, comparison)
     return page.render(f"{run['program']}: {' against '.join(observed.runs)}", head, tiles, body)
 
 

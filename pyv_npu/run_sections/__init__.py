@@ -58,7 +58,7 @@ def sections_of(
     ]  # fmt: skip
     if any(run["core"] is not None for run in runs.values()):
         facts = Facts(latency.latency_parameters(config))
-        sections.append(Section("parameters", f"Parameters: preset {config.preset}", [facts]))
+        sections.append(Section("parameters", f"Parameters in core cycles: preset {config.preset}", [facts]))
     return [section for section in sections if section.parts]
 
 

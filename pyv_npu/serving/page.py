@@ -1,10 +1,10 @@
-"""Sections of one or more served workloads: figures of their users, the server over time, and the page."""
+"""Sections of a served workload: figures of their users, the server over time, and the page."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_npu.config import Effective
-from pyv_npu.report.charts import Line, Range, distributions, line_view, link_views, ranges
+from pyv_npu.report.charts import Line, distributions, line_view, link_views
 from pyv_npu.report.page import render
 from pyv_npu.report.run_page import parameters
 from pyv_npu.sections import Cell, Chart, Facts, Note, Part, Section, Table, Tile, Value, Verdict
@@ -25,59 +25,34 @@ BUSY = 0.9
 """Share of the time in steps, or of the blocks in use, from which it is called the limit. Chosen by us."""
 
 
-def page(
-    runs: "Sequence[ServedWorkload]", names: Sequence[str] = (), failed: Mapping[str, str] | None = None,
-    effective: Effective | None = None,
-) -> str:  # fmt: skip
-    """The document; `names`: what tells the runs apart, `failed`: by name why others did not come about, `effective`:
-    the configuration that all have."""
-    rows = list((failed or {}).items())
-    refused = Section("failed", "Points that cannot serve", [Table(("run", "reason"), rows)] if rows else [])
-    if not runs:
-        return render("serving", [Note("nothing could serve the workload", "warning")], [], [refused])
-    labels = list(names) or [run.serving.kv.name for run in runs]
-    first = runs[0]
+def page(run: "ServedWorkload", effective: Effective) -> str:
+    """Writes the document; `effective`: the configuration with its origins."""
+    workload = run.serving.workload
     sections = [
-        *(serving_sections(first) if len(runs) == 1 else [Section("figures", "Figures", _figures(runs, labels))]),
-        Section("distributions", "Distributions", _distributions(runs, labels)),
-        Section("time", "Over time", _over_time(runs, labels)),
-        Section("trust", "Step times", _trust(runs, labels)),
-        refused,
-        Section(
-            "parameters",
-            "Machine and parameters",
-            [_server(runs, labels), *([] if effective is None else [parameters(effective)])],
-        ),
+        *serving_sections(run),
+        Section("distributions", "Distributions", _distributions(run)),
+        Section("time", "Over time", _over_time(run)),
+        Section("requests", "Requests", _requests(run)),
+        Section("trust", "Step times", _trust(run)),
+        Section("parameters", "Machine and parameters", [_server(run), parameters(effective)]),
     ]
-    if len(runs) == 1:
-        sections.insert(-3, Section("requests", "Requests", _requests(first)))
-    workload = first.serving.workload
-    said = [text for run, label in zip(runs, labels, strict=True)
-            for text in sentences(run, label if len(runs) > 1 else "")]  # fmt: skip
     about = f"{workload.name}: {len(workload.requests):,} requests, {workload.form}"
-    head: list[Part] = [Note(about, "muted"), Verdict(said)]
-    return render(f"{first.serving.shape.name}: serving", head, _tiles(runs, labels), sections)
+    head: list[Part] = [Note(about, "muted"), Verdict(sentences(run))]
+    return render(f"{run.serving.shape.name}: serving", head, _tiles(run), sections)
 
 
-def _server(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Table:
-    """Model, device and limits of the scheduler: a column for each run."""
-
-    def row(name: str, value: Callable[["ServedWorkload"], str]) -> list[Cell]:
-        return [Cell(name, kind="text"), *(Cell(value(run)) for run in runs)]
-
-    rows = [
-        row("model", lambda run: f"{run.serving.shape.name}, {run.layers} layers"),
-        row("bits of weights", lambda run: str(run.serving.weight_bits)),
-        row("keys and values", lambda run: run.serving.kv.name),
-        row("clock", lambda run: f"{run.hz / 1e6:,g} MHz"),
-        row("tensor engines", lambda run: str(run.serving.npu.clusters * run.serving.npu.te.count)),
-        row("DRAM", lambda run: quantity(run.serving.npu.dram.size, "bytes")),
-        row("DRAM bandwidth", lambda run: quantity(run.serving.npu.dram.rate, "bytes/s")),
-        row("scheduler", lambda run: "host" if run.serving.core is None else f"firmware, {run.serving.core.npu.mode}"),
-    ]
-    for field in type(runs[0].serving.scheduler).__dataclass_fields__:
-        rows.append(row(field, lambda run, field=field: str(getattr(run.serving.scheduler, field))))  # type: ignore[misc]
-    return Table(("", *labels), rows)
+def _server(run: "ServedWorkload") -> Facts:
+    """Returns model, device and limits of the scheduler."""
+    serving, npu = run.serving, run.serving.npu
+    return Facts([
+        ("model", f"{serving.shape.name}, {run.layers} layers, weights of {serving.weight_bits} bits"),
+        ("keys and values", serving.kv.name),
+        ("engines", f"{npu.clusters * npu.te.count} tensor engines at {run.hz / 1e6:,g} MHz"),
+        ("DRAM", f"{quantity(npu.dram.size, 'bytes')}, {quantity(npu.dram.rate, 'bytes/s')}"),
+        ("scheduler", "host" if serving.core is None else f"firmware, {serving.core.npu.mode}"),
+        *((name.replace("_", " "), {True: "yes", False: "no"}[value] if isinstance(value, bool) else number(value))
+          for name, value in vars(serving.scheduler).items()),
+    ])  # fmt: skip
 
 
 def serving_sections(run: "ServedWorkload") -> list[Section]:
@@ -155,12 +130,12 @@ def _checked(run: "ServedWorkload") -> str:
     return text if run.bend is None else f"{text}; of layers that are not simulated {abs(run.bend):.2%}"
 
 
-def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
+def sentences(run: "ServedWorkload") -> list[str]:
     """Returns whether the limits are met, what limits the server, and what to change."""
-    figures, of = run.figures, f"{label}: " if label else ""
+    figures = run.figures
     good, count = figures["good_requests"], figures["requests"]
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
-    ttft, tpot = (quantity(_ns(run, name, "p99"), "s") for name in ("ttft", "tpot"))
+    ttft, tpot = (quantity(_seconds(run, name, "p99"), "s") for name in ("ttft", "tpot"))
     seen = f"P99 of TTFT is {ttft}, of TPOT {tpot}"
     met = f"{good:,} of {count:,} requests meet {limits}; {seen}." if limits else f"{seen}; --slo sets limits."
     offered, answered = figures["offered_per_second"], number(figures["requests_per_second"])
@@ -176,91 +151,28 @@ def sentences(run: "ServedWorkload", label: str = "") -> list[str]:
         limit = f"up to {waiting:,} of them wait at a time" if waiting else "none of them waits for another"
         if offered is not None and run.capacity is None:
             limit += "; --find-rate says how many it could answer"
-    sentences = [f"{of}{met}", f"{of}{answered} requests/s are answered{load}; {limit}."]
+    sentences = [met, f"{answered} requests/s are answered{load}; {limit}."]
     if run.capacity is not None:
-        sentences.append(f"{of}the capacity within these limits is {number(run.capacity)} requests/s.")
+        sentences.append(f"the capacity within these limits is {number(run.capacity)} requests/s.")
     return sentences
 
 
-def _tiles(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Tile]:
-    """Goodput, TTFT and TPOT at P99, and the load, of the best run in each."""
-
-    def best(value: Callable[["ServedWorkload"], float]) -> tuple["ServedWorkload", str]:
-        at = min(range(len(runs)), key=lambda index: value(runs[index]))
-        return runs[at], f", {labels[at]}" if len(runs) > 1 else ""
-
-    rate = "goodput" if runs[0].figures["slo_ns"] else "requests_per_second"
-    most, of_most = best(lambda run: -(run.figures[rate] or 0))
-    tiles = [Tile("goodput", number(most.figures[rate]), f"{rate.split('_')[0]}, requests/s{of_most}")]
-    for name in ("ttft", "tpot"):
-        run, of = best(lambda run, name=name: _ns(run, name, "p99") or 1e18)  # type: ignore[misc]
-        tiles.append(Tile(f"{name}.p99", quantity(_ns(run, name, "p99"), "s"), f"{name.upper()} P99{of}"))
-    figures = most.figures
+def _tiles(run: "ServedWorkload") -> list[Tile]:
+    """Returns goodput, TTFT and TPOT at P99, and the load."""
+    figures = run.figures
+    rate = "goodput" if figures["slo_ns"] else "requests_per_second"
+    tiles = [Tile("goodput", number(figures[rate]), f"{rate.split('_')[0]}, requests/s")]
+    tiles += [Tile(f"{name}.p99", quantity(_seconds(run, name, "p99"), "s"), f"{name.upper()} P99")
+              for name in ("ttft", "tpot")]  # fmt: skip
     offered = figures["offered_per_second"]
     load = f"of {number(offered)} requests/s offered, " if offered is not None else "requests/s, "
-    tiles.append(Tile("load", number(figures["requests_per_second"]),
-                      f"{load}{quantity(figures['busy'], 'share')} of the time in steps{of_most}"))  # fmt: skip
-    return tiles
+    busy = f"{load}{quantity(figures['busy'], 'share')} of the time in steps"
+    return [*tiles, Tile("load", number(figures["requests_per_second"]), busy)]
 
 
-def _ns(run: "ServedWorkload", name: str, key: str) -> float | None:
-    """A figure of a time, in seconds."""
-    found = run.figures[f"{name}_ns"]
-    return found[key] / 1e9 if found else None
-
-
-def _figures(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    """A row for each figure, a column for each run; where there are several, what users wait for as charts too."""
-    rows = [[Cell(text, kind="text"), *cells] for text, cells in _rows(runs, labels)]
-    parts: list[Part] = [Table(("figure", *labels), rows)]
-    for name in ("ttft", "tpot", "e2e") if len(runs) > 1 else ():
-        marks = {label: {key.upper(): _ns(run, name, key) or 0.0 for key in ("p50", "p90", "p99")}
-                 for run, label in zip(runs, labels, strict=True) if run.figures[f"{name}_ns"]}  # fmt: skip
-        if marks:
-            scale = scale_of([mark["P99"] for mark in marks.values()], "s")
-            bars = []
-            for label, mark in marks.items():
-                scaled = {key: value / scale.factor for key, value in mark.items()}
-                bars.append(Range(label, label, scaled["P50"], scaled["P99"], scaled))
-            parts.append(
-                ranges(name, name.upper(), "P50, P90 and P99 of all requests", bars, f"{name.upper()} ({scale.unit})")
-            )
-    return parts
-
-
-def _rows(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> Iterator[tuple[str, list[Cell]]]:
-    def cells(key: str, value: Callable[["ServedWorkload"], str]) -> list[Cell]:
-        return [Cell(value(run), f"{label}.{key}") for run, label in zip(runs, labels, strict=True)]
-
-    def time(name: str, key: str) -> Callable[["ServedWorkload"], str]:
-        def value(run: "ServedWorkload") -> str:
-            found = run.figures[f"{name}_ns"]
-            return f"{found[key] / 1e6:,.2f}" if found else "-"
-
-        return value
-
-    def goodput(run: "ServedWorkload") -> str:
-        found = run.figures["goodput"]
-        return "-" if found is None else f"{found:,.4f}"
-
-    yield "tokens/s", cells("throughput", lambda run: f"{run.figures['output_tokens_per_second']:,.2f}")
-    yield "goodput (requests/s)", cells("goodput", goodput)
-    for name in FIGURES:
-        for key in ("mean", "p50", "p99"):
-            text = f"{name.upper()} {key if key == 'mean' else key.upper()} (ms)"
-            yield text, cells(f"{name}.{key}", time(name, key))
-    for text, key in (
-        ("preemptions", "preemptions"), ("of these, swapped", "swaps"), ("cycles of swaps", "swap_cycles"),
-        ("requests that run, at most", "most_running"), ("blocks in use, at most", "most_blocks"),
-    ):  # fmt: skip
-        yield text, cells(key, lambda run, key=key: number(run.figures[key]))  # type: ignore[misc]
-    if any(run.control is not None for run in runs):
-        yield (
-            "control, share of TPOT",
-            cells("control", lambda run: "-" if run.control is None else f"{run.control:.3%}"),
-        )
-    yield "blocks there are", cells("blocks", lambda run: number(run.serving.scheduler.blocks))
-    yield "keys and values of a token (bytes)", cells("kv_bytes", lambda run: number(run.serving.kv_bytes.token))
+def _seconds(run: "ServedWorkload", name: str, key: str) -> float | None:
+    times = run.figures[f"{name}_ns"]
+    return times[key] / 1e9 if times else None
 
 
 class Window(NamedTuple):
@@ -290,89 +202,61 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
     groups: list[list[LedgerRow]] = [[] for _ in range(count)]
     for row in ledger:
         groups[min(count - 1, (row.start - first) // size)].append(row)
-    made = []
+    parts = []
     for at, rows in enumerate(groups):
         tokens = sum(row.tokens for row in rows)
         moved = sum(count + context for row in rows for _, count, context in row.scheduled)
         swapped = sum(sum(row.swapped_tokens) for row in rows)
-        running, waiting, blocks = (max((value(row) for row in rows), default=0) for value in _MOST)
-        made.append(
-            Window(
-                (first + at * size + size // 2) / hz,
-                running,
-                waiting,
-                blocks,
-                tokens * hz / size,
-                moved * hz / size,
-                swapped * hz / size,
-            )
-        )
-    return made
+        most = (max((getattr(row, name) for row in rows), default=0) for name in ("running", "waiting", "blocks"))
+        rates = (each * hz / size for each in (tokens, moved, swapped))
+        parts.append(Window((first + at * size + size // 2) / hz, *most, *rates))
+    return parts
 
 
-_MOST: tuple[Callable[[LedgerRow], int], ...] = (
-    lambda row: row.running,
-    lambda row: row.waiting,
-    lambda row: row.blocks,
-)
-
-
-def _share_of_blocks(one: Window, run: "ServedWorkload") -> float:
-    return 100 * one.blocks / run.serving.scheduler.blocks
-
-
-def _over_time(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    """Small multiples over one axis of seconds; what never happens is a sentence."""
-    parts = [windows(run.run.ledger, run.hz) for run in runs]
-    series: tuple[tuple[str, str, Callable[[Window, ServedWorkload], float]], ...] = (
-        ("requests that run", "requests", lambda one, run: one.running),
-        ("requests that wait", "requests", lambda one, run: one.waiting),
-        ("blocks in use", "% of all", _share_of_blocks),
-        ("tokens of prompts and answers", "tokens/s", lambda one, run: one.tokens),
-        ("keys and values moved", "GB/s", lambda one, run: one.moved * run.serving.kv_bytes.token / 1e9),
-        ("copied to swap space and back", "GB/s", lambda one, run: one.swapped * run.serving.kv_bytes.token / 1e9),
+def _over_time(run: "ServedWorkload") -> list[Part]:
+    """Returns small multiples over one axis of seconds; what never happens is a sentence."""
+    parts, token = windows(run.run.ledger, run.hz), run.serving.kv_bytes.token
+    blocks = run.serving.scheduler.blocks
+    series: tuple[tuple[str, str, Callable[[Window], float]], ...] = (
+        ("requests that run", "requests", lambda part: part.running),
+        ("requests that wait", "requests", lambda part: part.waiting),
+        ("blocks in use", "% of all", lambda part: 100 * part.blocks / blocks),
+        ("tokens of prompts and answers", "tokens/s", lambda part: part.tokens),
+        ("keys and values moved", "GB/s", lambda part: part.moved * token / 1e9),
+        ("copied to swap space and back", "GB/s", lambda part: part.swapped * token / 1e9),
     )
     views: list[Mapping[str, Any]] = []
     idle = []
     for title, unit, value in series:
-        curves = [
-            Line(label, [(one.middle, value(one, run)) for one in windows_of])
-            for windows_of, run, label in zip(parts, runs, labels, strict=True)
-        ]
-        if any(y for curve in curves for _, y in curve.points):
-            view = line_view(curves, "time (s)", unit, height=140, heading=title)
+        curve = Line(run.serving.kv.name, [(part.middle, value(part)) for part in parts])
+        if any(y for _, y in curve.points):
+            view = line_view([curve], "time (s)", unit, height=140, heading=title, linear=True)
             views.append({**view, "name": f"view{len(views)}"})
         else:
             idle.append(title)
     caption = f"each in {WINDOWS} parts of the time: requests and blocks at most, rates on average"
-    found: list[Part] = [Chart("over_time", "The server over time", caption, link_views(views))] if views else []
-    return [*found, *([Note(f"None at any time: {', '.join(idle)}.", "muted")] if idle else [])]
+    charts: list[Part] = [Chart("over_time", "The server over time", caption, link_views(views))] if views else []
+    return [*charts, *([Note(f"None at any time: {', '.join(idle)}.", "muted")] if idle else [])]
 
 
-def _distributions(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
-    """Cumulative requests over each time, with its limit."""
+def _distributions(run: "ServedWorkload") -> list[Part]:
+    """Returns cumulative requests over each time, with its limit."""
     parts: list[Part] = []
+    times = [times_of(request, run.hz) for request in run.run.served]
     for name in ("ttft", "tpot", "e2e"):
-        seen = [[value / 1e9 for one in run.run.served
-                 if (value := getattr(times_of(one, run.hz), name)) is not None] for run in runs]  # fmt: skip
-        scale = scale_of([value for values in seen for value in values], "s")
-        curves = []
-        for values, label in zip(seen, labels, strict=True):
-            ordered = sorted(value / scale.factor for value in values)
-            points: list[tuple[float | str, float]] = [
-                (value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)
-            ]
-            curves.append(Line(label, points))
-        limit = runs[0].figures["slo_ns"].get(name)
+        seconds = sorted(value / 1e9 for each in times if (value := getattr(each, name)) is not None)
+        scale = scale_of(seconds, "s")
+        ordered = [value / scale.factor for value in seconds]
+        curve = Line(name.upper(), [(value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)])
+        limit = run.figures["slo_ns"].get(name)
         at = None if limit is None else limit / 1e9 / scale.factor
-        longest = max((point[0] for curve in curves for point in curve.points[-1:]), default=0)
-        far = at is not None and at > FAR * float(longest)
+        far = at is not None and at > FAR * max(ordered, default=0)
         caption = "cumulative requests"
         if at is not None:
             caption += f"; the {'limit' if far else 'line is the limit'}, {number(at)} {scale.unit}"
             caption += ", is far to the right" if far else ""
         x, y = f"{name.upper()} ({scale.unit})", "requests (%)"
-        parts.append(distributions(f"cdf_{name}", name.upper(), caption, curves, x, y, None if far else at))
+        parts.append(distributions(f"cdf_{name}", name.upper(), caption, [curve], x, y, None if far else at))
     return parts
 
 
@@ -390,11 +274,11 @@ def _requests(run: "ServedWorkload") -> list[Part]:
     return [Note(text, "muted"), Table(heads, rows, True, units)]
 
 
-def _trust(runs: "Sequence[ServedWorkload]", labels: Sequence[str]) -> list[Part]:
+def _trust(run: "ServedWorkload") -> list[Part]:
     text = ("The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
             "simulated whole (pyv-npu docs serving).")  # fmt: skip
-    rows: list[list[Value]] = [[label, *each[:-2], each.simulated, each.used, each.error]
-                               for run, label in zip(runs, labels, strict=True) for each in run.checks]  # fmt: skip
-    heads = ("run", "step", "requests", "tokens", "layers simulated", "cycles simulated", "cycles used", "error")
-    units = [*[""] * 7, "share"]
+    rows: list[list[Value]] = [[str(each[0]), *each[1:-2], each.simulated, each.used, each.error]
+                               for each in run.checks]  # fmt: skip
+    heads = ("step", "requests", "tokens", "layers simulated", "cycles simulated", "cycles used", "error")
+    units = [*[""] * 6, "share"]
     return [Note(text, "muted"), Table(heads, rows, units=units)] if rows else []

@@ -228,7 +228,7 @@ class ServedWorkload(Detail):
 
     def page(self, effective: Effective) -> str:
         """report.html; `effective`: the configuration with its origins."""
-        return page([self], effective=effective)
+        return page(self, effective)
 
 
 # -- capacity ----------------------------------------------------------------------------------------------------------

@@ -93,7 +93,9 @@ def _chart(one: Campaign) -> list[Chart]:
               for do, counts in one.kinds().items()}  # fmt: skip
     title = f"Outcomes by action, {one.mode}"
     return (
-        [stacked_bars(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs")] if shares else []
+        [stacked_bars(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs", 100)]
+        if shares
+        else []
     )
 
 

@@ -78,6 +78,14 @@ class Workload(ABC, Generic[D]):
         """Return the part of the configuration that `prepare` reads: equal parts have equal preparations."""
         return repr(config.npu)
 
+    def group(self, config: Config) -> Hashable:
+        """Return the key of preparations that are equal: runs of a group share one."""
+        return repr(self), self.sees(config)
+
+    def run_prepared(self, prepared: PreparedWorkload[D], config: Config) -> Result[D]:
+        """Run what a workload of the same group has prepared."""
+        return prepared.run(config)
+
     def check(self, config: Config) -> None:
         """Raise UsageError or BadInputError for what cannot run at the level of `config`, before anything is read."""
         return

@@ -32,13 +32,13 @@ def test_a_run_shows_summary_parameters_stages_and_reasons() -> None:
     assert "submit_latency: tight, core reference, CA_HYBRID, 1200 MHz" in text
     assert row(text, "stopped")[1:] == ["exit,", "exit", "code", "0"]
     for words, value in (
-        ("cycles", "1,234,567"), ("instructions", "456,789"), ("instructions per cycle", "0.37"),
+        ("core cycles", "1,234,567"), ("instructions", "456,789"), ("instructions per cycle", "0.37"),
         ("commands submitted", "1,003"), ("commands accepted", "1,000"), ("commands completed", "1,000"),
         ("commands with errors", "2"), ("commands rejected", "3"), ("DRAM read (bytes)", "64,000"),
     ):  # fmt: skip
         assert row(text, *words.split())[len(words.split()) :] == [value], words
     assert row(text, "TE", "busy")[-2:] == ["50.0", "0.0"]
-    assert "Parameters: preset rocket" in text and "MMIO       write 1 busy + 8 one way, read 20" in text
+    assert "Parameters in core cycles: preset rocket" in text and "MMIO       write 1 busy + 8 one way, read 20" in text
     assert row(text, "t_submit", "tight")[2:11] == ["1,000", "21", "41", "51", "-", "-", "11", "61", "21.5"]
     assert row(text, "descriptor_store")[1:] == ["16", "16,000"]
 

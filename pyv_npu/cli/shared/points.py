@@ -1,4 +1,4 @@
-"""Points of a sweep: the command line of `pyv-npu run` with a setting or option added for each axis."""
+"""Points of a sweep: a command line with a setting or option added for each axis."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyv_ext.elf import read_elf
 from pyv_ext.errors import PyvExtError
-from pyv_npu.boot import find_program, requirements
+from pyv_npu.boot import files_beside, find_program, requirements
 from pyv_npu.cli.shared import options, session, work
 from pyv_npu.config.schema import keys_of
 from pyv_npu.config.tree import Config
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MODES = ("loose", "tight")
 _NOT_AXES = frozenset({"help", "traceback", "json", "report", "open", "replay", "print-config", "config", "set", "arg",
-                       "inputs", "input", "timeout", *session.OPTIONS})  # fmt: skip
-"""Options of `run` that say how it answers, or that other axes stand for."""
+                       "inputs", "timeout", "trusted", *session.OPTIONS})  # fmt: skip
+"""Options that say how a command answers, or that other axes stand for."""
 
 
 COMPILER = "compiler."
@@ -38,29 +38,65 @@ class AxisSetting(NamedTuple):
     """Attributes of the parsed arguments."""
 
 
-class SweepPoints:
-    """Makes the work of each point. An axis is named as a key of the configuration, an option of `run` without its
-    dashes, or an argument of the firmware."""
+class PointCommand(NamedTuple):
+    """Command that a sweep runs at each point."""
 
-    def __init__(
-        self, base: argparse.Namespace, parse: Callable[[Sequence[str]], argparse.Namespace], names: Iterable[str]
-    ) -> None:
-        """`base`: the arguments that hold at every point; `parse`: the parser; `names`: the options of `run`."""
-        self._base, self._parse = base, parse
-        self._plain = vars(parse(["run", base.program]))
-        self._options = {_option_of(name) for name in names} - _NOT_AXES
-        self._arguments = _arguments(base.program)
+    words: Sequence[str]
+    """Command line that holds at every point: `run`, or another verb whose result has figures, and its program."""
+    args: argparse.Namespace
+    """The same, parsed."""
+    options: Iterable[str]
+    """Long options of the verb, without their dashes."""
+    workload: "Callable[[argparse.Namespace, Config], Workload[Any]]"
+
+
+def run_words(args: argparse.Namespace) -> list[str]:
+    """Returns the words of `pyv-npu run` for the options of `run` that another verb was given."""
+    words = ["run", args.program, *(f"--config={file}" for file in args.config)]
+    words += [] if args.preset is None else [f"--preset={args.preset}"]
+    words += ["--trusted"] if args.trusted else []
+    for key, value in args.settings:
+        words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
+    for name, option in work.workload_options(args).items():
+        for value in option if isinstance(option, list) else [option]:
+            words.append(name if value is True else f"{name}={value}")
+    return words
+
+
+class SweepPoints:
+    """Makes the work of each point. An axis is named as a key of the configuration, an option of the command without
+    its dashes, or an argument of the firmware."""
+
+    def __init__(self, command: PointCommand, parse: Callable[[Sequence[str]], argparse.Namespace]) -> None:
+        """`parse`: the parser of command lines."""
+        self._base, self._parse, self._words, self._workload = command.args, parse, command.words, command.workload
+        self.verb = command.words[0]
+        """Verb of the command."""
+        self._program = command.args.program
+        self._plain = vars(parse([self.verb, self._program]))
+        self._options = {_option_of(name) for name in command.options} - _NOT_AXES
+        self._arguments = _arguments(self._program) if self.verb == "run" else ()
         self._known: dict[tuple[str, str], AxisSetting] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the work in titles."""
+        return self._program if self.verb == "run" else f"{self.verb} {self._program}"
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files that the command names."""
+        return [self._program, *files_beside(self._program), *self._base.config]
 
     def check(self, name: str) -> None:
         """Raises UsageError for an axis that names nothing."""
         if self._kind(name) is None:
             keys = [key for key in keys_of(Config) if key != "preset"]
-            takes = f"; {self._base.program} takes {', '.join(self._arguments)}" if self._arguments else ""
+            takes = f"; {self._program} takes {', '.join(self._arguments)}" if self._arguments else ""
             hint = did_you_mean(name, [*keys, *self._options, *self._arguments])
             raise UsageError(
-                f"axis {name}: names no key of the configuration (--print-config lists them), no option of run, and no "
-                f"argument of the program{takes}{hint}"
+                f"axis {name}: names no key of the configuration (--print-config lists them), no option of "
+                f"{self.verb}, and no argument of the program{takes}{hint}"
             )
 
     def check_free(self, values: Mapping[str, str]) -> None:
@@ -76,27 +112,18 @@ class SweepPoints:
                 raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
 
     def command(self, values: Mapping[str, str]) -> list[str]:
-        """Returns the words of `pyv-npu run` that run a point."""
-        args = self._with(values)
-        words = ["run", args.program, *(f"--config={file}" for file in args.config)]
-        words += [] if args.preset is None else [f"--preset={args.preset}"]
-        words += ["--trusted"] if args.trusted else []
-        for key, value in args.settings:
-            words += [f"--queue-size={value}"] if key == "queue_size" else ["--set", f"{key}={value}"]
-        for name, option in work.workload_options(args).items():
-            for value in option if isinstance(option, list) else [option]:
-                words.append(name if value is True else f"{name}={value}")
-        return words
+        """Returns the words that run a point."""
+        return [*self._words, *(word for name, value in values.items() for word in self._axis_words(name, value))]
 
     def base_with(self, values: Mapping[str, str]) -> None:
         """Sets the values that hold at every point, by axis name."""
-        self._base = self._with(values)
+        self._base, self._words = self._with(values), self.command(values)
 
     def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
         """Returns workload and configuration of a point. PyvNpuError, one line, for a point that cannot run."""
         args = self._with(values)
         effective = options.effective(args)
-        workload = work.workload(args, effective.config, work.RUN, "sweep")
+        workload = self._workload(args, effective.config)
         config = effective.with_defaults(workload.defaults, workload.needs).config
         workload.check(config)
         return workload, config
@@ -111,7 +138,7 @@ class SweepPoints:
             effective = options.effective(args)
             if options.MODE in effective.origins:
                 return False
-            return work.workload(args, effective.config, work.RUN, "sweep").uses_core(effective.config)
+            return self._workload(args, effective.config).uses_core(effective.config)
         except PyvNpuError:
             return False  # the row of the point says what is wrong
 
@@ -125,16 +152,22 @@ class SweepPoints:
                 setattr(args, attribute, selection)
         return args
 
+    def _axis_words(self, name: str, value: str) -> list[str]:
+        if self._kind(name) == "option":
+            return [f"--{_option_of(name)}={value}"]
+        return ["--set", f"{self._key(name)}={value}"]
+
+    def _key(self, name: str) -> str:
+        return f"run.args.{name}" if self._kind(name) == "argument" else name
+
     def _setting(self, name: str, value: str) -> AxisSetting:
         if (name, value) not in self._known:
-            kind = self._kind(name)
-            assert kind is not None, name
-            if kind == "option":
-                parsed = vars(self._parse(["run", self._base.program, f"--{_option_of(name)}={value}"]))
+            if self._kind(name) == "option":
+                parsed = vars(self._parse([self.verb, self._program, *self._axis_words(name, value)]))
                 changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
                 setting = AxisSetting(changed.pop("settings", ()), changed)
             else:
-                setting = AxisSetting([(f"run.args.{name}" if kind == "argument" else name, value)], {})
+                setting = AxisSetting([(self._key(name), value)], {})
             self._known[name, value] = setting
         return self._known[name, value]
 

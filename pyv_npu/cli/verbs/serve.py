@@ -1,10 +1,8 @@
 """`pyv-npu serve`: many requests through the scheduler of an LLM server, on simulated step times."""
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_native.files import write_bytes, write_text
@@ -16,25 +14,15 @@ from pyv_npu.config.tree import CompilerConfig
 from pyv_npu.errors import UsageError, bad_models
 from pyv_npu.result import Result
 from pyv_npu.sections import as_text
-from pyv_npu.serving.port import BLOCKS_MAX
-from pyv_npu.serving.requests import OVERLONG, fitted
-from pyv_npu.serving.scheduler import SchedulerConfig
-from pyv_npu.serving.synthetic import Drawn, draw, is_synthetic, positive
-from pyv_npu.studies.sweep.axes import plan
+from pyv_npu.serving.command import FIRST, KV_DEFAULT, ServingCommand
+from pyv_npu.serving.figures import slo_of
+from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
 from pyv_npu.text import integer
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
-    from pyv_npu.serving.comparison import Point
-    from pyv_npu.serving.requests import Workload
-    from pyv_npu.serving.scheduler import SchedulerConfig
-    from pyv_npu.serving.study import Products, ServedWorkload, Serving
 
 NAME = "serve"
-KV_DEFAULT = "uniform4"
-"""Keys and values of built-in models, as in `run`."""
-FIRST = 100
-"""Requests that are drawn unless --first says otherwise."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,13 +84,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--find-rate", action="store_true",
         help="search for the highest rate at which nine of ten requests meet the limits of --slo",
     )  # fmt: skip
-    shown.add_argument(
-        "--compare",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUES",
-        help="serve at every combination of kv, rate, preset, other options, keys of the configuration: one page",
-    )
     shown.add_argument("--check-steps", type=integer, default=3, metavar="N",
                        help="steps that are simulated whole (default: 3)")  # fmt: skip
     shown.add_argument("--check-requests", type=integer, default=32, metavar="N",
@@ -115,82 +96,60 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    effective = _effective(args)
+    effective = options.effective(args)
+    command = workload(args)
+    effective = effective.with_defaults(command.defaults, command.needs)
+    command.check(effective.config)
     if args.print_config:
         return options.print_config(effective)
     return perform(args, effective, args, call)
 
 
+def workload(args: argparse.Namespace) -> ServingCommand:
+    """Returns the workload of a command line. UsageError: a mode without firmware that submits."""
+    command = ServingCommand(**{each.name: getattr(args, each.name) for each in fields(ServingCommand)})
+    mode = dict(args.settings).get(options.MODE)
+    if mode is not None and not command.by_firmware:
+        raise UsageError(f"--mode {mode}: is how firmware submits; add --scheduler firmware")
+    return command
+
+
 def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Serve what `asked` says and answer as `shown` says; they differ in a replay."""
+    command = workload(asked)
     if asked.program.endswith(".onnx") or is_example(asked.program):
-        return _with_values(asked, effective, shown, call)
-    if asked.compare:
-        return _compare(asked, effective, shown, call)
+        return _with_values(command, effective, shown, call)
     with bad_models():
-        serving = _serving(asked, effective, _workload(asked))
-        call.begin_report(shown.report, NAME, effective, _files(asked))
-        call.progress.say(f"{asked.program} serves {len(serving.workload.requests):,} requests")
-        served = _served(asked, serving, {})
-    result = Result(asked.program, effective.config, served, served.run.end)
-    page = None if call.report is None else served.page(effective)
-    return _show(result, effective, shown, call, page)
+        prepared = command.prepare(effective.config)
+        call.begin_report(shown.report, NAME, effective, list(map(str, command.files)))
+        call.progress.say(f"{asked.program} serves {len(prepared.serving.workload.requests):,} requests")
+        result = prepared.run(effective.config)
+    return _show(result, effective, shown, call, None if call.report is None else result.detail.page(effective))
 
 
-def _served(args: argparse.Namespace, serving: "Serving", products: "Products") -> "ServedWorkload":
-    """Serve at the rate of the workload, or at the highest that meets the limits."""
-    if not args.find_rate:
-        return serving.run(products)
-    from pyv_npu.serving.study import find_rate
-
-    if not serving.slo:
-        raise UsageError("--find-rate: needs limits; add --slo ttft=2s,tpot=100ms")
-    workload = serving.workload
-    return find_rate(lambda rate: replace(serving, workload=workload.at_rate(rate)).run(products), workload.rate)
-
-
-def _with_values(args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+def _with_values(command: ServingCommand, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """A small decoder, whose answers are computed."""
-    from pyv_npu.serving.figures import slo_of
-    from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
-
     if effective.config.compiler != CompilerConfig():
-        raise UsageError(f"compiler.*: is for built-in models; {args.program} is served with values")
-    for name in ("compare", "find_rate", "kv", "layers"):
-        if getattr(args, name):
+        raise UsageError(f"compiler.*: is for built-in models; {command.program} is served with values")
+    for name in ("find_rate", "kv", "layers"):
+        if getattr(command, name):
             raise UsageError(
-                f"--{name.replace('_', '-')}: is for built-in models; {args.program} is served with values"
+                f"--{name.replace('_', '-')}: is for built-in models; {command.program} is served with values"
             )
     with bad_models():
-        workload = _workload(args)
-        most = min(args.max_num_seqs, len(workload.requests), MOST_SLOTS)
-        longest = max(one.total for one in workload.requests)
-        size = max(1, args.block_size)
-        blocks = most * -(-longest // size) if args.blocks is None else args.blocks
-        config = _limits(args, blocks, most, args.max_model_len)
-        core = effective.config if _by_firmware(args) else None
-        call.begin_report(shown.report, NAME, effective, _files(args))
-        made = serve_values(model_file(args.program), workload, config, effective.config.npu, core, slo_of(args.slo))
-    code = _show(Result(args.program, effective.config, made, made.run.end), effective, shown, call)
+        requests = command.requests()
+        most = min(command.max_num_seqs, len(requests.requests), MOST_SLOTS)
+        longest = max(one.total for one in requests.requests)
+        size = max(1, command.block_size)
+        blocks = most * -(-longest // size) if command.blocks is None else command.blocks
+        limits = command.limits(blocks, most, command.max_model_len)
+        core = effective.config if command.by_firmware else None
+        call.begin_report(shown.report, NAME, effective, list(map(str, command.files)))
+        made = serve_values(
+            model_file(command.program), requests, limits, effective.config.npu, core, slo_of(command.slo)
+        )
+    code = _show(Result(command.program, effective.config, made, made.run.end), effective, shown, call)
     return code if made.same else output.MODEL_BUG
-
-
-def _by_firmware(args: argparse.Namespace) -> bool:
-    if args.scheduler not in ("host", "firmware"):
-        raise UsageError(f"--scheduler {args.scheduler}: must be host or firmware")
-    mode = dict(args.settings).get(options.MODE)
-    if args.scheduler == "host" and mode is not None:
-        raise UsageError(f"--mode {mode}: is how firmware submits; add --scheduler firmware")
-    return bool(args.scheduler == "firmware")
-
-
-def _limits(
-    args: argparse.Namespace, blocks: int, most: int, longest: int, window: int = 0
-) -> "SchedulerConfig":  # fmt: skip
-    return SchedulerConfig(
-        blocks, args.block_size, args.max_num_batched_tokens, most, args.policy, not args.no_chunked_prefill,
-        not args.no_full_isl_gate, args.watermark, args.prefix_cache, args.swap_blocks, longest, window,
-    )  # fmt: skip
 
 
 def _show(
@@ -205,129 +164,3 @@ def _show(
             write_text(call.report.folder / "report.html", page)
     call.show(result.json, text, as_json=shown.json)
     return OK
-
-
-def _compare(args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """The same workload at every point. A point that cannot be is a row with its reason; MODEL errors end all."""
-    from pyv_npu.serving.comparison import Comparison, Point
-
-    points = [Point(values, *_at(args, values)) for values in plan(args.compare).points()]
-    with bad_models():
-        workloads = [_workload(point.args) for point in points]
-    call.begin_report(shown.report, NAME, effective, _files(args))
-    comparison = Comparison(workloads[0].name)
-    for index, (point, workload) in enumerate(zip(points, workloads, strict=True)):
-        call.progress.say(f"{point.name}: {index + 1} of {len(points)}")
-        comparison.add(point, partial(_serve_point, point, workload))
-    if call.report is not None:
-        call.report.finish(comparison.json, comparison.text, effective)
-        for name, content in comparison.files().items():
-            write_text(call.report.folder / name, content)
-    call.show(comparison.json, comparison.text, as_json=shown.json)
-    return OK
-
-
-def _serve_point(point: "Point", workload: "Workload", products: "Products") -> "ServedWorkload":
-    return _served(point.args, _serving(point.args, point.effective, workload), products)
-
-
-def _at(args: argparse.Namespace, values: Mapping[str, str]) -> "tuple[argparse.Namespace, Effective]":
-    """The command line of a point. UsageError for what is no option and no key."""
-    own = argparse.Namespace(**{**vars(args), "settings": list(args.settings)})
-    for key, text in values.items():
-        name = key.replace("-", "_")
-        if "." in key or name == "mode":
-            own.settings.append((options.MODE if name == "mode" else key, text))
-        elif name not in COMPARED:
-            raise UsageError(f"--compare {key}: must be a key of the configuration, or {', '.join(COMPARED)}")
-        elif isinstance(COMPARED[name], int):
-            if not text.isascii() or not text.isdigit():
-                raise UsageError(f"--compare {key}={text}: must be a whole number")
-            setattr(own, name, int(text))
-        else:
-            setattr(own, name, text)
-    return own, _effective(own)
-
-
-COMPARED: dict[str, str | int] = {
-    "kv": "", "rate": "", "preset": "", "scheduler": "", "mode": "", "policy": "", "qbits_weight": 0,
-    "blocks": 0, "block_size": 0, "max_num_batched_tokens": 0, "max_num_seqs": 0,
-    "watermark": 0, "swap_blocks": 0,
-}  # fmt: skip
-"""Options that a comparison goes over, and of what kind their values are."""
-
-
-def _files(args: argparse.Namespace) -> list[str]:
-    return [args.workload] if Path(args.workload).is_file() else []
-
-
-def _effective(args: argparse.Namespace) -> "Effective":
-    from pyv_npu.workloads.built_in import BuiltIn
-
-    effective = options.effective(args)
-    compiler = effective.config.compiler
-    if compiler.mapper == "search" or compiler.layers:
-        key = "layers" if compiler.layers else "mapper"
-        raise UsageError(f"compiler.{key}: is for models that `run` compiles; serve maps all steps alike")
-    return effective.with_defaults(BuiltIn.defaults, BuiltIn.needs)
-
-
-def _serving(args: argparse.Namespace, effective: "Effective", workload: "Workload") -> "Serving":
-    from pyv_npu.config.shape_file import shape_of
-    from pyv_npu.serving.figures import slo_of
-    from pyv_npu.serving.study import Serving, blocks_of, kv_storage
-    from pyv_npu.workloads.compiled import mapping_of
-
-    shape, npu = shape_of(args.program), effective.config.npu
-    kv = kv_storage(args.kv or KV_DEFAULT, npu.kv_quant)
-    if args.overlong not in OVERLONG:
-        raise UsageError(f"--overlong {args.overlong}: must be one of {', '.join(OVERLONG)}")
-    for name, value in (("--check-steps", args.check_steps), ("--check-requests", args.check_requests)):
-        if not 0 <= value <= 1000:
-            raise UsageError(f"{name} {value}: must be 0..1000")
-    if not 0 <= args.layers <= shape.layers:
-        raise UsageError(f"--layers {args.layers}: {shape.name} has {shape.layers}")
-    if not 1 <= args.block_size <= 1 << 16:
-        raise UsageError(f"--block-size {args.block_size}: must be 1..{1 << 16}")
-    if not 0 <= args.swap_blocks <= 1 << 28:
-        raise UsageError(f"--swap-blocks {args.swap_blocks}: must be 0..{1 << 28}")
-    fit = blocks_of(
-        shape, args.layers, npu, args.qbits_weight, kv, args.block_size, args.swap_blocks, args.max_num_seqs
-    )
-    blocks = fit if args.blocks is None else args.blocks
-    if blocks > fit:
-        raise UsageError(
-            f"--blocks {blocks}: {fit} fit npu.dram.size {npu.dram.size / 1e9:.1f} GB beside the weights and "
-            f"--swap-blocks {args.swap_blocks}; give less, or more DRAM"
-        )
-    if args.blocks is None and args.scheduler == "firmware":
-        blocks = min(blocks, BLOCKS_MAX)
-    longest = args.max_model_len if not shape.positions else min(args.max_model_len, shape.positions - 2)
-    window = 0 if _by_firmware(args) else shape.cache_window  # firmware keeps all blocks to the end
-    config = _limits(args, blocks, args.max_num_seqs, longest, window)
-    core = effective.config if _by_firmware(args) else None
-    return Serving(
-        shape, npu, kv, fitted(workload, config.max_model_len, args.overlong), config, slo_of(args.slo),
-        args.qbits_weight, args.layers, args.check_steps, args.check_requests, mapping_of(effective.config), core,
-    )  # fmt: skip
-
-
-def _workload(args: argparse.Namespace) -> "Workload":
-    from pyv_npu.serving.traces import read_workload
-
-    if args.first is not None and args.first < 1:
-        raise UsageError(f"--first {args.first}: must be at least 1")
-    if not 1e-9 <= args.time_scale <= 1e9:
-        raise UsageError(f"--time-scale {args.time_scale}: must be 1e-9..1e9")
-    if is_synthetic(args.workload):
-        count = FIRST if args.first is None else args.first
-        made = draw(Drawn(args.workload, count, args.input, args.output, args.seed, args.max_model_len))
-    else:
-        made = read_workload(Path(args.workload), args.first)
-    made = made if args.time_scale == 1 else made.scaled(args.time_scale)
-    if args.rate is None:
-        return made
-    rate = positive(args.rate)
-    if rate is None:
-        raise UsageError(f"--rate {args.rate}: must be requests per second, above 0 and below 10^9")
-    return made.at_rate(rate)

@@ -5,14 +5,15 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu import manifest
-from pyv_npu.boot import files_beside
 from pyv_npu.cli.shared import options, output, work
 from pyv_npu.cli.shared.output import Call, diagnose
-from pyv_npu.cli.shared.points import MODES, SweepPoints
+from pyv_npu.cli.shared.points import MODES, PointCommand, SweepPoints, run_words
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
 from pyv_npu.errors import UsageError
@@ -28,24 +29,25 @@ if TYPE_CHECKING:
     from pyv_npu.studies.sweep.point import Job, Record
     from pyv_npu.studies.sweep.table import Row, Table
 
-NAME = "sweep"
+NAME, SERVE = "sweep", "serve"
 _WHERE = ("-o", "--output", "--workers", "--scheduler")
 _INSECURE = "--insecure"
-PROGRAMS = "what `run` takes, or a SWEEP.yaml that says all"
+PROGRAMS = "what `run` takes, 'serve MODEL ...' for points of serve, or a SWEEP.yaml that says all"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM", help=PROGRAMS)
     parser.add_argument(
         "axes", nargs="*", metavar="KEY=VALUES",
-        help="a key, an option of run, or an argument of the firmware: KEY=a,b or KEY=1:64:x2 or KEY=0:100:20; "
+        help="a key, an option of the command, or an argument of the firmware: KEY=a,b or KEY=1:64:x2 or KEY=0:100:20; "
              "axes cross each other",
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the points and of the table")
     parser.add_argument("--zip", action="append", default=[], metavar="KEY,KEY", help="axes that advance together")
     parser.add_argument("--figures", metavar="LIST", help="columns: cycles, t_submit_p99, latency.reasons.bus, ...")
     parser.add_argument("--pareto", metavar="FIGURE,FIGURE",
-                        help="two or three figures of the Pareto front; small is good")  # fmt: skip
+                        help="two or three figures of the Pareto front; of rates, utilization and goodput large is "
+                        "good")  # fmt: skip
     parser.add_argument("--workers", type=_workers, metavar="N", help="processes of this machine (default: its cores)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, or its scheduler file")
     parser.add_argument(
@@ -71,8 +73,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     else:
         sweep_plan = plan(args.axes, args.zip)
     figures.select_figures(named)
-    work.check_program(args.program)
-    points = SweepPoints(args, call.parse, _options_of_run())
+    command = _command(args, call)
+    work.check_program(command.args.program)
+    points = SweepPoints(command, call.parse)
     for name in (*base, *sweep_plan.names):
         points.check(name)
     points.check_free(base)
@@ -85,7 +88,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         names = (*names, Axis("mode", MODES).name)
         values = [{**point, "mode": mode} for point in values for mode in MODES]
     if args.print_config:
-        return options.print_config(options.effective(args))
+        return options.print_config(options.effective(command.args))
     if args.point is not None and not 1 <= args.point <= len(values):
         raise UsageError(f"--point {args.point}: there are points 1 to {len(values)}")
     if args.point is not None and (args.report is not None or args.output is None):
@@ -95,6 +98,20 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     if args.output is None:
         raise UsageError("a sweep needs a folder for its points: -o DIR")
     return _sweep(args, call, names, values, points, named)
+
+
+def _command(args: argparse.Namespace, call: Call) -> PointCommand:
+    """Returns the command of the points: that of `run` for the program and the options of the sweep, or the words of
+    the program, if they begin with `serve`. UsageError: options of `run` beside these."""
+    if not args.program.startswith(f"{SERVE} "):
+        return PointCommand(run_words(args), args, _options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
+    from pyv_npu.cli.verbs import serve  # with NumPy, which sweeps of firmware do without
+
+    words = shlex.split(args.program)
+    option = next((word for word in run_words(args)[2:] if word.startswith("--")), None)
+    if option is not None:
+        raise UsageError(f"{option.partition('=')[0]}: is for points of run; write it behind {' '.join(words[:2])}")
+    return PointCommand(words, call.parse(words), _options_of(serve), lambda args, config: serve.workload(args))
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
@@ -135,16 +152,16 @@ def _sweep(
                 diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
                 raise
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
-        usual = (*(figures.ON_CORE if core else figures.ALONE), *figures.COSTS)
-        shown = figures.select_figures(tuple(dict.fromkeys((*(named or usual), *front))))
+        usual = figures.SERVED if points.verb == SERVE else figures.ON_CORE if core else figures.ALONE
+        shown = figures.select_figures(tuple(dict.fromkeys((*(named or (*usual, *figures.COSTS)), *front))))
         results = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:
             results = results.without(
                 [cost for cost in figures.COSTS if cost not in front and len(results.varied(cost)) < 2]
             )
         links = {row.point: folder.link(row.address) for row in rows if row.address}
-        _write(args, call, folder, results, front or default_front(results), links)
-        return _answer(args, call, folder, results) if code is None else code
+        _write(args, call, points, folder, results, front or default_front(results), links)
+        return _answer(args, call, points, folder, results) if code is None else code
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[list[Row], dict[str, Job]]":
@@ -210,8 +227,8 @@ class Progress:
 
 
 def _write(
-    args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table", front: Sequence[str],
-    links: Mapping[int, str],
+    args: argparse.Namespace, call: Call, points: SweepPoints, folder: "SweepFolder", table: "Table",
+    front: Sequence[str], links: Mapping[int, str],
 ) -> None:  # fmt: skip
     """Writes the tables and the page."""
     from pyv_npu.studies.sweep.page import page
@@ -224,11 +241,11 @@ def _write(
     folder.describe({"schema": 1, "program": args.program, "axes": list(table.axes), "figures": list(table.figures),
                      "command_line": call.command_line})  # fmt: skip
     command = shlex.join([*_point_command(call.command_line), "-o", "DIR", "--point", "N"])
-    folder.write_page(page(args.program, table, front, command, links))
-    manifest.write(folder.place, NAME, fingerprints(_inputs(args)), [path.name for path in folder.tables()])
+    folder.write_page(page(points.name, table, front, command, links))
+    manifest.write(folder.place, NAME, fingerprints(points.inputs), [path.name for path in folder.tables()])
 
 
-def _answer(args: argparse.Namespace, call: Call, folder: "SweepFolder", table: "Table") -> int:
+def _answer(args: argparse.Namespace, call: Call, points: SweepPoints, folder: "SweepFolder", table: "Table") -> int:
     from pyv_npu.studies.sweep.folder import PAGE
     from pyv_npu.studies.sweep.page import text
 
@@ -237,17 +254,12 @@ def _answer(args: argparse.Namespace, call: Call, folder: "SweepFolder", table: 
     failures = [row for row in table.rows if row["error"]]
     json: dict[str, Any] = {"schema": 1, "program": args.program, "axes": list(table.axes),
                             "figures": list(table.figures), "rows": table.rows}  # fmt: skip
-    output.show(as_json(json) if args.json else text(args.program, table))
+    output.show(as_json(json) if args.json else text(points.name, table))
     diagnose(f"the table is in {', '.join(map(str, tables))}, the page in {folder.place / PAGE}")
     if failures:
         first = f"{failures[0]['point']}: {failures[0]['error']}"
         diagnose(f"{len(failures):,} of {len(table.rows):,} points failed, the first, {first}")
     return output.BAD_INPUT if len(failures) == len(table.rows) else output.OK
-
-
-def _inputs(args: argparse.Namespace) -> list[str]:
-    """Returns the files that the command line names."""
-    return [args.program, *files_beside(args.program), *args.config]
 
 
 def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
@@ -259,10 +271,10 @@ def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: P
     return int(run.execute(run, call))
 
 
-def _options_of_run() -> list[str]:
-    """Returns the long options of `run` without their dashes."""
+def _options_of(verb: ModuleType) -> list[str]:
+    """Returns the long options of a verb without their dashes."""
     parser = argparse.ArgumentParser()
-    run.arguments(parser)
+    verb.arguments(parser)
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]
 
 

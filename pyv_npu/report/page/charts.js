@@ -44,9 +44,16 @@ class Chart {
 
   get width() { return Math.floor(this.box.clientWidth); }
 
-  async draw() {
-    if (!this.width || this.drawn === this.width) return;
-    this.drawn = this.width;
+  /* The end of the drawing at the present width. */
+  draw() {
+    if (this.width && this.drawn !== this.width) {
+      this.drawn = this.width;
+      this.drawing = this.render();
+    }
+    return this.drawing;
+  }
+
+  async render() {
     await (library ||= load());
     const dark = theme.now ? theme.now === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     const narrow = { axisY: { labelLimit: this.width < 500 ? 110 : 220 }, legend: { columns: Math.max(1, Math.floor((this.width - 50) / (longest(this.spec) * 7 + 34))) } };

@@ -17,10 +17,10 @@ from pyv_npu.report.charts import (
     tips,
 )
 from pyv_npu.sections import Chart
-from pyv_npu.studies.sweep.effects import main_effect, numbers, pareto
+from pyv_npu.studies.sweep.effects import high_is_good, main_effect, numbers, pareto
 from pyv_npu.studies.sweep.figures import Cell
 from pyv_npu.studies.sweep.table import MODE, POINT, Table
-from pyv_npu.units import number, scale_of
+from pyv_npu.units import number, quantity, scale_of
 
 MAX_CELLS = 30
 """Values of an axis of a heat map."""
@@ -44,9 +44,10 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
     for figure in figures:
         curves = {mode: main_effect(part, axis, figure) for mode, part in split_by_mode(table).items()}
         if all(flat([mean for _, mean in curve]) for curve in curves.values() if curve):
-            texts = [f"{mode} {number(curve[0][1])}" if mode != ALL else number(curve[0][1])
+            unit = table.figures[figure].unit
+            texts = [f"{'' if mode == ALL else f'{mode} '}{quantity(curve[0][1], unit)}"
                      for mode, curve in curves.items() if curve]  # fmt: skip
-            constant.append(f"{axis_title(figure, table.figures[figure].unit)}: {', '.join(texts)}")
+            constant.append(f"{figure}: {', '.join(texts)}")
             continue
         words = any(isinstance(value, str) for value in table.varied(axis))
         scale = scale_of([mean for curve in curves.values() for _, mean in curve], table.figures[figure].unit)
@@ -126,7 +127,8 @@ def front(
         "data": {"values": points}, "height": 240, "name": "scatter",
         "layer": [
             {"transform": [{"filter": "datum.step"}],
-             "mark": {"type": "line", "strokeDash": [4, 3], "strokeWidth": 1.5, "interpolate": "step-after"},
+             "mark": {"type": "line", "strokeDash": [4, 3], "strokeWidth": 1.5,
+                      "interpolate": "step-before" if high_is_good(x) else "step-after"},
              "encoding": {"x": across, "y": up, "order": {"field": "x"}, "color": {"value": "#8a95a1"}}},
             {"name": "points", "params": [brush], "mark": {"type": "point", "filled": True},
              "encoding": {
@@ -143,8 +145,9 @@ def front(
     names = [name for name in dict.fromkeys((*axes, *figures, *objectives)) if len({row[name] for row in rows}) > 1]
     if len(names) > 2 and len(rows) > 2:
         spec["vconcat"].append(_parallel(rows, names, points, shade))
+    aims = ", ".join(f"{name} ({'large' if high_is_good(name) else 'small'} is good)" for name in objectives)
     caption = (
-        f"{len(best)} of {len(table.good):,} points are beaten by no other in {', '.join(objectives)} (small is good); "
+        f"{len(best)} of {len(table.good):,} points are beaten by no other in {aims}; "
         "drag over points to follow them; a click opens the report or result of a point"
     )
     return Chart("front", f"{y} against {x}", caption, spec)

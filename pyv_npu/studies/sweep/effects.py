@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyv_npu.studies.sweep.figures import COSTS, Cell
+from pyv_npu.studies.sweep.figures import COSTS, UNRANKED, Cell
 from pyv_npu.studies.sweep.table import MODE, Table
 
 Row = Mapping[str, Cell]
@@ -51,10 +51,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pareto(table: Table, *figures: str) -> list[Row]:
-    """Returns the rows that no other row beats: none has all figures at most as large and one smaller. By the first
-    figure."""
+    """Returns the rows that no other row beats: none has all figures at most as large and one smaller, where of
+    `high_is_good` the negative counts. By the first figure."""
+    signs = [-1 if high_is_good(name) else 1 for name in figures]
     rows = [
-        (tuple(float(row[name]) for name in figures), row)  # type: ignore[arg-type]
+        (tuple(sign * float(row[name]) for sign, name in zip(signs, figures, strict=True)), row)  # type: ignore[arg-type]
         for row in table.good
         if all(isinstance(row[name], int | float) for name in figures)
     ]
@@ -68,7 +69,7 @@ def pareto(table: Table, *figures: str) -> list[Row]:
 
 def high_is_good(figure: str) -> bool:
     """Tells whether the largest value of a figure is the best: rates and utilization."""
-    return any(word in figure for word in ("per_second", "per_watt", "utilization"))
+    return any(word in figure for word in ("per_second", "per_watt", "utilization", "goodput", "capacity"))
 
 
 def flat(table: Table, figure: str) -> bool:
@@ -83,7 +84,7 @@ MAX_FRONT = 3
 def default_front(table: Table) -> tuple[str, ...]:
     """Chooses figures to hold against each other: all, where two or three that axes move are shown; else the first, and
     a cost that an axis besides the mode moves, or the figure that leaves most points unbeaten."""
-    first, *others = table.figures
+    first, *others = table.named or table.figures
     moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
     if len(table.figures) <= MAX_FRONT and len(moved) > 1:
         return tuple(moved)
@@ -92,7 +93,7 @@ def default_front(table: Table) -> tuple[str, ...]:
         for mode in modes if cost in others else ():
             if len({row[cost] for row in table.good if row.get(MODE) == mode}) > 1:
                 return first, cost
-    others = [name for name in others if not (name in COSTS or high_is_good(name) or flat(table, name))]
+    others = [name for name in others if not (name in (*COSTS, *UNRANKED) or high_is_good(name) or flat(table, name))]
     return first, max(others, key=lambda name: len({row[name] for row in pareto(table, first, name)}), default=first)
 
 

@@ -141,6 +141,27 @@ def _stages() -> Iterable[tuple[str, Figure]]:
             yield f"{stage}_{point}", Figure("core cycles", f"{stage}, {point.upper()}", _path(path))
 
 
+def _first(*paths: str) -> Callable[[Record], Cell]:
+    return lambda record: next((value for path in paths if (value := at(record, path)) is not None), None)
+
+
+def _waits() -> Iterable[tuple[str, Figure]]:
+    for name in ("ttft", "tpot", "itl", "e2e"):
+        for point in ("mean", "p50", "p90", "p99"):
+            yield (
+                f"{name}_{point}",
+                Figure("s", f"{name.upper()} of a request, {point.upper()}", _nanoseconds(name, point)),
+            )
+
+
+def _nanoseconds(name: str, point: str) -> Callable[[Record], Cell]:
+    def seconds(record: Record) -> Cell:
+        value = at(record, f"result.{name}_ns.{point}")
+        return None if value is None else value / 1e9
+
+    return seconds
+
+
 def _roles() -> Iterable[tuple[str, Figure]]:
     for role in ("weight", "activation", "kv", "total"):
         for way in ("read", "written"):
@@ -153,7 +174,18 @@ FIGURES: Mapping[str, Figure] = {
     "cycles": Figure("core cycles", "the whole run", _path("result.cycles")),
     "seconds": Figure("s", "the whole run", _seconds),
     "commands_per_second": Figure("1/s", "commands complete", _per_second("result.npu.completed")),
-    "tokens_per_second": Figure("1/s", "tokens of a decoder", _path("result.llm.tokens_per_second")),
+    "tokens_per_second": Figure("tokens/s", "tokens of a decoder, or of answers",
+                                _first("result.llm.tokens_per_second", "result.output_tokens_per_second")),
+    "goodput": Figure("requests/s", "requests that meet the limits of --slo", _path("result.goodput")),
+    "requests_per_second": Figure("requests/s", "requests answered", _path("result.requests_per_second")),
+    **dict(_waits()),
+    "preemptions": Figure("", "requests that gave up their blocks", _path("result.preemptions")),
+    "blocks_max": Figure("blocks", "blocks of keys and values in use at most", _path("result.most_blocks")),
+    "blocks_total": Figure("blocks", "blocks of keys and values", _path("result.blocks.total")),
+    "control": Figure("share", "time per token in the firmware that schedules", _path("result.control.tpot_share")),
+    "step_error": Figure("share", "error of the times of steps, at most", _path("result.step_time.largest_error")),
+    "capacity": Figure("requests/s", "requests within the limits, of --find-rate",
+                       _path("result.capacity.requests_per_second")),
     "instret": Figure("instructions", "of the core", _path("result.instret")),
     "work": Figure("core cycles", "first submission to last completion", _path("result.cycles_parts.work")),
     **dict(_stages()),
@@ -192,6 +224,11 @@ ON_CORE = ("cycles", "t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit"
 ALONE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utilization", "dma_utilization", "bytes_read",
          "bytes_written")  # fmt: skip
 """Figures of a run without a core."""
+SERVED = ("goodput", "tokens_per_second", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p99", "capacity",
+          "preemptions", "blocks_total", "control", "step_error")  # fmt: skip
+"""Figures of a served workload; without limits it has no goodput."""
+UNRANKED = ("blocks_total", "step_error")
+"""Figures of which neither small nor large is good, or that are about the simulation: no front is chosen for them."""
 
 COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
 """What stands for the cost of a device; shown by themselves where they vary."""

@@ -152,9 +152,13 @@ def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> lis
 
 
 def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
-    rows = [(figure, effect.axis, effect.low, effect.high, effect.share)
-            for figure in figures for effect in sensitivity(points, figure)
-            if effect.share and figure not in COSTS]  # fmt: skip
+    def mean(value: float, figure: str) -> Cell:
+        return Cell(quantity(value, points.figures[figure].unit), value=value)
+
+    rows: list[list[Value]] = [
+        [figure, effect.axis, mean(effect.low, figure), mean(effect.high, figure), effect.share]
+        for figure in figures for effect in sensitivity(points, figure) if effect.share and figure not in COSTS
+    ]  # fmt: skip
     heads = ("figure", "axis", "least mean", "largest mean", "distance over the mean of all")
     return [Table(heads, rows, True, ("", "", "", "", "share"))] if rows else []
 

@@ -50,7 +50,7 @@ class Job:
     @property
     def group(self) -> Hashable:
         """Jobs of one group are compiled once."""
-        return (repr(self.workload), self.workload.sees(self.config))
+        return self.workload.group(self.config)
 
 
 class JobRunner:
@@ -67,7 +67,7 @@ class JobRunner:
             if self._prepared is None or self._group != job.group:
                 self._group, self._prepared = None, None
                 self._prepared, self._group = job.workload.prepare(job.config), job.group
-            return record_of(self._prepared.run(job.config))
+            return record_of(job.workload.run_prepared(self._prepared, job.config))
         except REFUSED as error:
             return failure_record(reason(error))
         except Exception as error:

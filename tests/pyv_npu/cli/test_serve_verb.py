@@ -115,24 +115,6 @@ def test_an_unknown_workload_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.slow
-def test_ways_to_serve_are_compared_on_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Oaken has more blocks than fp16 in the same memory, and a way that cannot serve is a row with its reason."""
-    ways = ["--compare", "kv=fp16,oaken", "npu.dram.size=500000000,64000000000"]
-    given = [*SHORT, "--first", "2", "--input", "16", "--output", "2", "--check-steps", "0", *ways]
-    assert main([*given, "--json", "--report", str(tmp_path / "out")]) == 0
-    made = json.loads(capsys.readouterr().out)
-    fp16, oaken = (made["runs"][f"kv={kv} npu.dram.size=64000000000"] for kv in ("fp16", "oaken"))
-    # of 4,096 elements: 2,048 bytes of nibbles, 12 of metadata, 64 counts, 410 entries
-    assert (fp16["kv_bytes_per_token"], oaken["kv_bytes_per_token"]) == (2 * 8192, 2 * 2534)
-    assert oaken["blocks"]["total"] * 2534 // (fp16["blocks"]["total"] * 8192) in (0, 1)
-    assert len(made["failed"]) == 2
-    page = (tmp_path / "out/report.html").read_text()
-    assert "kv=oaken npu.dram.size=64000000000" in page and "leave no room for a block" in page
-    assert main([*given, "--compare", "colour=red"]) == 64
-    assert capsys.readouterr().err.splitlines()[-1].startswith("pyv-npu: error: --compare colour: must be a key of")
-
-
-@pytest.mark.slow
 def test_more_load_than_capacity_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     job = (
         "serve",

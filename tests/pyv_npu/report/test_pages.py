@@ -11,6 +11,8 @@ from browser import chromium, draw_all, open_page
 from shares import slow
 
 from pyv_npu.cli import main
+from pyv_npu.observe.analysis.metrics import Roofline
+from pyv_npu.report.charts import ChartPoint, roofline
 from pyv_npu.report.vega import charts_of
 from pyv_npu.studies.break_even import AUTOMATIC
 
@@ -276,6 +278,26 @@ def test_charts_are_files_when_they_are_asked_for(
     assert main(["charts", str(tmp_path)]) == 65
     error = capsys.readouterr().err
     assert "a chart has not the fields name, title, caption, spec" in error and error.count("\n") == 1
+
+
+def test_axes_are_as_their_quantities(folders: Folders) -> None:
+    """Time is linear, shares end at 100 %, and dots at the ends of an axis are whole."""
+    pages = {name: charts_of((folders[name] / "report.html").read_text()) for name in ("serve", "campaign", "sweep")}
+    (server,) = (chart for chart in pages["serve"] if chart.name == "over_time")
+    assert all(view["encoding"]["x"]["scale"].get("type") != "log" for view in server.spec["concat"])
+    shares = [chart.spec["encoding"]["x"]["scale"] for chart in pages["campaign"] if chart.name.startswith("outcomes")]
+    assert shares == [{"domain": [0, 100]}] * 2
+    (effect,) = (chart for chart in pages["sweep"] if chart.name == "effect_core.timing.mmio_one_way")
+    for view in effect.spec["concat"]:
+        low, high = view["encoding"]["x"]["scale"]["domain"]
+        assert low < 0 and high > 60
+
+
+def test_layers_at_one_place_of_a_roofline_have_one_label() -> None:
+    points = [ChartPoint(f"layer{at}", "tight", 1.0 + at / 100, 85.0, 100 - at) for at in range(5)]
+    far = ChartPoint("head", "tight", 40.0, 300.0, 1)
+    spec = roofline("roofline", "", "", [*points, far], Roofline(85.0, ())).spec
+    assert [row["text"] for row in spec["layer"][-1]["data"]["values"]] == ["layer0 and 4 more", "head"]
 
 
 def test_every_axis_of_every_chart_has_a_title(folders: Folders) -> None:

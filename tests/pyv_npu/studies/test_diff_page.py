@@ -12,7 +12,7 @@ import pytest
 from browser import chromium, draw_all, open_page
 
 from pyv_npu.cli import main
-from pyv_npu.report.vega import gantts_of
+from pyv_npu.report.vega import deflated, gantts_of
 from pyv_npu.studies.diff_charts import cumulative
 from toolchain.examples import EXAMPLES
 
@@ -89,6 +89,9 @@ def test_a_baseline_without_a_folder_has_percentiles_only(programs: list[Path]) 
     assert list(charts(page)) == ["A"]
 
 
+RUN = 'id="gantt-tight">'
+
+
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
@@ -96,8 +99,10 @@ def test_a_baseline_without_a_folder_has_percentiles_only(programs: list[Path]) 
         ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit,39,-"), "is no whole number from 0 on"),
         ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit,999999,"), "t_submit does not ascend at"),
         ("latency_cdf.csv", ("tight,t_submit,39,", "tight,t_submit\ntight,t_submit,39,"), "a line has no number there"),
-        ("report.html", ('{"bins": ', '{"bins" '), "Expecting ':' delimiter"),
-        ("report.html", ('"lanes": ', '"rows": '), "has not the fields end, lanes and columns"),
+        ("report.html", (RUN, f"{RUN}!"), "Only base64 data is allowed"),
+        ("report.html", (RUN, f"{RUN}AAAA"), "Error -3 while decompressing data"),
+        ("report.html", (RUN, f"{RUN}{deflated('{')}</script>"), "Expecting property name"),
+        ("report.html", (RUN, f"{RUN}{deflated('{}')}</script>"), "has not the fields end, lanes and columns"),
     ],
 )
 def test_a_wrong_file_is_one_line(

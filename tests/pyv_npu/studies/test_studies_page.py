@@ -40,4 +40,6 @@ def test_the_page_names_every_figure() -> None:
     assert stages <= named and set(ends) - {"_p50"} <= named
     derived = {f"{stage}{end}" for stage in stages for end in ends}
     roles = {f"{role}_bytes_{way}" for role in ("weight", "activation", "kv") for way in ("read", "written")}
-    assert set(FIGURES) <= named | derived | roles
+    waits = {f"{name}_{end}" for name in ("ttft", "tpot", "itl", "e2e") for end in ("mean", "p50", "p90", "p99")}
+    assert {"ttft_mean", "_p90", "tpot", "itl", "e2e"} <= named
+    assert set(FIGURES) <= named | derived | roles | waits
