@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from toolchain.decoders.shapes import LEARNED_OFFSET, Shape
+from toolchain.decoders.shapes import LEARNED_OFFSET, MAX_HEADS, Shape
 from toolchain.errors import ModelError, did_you_mean
 
 MODEL_TYPE = "model_type"
 MAX_VALUE = 1 << 31
-MAX_HEADS = 1 << 20
-"""Heads of all layers together: widths of keys and values are listed head by head."""
 UNUSED = frozenset((
     "architectures", "attention_dropout", "attention_multiplier", "_attn_implementation", "attn_logit_softcapping",
     "attn_pdrop", "auto_map", "aux_loss_alpha", "bos_token_id", "cache_implementation", "chunk_size_feed_forward",

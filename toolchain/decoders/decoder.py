@@ -24,7 +24,7 @@ from toolchain.compiler import Compiled, compile_graph
 from toolchain.decoders import exported
 from toolchain.decoders.caches import StoredCache, caches_of
 from toolchain.decoders.generation import HEAD, conversation, merged
-from toolchain.decoders.shapes import BY_BITS
+from toolchain.decoders.shapes import BY_BITS, MAX_HEADS
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
@@ -235,6 +235,8 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     if not caches:
         raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
     links.check_alone(name, caches)
+    if (heads := sum(cache.heads for cache in caches[::2])) > MAX_HEADS:
+        raise ModelError(f"{name}: caches of {heads:,} heads: must be at most {MAX_HEADS:,} in all layers")
     names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
     for other in inputs:
         if other not in names_known:

@@ -18,6 +18,8 @@ from toolchain.quantize.codebook import VQ_BITS
 
 LEARNED_OFFSET = 2
 """Row of a learned table of positions, those of OPT, that belongs to position 0."""
+MAX_HEADS = 1 << 20
+"""Heads of all layers together: widths of keys and values are listed head by head."""
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,7 @@ def _mask(model: Any) -> None:
         (lambda m: _attribute(m, "is_causal", 0), "only causal attention is supported"),
         (_mask, "no causal attention of its cache past_key_values.0.key"),
         (lambda m: _caches(m, 4, 8), r"Q, K and V of \[64, 32, 32\] elements with 4 heads: with a cache of 4 heads"),
+        (lambda m: _caches(m, 1 << 40, 8), r"heads: must be at most 1,048,576 in all layers"),
         (lambda m: _reads(m, "past_key_values.0.key"), r"\(Shape\) reads past_key_values.0.key: a cache is read by"),
         (lambda m: _reads(m, "present.1.value"), r"\(Shape\) reads present.1.value: a cache is read by"),
         (lambda m: _attention(m).input.__setitem__(5, "past_key_values.0.key"), "is the past of two inputs"),
