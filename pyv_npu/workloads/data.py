@@ -13,6 +13,7 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.snapshot.snapshot import check_archive
 from toolchain.compiler import Compiled
 from toolchain.decoders.decoder import IDS, Decoder
+from toolchain.errors import CapacityError
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Graph
 from toolchain.onnx_frontend import OnnxModel, import_model
@@ -213,10 +214,19 @@ def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...
     return tuple(files), RUNS
 
 
-def samples(model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[dict[str, Values]]:
+def samples(
+    model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS, dram_bytes: int | None = None
+) -> list[dict[str, Values]]:
     """Returns a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
-    for arrays that do not fit the model."""
+    for arrays that do not fit the model, CapacityError for an input that does not fit DRAM."""
     interface = _ImportedModule(model, import_model(model))
+    for name in interface.graph.inputs:
+        size = interface.graph.tensors[name].size
+        if dram_bytes is not None and size > dram_bytes:
+            needed = 1 << size.bit_length()
+            raise CapacityError(
+                f"input {name}: {size} bytes, npu.dram.size is {dram_bytes}: --set npu.dram.size={needed}", needed
+            )
     if files:
         return [complete_inputs(interface, seed, read_inputs(path)) for path in files]
     return [random_inputs(interface, seed + 1 + run) for run in range(runs)]

@@ -117,7 +117,7 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
             "--calibration: shows the model to int8, fp8 and rounding: gptq of a QConfig; give --precision int8 or fp8 "
             "or such a QConfig too, or drop it"
         )
-    shown = (choices.calibration, config.run.seed, choices.calibration_runs)
+    shown = (choices.calibration, config.run.seed, choices.calibration_runs, config.npu.dram.size)
     observed = samples(model, *shown) if calibrated else ()
     return compile_model(
         model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed,

@@ -52,13 +52,15 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
     """Run the work of `run_args` and answer as `shown` says; they differ in a replay. A model that needs more DRAM
     than an unset key gives gets as much as it needs."""
-    try:
-        return _perform(run_args, effective, shown, call)
-    except CapacityError as error:
-        if DRAM_SIZE in effective.origins:
-            raise
-        call.end()
-        return _perform(run_args, effective.with_defaults({DRAM_SIZE: error.size}, MODEL), shown, call)
+    sized = effective
+    while True:
+        try:
+            return _perform(run_args, sized, shown, call)
+        except CapacityError as error:
+            if DRAM_SIZE in effective.origins or error.size <= sized.config.npu.dram.size:
+                raise
+            call.end()
+            sized = effective.with_defaults({DRAM_SIZE: error.size}, MODEL)
 
 
 DRAM_SIZE = "npu.dram.size"

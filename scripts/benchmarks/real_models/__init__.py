@@ -196,7 +196,12 @@ def by_onnxruntime(path: Path, values: Mapping[str, Any], *, optimized: bool = T
             value = np.asarray(value, types.get(input.type)).reshape(shape)
         feeds[input.name] = value
     outputs = [output.name for output in session.get_outputs()]
-    return dict(zip(outputs, session.run(None, feeds), strict=True))
+    return {name: _tensor(output) for name, output in zip(outputs, session.run(None, feeds), strict=True)}
+
+
+def _tensor(output: Any) -> Any:
+    """Returns an output as a tensor: of the scores, where ZipMap has made a list of rows by label of them."""
+    return np.array([[*row.values()] for row in output], np.float32) if isinstance(output, list) else output
 
 
 def _session(path: Path, optimized: bool) -> Any:

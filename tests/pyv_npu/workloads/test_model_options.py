@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 from onnxruntime_reference import one_node, random
 
 from pyv_npu.cli.main import main
@@ -43,3 +44,14 @@ def test_a_model_has_the_dram_that_it_needs_unless_its_size_is_given(
     assert "size: 536870912" in recorded and "the model" in recorded
     assert main([*command, "--set", "npu.dram.size=134217728"]) == 65
     assert "--set npu.dram.size=536870912" in capsys.readouterr().err
+
+
+def test_an_input_beyond_dram_is_refused_before_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    x, y = (helper.make_tensor_value_info(*one) for one in (("x", 1, [1024, 2048]), ("y", 1, [1024, 4])))
+    weights = [numpy_helper.from_array(random(2048, 4), "w")]
+    path.write_bytes(helper.make_model(helper.make_graph([node], "g", [x], [y], weights)).SerializeToString())
+    assert main(["run", str(path), "--precision", "int8", "--set", "npu.dram.size=4194304"]) == 65
+    message = "input x: 8388608 bytes, npu.dram.size is 4194304: --set npu.dram.size=16777216"
+    assert message in capsys.readouterr().err
