@@ -18,7 +18,7 @@ LARGE = (
     "bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception", "slider", "layout_cdla", "rxnmap", "common", "nmp",
     "smart-turn", "ppocrv5_rec", "encoder", "PP-OCRv6", "tashkeel", "nakdimon", "best", "malimg", "modelA",
     "tesseranet_4x4", "slanet", "model_4b", "model_6b", "terrain", "Tumor", "ml_model", "megnet", "tagger",
-    "hifigan",
+    "hifigan", "detection", "P3_0017",
 )  # fmt: skip
 """Too long here; `scripts/bench real-models` runs them."""
 CASES = [(package, model) for package, models in PACKAGES.items() if package != "onnx" for model in models

@@ -40,7 +40,7 @@ def decomposed(
     if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):
         parts.nodes.append(proto)  # refused with all others, or evaluated, when the model is imported
         return parts
-    for name in node.attributes:
+    for name in (one.name for one in node.proto.attribute):
         if name not in row.attributes and not _is_default(node, name):
             node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
     try:

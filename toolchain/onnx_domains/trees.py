@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import numpy_helper
 
+from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.parts import Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
@@ -35,90 +36,111 @@ ENSEMBLE = (
 )  # fmt: skip
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 """Of nodes, as TreeEnsemble numbers them."""
+_LEAF, _EQUAL, UNKNOWN = len(_MODES), _MODES.index("BRANCH_EQ"), -1
+_CODES = {mode.encode(): code for code, mode in enumerate((*_MODES, "LEAF"))}
+_OPPOSITES = [_MODES.index(mode) for mode in ("BRANCH_NEQ", "BRANCH_GT", "BRANCH_GTE")]
+"""Modes whose opposites are comparisons with <."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-class _Branch(NamedTuple):
-    """A node as the model has it."""
+class Branches(NamedTuple):
+    """Nodes that lead to two others, as the model has them: an array of each property."""
 
-    feature: int
-    mode: str
-    value: float
-    true: int
-    false: int
-    missing: bool
-    """Whether a value that is missing takes the true branch."""
+    at: Values
+    """Numbers of the nodes."""
+    feature: Values
+    mode: Values
+    """Indices of _MODES."""
+    value: Values
+    true: Values
+    false: Values
+    missing: Values
+    """True where a value that is missing takes the true branch."""
+
+    def with_members(self, sets: Iterator[list[float]], count: int) -> "tuple[Branches, int]":
+        """Returns the same, and the number of nodes, with BRANCH_MEMBER as comparisons with one of its set after the
+        other: those after the first are nodes of numbers from `count` on."""
+        members, rows = np.flatnonzero(self.mode == _MODES.index("BRANCH_MEMBER")), list[tuple[Any, ...]]()
+        for at, feature, _, _, true, last, missing in zip(*(column[members] for column in self), strict=True):
+            values = next(sets, []) or [math.nan]
+            chain = [at, *range(count, count + len(values) - 1), last]
+            count += len(values) - 1
+            rows += [
+                (node, feature, _EQUAL, value, true, following, missing)
+                for node, value, following in zip(chain, values, chain[1:], strict=False)
+            ]
+        if not rows:
+            return self, count
+        columns = zip(self, zip(*rows, strict=True), strict=True)
+        return Branches(*(np.append(np.delete(old, members), np.array(new, old.dtype)) for old, new in columns)), count
 
 
-def _least(value: float, *, above: bool = False) -> Any:
-    """Returns the least number of FP32 that is not below a value, or above it."""
-    single = np.float32(value)
-    enough = single > value if above else single >= value
-    return single if enough or np.isnan(single) else np.nextafter(single, np.float32(np.inf))
+def _least(values: Values, *, above: bool = False) -> Values:
+    """Returns the least numbers of FP32 that are not below values, or above them."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    enough = (single > values if above else single >= values) | np.isnan(single)
+    return np.where(enough, single, np.nextafter(single, np.float32(np.inf)))
 
 
 class Forest:
-    """Tables of nodes: feature, threshold, and the nodes below and not below it."""
+    """Tables of nodes: feature, threshold, and the nodes below and not below it; a leaf leads to itself."""
 
-    def __init__(self, count: int, kind: Any) -> None:
-        """`count`: nodes of the model; those that are added get numbers behind them. `kind`: the type of the features:
-        those of DOUBLE are rounded to FP32, and so are the values that they are compared with."""
-        self._rounded = np.dtype(kind) == np.float64
-        self.feature = [0] * count
-        self.threshold = [np.float32(0)] * count
-        self.below = list(range(count))
-        self.other = list(range(count))
-        self.missing_below = [False] * count
-        """Whether a value that is missing goes the way of those below."""
-
-    def branch(self, at: int, node: _Branch) -> None:
-        """Adds the node of number `at`."""
-        mode, true, false, missing = node.mode, node.true, node.false, node.missing
-        if mode in ("BRANCH_NEQ", "BRANCH_GT", "BRANCH_GTE"):  # the opposite, with its branches exchanged
-            opposite = {"BRANCH_NEQ": "BRANCH_EQ", "BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
-            missing = not (missing or mode == "BRANCH_NEQ")
-            mode, true, false = opposite[mode], false, true
-        value = float(np.float32(node.value)) if self._rounded else node.value
+    def __init__(self, count: int, branches: Branches, kind: Any) -> None:
+        """`count`: nodes of the model; the second comparisons of == have numbers behind them. `kind`: the type of the
+        features: those of DOUBLE are rounded to FP32, and so are the values that they are compared with."""
+        at, feature, mode, value, true, false, missing = branches
+        opposite = np.isin(mode, _OPPOSITES)  # with branches exchanged
+        missing = np.where(opposite, ~(missing | (mode == _MODES.index("BRANCH_NEQ"))), missing)
+        true, false = np.where(opposite, false, true), np.where(opposite, true, false)
+        if np.dtype(kind) == np.float64:
+            value = value.astype(np.float32).astype(np.float64)
         threshold, above = _least(value), _least(value, above=True)
-        if mode == "BRANCH_EQ":
-            second = len(self.feature)
-            self._add()
-            self._set(at, node.feature, threshold, false, second, missing=False)
-            self._set(second, node.feature, above, true, false, missing=missing)
-        else:
-            self._set(at, node.feature, threshold if mode == "BRANCH_LT" else above, true, false, missing=missing)
+        equal = np.isin(mode, (_EQUAL, _MODES.index("BRANCH_NEQ")))
+        strict = equal | np.isin(mode, (_MODES.index("BRANCH_LT"), _MODES.index("BRANCH_GTE")))
+        second = count + np.arange(np.count_nonzero(equal))
+        total = count + len(second)
+        self.feature, self.threshold = np.zeros(total, np.int64), np.zeros(total, np.float32)
+        self.below, self.other = np.arange(total), np.arange(total)
+        self.missing_below = np.zeros(total, np.bool_)
+        """True where a value that is missing goes the way of those below."""
+        self.feature[at], self.threshold[at] = feature, np.where(strict, threshold, above)
+        self.below[at], self.other[at], self.missing_below[at] = true, false, missing & ~equal
+        self.below[at[equal]], self.other[at[equal]] = false[equal], second
+        self.feature[second], self.threshold[second] = feature[equal], above[equal]
+        self.below[second], self.other[second], self.missing_below[second] = true[equal], false[equal], missing[equal]
 
-    def member(self, at: int, feature: int, values: Sequence[float], true: int, false: int, missing: bool) -> None:
-        """Adds the node of number `at`, which asks for one of several values: one after the other."""
-        for value in values[:-1]:
-            following = len(self.feature)
-            self._add()
-            self.branch(at, _Branch(feature, "BRANCH_EQ", value, true, following, missing))
-            at = following
-        self.branch(at, _Branch(feature, "BRANCH_EQ", values[-1] if values else math.nan, true, false, missing))
-
-    def _add(self) -> None:
-        for table, value in ((self.feature, 0), (self.below, 0), (self.other, 0)):
-            table.append(value)
-        self.threshold.append(np.float32(0))
-        self.missing_below.append(False)
-
-    def _set(self, at: int, feature: int, threshold: Any, below: int, other: int, *, missing: bool) -> None:
-        self.feature[at], self.threshold[at] = feature, threshold
-        self.below[at], self.other[at], self.missing_below[at] = below, other, missing
-
-    def depth(self, roots: Sequence[int]) -> int | None:
+    def depth(self, roots: Values) -> int | None:
         """Returns comparisons on the longest way from a root to a leaf; None: some way does not end."""
         level, steps = np.unique(roots), 0
-        below, other = np.array(self.below), np.array(self.other)
         while True:
-            inner = level[below[level] != level]
+            inner = level[self.below[level] != level]
             if not inner.size:
                 return steps
-            if steps > len(below):
+            if steps > len(self.below):
                 return None
-            level, steps = np.unique(np.concatenate([below[inner], other[inner]])), steps + 1
+            level, steps = np.unique(np.concatenate([self.below[inner], self.other[inner]])), steps + 1
+
+
+class NodeTable:
+    """Numbers of nodes by tree and node; of several with one name the last."""
+
+    def __init__(self, trees: Values, ids: Values) -> None:
+        self._trees, of_tree = np.unique(trees, return_inverse=True)
+        self._ids, of_id = np.unique(ids, return_inverse=True)
+        keys = of_tree * len(self._ids) + of_id
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def find(self, trees: Values, ids: Values) -> Values:
+        """Returns the numbers of nodes, -1 where there is none."""
+        tree, node = np.searchsorted(self._trees, trees), np.searchsorted(self._ids, ids)
+        tree, node = np.minimum(tree, len(self._trees) - 1), np.minimum(node, len(self._ids) - 1)
+        keys = tree * len(self._ids) + node
+        place = np.searchsorted(self._keys, keys, side="right") - 1
+        exists = (self._trees[tree] == trees) & (self._ids[node] == ids) & (self._keys[place] == keys)
+        return np.where(exists, self._order[place], -1)
 
 
 def rows(parts: Decomposition) -> tuple[str, int, int]:
@@ -131,27 +153,28 @@ def rows(parts: Decomposition) -> tuple[str, int, int]:
     return (x if len(shape) == 2 else parts.reshaped(x, count, width)), count, width
 
 
-def _leaves(parts: Decomposition, forest: Forest, roots: Sequence[int]) -> str:
+def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
     """Returns the number of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
     if depth is None:
         node.refuse("a tree whose branches lead back to themselves: export the model again")
     x, count, width = rows(parts)
-    if max(forest.feature) >= width:
-        node.refuse(f"feature {max(forest.feature)}: the input has {width} columns: export the model again")
-    feature = np.array(forest.feature, np.int64)
-    if any(forest.missing_below):
+    for feature in (forest.feature.min(), forest.feature.max()):
+        if not 0 <= feature < width:
+            node.refuse(f"feature {feature}: the input has {width} columns: export the model again")
+    features = forest.feature
+    if forest.missing_below.any():
         missing = parts.make("IsNaN", x)
         low = parts.make("Where", missing, parts.constant(np.array(-math.inf, np.float32)), x)
         x = parts.make("Concat", x, low, axis=1)
-        feature += np.where(forest.missing_below, width, 0)
+        features = features + np.where(forest.missing_below, width, 0)
         width *= 2
     flat = parts.reshaped(x, count * width)
-    tables = [parts.constant(np.array(table, np.int64)) for table in (feature, forest.below, forest.other)]
-    threshold = parts.constant(np.array(forest.threshold, np.float32))
+    tables = [parts.constant(table) for table in (features, forest.below, forest.other)]
+    threshold = parts.constant(forest.threshold)
     offset = parts.constant((np.arange(count, dtype=np.int64) * width).reshape(-1, 1))
-    nodes = parts.constant(np.tile(np.array(roots, np.int64), (count, 1)))
+    nodes = parts.constant(np.tile(roots, (count, 1)))
     for _ in range(depth):
         place = parts.make("Gather", tables[0], nodes)
         if count > 1:
@@ -163,55 +186,60 @@ def _leaves(parts: Decomposition, forest: Forest, roots: Sequence[int]) -> str:
     return nodes
 
 
-def _numbers(node: NodeView, name: str) -> list[Any]:
+def _numbers(node: NodeView, name: str) -> Values:
     """Returns a list of numbers, which newer operator sets may have as a tensor."""
     tensor = node.attribute(f"{name}_as_tensor")
-    values = node.attribute(name) if tensor is None else _array(tensor)
-    return [] if values is None else list(values)
+    return node.numbers(name) if tensor is None else _array(tensor)
 
 
-def _array(tensor: Any) -> Any:
+def _array(tensor: Any) -> Values:
     return numpy_helper.to_array(tensor).reshape(-1)
 
 
-def _forest(parts: Decomposition, kind: str) -> tuple[Forest, list[int], dict[tuple[int, int], int]]:
-    """Returns tables, roots, and the number of each node by tree and node, of an operator with lists of nodes."""
+def _missing(node: NodeView, count: int) -> Values:
+    tracks = node.numbers("nodes_missing_value_tracks_true")
+    return tracks != 0 if tracks.size else np.zeros(count, np.bool_)
+
+
+def _forest(parts: Decomposition, kind: str) -> tuple[Forest, Values, NodeTable]:
+    """Returns tables, roots, and the numbers of nodes, of an operator with lists of nodes."""
     node = parts.node
-    names = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
-    trees, ids, features, _, true, false = (list(node.attribute(f"nodes_{name}", [])) for name in names)
-    modes = node.texts("nodes_modes")
-    values = _numbers(node, "nodes_values")
-    missing = list(node.attribute("nodes_missing_value_tracks_true", [])) or [0] * len(ids)
-    if not ids or len({*map(len, (trees, ids, features, modes, true, false, values, missing))}) > 1:
+    names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    trees, ids, features, true, false = (node.numbers(f"nodes_{name}") for name in names)
+    modes, values = node.codes("nodes_modes", _CODES), _numbers(node, "nodes_values").astype(np.float64)
+    missing = _missing(node, len(ids))
+    if not len(ids) or len({*map(len, (trees, ids, features, modes, true, false, values, missing))}) > 1:
         node.refuse(f"lists of nodes of several lengths, or none: a {kind} has one entry of each for every node")
-    number = {key: at for at, key in enumerate(zip(trees, ids, strict=True))}
-    forest, children = Forest(len(ids), parts.kind), set[int]()
-    for at, mode in enumerate(modes):
-        if mode == "LEAF":
-            continue
-        if mode not in _MODES:
-            node.refuse(f"nodes_modes {mode}: supported are {', '.join(_MODES)}, LEAF")
-        yes, no = (number.get((trees[at], way[at]), -1) for way in (true, false))
-        if -1 in (yes, no):
-            node.refuse(f"node {ids[at]} of tree {trees[at]} leads to one that is not there: export the model again")
-        children.update((yes, no))
-        forest.branch(at, _Branch(features[at], mode, values[at], yes, no, bool(missing[at])))
-    roots = [at for at in range(len(ids)) if at not in children]
-    firsts = {tree: number for number, tree in reversed(list(enumerate(trees)))}
-    return forest, roots if len(roots) == len(firsts) else sorted(firsts.values()), number
+    if (modes == UNKNOWN).any():
+        unknown = node.texts("nodes_modes")[int(np.argmax(modes == UNKNOWN))]
+        node.refuse(f"nodes_modes {unknown}: supported are {', '.join(_MODES)}, LEAF")
+    table, inner = NodeTable(trees, ids), np.flatnonzero(modes != _LEAF)
+    ways = [table.find(trees[inner], way[inner]) for way in (true, false)]
+    if (absent := (ways[0] < 0) | (ways[1] < 0)).any():
+        at = inner[np.argmax(absent)]
+        node.refuse(f"node {ids[at]} of tree {trees[at]} leads to one that is not there: export the model again")
+    yes, no = ways
+    branches = Branches(inner, features[inner], modes[inner], values[inner], yes, no, missing[inner])
+    is_root = np.ones(len(ids), np.bool_)
+    is_root[np.concatenate(ways)] = False
+    roots, firsts = np.flatnonzero(is_root), np.unique(trees, return_index=True)[1]
+    return Forest(len(ids), branches, parts.kind), roots if len(roots) == len(firsts) else np.sort(firsts), table
 
 
-def _weights(node: NodeView, of: str, forest: Forest, number: dict[tuple[int, int], int], targets: int) -> Any:
+def _weights(node: NodeView, of: str, forest: Forest, table: NodeTable, targets: int) -> Values:
     """Returns the weights of each node for each target."""
-    table = np.zeros((len(forest.feature), targets), np.float32)
-    keys = (node.attribute(f"{of}_{name}", []) for name in ("treeids", "nodeids", "ids"))
-    for tree, leaf, target, weight in zip(*keys, _numbers(node, f"{of}_weights"), strict=True):
-        if (tree, leaf) not in number or not 0 <= target < targets:
-            node.refuse(
-                f"a weight of node {leaf} of tree {tree} for target {target}: not there: export the model again"
-            )
-        table[number[tree, leaf], target] += np.float32(weight)
-    return table
+    trees, leaves, ids = (node.numbers(f"{of}_{name}") for name in ("treeids", "nodeids", "ids"))
+    values, result = _numbers(node, f"{of}_weights"), np.zeros((len(forest.feature), targets), np.float32)
+    if len({*map(len, (trees, leaves, ids, values))}) > 1:
+        node.refuse("lists of weights of several lengths: there is one entry of each for every weight")
+    numbers = table.find(trees, leaves)
+    if (absent := (numbers < 0) | (ids < 0) | (ids >= targets)).any():
+        at = int(np.argmax(absent))
+        node.refuse(
+            f"a weight of node {leaves[at]} of tree {trees[at]} for target {ids[at]}: not there: export the model again"
+        )
+    np.add.at(result, (numbers, ids), values.astype(np.float32))
+    return result
 
 
 def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, how: str) -> str:
@@ -234,14 +262,14 @@ def transformed(parts: Decomposition, scores: str, how: str = "") -> str:
     return parts.node.refuse(f"attribute post_transform={how}: supported are NONE, SOFTMAX, LOGISTIC")
 
 
-def _based(parts: Decomposition, scores: str, base: Sequence[float]) -> str:
+def _based(parts: Decomposition, scores: str, base: Values) -> str:
     return parts.make("Add", scores, parts.constant(np.array(base, np.float32))) if np.any(base) else scores
 
 
 def regressor(parts: Decomposition) -> None:
     node, targets = parts.node, int(parts.node.attribute("n_targets", 1))
-    forest, roots, number = _forest(parts, "regressor")
-    table = _weights(node, "target", forest, number, targets)
+    forest, roots, nodes = _forest(parts, "regressor")
+    table = _weights(node, "target", forest, nodes, targets)
     how = node.attribute("aggregate_function", "SUM")
     scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), how)
     result = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
@@ -251,31 +279,24 @@ def regressor(parts: Decomposition) -> None:
 def ensemble(parts: Decomposition) -> None:
     """Composes TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
     node = parts.node
-    modes = [_MODES[int(one)] for one in _array(node.attribute("nodes_modes"))]
-    splits, weights = (_array(node.attribute(name)) for name in ("nodes_splits", "leaf_weights"))
+    modes, splits, weights = (_array(node.attribute(name)) for name in ("nodes_modes", "nodes_splits", "leaf_weights"))
     features, true, false, true_leaf, false_leaf = (
-        list(node.attribute(f"nodes_{name}"))
+        node.numbers(f"nodes_{name}")
         for name in ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
     )
-    missing = list(node.attribute("nodes_missing_value_tracks_true", [])) or [0] * len(modes)
-    inner, targets = len(modes), list(node.attribute("leaf_targetids"))
+    inner, targets, missing = len(modes), node.numbers("leaf_targetids"), _missing(node, len(modes))
     if {*map(len, (splits, features, true, false, true_leaf, false_leaf, missing))} != {inner}:
         node.refuse("lists of nodes of several lengths: an ensemble has one entry of each for every node")
-    for at, leaf in (*zip(true, true_leaf, strict=True), *zip(false, false_leaf, strict=True)):
-        if not 0 <= at < (len(targets) if leaf else inner):
-            node.refuse(
-                f"a node leads to {'leaf' if leaf else 'node'} {at}, which is not there: export the model again"
-            )
-    forest, sets = Forest(inner + len(targets), parts.kind), _sets(node)
-    for at, mode in enumerate(modes):
-        yes = true[at] + (inner if true_leaf[at] else 0)
-        no = false[at] + (inner if false_leaf[at] else 0)
-        members = next(sets, []) if mode == "BRANCH_MEMBER" else []
-        if mode == "BRANCH_MEMBER":
-            forest.member(at, features[at], members, yes, no, bool(missing[at]))
-        else:
-            forest.branch(at, _Branch(features[at], mode, splits[at], yes, no, bool(missing[at])))
-    roots = [int(one) for one in node.attribute("tree_roots")]
+    for way, leaf in ((true, true_leaf), (false, false_leaf)):
+        absent = (way < 0) | (way >= np.where(leaf, len(targets), inner))
+        if absent.any():
+            at = int(np.argmax(absent))
+            kind = "leaf" if leaf[at] else "node"
+            node.refuse(f"a node leads to {kind} {way[at]}, which is not there: export the model again")
+    yes, no = (way + np.where(leaf, inner, 0) for way, leaf in ((true, true_leaf), (false, false_leaf)))
+    branches = Branches(np.arange(inner), features, modes.astype(np.int8), splits.astype(np.float64), yes, no, missing)
+    branches, count = branches.with_members(_sets(node), inner + len(targets))
+    forest, roots = Forest(count, branches, parts.kind), node.numbers("tree_roots")
     table = np.zeros((len(forest.feature), int(node.attribute("n_targets"))), np.float32)
     table[inner + np.arange(len(targets)), targets] = weights
     how = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
@@ -317,9 +338,9 @@ def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
 def classifier(parts: Decomposition) -> None:
     node = parts.node
     labels = labels_of(node, "classlabels_int64s")
-    forest, roots, number = _forest(parts, "classifier")
-    scored = sorted(set(node.attribute("class_ids", [])))
-    table = _weights(node, "class", forest, number, max(len(labels), scored[-1] + 1 if scored else 1))
+    forest, roots, nodes = _forest(parts, "classifier")
+    scored = np.unique(node.numbers("class_ids")).tolist()
+    table = _weights(node, "class", forest, nodes, max(len(labels), scored[-1] + 1 if scored else 1))
     scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), "SUM")
     base = _numbers(node, "base_values")
     if len(labels) == 2:
@@ -349,8 +370,8 @@ def _of_two_classes(
     if last == 0:
         score = _based(parts, score, base)
     if node.gives(0) and not one:
-        labelled(parts, parts.make("ArgMax", _based(parts, scores, [*base, 0] if base else []), axis=1, keepdims=0),
-                 labels)  # fmt: skip
+        based = _based(parts, scores, np.append(base, 0)) if len(base) else scores
+        labelled(parts, parts.make("ArgMax", based, axis=1, keepdims=0), labels)
     elif node.gives(0):
         limit = parts.constant(np.array(0.5 if positive else 0, np.float32))
         place = parts.cast(parts.make("Greater", score, limit), np.int64)

