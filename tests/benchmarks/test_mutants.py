@@ -90,24 +90,26 @@ def test_tests_that_failed_come_first_then_callers_as_many_as_there_is_time_for(
         "d": runs.Coverage(0.5, other),
     }  # fmt: skip
 
-    def selected(budget: float, killers: Mapping[str, int], native: Collection[str] = ()) -> list[str]:
+    def selected(
+        budget: float, killers: Mapping[str, int], native: Collection[str] = (), survived: Collection[str] = ()
+    ) -> list[str]:
         suite = runs.Suite(tests, frozenset(native))
-        return list(runs.select_tests(suite, Path("/m.py"), 3, budget, Counter(killers)))
+        return list(runs.select_tests(suite, Path("/m.py"), 3, budget, Counter(killers), survived))
 
     assert selected(3.5, {}) == ["b", "a"]
     assert selected(0.1, {}) == ["b"]
     assert selected(9, {"a": 1, "c": 2}) == ["c", "a", "b"]
     assert selected(9, {}, ["/m.py"]) == ["b", "a", "c", "d"], "native code may call it, too"
     assert selected(9, {"d": 1}, ["/m.py"]) == ["d", "b", "a", "c"]
+    assert selected(3.5, {}, survived=["b"]) == ["a"]
 
 
-def test_results_are_kept_but_those_of_survivors_whose_tests_are_others(tmp_path: Path) -> None:
-    results = mutation.Results(tmp_path)
-    for key, result in (("a", "test_a"), ("b", "")):
-        results.add({"key": key, "tests": "1", "result": result})
-    results = mutation.Results(tmp_path)
-    assert results.get("a", "2") and results.get("b", "1")
-    assert results.get("b", "2") is results.get("c", "1") is None
+def test_results_are_those_of_the_latest_run(tmp_path: Path) -> None:
+    for result in ("", "test_b"):
+        results = mutation.Results(tmp_path)
+        results.add({**results.get("a"), "result": result, "survived": {"test_a": "1"}})
+    assert mutation.Results(tmp_path).get("a")["result"] == "test_b"
+    assert mutation.Results(tmp_path).get("b") == {"key": "b", "result": "", "seconds": 0.0, "survived": {}}
 
 
 def test_functions_that_are_compiled_are_those_of_the_mutant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,29 +35,36 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("npu_device/reservation/hazards.py", "npu_device/reservation/barriers.py", "npu_device/issue/in_flight.py",
          "npu_device/memory/region.py"),
         ("tests/npu_device/reservation", "tests/npu_device/issue", "tests/npu_device/memory",
-         "tests/npu_device/host/test_command_port.py", "tests/pyv_npu/snapshot/test_snapshot.py"),
+         "tests/npu_device/host/test_command_port.py", "tests/pyv_npu/snapshot/test_snapshot.py",
+         "tests/fuzzing/test_fuzz.py"),
     ),
     "scheduler": (
         ("npu_device/reservation/scheduler.py", "npu_device/reservation/commands.py", "npu_device/issue/execution.py",
          "npu_device/issue/retirement.py", "npu_device/issue/results.py", "npu_device/issue/engines.py"),
         ("tests/npu_device/issue", "tests/npu_device/reservation", "tests/npu_device/host",
          "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py", "tests/npu_device/external",
-         "tests/pyv_npu/snapshot/test_snapshot.py", "tests/pyv_npu/faults/test_injection.py"),
+         "tests/pyv_npu/snapshot/test_snapshot.py", "tests/pyv_npu/faults/test_injection.py",
+         "tests/fuzzing/test_fuzz.py"),
     ),
     "codec": (
         ("npu_device/kv_quant/oaken*.py", "npu_device/kv_quant/storage.py", "npu_device/kv_quant/pages.py",
          "npu_device/kv_quant/thresholds.py", "npu_device/memory/bitwidth.py", "npu_device/memory/kv.py"),
         ("tests/npu_device/kv_quant", "tests/npu_device/memory", "tests/npu_device/levels/test_bit_width_rules.py",
-         "tests/oracles/test_command_lists.py"),
+         "tests/npu_device/operations/test_macro_encoded.py", "tests/oracles/test_command_lists.py",
+         "tests/pyv_npu/workloads/test_encoded_kv.py", "tests/pyv_npu/workloads/test_encoded_shapes.py"),
     ),
-    "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/levels/test_levels.py")),
+    "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/event_loop",
+         "tests/npu_device/operations", "tests/npu_device/levels")),
     "event_loop": (
-        ("npu_device/event_loop/*.py", "npu_device/dram/*.py"),
+        ("npu_device/event_loop/**/*.py", "npu_device/dram/*.py"),
         ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",
-         "tests/pyv_npu/snapshot/test_snapshot.py"),
+         "tests/npu_device/decode/test_errors.py", "tests/pyv_npu/snapshot/test_snapshot.py",
+         "tests/fuzzing/test_fuzz.py"),
     ),
     "codegen": (
-        ("toolchain/codegen/*.py",), ("tests/toolchain/passes", "tests/pyv_npu/workloads/test_example_models.py"),
+        ("toolchain/codegen/*.py",),
+        ("tests/toolchain/passes", "tests/toolchain/decoders", "tests/pyv_npu/workloads",
+         "tests/pyv_npu/cli/test_outputs_whole.py"),
     ),
     "latency": (
         ("pyv_npu/observe/latency/*.py",), ("tests/pyv_npu/observe", "tests/pyv_npu/studies/test_phases.py"),
@@ -94,17 +101,16 @@ class Score(NamedTuple):
 
 
 class Results:
-    """File with a line for each mutant that has run: its tests by hash, the result, CPU seconds."""
+    """File with a line for each time that a mutant has run: the result, CPU seconds, and the tests that it survived."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "mutants.jsonl"
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
 
-    def get(self, key: str, tests: str) -> dict[str, Any] | None:
-        """Returns the row of a mutant; None where it has not run, or has survived other tests."""
-        row = self.rows.get(key)
-        return row if row and (row["result"] or row["tests"] == tests) else None
+    def get(self, key: str) -> dict[str, Any]:
+        """Returns the latest row of a mutant; one without a result where it has not run."""
+        return self.rows.get(key, {"key": key, "result": "", "seconds": 0.0, "survived": {}})
 
     def add(self, row: dict[str, Any]) -> None:
         self.rows[row["key"]] = row
@@ -142,25 +148,32 @@ def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
     places = [(path, mutant) for path in paths for mutant in mutants(path.read_text(encoding="utf-8"))]
     sample = random.Random(f"{area} {args.seed}").sample(places, min(args.places, len(places)))
     results, killers = Results(folder), Counter[str]()
+    files = {test.partition("::")[0] for test in suite.tests}
+    versions = {file: digest((ROOT / file).read_text(encoding="utf-8")) for file in files}
     survivors, total = 0, 0.0
     print(f"{area}: {len(sample)} of {len(places):,} places, {len(suite.tests)} tests", flush=True)
     for path, mutant in sample:
         place = f"{path.relative_to(ROOT)}:{mutant.line}"
-        selection = select_tests(suite, path, mutant.function, args.budget, killers)
-        files = sorted({test.partition("::")[0] for test in selection})
-        key = digest(f"{area} {place}\n{mutant.source}")
-        versions = digest("".join((ROOT / file).read_text(encoding="utf-8") for file in files))
-        row = results.get(key, versions)
-        if row is None:
+        row = results.get(digest(f"{area} {place}\n{mutant.source}"))
+        if not row["result"]:
+            survived = {
+                test for test, version in row["survived"].items() if versions.get(test.partition("::")[0]) == version
+            }
+            selection = select_tests(suite, path, mutant.function, args.budget, killers, survived)
             result, seconds = run_mutant(ROOT, path, mutant.source, selection)
-            row = {"key": key, "tests": versions, "result": result, "seconds": seconds}
-            change = {"place": place, "before": mutant.before, "after": mutant.after, "count": len(selection)}
-            results.add(row | change)
+            survived |= set() if result else set(selection)
+            change = {"place": place, "before": mutant.before, "after": mutant.after}
+            row = {**row, **change, "result": result, "seconds": row["seconds"] + seconds}
+            row["survived"] = {test: versions[test.partition("::")[0]] for test in sorted(survived)}
+            if selection:
+                results.add(row)
         killers[row["result"]] += row["result"] in suite.tests
         survivors += not row["result"]
         total += row["seconds"]
         if not row["result"]:
-            print(f"  survives {place}: {mutant.before}  ->  {mutant.after}  ({len(selection)} tests)", flush=True)
+            print(
+                f"  survives {place}: {mutant.before}  ->  {mutant.after}  ({len(row['survived'])} tests)", flush=True
+            )
         elif sys.stderr.isatty():
             print(f"  {place}: {row['result']}, {row['seconds']:.1f} CPU s", file=sys.stderr, flush=True)
     return Score(area, len(sample), survivors, total)

@@ -219,14 +219,17 @@ def record_coverage(
     return Suite(coverage, frozenset(native))
 
 
-def select_tests(suite: Suite, path: Path, function: int, budget: float, killers: Counter[str]) -> dict[str, float]:
+def select_tests(
+    suite: Suite, path: Path, function: int, budget: float, killers: Counter[str], survived: Collection[str] = ()
+) -> dict[str, float]:
     """Returns CPU seconds of tests, as many as fit: of those that call a function, or of all where native code may, the
-    callers before; of both those first that have failed most often for others."""
+    callers before; of both those first that have failed most often for others. Tests that the mutant has survived are
+    left out."""
     native = str(path) in suite.native
     ranks: list[tuple[bool, int, float, str]] = []
     for test, record in suite.tests.items():
         caller = (str(path), function) in record.functions
-        if caller or native or not function:
+        if test not in survived and (caller or native or not function):
             ranks.append((not caller and not killers[test], -killers[test], record.seconds, test))
     selection: dict[str, float] = {}
     remaining = budget

@@ -269,6 +269,18 @@ def test_what_the_core_has_written_is_not_seen_while_the_l2_has_the_line(size: i
     assert len(rig.happened(What.STALE)) == 1
 
 
+def test_a_whole_line_that_a_command_writes_is_no_longer_old() -> None:
+    rig = loud()
+    finish(rig, load(128))
+    assert rig.device.l2 is not None
+    rig.device.l2.core_writes(DRAM + 8, 4)
+    rig.device.l2.core_writes(DRAM + 72, 4)
+    finish(rig, store(64))
+    finish(rig, load(128))
+    (stale,) = rig.happened(What.STALE)
+    assert (stale["bytes"], stale["aux"]) == (DRAM + 64, 1)
+
+
 def test_a_line_that_leaves_takes_its_bytes_along() -> None:
     rig = Rig(config(coherence="none", bytes=4096, ways=1))
     rig.spm[0][:64] = 1

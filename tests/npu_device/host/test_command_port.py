@@ -256,7 +256,7 @@ def test_tbar_takes_no_slot_and_cannot_be_refused() -> None:
     rig.write("CTRL", 0)
     assert rig.device.port.tbar(0x30, rig.now) == PortReply(0)
     opened = rig.happened(What.BARRIER_OPEN)
-    assert [event["aux"] for event in opened] == [2, 0x30]
+    assert [(event["aux"], event["ticket"], event["bytes"]) for event in opened] == [(2, 0, 0), (0x30, 0, 0)]
     closed = rig.happened(What.BARRIER_CLOSE)
     assert [(event["aux"], event["cycle"]) for event in closed] == [(0x30, opened[1]["cycle"])]  # nothing to wait for
 

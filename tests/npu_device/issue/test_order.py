@@ -503,7 +503,8 @@ def test_a_barrier_waits_for_what_is_in_flight_only() -> None:
     for scope, stream, cluster in barriers:
         rig.submit(Descriptor(opcode=Opcode.BARRIER, function=scope, stream=stream, cluster=cluster))
         rig.idle()
-    assert [event["aux"] for event in rig.happened(What.BARRIER_OPEN)] == [0 | 3 << 4, 1 | 1 << 4, 2]
+    opened = rig.happened(What.BARRIER_OPEN)
+    assert [(event["aux"], event["bytes"]) for event in opened] == [(0 | 3 << 4, 0), (1 | 1 << 4, 0), (2, 0)]
     assert [event["aux"] for event in rig.happened(What.BARRIER_CLOSE)] == [0 | 3 << 4, 1 | 1 << 4, 2]
     issue = rig.device.host.execution.station.buffer.issue
     assert all(domain.first.next is None for domain in issue.domains), "no epochs are open but the first"

@@ -1,11 +1,13 @@
 """A run with a fault that ends early ends as it would have ended: where its state is that of the run without faults."""
 
 import copy
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +16,11 @@ from pyv_ext.bus.memory import PAGE
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_npu.boot import find_program
 from pyv_npu.config import load
+from pyv_npu.faults import record
 from pyv_npu.faults.plan import ACTIONS, Fault, Point, make_fault
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
+from pyv_npu.studies import fault_outcomes
 from pyv_npu.studies.campaign import Campaign, csv, run_campaign, to_json
 from pyv_npu.studies.fault_outcomes import DRIVER_TIMEOUT
 from pyv_npu.studies.faulted_runs import FaultedRuns
@@ -267,3 +271,21 @@ def test_a_lost_interrupt_is_over_when_its_line_falls_and_a_refused_submission_w
         assert not injection.over
         platform.run()
         assert injection.over
+
+
+def test_the_record_of_the_driver_has_its_first_sixteen_entries() -> None:
+    words = [20, *range(4 * 30)]
+    platform = SimpleNamespace(
+        bus=SimpleNamespace(peek=lambda address, size: struct.pack("<121I", *words)[address - 64 :][:size]),
+        hart=SimpleNamespace(traps=5),
+        outputs=SimpleNamespace(sha256=lambda everywhere: "hash"),
+    )
+    injection = SimpleNamespace(armed=[], interrupts=3, retried=[])
+    program = SimpleNamespace(symbols={record.SYMBOL: SimpleNamespace(address=64)})
+    found = record.record_of(cast(Any, platform), cast(Any, injection), cast(Any, program))
+    assert [tuple(note) for note in found.recovered] == [(i, i + 1, i + 2, i + 3) for i in range(0, 64, 4)]
+    assert (found.recoveries, found.exceptions) == (20, 2)
+
+
+def test_a_driver_recovers_after_ten_thousand_cycles_unless_it_is_told_otherwise() -> None:
+    assert fault_outcomes.defaults(load().config) == {"driver.timeout": 10_000}

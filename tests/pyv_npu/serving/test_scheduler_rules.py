@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.blocks import BlockPool
 from pyv_npu.serving.requests import Request, Workload
-from pyv_npu.serving.scheduler import SchedulerConfig
+from pyv_npu.serving.scheduler import SchedulerConfig, prefix_keys
 from pyv_npu.serving.server import Run, serve
 
 GHZ = 1_000_000_000
@@ -91,6 +91,8 @@ CASES = [
          [list(range(9)), list(range(9)), list(range(8))]),
     Case("a block with other tokens before it is another one", [(9, 1), (9, 1, 1)],
          ["0:9@0 | | 0", "1:9@0 | | 1"], {"prefix_cache": True}, [list(range(9)), [7, *range(1, 9)]]),
+    Case("vLLM's budget of a step", [(2049, 1)], ["0:2048@0", "0:1@2048 | | 0"],
+         {"max_num_batched_tokens": SchedulerConfig(1).max_num_batched_tokens, "blocks": 600}),
     Case("blocks behind a sliding window are given back", [(20, 2)],
          ["0:8@0", "0:8@8", "0:4@16", "0:1@20 | | 0"], {"blocks": 5, "window": 6, "max_num_batched_tokens": 8}),
     Case("its own blocks after a preemption, generated tokens included", [(7, 7), (7, 7)],
@@ -124,6 +126,7 @@ def test_a_schedule_is_that_of_the_table(case: Case) -> None:
     wanted = [[part.split() for part in (*row.split("|"), "", "", "")[:4]] for row in case.steps]
     assert shown == wanted
     assert run.allocated == run.released
+    assert 2 * sum(request.swaps for request in run.served) == sum(len(row.swapped) for row in run.ledger)
 
 
 def test_blocks_that_were_never_given_out_take_no_memory() -> None:
@@ -143,6 +146,15 @@ def test_a_request_that_can_never_fit_is_refused_by_name() -> None:
     run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=4)
     assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
     assert [one.request.id for one in run.served] == [1]
+    run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=5, watermark=1)
+    assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
+
+
+def test_prompts_of_equal_pieces_share_all_full_blocks() -> None:
+    """The block of the answer is that of each request."""
+    first, second = (Request(index, 0, 8, 6, units=(5, 6), unit_tokens=4) for index in range(2))
+    keys, other = prefix_keys(first, 4), prefix_keys(second, 4)
+    assert len(keys) == 3 and keys[:2] == other[:2] and keys[2] != other[2]
 
 
 def test_a_workload_of_which_nothing_fits_is_an_error() -> None:
