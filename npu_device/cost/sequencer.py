@@ -50,6 +50,13 @@ class Bus(NamedTuple):
     alignment: int
     bus_width: int
     read_modify_write: bool = False
+    port_limited: bool = True
+    """Whether `spm.port` has a limit. Without it no cost depends on an address in the scratchpad: pieces that differ
+    in nothing else are one."""
+
+    def distinct(self, buffer: Column) -> Column:
+        """Return buffers, or lanes, whose place in the scratchpad matters; the others are number 0."""
+        return buffer if self.port_limited else np.zeros_like(buffer)
 
     def size(self, region: Region, write: bool, alignment: int = 0) -> tuple[int, int]:
         """Return (aligned bytes, bursts) of moving a region of DRAM whose tensor has an `alignment` of its own, or
@@ -83,11 +90,8 @@ class Slots(NamedTuple):
 
     def turns(self, lane: Column) -> Column:
         """Return the buffer of each move, from the lane of each."""
-        buffer, copies = np.zeros(len(lane), np.int64), len(self.addresses)
-        for one in np.unique(lane):
-            own = np.flatnonzero(lane == one)
-            buffer[own] = one * copies + np.arange(len(own)) % copies
-        return buffer
+        copies = len(self.addresses)
+        return lane * copies + _rank_in_lane(lane, np.zeros_like(lane)) % copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ class Stream:
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
         """Return the distinct transfers, and the index of that of each move."""
         phase = self.address % (self.alignment or bus.alignment)
-        distinct, index = classes(self.rows, self.row_bytes, phase, self.buffer)
+        distinct, index = classes(self.rows, self.row_bytes, phase, bus.distinct(self.buffer))
         made: list[Piece] = []
         for rows, row_bytes, offset, buffer in distinct.tolist():
             region = make_region(offset, rows, row_bytes, self.stride)
@@ -190,14 +194,25 @@ def side_by_side(lane: Column, phase: Column | None = None) -> Column:
     of the one before. Steps of one class start in the order of the plan, so that no engine waits for the rows of
     another one."""
     when = np.zeros_like(lane) if phase is None else phase
-    rank = np.zeros(len(lane), np.int64)
-    for index in np.unique(lane):
-        rows = np.flatnonzero(lane == index)
-        count = np.arange(len(rows))
-        begins = np.diff(when[rows], prepend=-1) != 0
-        rank[rows] = count - np.maximum.accumulate(np.where(begins, count, 0))
-    order: Column = np.lexsort((lane, rank, when))
+    order: Column = np.lexsort((lane, _rank_in_lane(lane, when), when))
     return order
+
+
+def _rank_in_lane(lane: Column, phase: Column) -> Column:
+    """Return for each row the count of rows of its lane before it, since the phase of the lane changed last."""
+    rows = np.argsort(lane, kind="stable")
+    begins = (np.diff(lane[rows], prepend=-1) != 0) | (np.diff(phase[rows], prepend=-1) != 0)
+    rank, count = np.empty_like(rows), np.arange(len(rows))
+    rank[rows] = count - np.maximum.accumulate(np.where(begins, count, 0))
+    return rank
+
+
+def latest(lane: Column, column: Column) -> Column:
+    """Return for each row the maximum of its lane so far, of values below the number of rows."""
+    rows = np.argsort(lane, kind="stable")
+    base, found = lane[rows] * len(rows), np.empty_like(column)
+    found[rows] = np.maximum.accumulate(base + column[rows]) - base
+    return found
 
 
 class _After:
@@ -258,8 +273,7 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     step = np.full(kind.shape, NONE, np.int64)
     step[order] = np.where(present[order], np.cumsum(present[order]).reshape(present.shape) - 1, NONE)
     after = _After(int(present.sum()))
-    for lane in np.unique(nest.lane):
-        _order_lane(nest, buffers, step, np.flatnonzero(nest.lane == lane), after)
+    _order_lanes(nest, buffers, step, after)
     for index, stream in enumerate(nest.reads):
         _order_resident(stream, step[:, index], step[:, len(nest.reads)], after)
     whole = np.arange(tiles) if nest.whole is None else nest.whole
@@ -270,34 +284,37 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     return Plan(tuple(pieces), kind, tile, address, after.rows, on)
 
 
-def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, after: _After) -> None:
-    """Add the dependencies of the steps of a lane's tiles: an engine works as if it were alone."""
-    step = steps[tiles]
+def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> None:
+    """Add the dependencies of the steps of each lane's tiles: an engine works as if it were alone."""
+    tiles = np.argsort(nest.lane, kind="stable")
+    step, lane = steps[tiles], nest.lane[tiles]
+    begins = np.flatnonzero(np.diff(lane, prepend=-1))
     reads = len(nest.reads)
     compute, vector = step[:, reads], step[:, reads + 1]
     writes = step[:, reads + 2 :]
     done = np.where(vector != NONE, vector, compute)
     ended = done if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
-    none = np.full(len(tiles), NONE, np.int64)
-    written = writes[:, 0] if nest.writes else none
+    written = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
     freed = np.where(written != NONE, written, ended) if buffers.serial else compute if nest.work is not None else ended
-    earlier = _tiles_before(freed, none if nest.whole is None else nest.whole[tiles], buffers.inputs)
+    whole = np.arange(len(tiles)) if nest.whole is None else nest.whole[tiles]
+    earlier = _tiles_before(freed, whole, lane, buffers.inputs)
     table = next((index for index, stream in enumerate(nest.reads) if stream.table), NONE)
     for index, stream in enumerate(nest.reads):
         after.add(step[:, index], earlier)
         if stream.expansion > 1 and table != NONE:
-            first = step[:, index][step[:, index] != NONE][:1]
-            after.add(first, steps[nest.reads[table].tile[:1], table])
+            present = np.flatnonzero(step[:, index] != NONE)
+            first = present[np.flatnonzero(np.diff(lane[present], prepend=-1))]
+            after.add(step[first, index], np.full_like(first, steps[nest.reads[table].tile[0], table]))
         consumer = writes[:, 0] if stream.late and nest.writes else compute
         if nest.work is None and nest.writes:
             consumer = writes[:, 0]
         after.add(consumer, step[:, index])
         if stream.shared:
-            foreign = np.where(np.isin(stream.tile[:1], tiles), NONE, steps[stream.tile[0], index])
-            after.add(compute[:1], foreign[:1])
+            at = stream.tile[0]
+            after.add(compute[begins], np.where(lane[begins] == nest.lane[at], NONE, steps[at, index]))
     if nest.vector is not None:
         after.add(vector, compute)
-        after.add(compute[1:], vector[:-1])
+        after.add(compute[1:], np.where(lane[1:] == lane[:-1], vector[:-1], NONE))
     for index, stream in enumerate(nest.writes):
         if stream.early:
             _order_early(nest, index, step, tiles, after)
@@ -305,9 +322,8 @@ def _order_lane(nest: Nest, buffers: Buffers, steps: Column, tiles: Column, afte
         after.add(writes[:, index], done)
         moved = _positions(tiles, stream.tile)
         first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
-        behind = buffers.outputs * nest.parts
-        if len(moved) > behind:
-            after.add(compute[first[behind:]], writes[moved[:-behind], index])
+        later, sooner = _pairs(lane, first, moved, buffers.outputs * nest.parts)
+        after.add(compute[later], writes[sooner, index])
 
 
 def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
@@ -329,20 +345,28 @@ def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _Af
         copies = len(stream.slots.addresses)
         if stream.slots is nest.writes[index].slots:
             moved = _positions(tiles, stream.tile)
-            after.add(step[moved[copies:], which], write[moved[:-copies]])
+            later, sooner = _pairs(nest.lane[tiles], moved, moved, copies)
+            after.add(step[later, which], write[sooner])
 
 
-def _tiles_before(step: Column, whole: Column, distance: int) -> Column:
-    """Return for each row the last step of the tile `distance` before its own; `whole` as in `Nest`, NONE throughout:
-    every row is a tile."""
-    if not len(whole) or whole[0] == NONE:
-        last, rank = step, np.arange(len(step))
-    else:
-        ends = np.flatnonzero(np.diff(whole, append=-1))
-        last, rank = step[ends], np.searchsorted(ends, np.arange(len(step)))
-    return np.where(rank >= distance, last[np.maximum(rank - distance, 0)], NONE)
+def _tiles_before(step: Column, whole: Column, lane: Column, distance: int) -> Column:
+    """Return for each row the last step of the tile of its lane `distance` before its own; `whole`: tile of each."""
+    ends = np.flatnonzero(np.diff(whole, append=-1))
+    tile = np.searchsorted(ends, np.arange(len(step)))
+    before = ends[np.maximum(tile - distance, 0)]
+    return np.where((tile >= distance) & (lane[before] == lane), step[before], NONE)
+
+
+def _pairs(lane: Column, later: Column, sooner: Column, distance: int) -> tuple[Column, Column]:
+    """Return the rows of `later`, each with the row of `sooner` that comes `distance` rows of its lane before. Both are
+    in the order of lanes and have as many rows of each."""
+    later, sooner = later[distance:], sooner[: max(0, len(sooner) - distance)]
+    alike = lane[later] == lane[sooner]
+    return later[alike], sooner[alike]
 
 
 def _positions(tiles: Column, chosen: Column) -> Column:
     """Return the indices of `tiles` that are in `chosen`."""
-    return np.flatnonzero(np.isin(tiles, chosen))
+    marks = np.zeros(len(tiles), bool)
+    marks[chosen] = True
+    return np.flatnonzero(marks[tiles])

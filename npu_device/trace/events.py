@@ -8,7 +8,7 @@
 | REJECT | front end | 0 | address, register offset or tail that was refused | `Refusal` |
 | STALL | front end, bank, tensor engine, DMA channel | ticket | cycles waited, or that lengthen a step | `Cause` |
 | READY | front end | ticket | 0 | stream |
-| *_BEGIN | engine | ticket | payload bytes | opcode, function << 8; DMA: WRITES, ROLE * `Role` |
+| *_BEGIN | engine | ticket | payload bytes | opcode, function << 8; DMA: WRITES, ROLE * `Role`, VALUES, CACHED |
 | *_END | engine | ticket | payload bytes | DMA: aligned bytes in DRAM, else 0 |
 | BARRIER_OPEN, BARRIER_CLOSE | front end | of BARRIER, 0 for TBAR | 0 | scope, index of stream or cluster << 4 |
 | BANK_BUSY | bank | of the command that completes | port cycles since the last such record | 0 |
@@ -55,6 +55,8 @@ class Role(IntEnum):
     KV = 2
 
 
+VALUES = 1 << 19
+"""In `aux` of DMA_BEGIN: of the values of a command that moves keys and values."""
 CACHED = 1 << 20
 """In `aux` of DMA_BEGIN: through the L2."""
 

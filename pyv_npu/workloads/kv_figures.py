@@ -9,7 +9,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.kv_quant.codecs import CODECS
 from npu_device.operations.kernels.elements import decode
-from npu_device.trace.events import What
+from npu_device.trace.events import VALUES, What
 from npu_device.trace.records import Batch
 from pyv_npu.csv_table import csv_text
 from toolchain.codegen import Command
@@ -38,7 +38,7 @@ class KvTraffic:
         touched_by_step = {id(step): list(touched(step, caches)) for step in steps}
         self._touched = [one for step in steps for one in touched_by_step[id(step)]]
         self._ends = np.cumsum([len(step) for step in steps])
-        self._moved = np.zeros((len(self._touched), 2), np.int64)
+        self._moved = np.zeros((len(self._touched), len(SIDES), 2), np.int64)
 
     def add(self, batch: Batch, first: int = 0) -> None:
         """Adds the next events; ticket 1 is the command `first` of the run."""
@@ -46,7 +46,8 @@ class KvTraffic:
         opcode = begun["aux"] & _OPCODE_BITS
         for way, kv_opcode in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
             rows = begun[opcode == kv_opcode]
-            np.add.at(self._moved[:, way], first + rows["ticket"].astype(np.int64) - 1, rows["bytes"])
+            side = (rows["aux"] & VALUES != 0).astype(np.int64)
+            np.add.at(self._moved[..., way], (first + rows["ticket"].astype(np.int64) - 1, side), rows["bytes"])
 
     def steps(self) -> list[tuple[int, ...]]:
         """Returns bytes of keys and of values that each step moved."""
@@ -63,12 +64,10 @@ class KvTraffic:
         return {layer: (int(row[READ]), int(row[WRITTEN])) for layer, row in sorted(table.items())}
 
     def _shares(self) -> Iterable[tuple[int, StoredCache, Any]]:
-        """Yields (command, cache, bytes read and written): a command that serves keys and values moves as much of both.
-        Of encoded ones, which differ, each has half."""
-        for index in np.flatnonzero(self._moved.any(axis=1)).tolist():
-            indices = self._touched[index]
-            for at, one in enumerate(indices):
-                yield index, self._caches[one], (self._moved[index] + at) // len(indices)
+        """Yields (command, cache, bytes read and written)."""
+        for index in np.flatnonzero(self._moved.any(axis=(1, 2))).tolist():
+            for cache, moved in zip(self._touched[index], self._moved[index], strict=False):
+                yield index, self._caches[cache], moved
 
 
 class EncodedSize(NamedTuple):

@@ -68,7 +68,7 @@ from npu_device.operations.macro.kv import (
 from npu_device.operations.macro.tiles import Operands, Tiles, in_place, work
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tiles
 from npu_device.operations.tile_form import SMALL_INTEGERS
-from npu_device.trace.events import Kind, Role
+from npu_device.trace.events import VALUES, Kind, Role
 
 SCORE_BYTES = 4
 NEW = ("new_keys", "new_values")
@@ -252,7 +252,7 @@ class AttentionMacro(Macro):
         if setting.mask_skip:
             part = row % self.group
             ahead = alike(query + self.keys - self.queries - start, queries, seen, self.causal, self.window)
-        scores = of.slots["scores"]
+        scores, lane = of.slots["scores"], setting.bus.distinct(lane)
         aux = self.d.opcode | self.d.function << 8
 
         def product(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
@@ -279,16 +279,18 @@ class AttentionMacro(Macro):
         def stored(cache: Cache, which: int) -> tuple[Stream, ...]:
             encoded, tile, name = cache.encoded, (k, v)[which], ("in1", "in2")[which]
             if encoded is not None and self.encoded_sizes is not None and tile.slots is not None:
-                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[which], name, write=False)
+                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[which], name, write=False,
+                                  values=which == 1)  # fmt: skip
                 old = self.keys - (0 if self.new is None else self.queries)
                 tokens = Tokens.read(encoded, old, head, start, seen)
                 parts = moved.codes(tokens, tile.moves), moved.uncoded(tokens, tile.moves)
                 used = np.flatnonzero(phase == which)
                 return *parts[0], *parts[1], *moved.table(cache.table, used)
-            streams = tile.stream(Role.KV, Opcode.KV_READ)
+            aux = Opcode.KV_READ | which * VALUES
+            streams = tile.stream(Role.KV, aux)
             if (table := self.token_table) is not None:
                 row = head + which * heads
-                streams += rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, False)
+                streams += rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, aux)
             return streams
 
         nest = Nest(
@@ -298,8 +300,10 @@ class AttentionMacro(Macro):
                 *(stream for one in new for stream in one.stream(Role.ACTIVATION, Opcode.LOAD)),
             ),
             (*out.stream(Role.ACTIVATION, Opcode.STORE, write=True), *appended),
-            work(product, (count, seen, phase, fresh, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)),
-            work(softmax, (count, last_key, lane), (), only=last == 1),
+            work(
+                setting, product, (count, seen, phase, fresh, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)
+            ),
+            work(setting, softmax, (count, last_key, lane), (), only=last == 1),
             outputs=np.flatnonzero(turn & (phase == 1)),
         )  # fmt: skip
         return setting.sequence(nest, self.d)
@@ -325,14 +329,15 @@ class AttentionMacro(Macro):
             encoded = cache.encoded
             if encoded is not None and self.encoded_sizes is not None and rows.slots is not None:
                 moved = Transfers(of, name, rows.slots, encoded, self.encoded_sizes[use], ("in1", "in2")[use],
-                                  write=True, combine=self.site.write_combine)  # fmt: skip
+                                  write=True, combine=self.site.write_combine, values=use == 1)  # fmt: skip
                 tokens = Tokens.appended(encoded, self.keys, head, zero + old, count)
                 written += (*moved.codes(tokens, once, early=True), *moved.uncoded(tokens, once))
                 continue
-            written += rows.stream(Role.KV, Opcode.KV_APPEND, write=True, early=True)
+            aux = Opcode.KV_APPEND | use * VALUES
+            written += rows.stream(Role.KV, aux, write=True, early=True)
             if (table := self.token_table) is not None:
                 line = head + use * self.k.heads
-                written += rows_of_tokens(of, name, rows.slots, table, line, zero + old, count, once, True)
+                written += rows_of_tokens(of, name, rows.slots, table, line, zero + old, count, once, aux)
         return read, written
 
     def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:

@@ -46,12 +46,15 @@ class Setting(NamedTuple):
 
 def setting_of(config: NpuConfig) -> Setting:
     return Setting(
-        Bus(config.dma.alignment, config.dma.bus_width_bytes, config.dma.partial_write == "rmw"),
+        Bus(
+            config.dma.alignment, config.dma.bus_width_bytes, config.dma.partial_write == "rmw",
+            config.spm.port is not None,
+        ),
         partial(buffers, config.dma.buffering),
         config.te.conv_lowering,
         (config.te.rows, config.te.columns) if config.te.kind == "systolic_ws_pipe" else None,
         config.te.chained.mask_skip if config.te.kind == "chained_ve" else "",
-    )
+    )  # fmt: skip
 
 
 class Operand(NamedTuple):

@@ -23,7 +23,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels.elements import Values
 from npu_device.operations.macro.base import values
 from npu_device.operations.macro.tiles import Operands, Tiles
-from npu_device.trace.events import Role
+from npu_device.trace.events import VALUES, Role
 
 ENGINE_BYTES = 64
 """Bytes of the scratchpad that a move between DRAM and the buffers of the engine touches."""
@@ -177,12 +177,13 @@ class Transfers:
 
     def __init__(
         self, of: Operands, name: str, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
-        combine: bool = False,
+        combine: bool = False, values: bool = False,
     ) -> None:  # fmt: skip
-        """`combine`: a buffer for each stream fills whole accesses, so that none is widened for what lies beside."""
+        """`combine`: a buffer for each stream fills whole accesses, so that none is widened for what lies beside.
+        `values`: of a command that moves keys too."""
         self._of, self._name, self._slots, self._cache, self._lengths = of, name, slots, cache, lengths
         self._word, self._write = word, write
-        self._opcode = Opcode.KV_APPEND if write else Opcode.KV_READ
+        self._aux = (Opcode.KV_APPEND if write else Opcode.KV_READ) | values * VALUES
         self._uncoded = Operands(of.slots, of.lane, {word: 1}) if combine else of
 
     def codes(self, tokens: Tokens, moves: Column, role: Role = Role.KV, *, early: bool = False) -> tuple[Stream, ...]:
@@ -197,14 +198,14 @@ class Transfers:
         place = row * cache.t_max + tokens.coded, tokens.coded_count, column * cache.head_dim, width
         tiles = self._tiles(self._of, matrix, place, moved)
         inside = ENGINE_BYTES if codec.tail and self._write else 0
-        return tiles.stream(role, self._opcode, write=self._write, early=early, passes=codec.passes, inside=inside)
+        return tiles.stream(role, self._aux, write=self._write, early=early, passes=codec.passes, inside=inside)
 
     def uncoded(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
         """Entries, metadata and tail of the tiles `moves`, with the first head of each row."""
         return tuple(
             stream
             for tiles in (*self._entries(tokens, moves), *self._meta(tokens, moves), *self._tail(tokens, moves))
-            for stream in tiles.stream(Role.KV, self._opcode, write=self._write, early=self._write)
+            for stream in tiles.stream(Role.KV, self._aux, write=self._write, early=self._write)
         )
 
     def table(self, region: Region | None, moves: Column) -> tuple[Stream, ...]:
@@ -282,13 +283,15 @@ def codes_matrix(cache: EncodedCache) -> Matrix:
 
 def rows_of_tokens(
     of: Operands, name: str, slots: Slots | None, table: Matrix, row: Column, first: Column, count: Column,
-    moves: Column, write: bool,
+    moves: Column, aux: int,
 ) -> tuple[Stream, ...]:  # fmt: skip
-    """Return the transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`."""
+    """Return the transfers of scales of tokens: some columns of a row of their table for each of the tiles `moves`.
+    `aux`: KV_APPEND or KV_READ."""
     if slots is None:
         return ()
     here = Operands({name: slots}, of.lane, of.alignments)
     tiles = here.tiles(
         name, table, row, np.ones_like(row), first, count, moves[count[moves] > 0], word="scale"
     )  # fmt: skip
-    return tiles.stream(Role.KV, Opcode.KV_APPEND if write else Opcode.KV_READ, write=write, early=write)
+    write = aux & 0xFF == Opcode.KV_APPEND
+    return tiles.stream(Role.KV, aux, write=write, early=write)

@@ -324,7 +324,8 @@ class KvMacro(Macro):
             other += moved.table(cache.table, of.every)
         if (table := self.token_table) is not None:
             columns = (self.position or 0) + token
-            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.every, True)
+            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.every,
+                                      Opcode.KV_APPEND)  # fmt: skip
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
 

@@ -19,7 +19,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.opcodes import BITS, DataType, Gemm, LoopOrder, Opcode
 from npu_device.cost.plan import Column, Compute, Plan
-from npu_device.cost.sequencer import Nest, Slots, Stream, side_by_side
+from npu_device.cost.sequencer import Nest, Slots, Stream, latest, side_by_side
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.bitwidth import expanded, expansion
 from npu_device.memory.operands import FLOATS, INTEGERS, Matrix, row_bytes
@@ -301,9 +301,9 @@ class ProductMacro(Macro):
                 writes, bool(kept), max(1, columns // self.filters),
             )  # fmt: skip
 
-        lane = np.zeros_like(of.lane) if partial is None else of.lane
+        lane = np.zeros_like(of.lane) if partial is None else setting.bus.distinct(of.lane)
         flags = ((nest.kept & (not parts.split)).astype(np.int64), last.astype(np.int64))
-        computed = work(step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
+        computed = work(setting, step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
         reads = (
             *self._codebook_stream(of), *in0.stream(Role.ACTIVATION, Opcode.LOAD),
             *in1.stream(Role.WEIGHT, Opcode.LOAD), *self._finish_streams(nest, of, ends),
@@ -346,11 +346,7 @@ class ProductMacro(Macro):
 def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
     """Return the row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
     row = np.arange(len(kept))
-    began = np.where(kept, 0, parts.first)
-    for one in range(lane.max(initial=-1) + 1):
-        own = np.flatnonzero(lane == one)
-        began[own] = np.maximum.accumulate(began[own])
-    return began + row - parts.first
+    return latest(lane, np.where(kept, 0, parts.first)) + row - parts.first
 
 
 def product_buffers(

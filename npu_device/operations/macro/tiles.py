@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.opcodes import BITS, DataType, Opcode
 from npu_device.cost.plan import NONE, Column, Compute, Plan
-from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes
+from npu_device.cost.sequencer import Nest, Slots, Stream, Work, classes, latest
 from npu_device.memory.bitwidth import bytes_of_columns, expanded
 from npu_device.memory.operands import Matrix
 from npu_device.memory.region import Region, make_region
@@ -70,16 +70,16 @@ class Tiles:
         return bytes_of_columns(self.columns, self.matrix.bits)
 
     def stream(
-        self, role: Role, opcode: Opcode, write: bool = False, late: bool = False, table: bool = False,
+        self, role: Role, aux: int, write: bool = False, late: bool = False, table: bool = False,
         early: bool = False, passes: int = 2, inside: int = 0,
     ) -> tuple[Stream, ...]:  # fmt: skip
-        """Return the moves; none for a matrix in the scratchpad, or that no tile uses."""
+        """Return the moves; none for a matrix in the scratchpad, or that no tile uses. `aux`: opcode, for events."""
         if self.slots is None or not len(self.moves):
             return ()
         at = self.moves
         return (
             Stream(
-                role, int(opcode), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
+                role, int(aux), self.slots, at, self._address()[at], self.rows[at], self._row_bytes()[at],
                 self._stride, self.slots.turns(self._owner), write, late, self.shared, self._expansion,
                 table, self.alignment, early, passes, inside, self.last_uses, self.source if self.common else None,
             ),
@@ -93,10 +93,7 @@ class Tiles:
             return moved[self.source]
         if self.shared:
             return moved[self.moves[0]] + np.zeros_like(moved)
-        for one in np.unique(self.lane):
-            own = np.flatnonzero(self.lane == one)
-            moved[own] = np.maximum.accumulate(moved[own])
-        return moved
+        return latest(self.lane, moved)
 
     def regions(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
         """Return (address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
@@ -160,6 +157,7 @@ class Operands:
 
 
 def work(
+    setting: Setting,
     make: Callable[[list[int], tuple[Region, ...], tuple[Region, ...]], Compute],
     shape: Sequence[Column],
     reads: Sequence[Tiles],
@@ -171,6 +169,8 @@ def work(
     `only`: tiles that compute; None: all. A result appears where the second of a pair in `writes` is True.
     """
     located = [tiles.regions() for tiles in reads] + [tiles.regions(mask) for tiles, mask in writes]
+    if not setting.bus.port_limited:
+        located = [(np.minimum(address, 0), rows, row_bytes) for address, rows, row_bytes in located]
     operands = [*reads, *(tiles for tiles, _ in writes)]
     distinct, index = classes(*shape, *(column for columns in located for column in columns))
     pieces = []
@@ -227,6 +227,6 @@ def vector_plan(
             *(stream for part in weights for stream in part.stream(Role.WEIGHT, Opcode.LOAD)),
         ),
         out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-        work(step, (blocks.rows, blocks.columns), (*reads, *weights), ((out, every),)),
+        work(setting, step, (blocks.rows, blocks.columns), (*reads, *weights), ((out, every),)),
     )
     return setting.sequence(nest, macro.d)

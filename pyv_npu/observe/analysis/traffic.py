@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROLES = tuple(role.name.lower() for role in Role)
 WAYS = ("read", "written")
 SIZES = ("bytes_total", "bytes_aligned")
-_ROLE_MASK = 7
+_ROLE_MASK = 3
 
 
 class RoleTraffic:

@@ -67,6 +67,7 @@ def works(
     decoder, read, timing, setting = (
         Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
     )  # fmt: skip
+    setting = setting._replace(bus=setting.bus._replace(port_limited=True))  # occupancy needs every address
     listed = []
     equal: dict[Hashable, CommandWork] = {}
     for descriptor in runner.place(commands):

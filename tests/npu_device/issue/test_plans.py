@@ -10,7 +10,9 @@ from npu_graphs import attentions, configs, macros
 from npu_rig import DRAM, SPM
 
 from npu_device.config import KvQuantConfig, NpuConfig, QueueConfig, SpmConfig
+from npu_device.cost.durations import Timing
 from npu_device.issue.plans import Plans
+from npu_device.issue.results import Results
 from npu_device.levels.runner import Listed, Runner
 from npu_device.operations.macro.base import setting_of
 from pyv_npu.workloads.compiled import target_of
@@ -97,6 +99,24 @@ def test_engines_side_by_side_have_a_plan_of_their_own() -> None:
             kept, anew = (one.of(macro, setting_of(config), lanes).plan for one in (plans, Plans(config, 0)))
             assert kept.lane.tolist() == anew.lane.tolist()
             assert kept.dram.tolist() == anew.dram.tolist()
+
+
+def test_without_a_limit_of_ports_the_place_in_the_scratchpad_makes_no_piece_of_its_own() -> None:
+    config = NpuConfig(spm=SpmConfig(port=None))
+    setting, timing, runner = setting_of(config), Timing(config), Runner(config)
+    assert not setting.bus.port_limited
+    by_place = setting._replace(bus=setting.bus._replace(port_limited=True))
+    counts = []
+    for descriptor in runner.place(listed(step(config, 40))):
+        macro = runner.device.host.decoder.decode(descriptor, 0, 0).macro
+        assert macro is not None
+        few, many = (macro.start(Results(runner.memory).read).plan(one, macro.lanes(2)) for one in (setting, by_place))
+        for name in ("tile", "lane", "dram", "after"):
+            assert getattr(few, name).tolist() == getattr(many, name).tolist()
+        costs = [[timing.cost(plan.pieces[index]) for index in plan.piece] for plan in (few, many)]
+        assert costs[0] == costs[1]
+        counts.append((len(few.pieces), len(many.pieces)))
+    assert all(few <= many for few, many in counts) and sum(few for few, _ in counts) < sum(many for _, many in counts)
 
 
 def test_another_device_does_not_look_at_them() -> None:

@@ -61,6 +61,11 @@ def test_every_level_and_mode_leaves_the_same_bytes(
         stored = sum(row["dense_bytes"] + row["sparse_bytes"] + row["meta_bytes"] for row in rows)
         assert layer["kv_bytes_written"] == stored
         assert layer["kv_bytes_total"] == stored + sum(row["count_bytes"] for row in rows)
+    by_side = {"k": 0, "v": 0}
+    for row in made["kv_encoded"]:
+        by_side[row["side"]] += row["dense_bytes"] + row["sparse_bytes"] + row["meta_bytes"]
+    last = made["kv_tokens"][-1]  # its step reads the tokens before it and writes its own
+    assert (last["bytes_k"], last["bytes_v"]) == (by_side["k"], by_side["v"]) and by_side["k"] != by_side["v"]
 
 
 @pytest.mark.parametrize("method", ["kivi", "delta", *slow("kvquant", "qserve", "rle", "sparse", "grouped_heads")])
