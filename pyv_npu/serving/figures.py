@@ -13,7 +13,7 @@ Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from npu_device.kv_quant.methods import KvMethod
@@ -23,7 +23,7 @@ from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.batches import nearest_rank
 from pyv_npu.serving.requests import ns_of
-from pyv_npu.serving.server import LedgerRow, Run, Served
+from pyv_npu.serving.server import LedgerRow, Run, Times
 from toolchain.decoders.shapes import Shape
 
 FIGURES = ("ttft", "tpot", "itl", "e2e")
@@ -34,10 +34,6 @@ COLUMNS = (
     "aligned_bytes", "swaps", "swap_bytes",
 )  # fmt: skip
 """Of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
-LEDGER = (
-    "step", "start_cycle", "end_cycle", "scheduled", "preempted", "finished", "running", "waiting", "blocks", "tokens",
-    "swapped_out", "swapped_in", "swap_cycles",
-)  # fmt: skip
 
 
 class KvBytes(NamedTuple):
@@ -58,24 +54,6 @@ class KvBytes(NamedTuple):
         return cls(layers * token, layers * aligned, shape.cache_window)
 
 
-class Times(NamedTuple):
-    """Latencies of a request, in ns."""
-
-    ttft: int
-    tpot: int | None
-    e2e: int
-    itl: tuple[int, ...]
-
-
-def times_of(one: Served, hz: int) -> Times:
-    """Returns the latencies of a request."""
-    at = [ns_of(cycle, hz) for cycle in one.tokens_at]
-    arrival = ns_of(one.arrival, hz)
-    gaps = tuple(later - sooner for sooner, later in pairwise(at))
-    tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
-    return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
-
-
 def slo_of(text: str | None) -> dict[str, int]:
     """The limits of `--slo ttft=2s,tpot=50ms` in ns. UsageError for what is no limit."""
     limits: dict[str, int] = {}
@@ -94,13 +72,12 @@ def slo_of(text: str | None) -> dict[str, int]:
     return limits
 
 
-def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
-    """The figures of a run."""
-    times = [times_of(one, hz) for one in run.served]
-    gaps = [gap for one in times for gap in one.itl]
+def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
+    """Return the figures of a run."""
+    times, hz = run.times, run.clock_hz
     values = {
         "ttft": [one.ttft for one in times], "tpot": [one.tpot for one in times if one.tpot is not None],
-        "itl": gaps, "e2e": [one.e2e for one in times],
+        "itl": [gap for one in times for gap in one.itl], "e2e": [one.e2e for one in times],
     }  # fmt: skip
     seconds = run.end / hz
     good = sum(_meets(one, limits) for one in times)
@@ -110,7 +87,7 @@ def summary(run: Run, hz: int, limits: Mapping[str, int], kv: KvBytes) -> dict[s
     return {
         "requests": len(run.served), "refused": len(run.refused), "seconds": seconds,
         **{f"{name}_ns": distribution(values[name]) for name in FIGURES},
-        **offered_load(run, hz, [one.e2e for one in times]),
+        **offered_load(run, [one.e2e for one in times]),
         "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
         "input_tokens": prompts, "output_tokens": answers,
         "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
@@ -139,7 +116,7 @@ def run_keys(run: Run, core: Config | None) -> dict[str, Any]:
     return {
         **({} if core is None else {"core": core.core.engine, "mode": core.npu.mode}),
         "cycles_parts": parts,
-        "events_sha256": sha256(ledger_csv(run.ledger).encode()).hexdigest(),
+        "events_sha256": sha256(run.steps_csv).hexdigest(),
     }
 
 
@@ -148,10 +125,10 @@ GROWTH = 2
 take so many times as long as they arrive."""
 
 
-def offered_load(run: Run, hz: int, taken: Sequence[int]) -> dict[str, Any]:
+def offered_load(run: Run, taken: Sequence[int]) -> dict[str, Any]:
     """Requests that arrive per second (None: together, or each after another), and whether that is more than the server
     can answer: fewer are answered per second, and later ones wait longer. `taken`: from arrival to last token."""
-    arrivals = [one.arrival for one in run.served if one.request.after is None]
+    arrivals, hz = [one.arrival for one in run.served if one.request.after is None], run.clock_hz
     spread, quarter = max(arrivals) - min(arrivals), len(taken) // 4
     if len(arrivals) < len(run.served) or not spread or not quarter:
         return {"offered_per_second": None, "overload": False}
@@ -187,12 +164,13 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
     return {"mean": sum(ordered) / len(ordered), **{f"p{one}": nearest_rank(ordered, one) for one in PERCENTILES}}
 
 
-def requests_csv(run: Run, model: str, hz: int, kv: KvBytes) -> str:
-    """A line per request, in the order in which LLMServingSim writes them: by end."""
-    moved, swapped = kv_moved(run.ledger, kv), _swapped(run.ledger)
+def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
+    """Return a line per request, in the order in which LLMServingSim writes them: by end."""
+    moved, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
     rows = []
-    for one in sorted(run.served, key=lambda one: (one.tokens_at[-1], one.request.id)):
-        times, request = times_of(one, hz), one.request
+    served = zip(run.served, run.times, strict=True)
+    for one, times in sorted(served, key=lambda pair: (pair[0].tokens_at[-1], pair[0].request.id)):
+        request = one.request
         bytes_, aligned = moved[request.id]
         queued = ns_of(one.first_scheduled, hz) - ns_of(one.arrival, hz)
         end = ns_of(one.tokens_at[-1], hz)
@@ -227,19 +205,3 @@ def _swapped(ledger: Sequence[LedgerRow]) -> dict[int, int]:
         for request, tokens in row.swapped:
             made[request] = made.get(request, 0) + tokens
     return made
-
-
-def ledger_csv(ledger: Sequence[LedgerRow]) -> str:
-    """A line per step; `scheduled` is request:tokens@context, `swapped_out` and `swapped_in` request:tokens."""
-    rows = [
-        (index, row.start, row.end, " ".join(f"{id}:{tokens}@{context}" for id, tokens, context in row.scheduled),
-         " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), row.running, row.waiting, row.blocks,
-         row.tokens, *_swaps(row), row.swap)
-        for index, row in enumerate(ledger)
-    ]  # fmt: skip
-    return csv_text(LEDGER, rows)
-
-
-def _swaps(row: LedgerRow) -> tuple[str, str]:
-    text = " ".join(f"{request}:{tokens}" for request, tokens in row.swapped)
-    return (text, "") if row.preempted else ("", text)

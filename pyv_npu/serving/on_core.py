@@ -64,7 +64,7 @@ def serve_on_core(
     for one in port.served.values():
         finish(one, entries[one.request.id])
     served = [port.served[key] for key in sorted(port.served)]
-    return Run(served, refused, port.ledger, allocated, released, control(port))
+    return Run(served, refused, port.ledger, hz, allocated, released, control(port))
 
 
 def _small(npu: NpuConfig) -> NpuConfig:

@@ -8,7 +8,7 @@ from pyv_npu.report.charts import Line, distributions, line_view, link_views
 from pyv_npu.report.page import render
 from pyv_npu.report.run_page import parameters
 from pyv_npu.sections import Cell, Chart, Facts, Note, Part, Section, Table, Tile, Value, Verdict
-from pyv_npu.serving.figures import FIGURES, PERCENTILES, preemptions_text, times_of
+from pyv_npu.serving.figures import FIGURES, PERCENTILES, preemptions_text
 from pyv_npu.serving.server import LedgerRow
 from pyv_npu.units import number, quantity, scale_of
 
@@ -47,7 +47,7 @@ def _server(run: "ServedWorkload") -> Facts:
     return Facts([
         ("model", f"{serving.shape.name}, {run.layers} layers, weights of {serving.weight_bits} bits"),
         ("keys and values", serving.kv.name),
-        ("engines", f"{npu.clusters * npu.te.count} tensor engines at {run.hz / 1e6:,g} MHz"),
+        ("engines", f"{npu.clusters * npu.te.count} tensor engines at {run.run.clock_hz / 1e6:,g} MHz"),
         ("DRAM", f"{quantity(npu.dram.size, 'bytes')}, {quantity(npu.dram.rate, 'bytes/s')}"),
         ("scheduler", "host" if serving.core is None else f"firmware, {serving.core.npu.mode}"),
         *((name.replace("_", " "), {True: "yes", False: "no"}[value] if isinstance(value, bool) else number(value))
@@ -215,7 +215,7 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
 
 def _over_time(run: "ServedWorkload") -> list[Part]:
     """Returns small multiples over one axis of seconds; what never happens is a sentence."""
-    parts, token = windows(run.run.ledger, run.hz), run.serving.kv_bytes.token
+    parts, token = windows(run.run.ledger, run.run.clock_hz), run.serving.kv_bytes.token
     blocks = run.serving.scheduler.blocks
     series: tuple[tuple[str, str, Callable[[Window], float]], ...] = (
         ("requests that run", "requests", lambda part: part.running),
@@ -242,9 +242,8 @@ def _over_time(run: "ServedWorkload") -> list[Part]:
 def _distributions(run: "ServedWorkload") -> list[Part]:
     """Returns cumulative requests over each time, with its limit."""
     parts: list[Part] = []
-    times = [times_of(request, run.hz) for request in run.run.served]
     for name in ("ttft", "tpot", "e2e"):
-        seconds = sorted(value / 1e9 for each in times if (value := getattr(each, name)) is not None)
+        seconds = sorted(value / 1e9 for each in run.run.times if (value := getattr(each, name)) is not None)
         scale = scale_of(seconds, "s")
         ordered = [value / scale.factor for value in seconds]
         curve = Line(name.upper(), [(value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)])
@@ -264,11 +263,10 @@ def _requests(run: "ServedWorkload") -> list[Part]:
     heads = ("request", "in", "out", "arrival", "TTFT", "TPOT", "E2E", "preemptions")
     units = ("", "tokens", "tokens", "s", "s", "s", "s", "")
     rows = []
-    for each in run.run.served[:MAX_ROWS]:
-        times, request = times_of(each, run.hz), each.request
+    for each, times in zip(run.run.served[:MAX_ROWS], run.run.times, strict=False):
+        request, arrival = each.request, each.arrival / run.run.clock_hz
         seconds = [time and time / 1e9 for time in (times.ttft, times.tpot, times.e2e)]
-        rows.append([str(request.id), request.input_toks, request.output_toks, each.arrival / run.hz, *seconds,
-                     each.preemptions])  # fmt: skip
+        rows.append([str(request.id), request.input_toks, request.output_toks, arrival, *seconds, each.preemptions])
     more = f" The first {MAX_ROWS:,} are here." if len(run.run.served) > MAX_ROWS else ""
     text = f"All of it is in requests.csv, every step in steps.csv.{more}"
     return [Note(text, "muted"), Table(heads, rows, True, units)]

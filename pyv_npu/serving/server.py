@@ -3,11 +3,13 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError
-from pyv_npu.serving.requests import Arrivals, Request, Workload
+from pyv_npu.serving.requests import Arrivals, Request, Workload, ns_of
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
 
 StepCycles = Callable[[Sequence[tuple[int, int]]], int]
@@ -56,6 +58,12 @@ class Taken:
         return repr(tuple(self))
 
 
+LEDGER = (
+    "step", "start_cycle", "end_cycle", "scheduled", "preempted", "finished", "running", "waiting", "blocks", "tokens",
+    "swapped_out", "swapped_in", "swap_cycles",
+)  # fmt: skip
+
+
 class LedgerRow(NamedTuple):
     """A step."""
 
@@ -92,6 +100,15 @@ class LedgerRow(NamedTuple):
         return (tokens, 0) if self.preempted else (0, tokens)
 
 
+class Times(NamedTuple):
+    """Latencies of a request, in ns."""
+
+    ttft: int
+    tpot: int | None
+    e2e: int
+    itl: Sequence[int]
+
+
 @dataclass(slots=True)
 class Served:
     """Outcome of a request; times in cycles."""
@@ -109,6 +126,14 @@ class Served:
     control: int = 0
     """Cycles of firmware in the steps of its answer."""
 
+    def times(self, clock_hz: int) -> Times:
+        """Return the latencies."""
+        at = [ns_of(cycle, clock_hz) for cycle in self.tokens_at]
+        arrival = ns_of(self.arrival, clock_hz)
+        gaps = array("q", (later - sooner for sooner, later in pairwise(at)))
+        tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
+        return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
+
 
 @dataclass
 class Run:
@@ -119,6 +144,7 @@ class Run:
     refused: dict[int, str]
     """Request -> why it could never be served."""
     ledger: list[LedgerRow]
+    clock_hz: int
     allocated: int
     """Blocks given out, and given back."""
     released: int
@@ -129,6 +155,27 @@ class Run:
     def end(self) -> int:
         """Cycle of the last token."""
         return self.ledger[-1].end if self.ledger else 0
+
+    @cached_property
+    def times(self) -> list[Times]:
+        """Latencies of the served requests."""
+        return [one.times(self.clock_hz) for one in self.served]
+
+    @cached_property
+    def steps_csv(self) -> bytes:
+        """A line per step; `scheduled` is request:tokens@context, `swapped_out` and `swapped_in` request:tokens."""
+        rows = (
+            (index, row.start, row.end, " ".join([f"{id}:{tokens}@{context}" for id, tokens, context in row.scheduled]),
+             " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), row.running, row.waiting, row.blocks,
+             row.tokens, *_swaps(row), row.swap)
+            for index, row in enumerate(self.ledger)
+        )  # fmt: skip
+        return csv_text(LEDGER, rows).encode()
+
+
+def _swaps(row: LedgerRow) -> tuple[str, str]:
+    text = " ".join(f"{request}:{tokens}" for request, tokens in row.swapped)
+    return (text, "") if row.preempted else ("", text)
 
 
 def serve(
@@ -153,7 +200,7 @@ def serve(
         start, used, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
-        taken = Taken((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled)
+        taken = Taken([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
         if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
             now += step_cycles(taken.chunks)
         for entry in step.admitted:
@@ -176,7 +223,7 @@ def serve(
     if not served and refused:
         first = next(iter(refused))
         raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
-    return Run([served[key] for key in sorted(served)], refused, ledger, scheduler.pool.allocated,
+    return Run([served[key] for key in sorted(served)], refused, ledger, clock_hz, scheduler.pool.allocated,
                scheduler.pool.released)  # fmt: skip
 
 

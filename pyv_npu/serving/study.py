@@ -11,7 +11,7 @@ from pyv_npu.config import Config, Effective
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
 from pyv_npu.result import Detail, Result
 from pyv_npu.sections import Section, Verdict
-from pyv_npu.serving.figures import KvBytes, ledger_csv, requests_csv, run_keys, summary
+from pyv_npu.serving.figures import KvBytes, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.page import page, sentences, serving_sections
 from pyv_npu.serving.requests import Workload
@@ -173,13 +173,9 @@ class ServedWorkload(Detail):
         """Share of the requests that must meet the limits at a rate within the capacity."""
         return ATTAINMENT
 
-    @property
-    def hz(self) -> int:
-        return self.serving.npu.clock_hz
-
     @cached_property
     def figures(self) -> dict[str, Any]:
-        return summary(self.run, self.hz, self.serving.slo, self.serving.kv_bytes)
+        return summary(self.run, self.serving.slo, self.serving.kv_bytes)
 
     @property
     def worst(self) -> float | None:
@@ -197,7 +193,7 @@ class ServedWorkload(Detail):
         serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
         return {
             **run_keys(self.run, serving.core), "layers": self.layers, "kv": serving.kv.name,
-            "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.hz,
+            "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.run.clock_hz,
             "workload": {"name": workload.name, "form": workload.form, "requests": len(workload.requests),
                          "changed": workload.changed, "clients": workload.clients},
             "scheduler": {name: getattr(config, name) for name in config.__dataclass_fields__},
@@ -222,8 +218,8 @@ class ServedWorkload(Detail):
         """requests.csv and steps.csv."""
         kv = self.serving.kv_bytes
         return {
-            "requests.csv": requests_csv(self.run, self.serving.shape.name, self.hz, kv).encode(),
-            "steps.csv": ledger_csv(self.run.ledger).encode(),
+            "requests.csv": requests_csv(self.run, self.serving.shape.name, kv).encode(),
+            "steps.csv": self.run.steps_csv,
         }
 
     def page(self, effective: Effective) -> str:

@@ -21,7 +21,7 @@ from pyv_npu.config import Config
 from pyv_npu.errors import UsageError
 from pyv_npu.result import Detail, Result
 from pyv_npu.sections import Facts, Section
-from pyv_npu.serving.figures import KvBytes, ledger_csv, preemptions_text, requests_csv, run_keys, summary
+from pyv_npu.serving.figures import KvBytes, preemptions_text, requests_csv, run_keys, summary
 from pyv_npu.serving.on_core import serve_on_core
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -192,7 +192,6 @@ class ServedValues(Detail):
     answers: Mapping[int, tuple[int, ...]]
     same: bool
     """Whether they are those of each request by itself."""
-    hz: int
     slo: Mapping[str, int]
     kv: KvBytes
     core: Config | None
@@ -202,7 +201,7 @@ class ServedValues(Detail):
         return {
             **run_keys(self.run, self.core),
             "workload": {"name": self.workload.name, "requests": len(self.workload.requests)},
-            **summary(self.run, self.hz, self.slo, self.kv), "control": dict(self.run.control),
+            **summary(self.run, self.slo, self.kv), "control": dict(self.run.control),
             "blocks": {"total": self.config.blocks, "allocated": self.run.allocated, "released": self.run.released},
             "refusals": {str(request): why for request, why in self.run.refused.items()},
             "answers": {str(request): list(tokens) for request, tokens in self.answers.items()},
@@ -211,7 +210,7 @@ class ServedValues(Detail):
 
     def sections(self, result: Result[Any]) -> list[Section]:
         """Returns the requests, the pressure, and whether it changed an answer."""
-        made = summary(self.run, self.hz, self.slo, self.kv)
+        made = summary(self.run, self.slo, self.kv)
         facts = [
             ("requests", f"{made['requests']:,} of {self.workload.name}, {made['refused']:,} refused"),
             ("tokens", f"{made['input_tokens']:,} in, {made['output_tokens']:,} out"),
@@ -225,8 +224,8 @@ class ServedValues(Detail):
 
     def files(self, result: Result[Any]) -> dict[str, bytes]:
         """requests.csv, steps.csv."""
-        table = requests_csv(self.run, self.model, self.hz, self.kv)
-        return {"requests.csv": table.encode(), "steps.csv": ledger_csv(self.run.ledger).encode()}
+        table = requests_csv(self.run, self.model, self.kv)
+        return {"requests.csv": table.encode(), "steps.csv": self.run.steps_csv}
 
 
 PAGE = 4096
@@ -254,4 +253,4 @@ def serve_values(
         run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles)
     answers = server.compute(workload, run)
     same = answers == server.alone(workload, run)
-    return ServedValues(path.stem, workload, run, config, answers, same, npu.clock_hz, slo, server.kv_bytes, core)
+    return ServedValues(path.stem, workload, run, config, answers, same, slo, server.kv_bytes, core)
