@@ -32,7 +32,7 @@ cp my.elf test.elf && mkdir -p FOLDER path/to && cp my.elf path/to
 pyv-npu new project && cp project/main.c .
 pyv-npu docs assembler | sed -n '/\\.globl _start/,/\\.space/s/^    //p' > first.s
 echo 'override.layer_0.kv: 8' > kv.yaml
-pyv-npu compare submit_latency --arg n=20 --no-sweeps --phases 0 --report out/demo
+pyv-npu compare submit_latency --arg n=20 --no-sweeps --phases 0 --report demo
 for report in before after; do pyv-npu run hello --report $report; done
 """
 """Commands that make the files which commands of the README name."""
@@ -137,7 +137,8 @@ def test_the_commands_of_the_readme_end_well(folder: Path, process: dict[str, An
         copy = folder / str(number)  # results of one command are no inputs of the next
         run("cp", "-r", files, copy, cwd=folder, **process)
         try:
-            run("bash", "-c", f"pyv-npu {line}", cwd=copy, **process)
+            before = "mkdir out && cp -r demo out && " if "out/demo" in line else ""  # of scripts/demo
+            run("bash", "-c", f"{before}pyv-npu {line}", cwd=copy, **process)
         except AssertionError as error:
             failures.append(str(error))
         shutil.rmtree(copy)

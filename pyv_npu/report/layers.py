@@ -12,7 +12,9 @@ from pyv_npu.sections import Cell, Details, Heading, Note, Part, Section, Table,
 from pyv_npu.units import number, short
 from pyv_npu.verdict import BOUNDS
 
-HEADS = ("operations", "commands", "first cycle", "end", "active cycles")
+HEADS = ("operations", "commands", "active cycles")
+SPAN = ("first cycle", "end")
+"""Columns of a layer alone."""
 RATES = ("MACs", "DRAM read", "written", "ops/byte", "ops/cycle", "main cause", "of the makespan")
 UNITS = ("bytes", "bytes", "", "", "", "share")
 """Units of the last columns."""
@@ -70,13 +72,14 @@ def _layers(name: str, analysis: Analysis) -> list[Part]:
     note = Note(meaning, "muted")
     whole = max(analysis.explanation.makespan, 1)
     heads = *HEADS, *(BUSY[kind] for layer in analysis.layers[:1] for kind in layer.busy), *RATES
-    rows = [[layer.name, *_cells([layer], whole, f"{name}.layer.{layer.name}")] for layer in analysis.layers]
-    each = _table(("layer", *heads), rows, f"{name}.layer.{{0}}.{{head}}")
+    rows = [[layer.name, *(Cell(short(cycle), value=cycle) for cycle in (layer.start, layer.end)),
+             *_cells([layer], whole, f"{name}.layer.{layer.name}")] for layer in analysis.layers]  # fmt: skip
+    each = _table(("layer", *SPAN, *heads), rows, f"{name}.layer.{{0}}.{{head}}")
     grouped = blocks(analysis.layers)
     if grouped is None:
         return [Heading(name), each, note]
     rows = [[pattern, len(group), *_cells(group, whole)] for pattern, group in grouped.items()]
-    text = "A row sums the layers whose names differ in numbers only (#); first cycle and end are those of all of them."
+    text = "A row sums the layers whose names differ in numbers only (#)."
     return [Heading(name), _table(("layers of a kind", "count", *heads), rows), Note(text, "muted"), note,
             Details(f"every layer ({len(analysis.layers)})", each)]  # fmt: skip
 
@@ -93,7 +96,6 @@ def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]
 
     figures: Mapping[str, int] = {
         "commands": total("commands"),
-        "start": min(layer.start for layer in group), "end": max(layer.end for layer in group),
         "active": total("active"),
         **{f"{kind}_busy": sum(layer.busy[kind] for layer in group) for kind in group[0].busy},
         "macs": total("macs"),

@@ -41,7 +41,7 @@ def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
     sent."""
     used = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
     rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
-    for name, key in (("core cycles", "cycles"), ("instructions", "instret")):
+    for name, key in (("run (core cycles)", "cycles"), ("instructions", "instret")):
         rows.append(_Total(name, [run[key] for run in runs.values()]))
     rows.append(_Total("instructions per cycle",
                        [None if run["instret"] is None else run["instret"] / run["cycles"] if run["cycles"] else None

@@ -32,7 +32,7 @@ def test_a_run_shows_summary_parameters_stages_and_reasons() -> None:
     assert "submit_latency: tight, core reference, CA_HYBRID, 1200 MHz" in text
     assert row(text, "stopped")[1:] == ["exit,", "exit", "code", "0"]
     for words, value in (
-        ("core cycles", "1,234,567"), ("instructions", "456,789"), ("instructions per cycle", "0.37"),
+        ("run (core cycles)", "1,234,567"), ("instructions", "456,789"), ("instructions per cycle", "0.37"),
         ("commands submitted", "1,003"), ("commands accepted", "1,000"), ("commands completed", "1,000"),
         ("commands with errors", "2"), ("commands rejected", "3"), ("DRAM read (bytes)", "64,000"),
     ):  # fmt: skip

@@ -56,14 +56,20 @@ class Chart {
   async render() {
     await (library ||= load());
     const dark = theme.now ? theme.now === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    const narrow = { axisY: { labelLimit: this.width < 500 ? 110 : 220 }, legend: { columns: Math.max(1, Math.floor((this.width - 50) / (longest(this.spec) * 7 + 34))) } };
-    const config = merge(THEMES.common, THEMES[dark ? "dark" : "light"], narrow);
-    const embed = (margin) => vegaEmbed(this.box, fit(this.spec, this.width, margin), { mode: "vega-lite", config, renderer: "svg", actions: false, logLevel: 1, tooltip: showTip });
-    let result, over = 0;
-    for (let margin = 70, tries = 0; !tries || (over > 0 && tries < 4); tries++) { /* labels may need more room */
+    let columns = Math.max(1, Math.floor((this.width - 50) / (longest(this.spec) * 7 + 34)));
+    const embed = (margin) => {
+      const narrow = { axisY: { labelLimit: this.width < 500 ? 110 : 220 }, legend: { columns } };
+      const config = merge(THEMES.common, THEMES[dark ? "dark" : "light"], narrow);
+      return vegaEmbed(this.box, fit(this.spec, this.width, margin), { mode: "vega-lite", config, renderer: "svg", actions: false, logLevel: 1, tooltip: showTip });
+    };
+    let result, over = 0, wide = false;
+    for (let margin = 70, tries = 0; !tries || ((over > 0 || wide) && tries < 4); tries++) { /* labels may need more room */
       result = await embed(margin);
-      over = this.box.querySelector("svg").width.baseVal.value - this.width;
-      margin += Math.ceil(over / (fit(this.spec, this.width, 0).columns || 1));
+      const svg = this.box.querySelector("svg"), edge = svg.getBoundingClientRect().right;
+      over = svg.width.baseVal.value - this.width;
+      margin += Math.ceil(Math.max(0, over) / (fit(this.spec, this.width, 0).columns || 1));
+      wide = columns > 1 && [...svg.querySelectorAll(".role-legend-label text")].some((label) => label.getBoundingClientRect().right > edge);
+      if (wide) columns--;
     }
     this.view?.finalize();
     this.view = result.view;

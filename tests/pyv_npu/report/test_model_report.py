@@ -199,7 +199,7 @@ def test_the_page_shows_the_figures_of_metrics_csv(report: Path, browser: Any) -
             assert float(shown[key].replace(",", "")) == float(row["value"]), key
             seen += 1
     assert seen > 50
-    assert shown["tight.core cycles"].replace(",", "") == str(
+    assert shown["tight.run (core cycles)"].replace(",", "") == str(
         json.loads((report / "result.json").read_text())["cycles"]
     )
     assert "outputs as the reference\tyes" in browser.execute_script("return document.body.innerText")

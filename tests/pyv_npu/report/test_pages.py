@@ -24,7 +24,7 @@ PAGES = {
               "n=4", "--arg", "phases=2", "-o"],
     "compare": ["compare", "submit_latency", "--arg", "n=40", "--report"],
     "model": ["run", "cnn", "--report"],
-    "llm": ["run", "llama2-7b", "--layers", "2", "--report"],
+    "llm": ["run", "llama2-7b", "--layers", "3", "--report"],
     "serve": ["serve", "llama2-7b", "--layers", "1", "--first", "8", "--output", "4", "--check-steps", "1", "--slo",
               "ttft=2s,tpot=100ms", "--report"],
 }  # fmt: skip

@@ -82,7 +82,7 @@ def check_modes(shown: dict[str, str], result: dict[str, Any]) -> None:
         for reason, cycles in result[mode]["latency"]["reasons"].items():
             text = shown.get(f"reasons.{reason}.{mode}, cycles", "0")
             assert int(text.replace(",", "")) == cycles
-        assert int(shown[f"{mode}.core cycles"].replace(",", "")) == result[mode]["cycles"]
+        assert int(shown[f"{mode}.run (core cycles)"].replace(",", "")) == result[mode]["cycles"]
     assert seen > 50
     assert float(shown["ratio.t_submit_p50"].removesuffix("x")) == pytest.approx(
         result["ratio"]["t_submit_p50"], rel=1e-3
