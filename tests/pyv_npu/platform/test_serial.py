@@ -373,5 +373,5 @@ def test_a_program_that_polls_does_not_run_ahead_of_the_host(programs: Callable[
         process.stdin.write(b"q")
         process.stdin.flush()
         out, _ = process.communicate(timeout=60)
-    found = re.search(r"^cycles +([\d,]+)$", out.decode(), re.MULTILINE)
+    found = re.search(r"^run \(core cycles\) +([\d,]+)$", out.decode(), re.MULTILINE)
     assert found is not None and 500_000 < int(found[1].replace(",", "")) < 20_000_000
