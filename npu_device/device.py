@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from npu_device.external.link import External
     from npu_device.host.command_port import CommandPort
     from npu_device.host.host_side import HostSide
+    from npu_device.host.pipeline import DeviceLink
     from npu_device.host.registers import CsrWindow, RegisterFile
     from npu_device.host.ring import Ring
     from npu_device.issue.injection import Injector
@@ -72,6 +73,8 @@ class NpuDevice:
         self._counters = Counters(config, events)
         self._host: HostSide | None = None
         self._injector: Injector | None = None
+        self._link: DeviceLink | None = None
+        self._on_link: Callable[[DeviceLink | None], None] = lambda link: None
         self.on_use: Callable[[], None] | None = None
         """Called when the device is about to be used for the first time."""
 
@@ -86,6 +89,7 @@ class NpuDevice:
             host = self._host = HostSide(
                 self._config, self._memory, self._events, self._counters, self._caps,
                 values=self._values, analytic=self._analytic, external=self._external, interpreted=self._interpreted,
+                report_link=self._set_link,
             )  # fmt: skip
             if self.on_use is not None:
                 self.on_use()
@@ -118,6 +122,15 @@ class NpuDevice:
         return self.host.l2 if self._config.l2.enabled else None
 
     # -- the device protocol -----------------------------------------------------------------------------------
+
+    def link(self, receiver: "Callable[[DeviceLink | None], None]") -> None:
+        """Give a clock the entry points for native code, now and at each change of them; None: there are none."""
+        self._on_link = receiver
+        receiver(self._link)
+
+    def _set_link(self, link: "DeviceLink | None") -> None:
+        self._link = link
+        self._on_link(link)
 
     @property
     def irq(self) -> bool:

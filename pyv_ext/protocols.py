@@ -53,6 +53,29 @@ class Device(Timed, Protocol):
         """Store the low `size` bytes in `value`; None means done."""
 
 
+class Link(Protocol):
+    """Entry points of a device whose records are in a buffer of its own, for native code; a device gives them to the
+    function that its method `link(receiver)` has got, at each change. Functions are called by
+    `pyv_native.intrinsics.call_port`."""
+
+    @property
+    def buffer(self) -> int:
+        """Host address of the buffer."""
+
+    @property
+    def due(self) -> int:
+        """Offset in the buffer of the cycle of the next event, 64 bits."""
+
+    @property
+    def level(self) -> int:
+        """Offset in the buffer of the level of the interrupt line, a byte."""
+
+    @property
+    def advance(self) -> int:
+        """Address of `f(now, -, -)`, which processes the events due at the start of cycle `now` or earlier; anything
+        but 0: the method `advance` goes on."""
+
+
 class Placed(NamedTuple):
     """Device of a user with its address; `source` is its PLIC source, `near` as in `Bus.add_device`."""
 

@@ -24,6 +24,8 @@ NULL_SIZE = 992
 """Bytes of the null record, and of any record that is referred to."""
 STATUS, SITE, FIRST, SECOND = range(NULL_SIZE // WORD, NULL_SIZE // WORD + 4)
 """Words of the status."""
+STATUS_OFFSET = NULL_SIZE
+"""Its first byte, the error code; 0: no error."""
 LINKS = 1024
 MAX_LINKS = 48
 ROOT = LINKS + MAX_LINKS * WORD

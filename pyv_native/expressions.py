@@ -24,7 +24,7 @@ _STORES = {
     intrinsics.store_u32: "i32",
     intrinsics.store_i64: I64,
 }
-_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES}
+_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_port}
 
 
 class Expressions(InstructionEmitter):
@@ -217,6 +217,10 @@ class Expressions(InstructionEmitter):
         if callee in _CONVERSIONS:
             return self._convert(_CONVERSIONS[callee], values)
         place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
+        if callee is intrinsics.call_port:
+            buffer = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
+            arguments = ", ".join([f"ptr {buffer}", *(f"{I64} {value}" for value in values[2:])])
+            return self._ir.value(f"call {I64} {place}({arguments})")
         if callee in _LOADS:
             value = self._ir.load(_LOADS[callee], place)
             return value if _LOADS[callee] == I64 else self._ir.value(f"zext {_LOADS[callee]} {value} to {I64}")

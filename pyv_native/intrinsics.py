@@ -1,12 +1,12 @@
-"""Intrinsics of the subset: conversions of 64-bit signed values to narrow or unsigned ones, and accesses of memory
-outside the records (guest RAM, byte maps) by host address.
+"""Intrinsics of the subset: conversions of 64-bit signed values to narrow or unsigned ones, accesses of memory outside
+the records (guest RAM, byte maps) and calls of functions of another buffer by host address.
 
-Such memory must outlive the calls. Its values are little-endian and, below eight bytes, unsigned; a store takes the low
-bits. Nothing is checked.
+Such memory and functions must outlive the calls. Values of memory are little-endian and, below eight bytes, unsigned; a
+store takes the low bits. Nothing is checked.
 """
 
 import ctypes
-from ctypes import c_int64, c_uint8, c_uint16, c_uint32
+from ctypes import c_int64, c_uint8, c_uint16, c_uint32, c_void_p
 
 U32 = (1 << 32) - 1
 U64 = (1 << 64) - 1
@@ -65,6 +65,16 @@ def store_u32(address: int, value: int) -> None:
 def store_i64(address: int, value: int) -> None:
     """Store eight bytes."""
     c_int64.from_address(address).value = value
+
+
+_PORT = ctypes.PYFUNCTYPE(c_int64, c_void_p, c_int64, c_int64, c_int64)
+
+
+def call_port(function: int, buffer: int, first: int, second: int, third: int) -> int:
+    """Call the compiled function of three integers at an address, whose records are in the buffer at another one. An
+    error sets the status of that buffer."""
+    result: int = _PORT(function)(buffer, first, second, third)
+    return result
 
 
 def address_of(buffer: object) -> int:

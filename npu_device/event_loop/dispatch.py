@@ -228,11 +228,11 @@ def horizon(front: FrontEnd) -> int:
     return cycle
 
 
-def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, observed: int) -> bool:
+def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, inspected: int) -> bool:
     """Check whether the device is to look at the commands of this cycle."""
     front = loop.front
     front.entry = entry
-    if entry is not None or loop.external or observed:
+    if entry is not None or loop.external or inspected:
         return True
     return has_results(loop.issue, sampled)
 
@@ -249,13 +249,12 @@ def has_results(issue: Issue, sampled: int) -> bool:
     return False
 
 
-def run_events(loop: EventLoop, until: int, sampled: int, observed: int) -> int:
-    """Run the events that are due at the start of cycle `until` or earlier, up to one that concerns the device.
-
-    `sampled`: as for `dispatch`. `observed`: the device looks at each cycle in which steps end or commands start.
-    """
+def run_events(loop: EventLoop, until: int) -> int:
+    """Run the events that are due at the start of cycle `until` or earlier, up to one that concerns the device."""
     front = loop.front
     front.until = until
+    sampled = front.sampled
+    inspected = front.inspected
     agenda = next_agenda(front)
     while front.due <= until:
         cycle = front.due
@@ -265,7 +264,7 @@ def run_events(loop: EventLoop, until: int, sampled: int, observed: int) -> int:
             entry = step_commands(loop, cycle, horizon(front), sampled)
             cycle = loop.time
             front.cycle = cycle
-            if concerns_device(loop, entry, sampled, observed):
+            if concerns_device(loop, entry, sampled, inspected):
                 return STEPPED
             settle(loop, cycle)
             request(front, END, loop.next_at)
@@ -291,7 +290,7 @@ def run_events(loop: EventLoop, until: int, sampled: int, observed: int) -> int:
             if begin_fetches(loop, cycle):
                 return STARVED
         elif agenda == START:
-            if concerns_device(loop, start_commands(loop, cycle, sampled), sampled, observed):
+            if concerns_device(loop, start_commands(loop, cycle, sampled), sampled, inspected):
                 return STARTED
             settle(loop, cycle)
             request(front, END, loop.next_at)
@@ -299,3 +298,11 @@ def run_events(loop: EventLoop, until: int, sampled: int, observed: int) -> int:
             update_line(loop, cycle)
         agenda = next_agenda(front)
     return DONE
+
+
+def advance_port(loop: EventLoop, until: int, _second: int, _third: int) -> int:
+    """Run the events that are due, for native code of the core: 0, or 1 where the device has to go on."""
+    front = loop.front
+    if not front.answer:
+        front.answer = run_events(loop, until)
+    return front.answer != DONE

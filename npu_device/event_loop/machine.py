@@ -15,7 +15,7 @@ from npu_device.dram import power_up as dram_power_up
 from npu_device.event_loop import cache, front_end, sharing, snapshot, stepper
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.state import AGENDAS, FOREVER, MAX_ROW_BANKS, MAX_RUNS, NOT_YET, EventLoop
-from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, interpreted_calls
+from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, compiled_module, interpreted_calls
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
 from npu_device.reservation.scheduler import take_events
 from npu_device.reservation.state import Entry
@@ -23,6 +23,7 @@ from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
 from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
+from pyv_native.module import NativeModule
 from pyv_native.state import Fields
 
 MAX_REGIONS = MAX_CLUSTERS + 4
@@ -137,11 +138,14 @@ class Machine:
         self._pieces = Pieces(timing)
         self._events = events
         self._analytic = analytic
+        self.module: NativeModule | None = None
+        """The compiled functions; None where CPython runs them."""
         if interpreted:
             self._calls = interpreted_calls()
         else:
             timed = config.dram.model == "timed"
-            self._calls = compiled_calls(timing.rates.uniform, analytic, bool(external), timed, CHECKED)
+            self.module = compiled_module(timing.rates.uniform, analytic, bool(external), timed, CHECKED)
+            self._calls = compiled_calls(self.module)
         self.on_dropped: Callable[[Iterable[int]], None] | None = None
         """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
         self.storage = Storage(events, power_up(config, analytic, self._external))

@@ -265,6 +265,12 @@ class FrontEnd:
     """Cycle of the present event."""
     entry: Entry | None = REFERENCE
     """Command of which the device decides."""
+    answer: int = 0
+    """What `dispatch.advance_port` has stopped at, until the device goes on; 0: nothing."""
+    sampled: int = 1
+    """Whether the device takes part in the start and end of each command with operands."""
+    inspected: int = 1
+    """Whether the device looks at each cycle in which steps end or commands start."""
     observed: bool = False
     """Whether ENQCMD_T is shown to an injector of faults."""
 

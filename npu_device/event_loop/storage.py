@@ -1,6 +1,6 @@
 """The records of one event loop in their buffer: the state, its events, and behind them the plans that run."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache as memoized
 from typing import Any, NamedTuple
 
@@ -25,13 +25,14 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.run_events, front_end.submit, front_end.doorbell, front_end.query_ticket, front_end.show_ticket,
-    front_end.ticket_since, front_end.admit, front_end.accept_command, front_end.cancel_entry,
-    front_end.fail_ticket, front_end.settle, front_end.request_event, front_end.schedule_step, front_end.request_fetch,
-    front_end.acknowledge_irq, front_end.mask_irq, front_end.clear_irq, front_end.append_submission,
-    front_end.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
-    dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
-    stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark, *buffer.FUNCTIONS,
+    dispatch.run_events, dispatch.advance_port, front_end.submit, front_end.doorbell, front_end.query_ticket,
+    front_end.show_ticket, front_end.ticket_since, front_end.admit, front_end.accept_command, front_end.cancel_entry,
+    front_end.fail_ticket, front_end.settle, front_end.request_event, front_end.schedule_step,
+    front_end.request_fetch, front_end.acknowledge_irq, front_end.mask_irq, front_end.clear_irq,
+    front_end.append_submission, front_end.restore_pipeline, dispatch.start_commands, dispatch.begin_command,
+    dispatch.fail_command, dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start,
+    stepper.admit, stepper.hold, stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain,
+    cache.mark, *buffer.FUNCTIONS,
 )  # fmt: skip
 
 
@@ -42,14 +43,21 @@ def interpreted_calls() -> Calls:
 
 
 @memoized
-def compiled_calls(uniform: bool, analytic: bool, external: bool, timed: bool, checked: bool = False) -> Calls:
+def compiled_module(
+    uniform: bool, analytic: bool, external: bool, timed: bool, checked: bool = False
+) -> NativeModule:  # fmt: skip
     """Return the event loop compiled for UNIFORM machines or all; code for external units and for a timed DRAM is in
     none but theirs."""
     constants = {
         "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), "EventLoop.timed": int(timed),
     }  # fmt: skip
     constants |= UNIFORM if uniform else {}
-    module = NativeModule(FUNCTIONS, EventLoop, linkage=buffer.LINKAGE, constants=constants, checked=checked)
+    return NativeModule(FUNCTIONS, EventLoop, linkage=buffer.LINKAGE, constants=constants, checked=checked)
+
+
+@memoized
+def compiled_calls(module: NativeModule) -> Calls:
+    """Return the functions of a compiled event loop for Python."""
     return {function: module.entry(function) for function in FUNCTIONS}
 
 
@@ -83,6 +91,8 @@ class Storage:
         self._steps: dict[int, tuple[object, int]] = {}
         """Steps of tile commands and the offsets of their pieces, by identity."""
         self._max_pieces = MIN_PIECES
+        self.on_bind: Callable[[], None] = lambda: None
+        """Called when the buffer has moved."""
         self._pieces: dict[int, tuple[PieceImage, int]] = {}
         """Pieces of tile commands and their offsets, by identity."""
         self.bind()
@@ -106,8 +116,9 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
-        self.due, self.cycle, self.response, self.entry = (
-            front // WORD + fields[name].word for name in ("due", "cycle", "response", "entry")
+        self.due, self.cycle, self.response, self.entry, self.answer, self.sampled, self.inspected = (
+            front // WORD + fields[name].word
+            for name in ("due", "cycle", "response", "entry", "answer", "sampled", "inspected")
         )
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset
@@ -120,6 +131,7 @@ class Storage:
         )
         self._active = self.loop.active.offset // WORD
         self._dropped = self.loop.l2.dropped
+        self.on_bind()
 
     def allocate(self, size: int) -> int:
         buffer = self.arena.buffer

@@ -3,7 +3,7 @@
 A device makes it when it is first used (`npu_device.device`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_device.abi import DESCRIPTOR_SIZE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from npu_device.decode.decoder import Decoder
     from npu_device.event_loop.l2 import L2
     from npu_device.external.link import External
-    from npu_device.host.pipeline import Pipeline
+    from npu_device.host.pipeline import DeviceLink, Pipeline
     from npu_device.issue.execution import Execution
     from npu_device.issue.injection import Injector
     from npu_device.issue.plans import Plans
@@ -65,8 +65,11 @@ class HostSide:
         analytic: bool,
         external: "External | None",
         interpreted: bool,
+        report_link: "Callable[[DeviceLink | None], None]",
     ) -> None:
-        """`counters`: of the device. `caps`: of the register CAPS. The others are those of the device."""
+        """`counters`: of the device. `caps`: of the register CAPS. `report_link`: as of `Pipeline`. The others are
+        those of the device."""
+        self._report_link = report_link
         self._config, self._memory, self._events = config, memory, events
         self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
         self._counters = counters
@@ -92,7 +95,7 @@ class HostSide:
             self.active = Pipeline(
                 self._config, self._memory, self._events, self._first, self._enabled, self._injector,
                 values=self._values, analytic=self._analytic, external=self._external, plans=self._plans,
-                interpreted=self._interpreted,
+                interpreted=self._interpreted, report_link=self._report_link,
             )  # fmt: skip
         return self.active
 
@@ -207,6 +210,7 @@ class HostSide:
         if fields["pipeline"] is None and not self._config.l2.enabled and self._external is None:
             self._events.detach()
             self.active = None
+            self._report_link(None)
         else:
             with inside("pipeline"):
                 self.pipeline.load_state(fields["pipeline"], self._first, self._enabled)

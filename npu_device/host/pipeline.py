@@ -3,8 +3,8 @@
 A descriptor that was fetched becomes a command in flight, or an error ticket.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
@@ -24,6 +24,7 @@ from npu_device.reservation.state import DESCRIPTOR_WORDS, STREAMS, Submission, 
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
+from pyv_native.arena import STATUS
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, listed, row
@@ -32,6 +33,20 @@ if TYPE_CHECKING:
     from npu_device.external.link import External
     from npu_device.issue.injection import Injector
     from npu_device.issue.plans import Plans
+
+
+class DeviceLink(NamedTuple):
+    """Entry points of the device for native code of the core (`pyv_native.intrinsics.call_port`)."""
+
+    buffer: int
+    """Host address of the records."""
+    due: int
+    """Offset in the buffer: cycle of the next event, 64 bits."""
+    level: int
+    """Offset in the buffer: level of the interrupt line, a byte."""
+    advance: int
+    """Address of `dispatch.advance_port`."""
+
 
 _WORDS = layout(Submission).fields["words"].offset
 _CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)
@@ -67,8 +82,9 @@ class Pipeline:
         external: "External | None",
         plans: "Plans | None",
         interpreted: bool,
+        report_link: Callable[[DeviceLink | None], None],
     ) -> None:
-        """`registers`, `enabled`: of the device so far."""
+        """`registers`, `enabled`: of the device so far. `report_link`: receives the entry points for native code."""
         self._memory, self._events, self._external = memory, events, external
         self.completion = Completion(memory, events, self.call)
         self._injector: Injector | None = None
@@ -83,6 +99,8 @@ class Pipeline:
             setattr(self.front, name, value)
         arena = self._machine.storage.arena
         arena.link_callback(LINKAGE.slots[observe_submission], observe_submission, self._observe_submission)
+        self._report_link = report_link
+        self.storage.on_bind = self._update_link
         self.inject(injector)
 
     def _prepare(self, loop: Any) -> None:
@@ -110,6 +128,17 @@ class Pipeline:
         """Let faults act; None: none do."""
         self._injector = self.execution.injector = self.completion.injector = injector
         self.front.observed = injector is not None
+        self._update_link()
+
+    def _update_link(self) -> None:
+        """Report the entry points; None where an injector sees each access, or CPython runs the device."""
+        storage, module = self.storage, self._machine.module
+        if module is None or self._injector is not None:
+            self._report_link(None)
+            return
+        self._report_link(
+            DeviceLink(storage.arena.address, storage.due * WORD, storage.level, module.address(dispatch.advance_port))
+        )
 
     def _observe_submission(self, _: int, arrival: int, address: int) -> int:
         return self._injector is None or int(self._injector.submission(arrival, address))
@@ -118,8 +147,10 @@ class Pipeline:
 
     def advance(self, now: int) -> None:
         """Do everything that is due at the start of cycle `now` or earlier."""
-        storage = self.storage
-        if storage.arena.words[storage.due] > now:
+        arena, storage = self.storage.arena, self.storage
+        if arena.words[STATUS]:
+            arena.raise_error()
+        if arena.words[storage.due] > now and not arena.words[storage.answer]:
             return
         while answer := self.execution.run(now):
             if answer == dispatch.STARVED:

@@ -208,11 +208,15 @@ class Execution:
 
     def run(self, until: int) -> int:
         """Run the events that are due by cycle `until`, up to one that concerns the front end: its kind, or DONE."""
-        observed = self.machine.on_dropped is not None
+        storage = self.machine.storage
+        words = storage.arena.words
+        words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
         while True:
-            answer = self.machine.call(dispatch.run_events, until, self._sampled, observed)
-            storage = self.machine.storage
             words = storage.arena.words
+            answer, words[storage.answer] = words[storage.answer], dispatch.DONE
+            if not answer:
+                answer = self.machine.call(dispatch.run_events, until)
+                words = storage.arena.words
             if answer == dispatch.STEPPED:
                 self._end(words[storage.cycle], words[storage.entry])
             elif answer == dispatch.STARTED:

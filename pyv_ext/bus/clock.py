@@ -1,6 +1,7 @@
 """Clock of core and devices: the order of device events and posted stores (`pyv_ext.machine.bus`)."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -9,7 +10,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.machine import bus, log
 from pyv_ext.machine.functions import MachineState
 from pyv_ext.machine.state import MAX_DEVICES, NEVER, PYTHON, UART, DeviceRecord
-from pyv_ext.protocols import Reply, Timed
+from pyv_ext.protocols import Link, Reply, Timed
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, row
 
@@ -94,8 +95,18 @@ class Clock:
             record.kind = kind
             self._devices[number].bind(self.machine)
         self._field_offsets.append(field_offsets if record.kind == PYTHON else None)
+        if hasattr(device, "link"):
+            device.link(partial(self._link, record))
         self.changed(self.now)
         return number
+
+    @staticmethod
+    def _link(record: DeviceRecord, link: Link | None) -> None:
+        """Let native code call a device without Python; None: no more."""
+        record.buffer = 0
+        if link is not None:
+            record.due_offset, record.level_offset, record.advance = link.due, link.level, link.advance
+            record.buffer = link.buffer
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:
         """Connect the interrupt line of a device to a PLIC source, or past the PLIC."""

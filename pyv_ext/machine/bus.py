@@ -26,7 +26,8 @@ from pyv_ext.machine.state import (
     RegisterRecord,
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
-from pyv_native.arena import callback
+from pyv_native.arena import STATUS_OFFSET, callback
+from pyv_native.intrinsics import call_port, load_i64, load_u8
 
 LEAVE = -1
 """Result of `wait_for_interrupt` in place of a cycle: the WFI goes on waiting."""
@@ -129,6 +130,21 @@ def update_device(machine: Machine, device: DeviceRecord) -> None:
         device.level = line(machine.uart)
 
 
+def update_port(device: DeviceRecord) -> bool:
+    """Update line and next event of a device with a buffer of its own, unless that holds an error: False."""
+    device.due = min(load_i64(device.buffer + device.due_offset), NEVER)
+    device.level = load_u8(device.buffer + device.level_offset) != 0
+    return load_i64(device.buffer + STATUS_OFFSET) == 0
+
+
+def advance_port(device: DeviceRecord, now: int) -> bool:
+    """Process the events of a device with a buffer of its own; False: Python goes on."""
+    if not device.buffer:
+        return False
+    done = call_port(device.advance, device.buffer, now, 0, 0) == 0
+    return update_port(device) and done
+
+
 def read_register(machine: Machine, register: RegisterRecord, size: int, now: int) -> int:
     """Read a register in cycle `now`."""
     device = machine.devices[register.number]
@@ -195,7 +211,8 @@ def advance(machine: Machine, cycle: int) -> None:
                     update_device(machine, device)
                 else:
                     machine.synchronized = False
-                    advance_device(machine, number, now)
+                    if not advance_port(device, now):
+                        advance_device(machine, number, now)
         update_outputs(machine, now)
     machine.now = max(machine.now, cycle)
 

@@ -291,6 +291,13 @@ class DeviceRecord:
     """Mask of its PLIC sources."""
     due: int = NEVER
     """Cycle of its next event."""
+    buffer: int = 0
+    """Host address of the records of a device of Python that has code in the subset, too; 0: it has none."""
+    due_offset: int = 0
+    level_offset: int = 0
+    """In that buffer: its next event, and the level of its interrupt line."""
+    advance: int = 0
+    """Host address of its function that processes events."""
 
 
 @record

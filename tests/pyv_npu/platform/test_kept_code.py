@@ -14,10 +14,10 @@ from pyv_npu.cli import main
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
-from npu_device.event_loop.storage import compiled_calls
+from npu_device.event_loop.storage import compiled_module
 from pyv_npu.cli import main
 for simple in (True, False):
-    compiled_calls(simple, False, False, False)
+    compiled_module(simple, False, False, False)
 sys.exit(main(["run", "submit_latency", "--json", "--arg", "n=60"]))
 """
 """The core's interpreter, its regions and calls of Python, and both loops of the NPU."""
