@@ -70,7 +70,8 @@ LAYERS: dict[str, str] = {
     "pyv_native": """errors digest files spool state intrinsics records arena ir code_cache host loader llvm compiler
                      emitter expressions lowering module __main__""",
     "npu_device": """abi dram_devices config trace memory kv_quant cost operations operations.kernels operations.macro
-                     decode dram reservation event_loop external issue host device levels""",
+                     decode dram reservation units front_end event_loop external issue host device
+                     levels""",
     "pyv_ext": """errors protocols timing isa machine hart bus source_lines inlined elf_tables elf devices engines
                   engines.persistent engines.fast pyv_adapter cores tracing gdb""",
     "toolchain": """errors gnu assembler ir onnx_reference onnx_nodes onnx_domains onnx_model onnx_operators

@@ -6,22 +6,21 @@ has a plan of many steps, or `sampled` is set and it has operands, so that it is
 device continues with the function that says what came of it.
 """
 
-from npu_device.event_loop.front_end import (
-    accept_known,
-    announce_next,
-    apply_requests,
-    begin_fetches,
-    plan_acceptance,
-    read_descriptor,
-    request,
-    settle,
-    update_line,
-)
-from npu_device.event_loop.state import (
+from npu_device.front_end.acceptance import accept_known, settle
+from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
+from npu_device.front_end.interrupts import update_line
+from npu_device.front_end.requests import apply_requests, request
+from npu_device.reservation.commands import end
+from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
+from npu_device.reservation.state import NO_UNIT as NO_CLASS
+from npu_device.reservation.state import RUNNING, Entry, Issue
+from npu_device.reservation.state import START as START_REQUEST
+from npu_device.trace.events import FRONTEND
+from npu_device.units.state import (
     ACCEPT,
-    AGENDAS,
     ANNOUNCE,
     END,
+    EVENT_KINDS,
     FETCH,
     FOREVER,
     GRANT,
@@ -32,7 +31,7 @@ from npu_device.event_loop.state import (
     FrontEnd,
     Run,
 )
-from npu_device.event_loop.stepper import (
+from npu_device.units.stepper import (
     IDLE,
     NO_UNIT,
     advance,
@@ -42,12 +41,6 @@ from npu_device.event_loop.stepper import (
     next_cycle,
     start_steps,
 )
-from npu_device.reservation.commands import end
-from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
-from npu_device.reservation.state import NO_UNIT as NO_CLASS
-from npu_device.reservation.state import RUNNING, Entry, Issue
-from npu_device.reservation.state import START as START_REQUEST
-from npu_device.trace.events import FRONTEND
 
 
 def find_unit(loop: EventLoop, unit_class: int) -> int:
@@ -210,20 +203,20 @@ DONE, STEPPED, GRANTED, ACCEPTED, STARVED, STARTED = range(6)
 external engines, accepts a descriptor, reserves records, decides on commands that start."""
 
 
-def next_agenda(front: FrontEnd) -> int:
+def next_event_kind(front: FrontEnd) -> int:
     """Return the kind of the next event, and set when it is due."""
-    agenda = 0
-    for each in range(1, AGENDAS):
-        if front.agendas[each] < front.agendas[agenda]:
-            agenda = each
-    front.due = front.agendas[agenda]
-    return agenda
+    kind = 0
+    for each in range(1, EVENT_KINDS):
+        if front.deadlines[each] < front.deadlines[kind]:
+            kind = each
+    front.due = front.deadlines[kind]
+    return kind
 
 
 def horizon(front: FrontEnd) -> int:
     """Return the first cycle in which another event is due, or up to which the device was not asked to advance."""
     cycle = front.until + 1
-    for each in front.agendas:
+    for each in front.deadlines:
         cycle = min(cycle, each)
     return cycle
 
@@ -255,12 +248,12 @@ def run_events(loop: EventLoop, until: int) -> int:
     front.until = until
     sampled = front.sampled
     inspected = front.inspected
-    agenda = next_agenda(front)
+    kind = next_event_kind(front)
     while front.due <= until:
         cycle = front.due
         front.cycle = cycle
-        front.agendas[agenda] = FOREVER
-        if agenda == END:
+        front.deadlines[kind] = FOREVER
+        if kind == END:
             entry = step_commands(loop, cycle, horizon(front), sampled)
             cycle = loop.time
             front.cycle = cycle
@@ -268,11 +261,11 @@ def run_events(loop: EventLoop, until: int) -> int:
                 return STEPPED
             settle(loop, cycle)
             request(front, END, loop.next_at)
-        elif agenda == GRANT:
+        elif kind == GRANT:
             return GRANTED
-        elif agenda == RELEASE:
+        elif kind == RELEASE:
             apply_requests(loop, cycle, release_commands(loop.issue, cycle))
-        elif agenda == ACCEPT:
+        elif kind == ACCEPT:
             fetching = front.fetching
             oldest = front.oldest
             if (
@@ -284,19 +277,19 @@ def run_events(loop: EventLoop, until: int) -> int:
                 plan_acceptance(front)
             elif oldest is not None and not accept_known(loop, oldest, cycle):
                 return ACCEPTED
-        elif agenda == ANNOUNCE:
+        elif kind == ANNOUNCE:
             announce_next(loop)
-        elif agenda == FETCH:
+        elif kind == FETCH:
             if begin_fetches(loop, cycle):
                 return STARVED
-        elif agenda == START:
+        elif kind == START:
             if concerns_device(loop, start_commands(loop, cycle, sampled), sampled, inspected):
                 return STARTED
             settle(loop, cycle)
             request(front, END, loop.next_at)
-        elif agenda == IRQ:
+        elif kind == IRQ:
             update_line(loop, cycle)
-        agenda = next_agenda(front)
+        kind = next_event_kind(front)
     return DONE
 
 

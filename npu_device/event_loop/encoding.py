@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from npu_device.cost.durations import REMEMBERED, Cost, Timing
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import NONE, Column, Piece, Plan, Transfer
-from npu_device.event_loop.state import (
+from npu_device.trace.events import Kind
+from npu_device.units.state import (
     CLASSES,
     READ,
     TENSOR,
@@ -19,7 +20,6 @@ from npu_device.event_loop.state import (
     WRITE,
     Step,
 )
-from npu_device.trace.events import Kind
 from pyv_native.records import WORD, ListOf, Scalar, layout
 
 

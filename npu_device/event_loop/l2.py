@@ -15,13 +15,13 @@ import numpy as np
 
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.config import NpuConfig
-from npu_device.event_loop import cache
 from npu_device.event_loop.machine import Machine
 from npu_device.memory.arrays import Bytes
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.trace.events import Kind, What, unit_code
 from npu_device.trace.stream import EventStream
+from npu_device.units import cache
 from pyv_native.state import WORD64, StateError, data, inside, integer, listed
 
 CORE = unit_code(Kind.CORE, 0)

@@ -12,15 +12,17 @@ from npu_device.cost.rates import WHOLE
 from npu_device.cost.topology import network_of
 from npu_device.decode.command import units_by_class
 from npu_device.dram import power_up as dram_power_up
-from npu_device.event_loop import cache, front_end, sharing, snapshot, stepper
+from npu_device.event_loop import snapshot
 from npu_device.event_loop.encoding import Encoded, Pieces
-from npu_device.event_loop.state import AGENDAS, FOREVER, MAX_ROW_BANKS, MAX_RUNS, NOT_YET, EventLoop
 from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, compiled_module, interpreted_calls
+from npu_device.front_end import requests
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
 from npu_device.reservation.scheduler import take_events
 from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
+from npu_device.units import cache, sharing, stepper
+from npu_device.units.state import EVENT_KINDS, FOREVER, MAX_ROW_BANKS, MAX_RUNS, NOT_YET, EventLoop
 from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import NativeModule
@@ -116,7 +118,7 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
     loop.running.fill([None] * runs)
     loop.issue.history = config.queue.history
     front, delays = loop.front, config.frontend
-    front.agendas.fill([FOREVER] * AGENDAS)
+    front.deadlines.fill([FOREVER] * EVENT_KINDS)
     front.stalled, front.capacity = NOT_YET, config.device_queue
     front.fetch_loose, front.fetch_tight, front.validate = delays.fetch_loose, delays.fetch_tight, delays.validate
     return bytes(arena.buffer[ROOT:])
@@ -279,7 +281,7 @@ class Machine:
 
     def schedule(self) -> None:
         """Plan the next event of the engines."""
-        self._calls[front_end.schedule_step](self.storage.arena)
+        self._calls[requests.schedule_step](self.storage.arena)
 
     # -- stepping ----------------------------------------------------------------------------------------------
 

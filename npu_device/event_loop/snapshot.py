@@ -12,9 +12,10 @@ import numpy as np
 
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import Piece, Plan
-from npu_device.event_loop.cache import DIRTY, FLAGS, STALE, WATCHED
 from npu_device.event_loop.encoding import Pieces, encode
-from npu_device.event_loop.state import (
+from npu_device.event_loop.storage import Storage
+from npu_device.units.cache import DIRTY, FLAGS, STALE, WATCHED
+from npu_device.units.state import (
     CLASSES,
     DMA,
     DRAINING,
@@ -29,7 +30,6 @@ from npu_device.event_loop.state import (
     WRITE,
     Step,
 )
-from npu_device.event_loop.storage import Storage
 from npu_device.event_loop.timed_dram import load_timed, timed_state
 from pyv_native.records import layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.cost.plan import Column
-from npu_device.event_loop import cache, dispatch, front_end, sharing, stepper
+from npu_device.event_loop import dispatch
 from npu_device.event_loop.encoding import Encoded, PieceImage
-from npu_device.event_loop.state import EventLoop, FrontEnd, Step
+from npu_device.front_end import acceptance, fetch, interrupts, requests, submissions
 from npu_device.reservation import buffer
 from npu_device.reservation.buffer import Calls
 from npu_device.reservation.state import ISSUE_CAPACITIES, Issue
 from npu_device.trace.stream import EventStream
+from npu_device.units import cache, sharing, stepper
+from npu_device.units.state import EventLoop, FrontEnd, Step
 from pyv_native.arena import ROOT, Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import NativeModule, interpreted
@@ -25,11 +27,11 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.run_events, dispatch.advance_port, front_end.submit, front_end.doorbell, front_end.query_ticket,
-    front_end.show_ticket, front_end.ticket_since, front_end.admit, front_end.accept_command, front_end.cancel_entry,
-    front_end.fail_ticket, front_end.settle, front_end.request_event, front_end.schedule_step,
-    front_end.request_fetch, front_end.acknowledge_irq, front_end.mask_irq, front_end.clear_irq,
-    front_end.append_submission, front_end.restore_pipeline, dispatch.start_commands, dispatch.begin_command,
+    dispatch.run_events, dispatch.advance_port, submissions.submit, submissions.doorbell, submissions.query_ticket,
+    submissions.show_ticket, submissions.ticket_since, acceptance.admit, acceptance.accept_command, fetch.cancel_entry,
+    acceptance.fail_ticket, acceptance.settle, requests.request_event, requests.schedule_step,
+    fetch.request_fetch, interrupts.acknowledge_irq, interrupts.mask_irq, interrupts.clear_irq,
+    fetch.append_submission, fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command,
     dispatch.fail_command, dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start,
     stepper.admit, stepper.hold, stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain,
     cache.mark, *buffer.FUNCTIONS,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from npu_device.dram.controller import append_segment, begin_row, is_queued, new_request, new_segment, update_choice
-from npu_device.event_loop.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
 from npu_device.event_loop.storage import Storage
-from npu_device.event_loop.transfers import request_step
+from npu_device.units.state import DMA, FOREVER, NOT_YET, READ, WRITE, Step
+from npu_device.units.transfers import request_step
 from pyv_native.records import layout
 from pyv_native.state import LATEST, Fields, StateError, inside, integer, integers, listed, row
 

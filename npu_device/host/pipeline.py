@@ -11,8 +11,8 @@ from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.decode.decoder import Decoder
-from npu_device.event_loop import dispatch, front_end
-from npu_device.event_loop.state import ACCEPT, AGENDAS, ANNOUNCE, FOREVER, GRANT
+from npu_device.event_loop import dispatch
+from npu_device.front_end import acceptance, fetch, interrupts, submissions
 from npu_device.host.registers import RegisterState
 from npu_device.issue.execution import Execution
 from npu_device.issue.retirement import UNKNOWN, Completion, ended_tickets, load_ended, load_in_flight
@@ -24,6 +24,7 @@ from npu_device.reservation.state import DESCRIPTOR_WORDS, STREAMS, Submission, 
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
+from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
 from pyv_native.arena import STATUS
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
@@ -159,13 +160,13 @@ class Pipeline:
                 self._accept(storage.arena.words[storage.cycle])
 
     def submit(self, address: int, descriptor: bytes, operand: int, arrival: int) -> tuple[int, int]:
-        """ENQCMD_T: the answer of `front_end.submit`, and the cycles until the core has it."""
+        """ENQCMD_T: the answer of `submissions.submit`, and the cycles until the core has it."""
         machine = self._machine
         machine.issue.reserve(Ticket, 1)
         machine.issue.reserve(Submission, 1)
         storage = self.storage
         storage.descriptor[:] = descriptor
-        answer = machine.call(front_end.submit, address, operand, arrival)
+        answer = machine.call(submissions.submit, address, operand, arrival)
         return answer, storage.arena.words[storage.response]
 
     def _accept(self, cycle: int) -> None:
@@ -179,7 +180,7 @@ class Pipeline:
             content[:] = self._injector.descriptor(cycle, bytes(content))
         descriptor, address, number = bytes(content), submission.address, submission.number
         readable, prio, stream = submission.readable, submission.prio, submission.stream
-        ticket = machine.call(front_end.admit, cycle)
+        ticket = machine.call(acceptance.admit, cycle)
         claimed, ticket = ticket > 0, abs(ticket)
         if not readable:
             reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
@@ -205,7 +206,7 @@ class Pipeline:
         self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int
     ) -> None:
         self.completion.error(cycle, ticket, invalid.code, invalid.reason, status_address, number, opcode)
-        self.call(front_end.cancel_entry, cycle)
+        self.call(fetch.cancel_entry, cycle)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
@@ -213,32 +214,32 @@ class Pipeline:
         """Let fetches and commands begin from a cycle on, or not."""
         self.loop.enabled = enable
         if enable:
-            self.call(front_end.request_fetch, cycle)
+            self.call(fetch.request_fetch, cycle)
             self.execution.request_start(cycle)
 
     def ticket_status(self, ticket: int) -> int:
         """Return TICKET_STATUS of a ticket."""
-        return self.call(front_end.show_ticket, ticket)
+        return self.call(submissions.show_ticket, ticket)
 
     def query_ticket(self, ticket: int, cycle: int) -> int:
-        """Return the answer of `front_end.query_ticket`."""
-        return self.call(front_end.query_ticket, ticket, cycle)
+        """Return the answer of `submissions.query_ticket`."""
+        return self.call(submissions.query_ticket, ticket, cycle)
 
     def ticket_since(self, ticket: int) -> int:
         """Return what distinguishes a ticket in flight from its predecessors."""
-        return self.call(front_end.ticket_since, ticket)
+        return self.call(submissions.ticket_since, ticket)
 
     def mask_irq(self, cycle: int, mask: int) -> None:
         """Set IRQ_MASK."""
-        self.call(front_end.mask_irq, cycle, mask)
+        self.call(interrupts.mask_irq, cycle, mask)
 
     def acknowledge_irq(self, cycle: int, bits: int) -> None:
         """Clear bits of IRQ_STATUS."""
-        self.call(front_end.acknowledge_irq, cycle, bits)
+        self.call(interrupts.acknowledge_irq, cycle, bits)
 
     def doorbell(self, tail: int, cycle: int) -> None:
         """Move the tail of the ring."""
-        self.call(front_end.doorbell, tail, cycle)
+        self.call(submissions.doorbell, tail, cycle)
 
     def _submissions(self) -> Iterator[Any]:
         """Views of the descriptors on their way, oldest first."""
@@ -266,19 +267,19 @@ class Pipeline:
         self.loop.issue.tickets_ended, self.loop.issue.taken = completed, unchanged["accepted"]
         for name, value in unchanged.items():
             setattr(self.front, name, value)
-        self.call(front_end.clear_irq, cycle)
+        self.call(interrupts.clear_irq, cycle)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot, without `RegisterState`."""
         execution, front, issue = self.execution, self.front, self.loop.issue
-        agendas = list(front.agendas)
-        agendas[ACCEPT] = agendas[ANNOUNCE] = FOREVER
+        deadlines = list(front.deadlines)
+        deadlines[ACCEPT] = deadlines[ANNOUNCE] = FOREVER
         sums = self.decoder.sums(execution.in_flight())
         return {
             "numbers": {name: int(getattr(front, name)) for name in _LIMITS},
-            "agendas": agendas,
+            "deadlines": deadlines,
             "submissions": [
                 [
                     [getattr(each, name) & (WORD64 if name == "address" else -1) for name in _SUBMISSION],
@@ -299,7 +300,7 @@ class Pipeline:
         """Take on a state. Memory and event stream are those of then already. `registers`, `enabled`: as of then.
         StateError."""
         fields = Fields(
-            state, "numbers", "agendas", "submissions", "taken", "completed", "ended", "completion", "decoder",
+            state, "numbers", "deadlines", "submissions", "taken", "completed", "ended", "completion", "decoder",
             "execution", "l2",
         )  # fmt: skip
         execution, issue = self.execution, self._machine.issue
@@ -333,14 +334,14 @@ class Pipeline:
         unread = [each.slot for each in self._submissions() if each.slot != TIGHT and each.fetched >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
             raise StateError("these are not the descriptors of the ring on their way", "submissions")
-        with inside("agendas"):
-            cycles = integers(fields["agendas"], 0, FOREVER, AGENDAS)
+        with inside("deadlines"):
+            cycles = integers(fields["deadlines"], 0, FOREVER, EVENT_KINDS)
             if self._external is None and cycles[GRANT] != FOREVER:
                 raise StateError("is of external engines, which this device does not have", int(GRANT))
         cycles[ACCEPT] = cycles[ANNOUNCE] = FOREVER
-        front.agendas.fill(cycles)
+        front.deadlines.fill(cycles)
         front.due = min(cycles)
-        self.call(front_end.restore_pipeline)
+        self.call(fetch.restore_pipeline)
 
     def _load_submissions(self, items: Sequence[Any]) -> None:
         """Restore the descriptors on their way, behind the commands in flight. StateError."""
@@ -361,7 +362,7 @@ class Pipeline:
                     raise StateError(f"{values['address']:#x} is not in memory")
                 last, ready = values["number"], values["accepted"]
                 issue.reserve(Submission, 1)
-                self.call(front_end.append_submission, 0, 0, 0)
+                self.call(fetch.append_submission, 0, 0, 0)
                 submission = self.front.youngest
                 for name, value in values.items():
                     setattr(submission, name, value)

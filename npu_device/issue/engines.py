@@ -8,17 +8,17 @@ import numpy as np
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Column, Compute, Plan
 from npu_device.decode.command import Command, UnitClass, units_by_class
-from npu_device.event_loop import front_end
 from npu_device.event_loop.encoding import Encoded, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
-from npu_device.event_loop.state import GRANT
+from npu_device.front_end import requests
 from npu_device.issue.plans import Plans
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
 from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind
 from npu_device.trace.stream import EventStream
+from npu_device.units.state import GRANT
 from pyv_native.state import LATEST, Fields, StateError, inside
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Engines:
             if due is None:
                 return
             if due > cycle:
-                self.machine.call(front_end.request_event, GRANT, due)
+                self.machine.call(requests.request_event, GRANT, due)
                 return
             end = external.grant(unit)
         self.machine.tell_end(unit, *end)

@@ -8,9 +8,9 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
 from npu_device.decode.command import AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
-from npu_device.event_loop import dispatch, front_end
+from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
-from npu_device.event_loop.state import START
+from npu_device.front_end import acceptance, requests
 from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
@@ -23,6 +23,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
+from npu_device.units.state import START
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Execution:
 
     def request_start(self, cycle: int) -> None:
         """Plan the start of commands, after a change that may permit it."""
-        self.machine.call(front_end.request_event, START, cycle)
+        self.machine.call(requests.request_event, START, cycle)
 
     def in_flight(self) -> list[Command]:
         """Commands that were accepted and have not retired, oldest first."""
@@ -194,7 +195,7 @@ class Execution:
         )  # fmt: skip
 
     def _settle(self, cycle: int) -> None:
-        """Publish results of commands that have retired, and do what `front_end.settle` does."""
+        """Publish results of commands that have retired, and do what `acceptance.settle` does."""
         storage = self.machine.storage
         words = storage.arena.words
         if words[storage.retired]:
@@ -204,7 +205,7 @@ class Execution:
                     self._completion.log_failure(cycle, command)
         elif not words[storage.started] and not words[storage.requests]:
             return
-        self.machine.call(front_end.settle, cycle)
+        self.machine.call(acceptance.settle, cycle)
 
     def run(self, until: int) -> int:
         """Run the events that are due by cycle `until`, up to one that concerns the front end: its kind, or DONE."""

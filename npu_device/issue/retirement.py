@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import StatusWord
-from npu_device.event_loop import front_end
+from npu_device.front_end import acceptance
 from npu_device.memory.memory import Memory
 from npu_device.reservation.buffer import IssueBuffer
 from npu_device.reservation.state import Ticket
@@ -74,7 +74,7 @@ class Completion:
             self._write_status(cycle, status_address, StatusWord.ERROR | code << 8, ticket)
         self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
         self.log.append(ErrorEntry(cycle, ticket, code, reason, number, opcode))
-        self._call(front_end.fail_ticket, cycle, ticket, code)
+        self._call(acceptance.fail_ticket, cycle, ticket, code)
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""

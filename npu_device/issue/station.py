@@ -11,8 +11,8 @@ from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.decode.command import Command, Order, UnitClass, units_by_class
-from npu_device.event_loop import front_end
 from npu_device.event_loop.machine import Machine
+from npu_device.front_end import acceptance
 from npu_device.reservation import barriers, commands, hazards, orders, scheduler
 from npu_device.reservation.buffer import LINKAGE
 from npu_device.reservation.state import (
@@ -129,7 +129,7 @@ class Station:
         if command.opcode is Opcode.BARRIER:
             scope = command.descriptor.function
             self._reserve_barriers(2)
-        self._machine.call(front_end.accept_command, entry, *self._fields(command), scope, cycle)
+        self._machine.call(acceptance.accept_command, entry, *self._fields(command), scope, cycle)
 
     def keep_order(self, command: Command, descriptor: memoryview) -> None:
         """Keep the order of a command that was accepted for others with the same 64 bytes."""
@@ -179,7 +179,7 @@ class Station:
 
     def _key(self, command: Command) -> int:
         """Order in which ready commands start; the smallest is first."""
-        return front_end.start_key(
+        return acceptance.start_key(
             self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
         )
 

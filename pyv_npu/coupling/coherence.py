@@ -7,9 +7,9 @@ equally: these pages are watched on the bus. All others stay on the engines' fas
 from collections.abc import Iterable
 from typing import Any
 
-from npu_device.event_loop import cache
 from npu_device.event_loop.l2 import L2
 from npu_device.memory.region import Region
+from npu_device.units import cache
 from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.memory import PAGE, PAGE_BITS, Ram
 from pyv_native.state import integers

@@ -10,7 +10,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.instructions import PortReply
 from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.device import NpuDevice
-from npu_device.event_loop import front_end
+from npu_device.front_end import fetch, submissions
 from npu_device.host.command_port import CommandPort
 from npu_device.host.host_side import HostSide
 from npu_device.host.pipeline import Pipeline
@@ -92,7 +92,7 @@ def lost_descriptors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ring = self._host.ring
         if (tail - ring.tail) % 2**32 > ring.size - ring.occupied:
             self._host.front.tail = tail
-            self._host.pipeline.call(front_end.request_fetch, cycle)
+            self._host.pipeline.call(fetch.request_fetch, cycle)
         else:
             original(self, tail, cycle)
 
@@ -122,9 +122,9 @@ def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def call(self: Pipeline, function: Any, *arguments: int) -> int:
         answer = original(self, function, *arguments)
-        if function is front_end.query_ticket and answer > 0:
+        if function is submissions.query_ticket and answer > 0:
             return TicketError.OPCODE
-        if function is front_end.show_ticket and answer & 0xFF == TicketState.ERROR:
+        if function is submissions.show_ticket and answer & 0xFF == TicketState.ERROR:
             return TicketState.ERROR | TicketError.OPCODE << 8
         return answer
 

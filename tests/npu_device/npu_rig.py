@@ -11,7 +11,7 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.device import NpuDevice
-from npu_device.event_loop.front_end import has_room
+from npu_device.front_end.fetch import has_room
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import What
 from npu_device.trace.stream import EventStream, records

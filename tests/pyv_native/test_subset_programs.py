@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from native_programs import HEADER, LOG, MARKS, ORDER, programs
 from shares import draws
 
-from npu_device.event_loop import state
+from npu_device.units import state
 from pyv_native.arena import NULL_SIZE, ROOT, Arena
 from pyv_native.errors import CheckError, NativeError, SubsetError
 from pyv_native.module import NativeModule, interpreted

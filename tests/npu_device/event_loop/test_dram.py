@@ -17,14 +17,14 @@ from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuCon
 from npu_device.cost.banks import spread
 from npu_device.cost.durations import Timing
 from npu_device.cost.rates import WHOLE, Rates, part
-from npu_device.event_loop import sharing
 from npu_device.event_loop.machine import Machine
-from npu_device.event_loop.state import DMA, MOVING, Unit
 from npu_device.levels.explain import explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import Kind, What
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream
+from npu_device.units import sharing
+from npu_device.units.state import DMA, MOVING, Unit
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -14,11 +14,11 @@ from shares import draws
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DmaConfig, DramConfig, L2Config, NocConfig, NpuConfig, SpmConfig
-from npu_device.event_loop import cache
 from npu_device.levels.explain import Blocker, explain
 from npu_device.levels.runner import Listed
 from npu_device.trace.events import CACHED, WRITES, Kind, What
 from npu_device.trace.run_spans import Spans
+from npu_device.units import cache
 
 INT8 = DataType.INT8
 GHZ = 1_200_000_000

@@ -10,7 +10,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.abi.registers import Irq
 from npu_device.config import DmaConfig, FrontEndConfig, NpuConfig, QueueConfig
-from npu_device.event_loop.front_end import slot_address
+from npu_device.front_end.fetch import slot_address
 from npu_device.trace.events import TIGHT, Refusal, What
 
 NOP = Descriptor()

@@ -17,9 +17,8 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.decoder import REMEMBERED, Requests
-from npu_device.event_loop import state
-from npu_device.event_loop.dispatch import horizon, next_agenda
-from npu_device.event_loop.front_end import request
+from npu_device.event_loop.dispatch import horizon, next_event_kind
+from npu_device.front_end.requests import request
 from npu_device.issue.retirement import ended_tickets
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation import tickets
@@ -29,6 +28,7 @@ from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import BATCH, PACKED, What
 from npu_device.trace.records import RECORD
 from npu_device.trace.stream import EventStream, records
+from npu_device.units import state
 from pyv_native.arena import Arena
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -95,23 +95,23 @@ def test_records_keeps_everything_for_tests() -> None:
 
 def test_the_order_of_phases_is_the_documented_one() -> None:
     names = "END", "GRANT", "RELEASE", "ACCEPT", "ANNOUNCE", "FETCH", "START", "IRQ"
-    assert [getattr(state, name) for name in names] == list(range(state.AGENDAS))
+    assert [getattr(state, name) for name in names] == list(range(state.EVENT_KINDS))
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, state.AGENDAS - 1)), max_size=40), st.integers(0, 9))
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, state.EVENT_KINDS - 1)), max_size=40), st.integers(0, 9))
 def test_events_are_found_by_cycle_and_phase(plan: list[tuple[int, int]], until: int) -> None:
     front = Arena(state.EventLoop).root.front
-    front.agendas.fill([state.FOREVER] * state.AGENDAS)
-    for cycle, agenda in plan:
-        request(front, agenda, cycle)
-    earliest = {agenda: min(c for c, each in plan if each == agenda) for _, agenda in plan}
+    front.deadlines.fill([state.FOREVER] * state.EVENT_KINDS)
+    for cycle, kind in plan:
+        request(front, kind, cycle)
+    earliest = {kind: min(c for c, each in plan if each == kind) for _, kind in plan}
     front.until = until
     assert horizon(front) == min([until + 1, *earliest.values()])
     happened = []
-    while (agenda := next_agenda(front)) in earliest and front.due < state.FOREVER:
-        happened.append((front.due, agenda))
-        front.agendas[agenda] = state.FOREVER
-    assert happened == sorted((cycle, agenda) for agenda, cycle in earliest.items())
+    while (kind := next_event_kind(front)) in earliest and front.due < state.FOREVER:
+        happened.append((front.due, kind))
+        front.deadlines[kind] = state.FOREVER
+    assert happened == sorted((cycle, kind) for kind, cycle in earliest.items())
 
 
 # -- tickets -----------------------------------------------------------------------------------------------------------

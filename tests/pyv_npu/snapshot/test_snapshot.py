@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.opcodes import Opcode, TicketState
-from npu_device.event_loop.state import NOT_YET, WAITING
+from npu_device.units.state import NOT_YET, WAITING
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.engines.core import StopReason
 from pyv_ext.isa import OpClass
@@ -404,9 +404,9 @@ def machine_to_spoil(mode: str) -> Platform:
             "npu.front_end.tail: head, next_fetch and tail do not fit a ring of this size",
         ),
         (
-            ("npu", "pipeline", "agendas", 1),
+            ("npu", "pipeline", "deadlines", 1),
             9,
-            "npu.pipeline.agendas[1]: is of external engines, which this device does not have",
+            "npu.pipeline.deadlines[1]: is of external engines, which this device does not have",
         ),
         (("npu", "pipeline", "ended"), [[0, 0]], "npu.pipeline.ended[0][0]: 0 is not within 1..2147483647"),
         (

@@ -16,8 +16,8 @@ from pyv_native.records import REFERENCE, array, items, record, records, u32
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
-AGENDAS = 8
-END, GRANT, RELEASE, ACCEPT, ANNOUNCE, FETCH, START, IRQ = range(AGENDAS)
+EVENT_KINDS = 8
+END, GRANT, RELEASE, ACCEPT, ANNOUNCE, FETCH, START, IRQ = range(EVENT_KINDS)
 """Kinds of events in their order within a cycle (docs/npu-timing.md, "Events"). The core acts after all of them."""
 NOT_YET = -1
 """In place of a cycle."""
@@ -255,7 +255,7 @@ class MemoryRegion:
 class FrontEnd:
     """Registers, ring, occupancy of the device queue, descriptors on their way, and the events to come."""
 
-    agendas: list[int] = array(AGENDAS)
+    deadlines: list[int] = array(EVENT_KINDS)
     """Cycle of the next event of each kind; FOREVER: none."""
     due: int = FOREVER
     """The earliest of them, or earlier."""

@@ -7,7 +7,7 @@ that its bytes have there. A part of the event loop, in the native subset (`pyv_
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.rates import FRACTION_BITS, WHOLE
 from npu_device.dram.controller import access_directly, core_cycle_of, dram_cycle_of
-from npu_device.event_loop.state import (
+from npu_device.units.state import (
     FOREVER,
     MOVING,
     WAITING,

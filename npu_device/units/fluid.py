@@ -7,8 +7,8 @@ native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import FRACTION_BITS
-from npu_device.event_loop.sharing import serve_oldest_first
-from npu_device.event_loop.state import FLOWING, FOREVER, WAITING, EventLoop, Unit
+from npu_device.units.sharing import serve_oldest_first
+from npu_device.units.state import FLOWING, FOREVER, WAITING, EventLoop, Unit
 
 
 def begin_flow(loop: EventLoop, unit: Unit) -> None:

@@ -6,11 +6,12 @@ A part of the event loop, in the native subset (`pyv_native`).
 from npu_device.cost.rates import WHOLE, part
 from npu_device.dram.controller import new_request, serve_directly, serve_segments, set_region, submit
 from npu_device.dram.state import Request
-from npu_device.event_loop.arbiter import emit, emit_conflict, expected_end, use_banks
-from npu_device.event_loop.cache import access, bypass
-from npu_device.event_loop.fluid import begin_flow, end_data
-from npu_device.event_loop.sharing import move_credits, moved_at
-from npu_device.event_loop.state import (
+from npu_device.trace.events import CACHED, Cause, Kind, What
+from npu_device.units.arbiter import emit, emit_conflict, expected_end, use_banks
+from npu_device.units.cache import access, bypass
+from npu_device.units.fluid import begin_flow, end_data
+from npu_device.units.sharing import move_credits, moved_at
+from npu_device.units.state import (
     DRAINING,
     LATENCY,
     MOVING,
@@ -23,7 +24,6 @@ from npu_device.event_loop.state import (
     Step,
     Unit,
 )
-from npu_device.trace.events import CACHED, Cause, Kind, What
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
 """From the code of a DMA channel to that of its KV engine."""

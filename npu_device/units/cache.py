@@ -6,10 +6,10 @@ transfer that evicted it does not end before. A part of the event loop, in the n
 
 from npu_device.cost.rates import part
 from npu_device.dram.controller import access_directly
-from npu_device.event_loop.arbiter import emit
-from npu_device.event_loop.sharing import priority_access
-from npu_device.event_loop.state import WRITE, Cache, EventLoop, Unit
 from npu_device.trace.events import What
+from npu_device.units.arbiter import emit
+from npu_device.units.sharing import priority_access
+from npu_device.units.state import WRITE, Cache, EventLoop, Unit
 
 DIRTY = 1
 WATCHED = 2

@@ -5,8 +5,10 @@ A part of the event loop, in the native subset (`pyv_native`).
 
 from npu_device.cost.piece_record import BankAccess
 from npu_device.dram.controller import earliest_end as earliest_data
-from npu_device.event_loop.sharing import flowed_at
-from npu_device.event_loop.state import (
+from npu_device.reservation.scheduler import emit_step
+from npu_device.trace.events import Cause, What
+from npu_device.units.sharing import flowed_at
+from npu_device.units.state import (
     DMA,
     DRAINING,
     MOVING,
@@ -15,8 +17,6 @@ from npu_device.event_loop.state import (
     EventLoop,
     Unit,
 )
-from npu_device.reservation.scheduler import emit_step
-from npu_device.trace.events import Cause, What
 
 FRACTION_BITS = 16
 """Of a port cycle, while demands are added up."""

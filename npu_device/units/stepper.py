@@ -6,10 +6,11 @@ All choices are by acceptance number and index, so they depend on nothing else.
 
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.dram.controller import dram_cycle_of, earliest_end, serve_next, serve_segments
-from npu_device.event_loop.arbiter import emit, use_banks
-from npu_device.event_loop.fluid import flow, foresee
-from npu_device.event_loop.sharing import moved_at, share_rates
-from npu_device.event_loop.state import (
+from npu_device.trace.events import CACHED, What
+from npu_device.units.arbiter import emit, use_banks
+from npu_device.units.fluid import flow, foresee
+from npu_device.units.sharing import moved_at, share_rates
+from npu_device.units.state import (
     CLASSES,
     DMA,
     DRAINING,
@@ -28,7 +29,7 @@ from npu_device.event_loop.state import (
     Step,
     Unit,
 )
-from npu_device.event_loop.transfers import (
+from npu_device.units.transfers import (
     begin_bank_accesses,
     begin_transfer,
     progress,
@@ -37,7 +38,6 @@ from npu_device.event_loop.transfers import (
     report_moved,
     request_data,
 )
-from npu_device.trace.events import CACHED, What
 
 IDLE, COMPLETE, UNIT_FREE, BEGUN = range(4)
 """Answers of `advance`."""

@@ -1,0 +1,164 @@
+"""Acceptance of fetched descriptors, and completion of their tickets, in the native subset (docs/interface.md)."""
+
+from npu_device.abi.registers import Irq
+from npu_device.cost.piece_record import PieceRecord
+from npu_device.front_end.fetch import free_entries, plan_acceptance
+from npu_device.front_end.interrupts import set_irq
+from npu_device.front_end.requests import apply_requests
+from npu_device.memory.region import OPERAND_WORDS
+from npu_device.reservation.commands import accept
+from npu_device.reservation.hazards import LISTED
+from npu_device.reservation.orders import find_order, load_operands
+from npu_device.reservation.scheduler import emit
+from npu_device.reservation.state import (
+    DESCRIPTOR_WORDS,
+    FIFO,
+    NO_SCOPE,
+    NO_UNIT,
+    ORDER_WORDS,
+    PRIORITY,
+    Entry,
+    Issue,
+    Submission,
+)
+from npu_device.reservation.tickets import assign_ticket, enter_ticket, finish_ticket, is_free, set_command
+from npu_device.trace.events import FRONTEND, What
+from npu_device.units.state import EventLoop
+from pyv_native.intrinsics import u32
+
+
+def remove_oldest(loop: EventLoop) -> Submission | None:
+    """Remove the oldest descriptor from those on their way."""
+    front = loop.front
+    issue = loop.issue
+    submission = front.oldest
+    if submission is not None:
+        front.oldest = submission.next
+        if front.oldest is None:
+            front.youngest = None
+        submission.next = issue.free_submissions
+        issue.free_submissions = submission
+        issue.spare_submissions += 1
+    return submission
+
+
+def admit(loop: EventLoop, cycle: int) -> int:
+    """Emit ACCEPT of the oldest descriptor on its way; return its ticket, negated if the one that it asked for is
+    unavailable. The caller has reserved a record of a ticket."""
+    front = loop.front
+    submission = remove_oldest(loop)
+    if submission is None:
+        return 0
+    front.accepted += 1
+    plan_acceptance(front)
+    ticket = submission.ticket
+    sign = 1
+    if not ticket:
+        ticket = u32(submission.words[DESCRIPTOR_WORDS - 1] >> 32) if submission.readable else 0
+        if ticket and is_free(loop.issue, ticket):
+            enter_ticket(loop.issue, ticket)
+        else:
+            sign = -1 if ticket else 1
+            ticket = assign_ticket(loop.issue, submission.number)
+    emit(loop.issue, cycle, FRONTEND, What.ACCEPT, ticket, submission.began, submission.slot)
+    return sign * ticket
+
+
+def accept_command(
+    loop: EventLoop, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
+    piece: PieceRecord | None, dram: int, status: int, irq: int, scope: int, cycle: int,
+) -> None:  # fmt: skip
+    """Accept a command into its reserved entry of the queue; `issue.operands` are its operands."""
+    loop.front.reserved -= 1
+    loop.front.depth += 1
+    set_command(loop.issue, ticket, entry)
+    requests = accept(
+        loop.issue, entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq, scope, cycle
+    )
+    apply_requests(loop, cycle, requests)
+
+
+def spare_records(issue: Issue, operands: int) -> int:
+    """Check whether records for a command with so many operands are spare."""
+    if issue.spare_tickets < 1 or issue.spare_entries < 1:
+        return 0
+    return issue.spare_accesses >= operands and issue.spare_dependencies >= 2 * LISTED * operands
+
+
+def start_key(issue: Issue, unit_class: int, rank: int, prio: int) -> int:
+    """Order in which ready commands start; the smallest is first."""
+    if unit_class == NO_UNIT or issue.policy == FIFO:
+        return 0
+    return -prio if issue.policy == PRIORITY else -(rank << 4 | prio)
+
+
+def accept_known(loop: EventLoop, submission: Submission, cycle: int) -> bool:
+    """Accept the oldest descriptor on its way, if its order is known and nothing is in its way."""
+    issue = loop.issue
+    if loop.front.observed or not submission.readable:
+        return False
+    order = find_order(issue, submission)
+    if order is None or not spare_records(issue, len(order.operands) // OPERAND_WORDS):
+        return False
+    asked = u32(submission.words[ORDER_WORDS] >> 32)
+    if not submission.ticket and asked and not is_free(issue, asked):
+        return False
+    ticket = admit(loop, cycle)
+    entry = issue.free_entries
+    if entry is None:
+        return False
+    issue.free_entries = entry.next
+    issue.spare_entries -= 1
+    load_operands(issue, order)
+    stream = order.stream if order.stream else submission.stream
+    prio = order.prio if order.prio else submission.prio
+    accept_command(
+        loop, entry, submission.number, ticket, stream, order.cluster, order.unit_class,
+        start_key(issue, order.unit_class, order.rank, prio), order.piece, order.dram, order.status, order.irq,
+        NO_SCOPE, cycle,
+    )  # fmt: skip
+    entry.order = order
+    entry.prio = prio
+    entry.address = submission.address
+    return True
+
+
+def fail_ticket(loop: EventLoop, cycle: int, ticket: int, code: int) -> None:
+    """End a ticket in flight with an error."""
+    finish_ticket(loop.issue, ticket, code)
+    loop.front.error_ticket = ticket
+    loop.front.error_code = code
+    set_irq(loop, cycle, Irq.ERROR)
+
+
+def end_tickets(loop: EventLoop, cycle: int) -> None:
+    """End the tickets of commands that have retired; their results and status words are in memory."""
+    issue = loop.issue
+    entry = issue.retired
+    while entry is not None:
+        following = entry.next
+        if entry.failure:
+            fail_ticket(loop, cycle, entry.ticket, entry.failure)
+        else:
+            finish_ticket(issue, entry.ticket, 0)
+            if entry.irq:
+                set_irq(loop, cycle, Irq.DONE)
+        entry.next = issue.free_entries
+        issue.free_entries = entry
+        issue.spare_entries += 1
+        entry = following
+    issue.retired = None
+    issue.last_retired = None
+
+
+def settle(loop: EventLoop, cycle: int) -> None:
+    """Take what the commands of this cycle left: room in the queue, ends of tickets, requests."""
+    if loop.started:
+        loop.front.depth -= loop.started
+        loop.started = 0
+        free_entries(loop, cycle, cycle + 1)  # fetches of this cycle came before
+    if loop.issue.retired is not None:
+        end_tickets(loop, cycle)
+    requests = loop.requests
+    loop.requests = 0
+    apply_requests(loop, cycle, requests)

@@ -1,0 +1,180 @@
+"""Fetch of descriptors and entries of the device queue, in the native subset (docs/interface.md).
+
+One descriptor is in the fetch stage and one in the validate stage at a time; the ring and ENQCMD_T share them in order.
+An entry of the device queue is reserved when a fetch begins, so the ring waits in memory. A descriptor is on its way
+from fetch to acceptance.
+"""
+
+from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.abi.memory_map import DRAM_BASE
+from npu_device.abi.registers import Irq
+from npu_device.front_end.interrupts import set_irq
+from npu_device.front_end.requests import request, schedule_step
+from npu_device.reservation.scheduler import emit
+from npu_device.reservation.state import DESCRIPTOR_WORDS, Submission
+from npu_device.trace.events import FRONTEND, TIGHT, What
+from npu_device.units.sharing import priority_access
+from npu_device.units.state import ACCEPT, ANNOUNCE, FETCH, FOREVER, NOT_YET, EventLoop, FrontEnd
+from pyv_native.intrinsics import i32, load_i64, u32, unsigned_less
+
+
+def has_room(front: FrontEnd) -> int:
+    """Check whether the device queue has an entry for one more descriptor."""
+    return front.depth + front.reserved < front.capacity
+
+
+def request_fetch(loop: EventLoop, cycle: int) -> None:
+    """Plan a fetch from the ring, after a change that may permit it."""
+    if loop.enabled and loop.front.next_fetch != loop.front.tail:
+        request(loop.front, FETCH, cycle)
+
+
+def free_entries(loop: EventLoop, cycle: int, room: int) -> None:
+    """Entries of the queue became free in a cycle; `room`: from when on the ring may use them."""
+    if loop.front.queue_refused:
+        loop.front.queue_refused = False
+        set_irq(loop, cycle, Irq.SPACE)
+    request_fetch(loop, room)
+
+
+def cancel_entry(loop: EventLoop, cycle: int) -> None:
+    """Free the reserved entry of a descriptor that was in error."""
+    loop.front.reserved -= 1
+    free_entries(loop, cycle, cycle)
+
+
+def append_submission(loop: EventLoop, address: int, slot: int, cycle: int) -> Submission | None:
+    """Take up a descriptor, whose fetch begins in `cycle`; None: no record is free."""
+    front = loop.front
+    issue = loop.issue
+    submission = issue.free_submissions
+    if submission is None:
+        return None
+    issue.free_submissions = submission.next
+    issue.spare_submissions -= 1
+    front.reserved += 1
+    issue.taken += 1
+    submission.number = issue.taken
+    submission.address = address
+    submission.slot = slot
+    submission.began = cycle
+    submission.ticket = 0
+    submission.prio = 0
+    submission.stream = 0
+    submission.announced = False
+    submission.readable = False
+    link_submission(front, submission)
+    return submission
+
+
+def link_submission(front: FrontEnd, submission: Submission) -> None:
+    """Append a descriptor to those on their way."""
+    submission.next = None
+    if front.youngest is None:
+        front.oldest = submission
+    else:
+        front.youngest.next = submission
+    front.youngest = submission
+
+
+def occupy_stages(front: FrontEnd, submission: Submission, fetch: int) -> None:
+    """Pass a descriptor through both stages."""
+    submission.fetched = submission.began + fetch
+    front.fetch_free = max(submission.fetched, front.validate_free)
+    front.validate_free = front.fetch_free + front.validate
+    submission.accepted = front.validate_free
+
+
+def announce(loop: EventLoop, submission: Submission) -> None:
+    """Emit FETCH of a descriptor."""
+    submission.announced = True
+    emit(loop.issue, submission.began, FRONTEND, What.FETCH, 0, submission.address, submission.slot)
+
+
+def announce_next(loop: EventLoop) -> None:
+    """Emit FETCH of a descriptor of ENQCMD_T that had to wait for the fetch stage."""
+    if loop.front.announcing is not None:
+        announce(loop, loop.front.announcing)
+        plan_announcement(loop.front, loop.front.announcing)
+
+
+def plan_announcement(front: FrontEnd, submission: Submission | None) -> None:
+    """Plan FETCH of the first descriptor from `submission` on for which it is to be emitted."""
+    while submission is not None and submission.announced:
+        submission = submission.next
+    front.announcing = submission
+    if submission is not None:
+        request(front, ANNOUNCE, submission.began)
+
+
+def find_unread(front: FrontEnd, submission: Submission | None) -> None:
+    """Find the first descriptor of the ring from `submission` on that has not been read."""
+    while submission is not None and (submission.slot == TIGHT or submission.fetched == NOT_YET):
+        submission = submission.next
+    front.fetching = submission
+
+
+def plan_acceptance(front: FrontEnd) -> None:
+    """Plan the next read or acceptance of a descriptor."""
+    front.deadlines[ACCEPT] = FOREVER
+    if front.oldest is not None:
+        request(front, ACCEPT, front.oldest.accepted)
+    if front.fetching is not None:
+        request(front, ACCEPT, front.fetching.fetched)
+
+
+def slot_address(front: FrontEnd, index: int) -> int:
+    """Address of the ring's descriptor with an index, modulo 2^64."""
+    low = front.base_low + index % front.ring_size * DESCRIPTOR_SIZE
+    return i32(front.base_high + (low >> 32)) << 32 | u32(low)
+
+
+def begin_fetches(loop: EventLoop, cycle: int) -> int:
+    """Begin fetches from the ring as long as there is room; 1: a record for the next one is missing."""
+    front = loop.front
+    while loop.enabled and front.next_fetch != front.tail and has_room(front):
+        if front.fetch_free > cycle:
+            request(front, FETCH, front.fetch_free)
+            return 0
+        index = front.next_fetch
+        submission = append_submission(loop, slot_address(front, index), index, cycle)
+        if submission is None:
+            request(front, FETCH, cycle)
+            return 1
+        front.next_fetch = u32(index + 1)
+        announce(loop, submission)
+        wait = 0
+        if not unsigned_less(submission.address, DRAM_BASE):
+            wait = priority_access(loop, cycle, submission.address, DESCRIPTOR_SIZE, 0)
+            if len(loop.active) or loop.rates_due:
+                schedule_step(loop)
+        occupy_stages(front, submission, wait + front.fetch_loose)
+        if front.fetching is None:
+            front.fetching = submission
+        plan_acceptance(front)
+    return 0
+
+
+def read_descriptor(loop: EventLoop, submission: Submission, cycle: int) -> None:
+    """Read the 64 bytes of a descriptor of the ring at the end of its fetch."""
+    front = loop.front
+    for region in front.regions:
+        if region.base <= submission.address and submission.address <= region.end - DESCRIPTOR_SIZE:
+            data = region.data + submission.address - region.base
+            submission.readable = True
+            for index in range(DESCRIPTOR_WORDS):
+                submission.words[index] = load_i64(data + 8 * index)
+    submission.fetched = NOT_YET
+    front.head = u32(front.head + 1)
+    if front.ring_refused:
+        front.ring_refused = False
+        set_irq(loop, cycle, Irq.SPACE)
+    find_unread(front, submission)
+
+
+def restore_pipeline(loop: EventLoop) -> None:
+    """Find the next events of the descriptors of a snapshot that are on their way."""
+    front = loop.front
+    find_unread(front, front.oldest)
+    plan_announcement(front, front.oldest)
+    plan_acceptance(front)
