@@ -75,6 +75,14 @@ class Link(Protocol):
         """Address of `f(now, -, -)`, which processes the events due at the start of cycle `now` or earlier; anything
         but 0: the method `advance` goes on."""
 
+    @property
+    def read(self) -> int:
+        """Address of `f(offset, now, -)`, the value of a register; below 0: the method `read` reads it."""
+
+    @property
+    def write(self) -> int:
+        """Address of `f(offset, value, now)`; 0: the method `write` stores it."""
+
 
 class Placed(NamedTuple):
     """Device of a user with its address; `source` is its PLIC source, `near` as in `Bus.add_device`."""

@@ -14,6 +14,7 @@ from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import Piece, Plan
 from npu_device.event_loop.encoding import Pieces, encode
 from npu_device.event_loop.storage import Storage
+from npu_device.event_loop.timed_dram import load_timed, timed_state
 from npu_device.units.cache import DIRTY, FLAGS, STALE, WATCHED
 from npu_device.units.state import (
     CLASSES,
@@ -30,7 +31,6 @@ from npu_device.units.state import (
     WRITE,
     Step,
 )
-from npu_device.event_loop.timed_dram import load_timed, timed_state
 from pyv_native.records import layout
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 

@@ -23,7 +23,6 @@ from npu_device.reservation.tickets import (
     assign_ticket,
     find_ticket,
     ticket_code,
-    ticket_status,
 )
 from npu_device.trace.events import FRONTEND, TIGHT, Refusal, What
 from npu_device.units.state import NOT_YET, EventLoop
@@ -115,11 +114,6 @@ def query_ticket(loop: EventLoop, ticket: int, cycle: int) -> int:
     if code >= 0:
         emit(loop.issue, cycle, FRONTEND, What.NOTIFY, ticket, 0, code)
     return code
-
-
-def show_ticket(loop: EventLoop, ticket: int) -> int:
-    """TICKET_STATUS of a ticket."""
-    return ticket_status(loop.issue, ticket)
 
 
 def ticket_since(loop: EventLoop, ticket: int) -> int:

@@ -41,7 +41,7 @@ _LIMITS = {
     "ring_size": (MIN_SIZE, MAX_SIZE), "policy": (0, max(FullPolicy)), "base_low": _WORD, "base_high": _WORD,
     "head": _WORD, "tail": _WORD, "next_fetch": _WORD, "irq_mask": (0, IRQ_ALL), "irq_status": (0, IRQ_ALL),
     "error_ticket": (0, MODULUS - 1), "error_code": (0, max(TicketError)), "accepted": (0, LATEST),
-    "depth": (0, LATEST),
+    "depth": (0, LATEST), "selected": _WORD,
 }  # fmt: skip
 """Values of `RegisterState`."""
 
@@ -129,14 +129,14 @@ class HostSide:
 
     # -- registers ---------------------------------------------------------------------------------------------
 
-    @property
-    def completed(self) -> int:
-        """Completions, errors included."""
-        return 0 if self.active is None else int(self.active.loop.issue.tickets_ended)
+    def register_value(self, offset: int) -> int:
+        """Return COMPLETED, IRQ_STATUS, QUEUE_HEAD or TICKET_STATUS without side effects: 0 and unknown before the
+        first submission."""
+        return 0 if self.active is None else self.active.register_value(offset)
 
-    def ticket_status(self, ticket: int) -> int:
-        """Return TICKET_STATUS of a ticket."""
-        return TicketState.UNKNOWN if self.active is None else self.active.ticket_status(ticket)
+    def read_register(self, offset: int, now: int) -> int:
+        """Read one of these registers in cycle `now`."""
+        return 0 if self.active is None else self.active.read_register(offset, now)
 
     def mask_irq(self, cycle: int, mask: int) -> None:
         """Set IRQ_MASK."""

@@ -12,7 +12,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch
-from npu_device.front_end import acceptance, fetch, interrupts, submissions
+from npu_device.front_end import acceptance, fetch, interrupts, registers, submissions
 from npu_device.host.registers import RegisterState
 from npu_device.issue.execution import Execution
 from npu_device.issue.retirement import UNKNOWN, Completion, ended_tickets, load_ended, load_in_flight
@@ -47,6 +47,9 @@ class DeviceLink(NamedTuple):
     """Offset in the buffer: level of the interrupt line, a byte."""
     advance: int
     """Address of `dispatch.advance_port`."""
+    read: int
+    write: int
+    """Addresses of `registers.read_register` and `registers.write_register`."""
 
 
 _WORDS = layout(Submission).fields["words"].offset
@@ -62,7 +65,17 @@ _SUBMISSION = {
     "readable": _FLAG,
 }  # fmt: skip
 """Numbers of a descriptor on its way."""
-_UNCHANGED = ("base_low", "base_high", "ring_size", "policy", "accepted", "irq_line", "error_ticket", "error_code")
+_UNCHANGED = (
+    "base_low",
+    "base_high",
+    "ring_size",
+    "policy",
+    "accepted",
+    "irq_line",
+    "error_ticket",
+    "error_code",
+    "selected",
+)
 """Fields of the front end that a soft reset does not touch."""
 
 
@@ -137,8 +150,9 @@ class Pipeline:
         if module is None or self._injector is not None:
             self._report_link(None)
             return
+        functions = dispatch.advance_port, registers.read_register, registers.write_register
         self._report_link(
-            DeviceLink(storage.arena.address, storage.due * WORD, storage.level, module.address(dispatch.advance_port))
+            DeviceLink(storage.arena.address, storage.due * WORD, storage.level, *map(module.address, functions))
         )
 
     def _observe_submission(self, _: int, arrival: int, address: int) -> int:
@@ -217,17 +231,13 @@ class Pipeline:
             self.call(fetch.request_fetch, cycle)
             self.execution.request_start(cycle)
 
-    def ticket_status(self, ticket: int) -> int:
-        """Return TICKET_STATUS of a ticket."""
-        return self.call(submissions.show_ticket, ticket)
+    def read_register(self, offset: int, now: int) -> int:
+        """Call `front_end.registers.read_register`."""
+        return self.call(registers.read_register, offset, now, 0)
 
-    def query_ticket(self, ticket: int, cycle: int) -> int:
-        """Return the answer of `submissions.query_ticket`."""
-        return self.call(submissions.query_ticket, ticket, cycle)
-
-    def ticket_since(self, ticket: int) -> int:
-        """Return what distinguishes a ticket in flight from its predecessors."""
-        return self.call(submissions.ticket_since, ticket)
+    def register_value(self, offset: int) -> int:
+        """Call `front_end.registers.register_value`."""
+        return self.call(registers.register_value, offset)
 
     def mask_irq(self, cycle: int, mask: int) -> None:
         """Set IRQ_MASK."""
@@ -240,6 +250,14 @@ class Pipeline:
     def doorbell(self, tail: int, cycle: int) -> None:
         """Move the tail of the ring."""
         self.call(submissions.doorbell, tail, cycle)
+
+    def query_ticket(self, ticket: int, cycle: int) -> int:
+        """Return the answer of `submissions.query_ticket`."""
+        return self.call(submissions.query_ticket, ticket, cycle)
+
+    def ticket_since(self, ticket: int) -> int:
+        """Return what distinguishes a ticket in flight from its predecessors."""
+        return self.call(submissions.ticket_since, ticket)
 
     def _submissions(self) -> Iterator[Any]:
         """Views of the descriptors on their way, oldest first."""
@@ -259,7 +277,7 @@ class Pipeline:
                 self._events.emit(cycle, FRONTEND, What.ACCEPT, submission.ticket, 0, began, TIGHT)
                 self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
         self.execution.fail(cycle, reason)
-        unchanged = {name: getattr(self.front, name) for name in _UNCHANGED}
+        unchanged, shown = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.shown)
         ended, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
         self.execution.reset()
         self.decoder.reset()
@@ -267,6 +285,7 @@ class Pipeline:
         self.loop.issue.tickets_ended, self.loop.issue.taken = completed, unchanged["accepted"]
         for name, value in unchanged.items():
             setattr(self.front, name, value)
+        self.front.shown.fill(shown)
         self.call(interrupts.clear_irq, cycle)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -279,6 +298,7 @@ class Pipeline:
         sums = self.decoder.sums(execution.in_flight())
         return {
             "numbers": {name: int(getattr(front, name)) for name in _LIMITS},
+            "shown": list(front.shown),
             "deadlines": deadlines,
             "submissions": [
                 [
@@ -300,8 +320,8 @@ class Pipeline:
         """Take on a state. Memory and event stream are those of then already. `registers`, `enabled`: as of then.
         StateError."""
         fields = Fields(
-            state, "numbers", "deadlines", "submissions", "taken", "completed", "ended", "completion", "decoder",
-            "execution", "l2",
+            state, "numbers", "shown", "deadlines", "submissions", "taken", "completed", "ended", "completion",
+            "decoder", "execution", "l2",
         )  # fmt: skip
         execution, issue = self.execution, self._machine.issue
         with inside("decoder"):
@@ -334,6 +354,8 @@ class Pipeline:
         unread = [each.slot for each in self._submissions() if each.slot != TIGHT and each.fetched >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
             raise StateError("these are not the descriptors of the ring on their way", "submissions")
+        with inside("shown"):
+            front.shown.fill(integers(fields["shown"], 0, LATEST, len(front.shown)))
         with inside("deadlines"):
             cycles = integers(fields["deadlines"], 0, FOREVER, EVENT_KINDS)
             if self._external is None and cycles[GRANT] != FOREVER:

@@ -5,18 +5,18 @@ The custom CSRs mirror the registers that a driver touches.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.memory_map import NPU_WINDOW
-from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS
 from npu_device.config import NpuConfig
 from npu_device.host.ring import Ring
 from npu_device.trace.counters import Counters
 from npu_device.trace.events import FRONTEND, Kind, Refusal, What
 from npu_device.trace.stream import EventStream
-from pyv_native.state import LATEST, Fields, StateError
+from pyv_native.state import Fields, StateError
 
 if TYPE_CHECKING:
     from npu_device.issue.injection import Injector
@@ -48,6 +48,8 @@ class RegisterState:
     error_code: int = 0
     accepted: int = 0
     depth: int = 0
+    selected: int = 0
+    """TICKET_SEL."""
 
 
 class Host(Protocol):
@@ -59,9 +61,8 @@ class Host(Protocol):
     def ring(self) -> Ring: ...
     @property
     def enabled(self) -> bool: ...
-    @property
-    def completed(self) -> int: ...
-    def ticket_status(self, ticket: int) -> int: ...
+    def register_value(self, offset: int) -> int: ...
+    def read_register(self, offset: int, now: int) -> int: ...
     def mask_irq(self, cycle: int, mask: int) -> None: ...
     def acknowledge_irq(self, cycle: int, bits: int) -> None: ...
     def doorbell(self, tail: int, cycle: int) -> None: ...
@@ -86,11 +87,8 @@ class RegisterFile:
         self._host = host
         self._ring = host.ring
         self._counters = counters
-        self._selected = 0
         self._latched: dict[int, int] = {}
         """Offset of a LO half -> the HI half as it was then."""
-        self._shown: dict[int, tuple[int, int]] = {}
-        """Offset -> what NOTIFY last said about it."""
         self._identification = _identification(config, caps)
         self._counts = self._counter_sources()
         self._running = frozenset(self._counts) - frozenset(
@@ -114,11 +112,10 @@ class RegisterFile:
             return value & MASK32
         if offset - WORD in self._counts:
             return self._latched.get(offset - WORD, 0)
-        source = self._reads.get(offset)
-        value = source() & MASK32 if source is not None else 0
         if offset in _SHOWS_COMPLETIONS:
-            self._notify(offset, value, now)
-        return value
+            return self._host.read_register(offset, now)
+        source = self._reads.get(offset)
+        return source() & MASK32 if source is not None else 0
 
     def stable(self, offset: int) -> bool:
         """Check whether a register reads the same each time, and a repeated read has no effect.
@@ -158,41 +155,18 @@ class RegisterFile:
         """Count an access that faulted or was ignored."""
         self._events.emit(now + 1, FRONTEND, What.REJECT, 0, 0, offset, refusal)
 
-    def _notify(self, offset: int, value: int, now: int) -> None:
-        """The first look that shows a completion is an event; polling on is not."""
-        ticket = 0
-        shown = (value, self._host.completed)
-        if offset == _OFFSET["TICKET_STATUS"]:
-            ticket = self._selected
-            shown = (value, ticket)
-            if value & 0xFF < TicketState.DONE:
-                return
-        elif not value:
-            return
-        if self._shown.get(offset) != shown:
-            self._shown[offset] = shown
-            self._events.emit(now + 1, FRONTEND, What.NOTIFY, ticket, 0, offset, value)
-
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        return {
-            "selected": self._selected,
-            "latched": [list(item) for item in self._latched.items()],
-            "shown": [[offset, *shown] for offset, shown in self._shown.items()],
-        }
+        return {"latched": [list(item) for item in self._latched.items()]}
 
     def load_state(self, state: Any) -> None:
-        fields = Fields(state, "selected", "latched", "shown")
-        self._selected = fields.integer("selected", 0, MASK32)
-        latched = fields.table("latched", (0, NPU_WINDOW), (0, MASK32))
-        shown = fields.table("shown", (0, NPU_WINDOW), (0, MASK32), (0, LATEST))
-        for name, offsets, known in (("latched", latched, self._counts), ("shown", shown, _SHOWS_COMPLETIONS)):
-            for offset in offsets:
-                if offset not in known:
-                    raise StateError(f"{offset:#x} is no such register", name)
-        self._latched, self._shown = latched, shown
+        latched = Fields(state, "latched").table("latched", (0, NPU_WINDOW), (0, MASK32))
+        for offset in latched:
+            if offset not in self._counts:
+                raise StateError(f"{offset:#x} is no such register", "latched")
+        self._latched = latched
 
     # -- what is behind each register --------------------------------------------------------------------------
 
@@ -209,10 +183,10 @@ class RegisterFile:
             "ERROR_CODE": lambda: host.front.error_code,
             "IRQ_STATUS": lambda: host.front.irq_status,
             "IRQ_MASK": lambda: host.front.irq_mask,
-            "COMPLETED": lambda: host.completed,
-            "TICKET_SEL": lambda: self._selected,
-            "TICKET_STATUS": lambda: host.ticket_status(self._selected),
+            "TICKET_SEL": lambda: host.front.selected,
         }
+        for name in ("COMPLETED", "TICKET_STATUS"):
+            table[name] = partial(host.register_value, _OFFSET[name])
         for name, value in self._identification.items():
             table[name] = lambda value=value: value  # type: ignore[misc]
         return {_OFFSET[name]: source for name, source in table.items()}
@@ -252,7 +226,7 @@ class RegisterFile:
         return not value & ~IRQ_ALL
 
     def _select(self, value: int, _: int) -> bool:
-        self._selected = value
+        self._host.front.selected = value
         return True
 
     def _counter_sources(self) -> dict[int, Callable[[int], int]]:

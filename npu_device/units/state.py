@@ -320,6 +320,10 @@ class FrontEnd:
     """The oldest whose FETCH is to be emitted."""
     regions: list[MemoryRegion] = records()
 
+    selected: u32 = 0
+    """TICKET_SEL."""
+    shown: list[int] = array(6)
+    """TICKET_STATUS, COMPLETED and IRQ_STATUS: value and occasion of their last NOTIFY (`front_end.registers`)."""
     irq_status: int = 0
     irq_mask: int = 0
     irq_level: bool = False

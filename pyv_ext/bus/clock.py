@@ -105,7 +105,8 @@ class Clock:
         """Let native code call a device without Python; None: no more."""
         record.buffer = 0
         if link is not None:
-            record.due_offset, record.level_offset, record.advance = link.due, link.level, link.advance
+            record.due_offset, record.level_offset = link.due, link.level
+            record.advance, record.read, record.write = link.advance, link.read, link.write
             record.buffer = link.buffer
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:

@@ -149,6 +149,10 @@ def read_register(machine: Machine, register: RegisterRecord, size: int, now: in
     """Read a register in cycle `now`."""
     device = machine.devices[register.number]
     if device.kind == PYTHON:
+        if device.buffer:
+            value = call_port(device.read, device.buffer, register.addr, now, 0)
+            if update_port(device) and value >= 0:
+                return value
         machine.synchronized = False
         return read_device(machine, register.number, register.addr, size, now)
     if device.kind == CLINT:
@@ -166,6 +170,10 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
     """Store to a register in cycle `now`."""
     device = machine.devices[number]
     if device.kind == PYTHON:
+        if device.buffer:
+            done = call_port(device.write, device.buffer, offset, value, now)
+            if update_port(device) and done:
+                return
         machine.synchronized = False
         write_device(machine, number, offset, size, value, now)
         return

@@ -297,7 +297,9 @@ class DeviceRecord:
     level_offset: int = 0
     """In that buffer: its next event, and the level of its interrupt line."""
     advance: int = 0
-    """Host address of its function that processes events."""
+    read: int = 0
+    write: int = 0
+    """Host addresses of its functions (`pyv_ext.protocols.Link`)."""
 
 
 @record

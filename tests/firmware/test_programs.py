@@ -10,7 +10,7 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.instructions import PortReply
 from npu_device.abi.opcodes import FullPolicy, TicketState
 from npu_device.device import NpuDevice
-from npu_device.front_end import fetch, submissions
+from npu_device.front_end import fetch, registers, submissions
 from npu_device.host.command_port import CommandPort
 from npu_device.host.host_side import HostSide
 from npu_device.host.pipeline import Pipeline
@@ -84,9 +84,15 @@ def one_policy(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
+def leave_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the NPU give native code of the core no entry points."""
+    monkeypatch.setattr(Pipeline, "_update_link", lambda self: None)
+
+
 def lost_descriptors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The ring takes any doorbell: entries are overwritten."""
     original = RegisterFile.ring_doorbell
+    leave_to_python(monkeypatch)
 
     def doorbell(self: RegisterFile, tail: int, cycle: int) -> None:
         ring = self._host.ring
@@ -104,6 +110,7 @@ def skipped_descriptor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The device forgets one descriptor of a full ring."""
     original = RegisterFile.ring_doorbell
     forgotten: list[int] = []
+    leave_to_python(monkeypatch)
 
     def doorbell(self: RegisterFile, tail: int, cycle: int) -> None:
         original(self, tail, cycle)
@@ -119,12 +126,13 @@ def skipped_descriptor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Every error is reported as an unknown opcode."""
     original = Pipeline.call
+    leave_to_python(monkeypatch)
 
     def call(self: Pipeline, function: Any, *arguments: int) -> int:
         answer = original(self, function, *arguments)
         if function is submissions.query_ticket and answer > 0:
             return TicketError.OPCODE
-        if function is submissions.show_ticket and answer & 0xFF == TicketState.ERROR:
+        if arguments[:1] == (registers.TICKET_STATUS,) and answer & 0xFF == TicketState.ERROR:
             return TicketState.ERROR | TicketError.OPCODE << 8
         return answer
 
@@ -135,7 +143,13 @@ def one_error_code(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def instant_waits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """TWAIT and the ticket registers say done at once."""
     monkeypatch.setattr(CommandPort, "twait", lambda self, *arguments: PortReply(0))
-    monkeypatch.setattr(HostSide, "ticket_status", lambda self, ticket: TicketState.DONE)
+    original = HostSide.read_register
+    leave_to_python(monkeypatch)
+
+    def read_register(self: HostSide, offset: int, now: int) -> int:
+        return TicketState.DONE if offset == registers.TICKET_STATUS else original(self, offset, now)
+
+    monkeypatch.setattr(HostSide, "read_register", read_register)
     return {}
 
 

@@ -1,0 +1,70 @@
+"""Registers that programs poll and ring while commands run, in the native subset (docs/interface.md, "NPU registers").
+`npu_device.host.registers` has all registers.
+"""
+
+from npu_device.abi.opcodes import TicketState
+from npu_device.abi.registers import CONTROL, IRQ_ALL
+from npu_device.front_end.interrupts import acknowledge_irq
+from npu_device.front_end.submissions import doorbell
+from npu_device.reservation.scheduler import emit
+from npu_device.reservation.tickets import ticket_status
+from npu_device.trace.events import FRONTEND, Refusal, What
+from npu_device.units.state import EventLoop
+from pyv_native.intrinsics import u32
+
+_OFFSETS = {register.name: register.offset for register in CONTROL}
+QUEUE_HEAD, DOORBELL, IRQ_STATUS, IRQ_ACK, COMPLETED, TICKET_SEL, TICKET_STATUS = (
+    _OFFSETS[name]
+    for name in ("QUEUE_HEAD", "DOORBELL", "IRQ_STATUS", "IRQ_ACK", "COMPLETED", "TICKET_SEL", "TICKET_STATUS")
+)
+OTHER = -1
+"""Value of a register that is none of these."""
+
+
+def register_value(loop: EventLoop, offset: int) -> int:
+    """Return a register without side effects, or OTHER."""
+    if offset == TICKET_STATUS:
+        return ticket_status(loop.issue, loop.front.selected)
+    if offset == COMPLETED:
+        return u32(loop.issue.tickets_ended)
+    if offset == IRQ_STATUS:
+        return loop.front.irq_status
+    return loop.front.head if offset == QUEUE_HEAD else OTHER
+
+
+def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, ticket: int, cycle: int) -> None:
+    """Emit NOTIFY, unless the register has shown the same on the same occasion."""
+    shown = loop.front.shown
+    if shown[place] != value or shown[place + 1] != occasion:
+        shown[place] = value
+        shown[place + 1] = occasion
+        emit(loop.issue, cycle, FRONTEND, What.NOTIFY, ticket, offset, value)
+
+
+def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
+    """Return `register_value` for a read in cycle `now`. The first read that shows a completion is an event; polling on
+    is not."""
+    value = register_value(loop, offset)
+    if offset == TICKET_STATUS and value & 0xFF >= TicketState.DONE:
+        notify(loop, 0, offset, value, loop.front.selected, loop.front.selected, now + 1)
+    elif offset == COMPLETED and value:
+        notify(loop, 2, offset, value, loop.issue.tickets_ended, 0, now + 1)
+    elif offset == IRQ_STATUS and value:
+        notify(loop, 4, offset, value, loop.issue.tickets_ended, 0, now + 1)
+    return value
+
+
+def write_register(loop: EventLoop, offset: int, value: int, now: int) -> int:
+    """Store to a register in cycle `now`, with effect from the next cycle on; 0 for another one. What is ignored is an
+    event."""
+    if offset == DOORBELL:
+        doorbell(loop, value, now + 1)
+    elif offset == TICKET_SEL:
+        loop.front.selected = value
+    elif offset == IRQ_ACK:
+        acknowledge_irq(loop, now + 1, value)
+        if value & ~IRQ_ALL:
+            emit(loop.issue, now + 1, FRONTEND, What.REJECT, 0, offset, Refusal.IGNORED_WRITE)
+    else:
+        return 0
+    return 1
