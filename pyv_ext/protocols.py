@@ -83,6 +83,11 @@ class Link(Protocol):
     def write(self) -> int:
         """Address of `f(offset, value, now)`; 0: the method `write` stores it."""
 
+    @property
+    def submit(self) -> int:
+        """Address of `f(address, rs2, now + 1)`, which takes the 64 bytes at an address: cycles until the answer << 32
+        | rd; below 0: the handler of the instruction submits them, and nothing has changed."""
+
 
 class Placed(NamedTuple):
     """Device of a user with its address; `source` is its PLIC source, `near` as in `Bus.add_device`."""
@@ -213,6 +218,8 @@ class CustomInstruction(NamedTuple):
     else imm) and `pc`. It retires `cycles` after its issue. Engines execute it as one of their own instructions."""
     present: bool = True
     """Whether misa.X says that there are such instructions; False for words that do nothing."""
+    submits: bool = False
+    """Whether native code may submit the 64 bytes at rs1 by `Link.submit` of `device` in place of the handler."""
     cycles: int | str = 0
     """With `expr`: cycles that it takes beyond its issue, 0 to 65,535, as a number or as an expression of the same
     operands. A handler returns them in its `Value`."""
@@ -222,7 +229,8 @@ class CsrWindow(Protocol):
     """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked.
 
     A window with an attribute `device` changes no other device on the bus. One with a method `stable(address)` says
-    whether a read of that CSR changes nothing.
+    whether a read of that CSR changes nothing. One with a method `offset(address)` says which register of `device` a
+    CSR is, so that native code may read it by `Link.read`.
     """
 
     addresses: frozenset[int]

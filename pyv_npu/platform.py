@@ -165,8 +165,7 @@ class Platform:
         self.traffic = CoreTraffic(self.bus, self.ram, self.npu) if accesses else None
         self._probe: LatencyProbe | None = None
         self._arrivals: Sequence[int] = ()
-        self.on_custom: list[Callable[[str, Operands, Outcome], None]] = []
-        """`f(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
+        self._custom_observers: list[Callable[[str, Operands, Outcome], None]] = []
         self.injection: Injection | None = None
         """The faults of this run, if there are any."""
         self.sanitizer: Sanitizer | None = None
@@ -290,6 +289,7 @@ class Platform:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
             self._probe = LatencyProbe(self, self.program, self._arrivals)
+            self._update_observed()
             if self.interrupts.external is not None:
                 self._probe.external(*self.interrupts.external)
 
@@ -484,6 +484,21 @@ class Platform:
     def _reset(self) -> None:
         self.engine.stop(Stop(StopReason.EXIT, 0, "reset requested"))
 
+    def observe_custom(self, observer: Callable[[str, Operands, Outcome], None]) -> None:
+        """Call `observer(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
+        self._custom_observers.append(observer)
+        self._update_observed()
+
+    def unobserve_custom(self, observer: Callable[[str, Operands, Outcome], None]) -> None:
+        """Undo one `observe_custom`."""
+        self._custom_observers.remove(observer)
+        self._update_observed()
+
+    def _update_observed(self) -> None:
+        """Let native code submit without Python, if only the probe follows: it reads the core log."""
+        observers = self.traffic, self.sanitizer, *self._custom_observers
+        self.clock.machine.submission.observed = any(each is not None for each in observers)
+
     def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         if self.traffic is not None and name == "ENQCMD_T":
             self.traffic.submitted(operands, outcome)
@@ -491,8 +506,8 @@ class Platform:
             self._probe.custom(name, operands, outcome)
         if self.sanitizer is not None:
             self.sanitizer.custom(name, operands, outcome)
-        for listener in self.on_custom:
-            listener(name, operands, outcome)
+        for observer in self._custom_observers:
+            observer(name, operands, outcome)
 
     def _observe_csr_write(self, address: int, now: int) -> None:
         if self.sanitizer is not None:

@@ -27,7 +27,7 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.run_events, dispatch.advance_port, submissions.submit, submissions.query_ticket,
+    dispatch.run_events, dispatch.advance_port, submissions.submit, submissions.submit_port, submissions.query_ticket,
     registers.register_value, registers.read_register, registers.write_register, submissions.doorbell,
     interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command, fetch.cancel_entry,
     acceptance.fail_ticket, acceptance.settle, requests.request_event, requests.schedule_step, fetch.request_fetch,

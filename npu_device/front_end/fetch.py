@@ -155,15 +155,22 @@ def begin_fetches(loop: EventLoop, cycle: int) -> int:
     return 0
 
 
+def descriptor_data(front: FrontEnd, address: int) -> int:
+    """Host address of the 64 bytes at an address of memory, or 0."""
+    for region in front.regions:
+        if region.base <= address and address <= region.end - DESCRIPTOR_SIZE:
+            return region.data + address - region.base
+    return 0
+
+
 def read_descriptor(loop: EventLoop, submission: Submission, cycle: int) -> None:
     """Read the 64 bytes of a descriptor of the ring at the end of its fetch."""
     front = loop.front
-    for region in front.regions:
-        if region.base <= submission.address and submission.address <= region.end - DESCRIPTOR_SIZE:
-            data = region.data + submission.address - region.base
-            submission.readable = True
-            for index in range(DESCRIPTOR_WORDS):
-                submission.words[index] = load_i64(data + 8 * index)
+    data = descriptor_data(front, submission.address)
+    if data:
+        submission.readable = True
+        for index in range(DESCRIPTOR_WORDS):
+            submission.words[index] = load_i64(data + 8 * index)
     submission.fetched = NOT_YET
     front.head = u32(front.head + 1)
     if front.ring_refused:

@@ -6,6 +6,7 @@ from npu_device.abi.registers import Irq
 from npu_device.front_end.fetch import (
     announce,
     append_submission,
+    descriptor_data,
     has_room,
     occupy_stages,
     plan_acceptance,
@@ -26,7 +27,10 @@ from npu_device.reservation.tickets import (
 )
 from npu_device.trace.events import FRONTEND, TIGHT, Refusal, What
 from npu_device.units.state import NOT_YET, EventLoop
-from pyv_native.intrinsics import u32
+from pyv_native.intrinsics import load_i64, u32
+
+UNHANDLED = -1
+"""Answer of `submit_port`."""
 
 
 def doorbell(loop: EventLoop, tail: int, cycle: int) -> None:
@@ -90,6 +94,25 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     plan_acceptance(front)
     front.response = submission.accepted - arrival
     return submission.ticket
+
+
+def submit_port(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
+    """Submit the descriptor at an address, as `submit`, for native code of the core: cycles until the answer << 32 |
+    the ticket, or minus a ReturnCode; UNHANDLED where the device has to submit it, and nothing has changed."""
+    front = loop.front
+    issue = loop.issue
+    if front.observed or not issue.spare_tickets or not issue.spare_submissions:
+        return UNHANDLED
+    waits = front.policy == FullPolicy.STALL
+    if not has_room(front) and (waits or front.policy == FullPolicy.TRAP):
+        return UNHANDLED
+    data = descriptor_data(front, address)
+    if not data:
+        return UNHANDLED
+    for index in range(DESCRIPTOR_WORDS):
+        front.descriptor[index] = load_i64(data + 8 * index)
+    answer = submit(loop, address, operand, arrival)
+    return front.response << 32 | u32(answer)
 
 
 def answer_full(loop: EventLoop, arrival: int, address: int) -> int:

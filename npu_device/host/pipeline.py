@@ -49,7 +49,8 @@ class DeviceLink(NamedTuple):
     """Address of `dispatch.advance_port`."""
     read: int
     write: int
-    """Addresses of `registers.read_register` and `registers.write_register`."""
+    submit: int
+    """Addresses of `registers.read_register`, `registers.write_register` and `submissions.submit_port`."""
 
 
 _WORDS = layout(Submission).fields["words"].offset
@@ -150,7 +151,9 @@ class Pipeline:
         if module is None or self._injector is not None:
             self._report_link(None)
             return
-        functions = dispatch.advance_port, registers.read_register, registers.write_register
+        functions = (
+            dispatch.advance_port, registers.read_register, registers.write_register, submissions.submit_port,
+        )  # fmt: skip
         self._report_link(
             DeviceLink(storage.arena.address, storage.due * WORD, storage.level, *map(module.address, functions))
         )

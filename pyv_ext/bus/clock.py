@@ -77,7 +77,7 @@ class Clock:
 
         `shared`: its events may change any other device.
         """
-        attached = self._number(device)
+        attached = self.number(device)
         if attached is not None:
             return attached
         number = len(self._devices)
@@ -107,6 +107,7 @@ class Clock:
         if link is not None:
             record.due_offset, record.level_offset = link.due, link.level
             record.advance, record.read, record.write = link.advance, link.read, link.write
+            record.submit = link.submit
             record.buffer = link.buffer
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:
@@ -142,10 +143,11 @@ class Clock:
     def change_reporter(self, device: Timed | None) -> Callable[[int], None]:
         """Return a callback `f(cycle)` that reports a change of `device` only; of any device where it is None or not
         attached."""
-        number = self._number(device)
+        number = self.number(device)
         return self.changed if number is None else lambda cycle: self.device_changed(number, cycle)
 
-    def _number(self, device: Timed | None) -> int | None:
+    def number(self, device: Timed | None) -> int | None:
+        """Return the index of an attached device, or None."""
         return next((number for number, attached in enumerate(self._devices) if attached is device), None)
 
     def show_output(self) -> None:

@@ -11,6 +11,8 @@ from pyv_native.intrinsics import address_of
 CoreRow = tuple[int, int, int, int, int, int]
 """start, cycles, pc, address, value, kind: as in `pyv_ext.machine.state.CoreRecord`."""
 ROW = Struct("<qqIIIB3x")
+_KIND = 28
+"""Byte of a row."""
 
 
 class CoreChunk:
@@ -28,6 +30,10 @@ class CoreChunk:
 
     def __len__(self) -> int:
         return self.count
+
+    def kinds(self) -> bytes:
+        """Return the kind of each record."""
+        return bytes(self._data[_KIND : ROW.size * self.count : ROW.size])
 
 
 class CoreLog:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from pyv_ext.machine import accesses, bus, csr, hart, log, pmp
-from pyv_ext.machine.state import LOG, REGISTERS, SUBMIT_FUNCTIONS, HartState, Machine
+from pyv_ext.machine import accesses, bus, csr, device_calls, hart, log, pmp
+from pyv_ext.machine.state import LOG, MAX_CALLS, REGISTERS, SUBMIT_FUNCTIONS, HartState, Machine
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
@@ -18,12 +18,14 @@ LINKED: tuple[Definition, ...] = (
     accesses.store_conditional, accesses.fence, accesses.log_store, bus.proceed, bus.wait_for_interrupt, csr.load_csr,
     csr.write_csr, hart.take_trap, hart.call_environment, hart.return_from_trap, hart.take_interrupt, hart.native_space,
     pmp.permit, pmp.guard, pmp.write_config, pmp.write_address, log.log_cycles, log.log_trap, log.mark,
+    device_calls.call_device,
 )  # fmt: skip
 """Functions that native code outside of the module calls, through the buffer."""
 FUNCTIONS: tuple[Definition, ...] = (
     *LINKED, bus.advance, bus.update_outputs, bus.find_next, csr.permits_csr, csr.read_csr, hart.enter_trap,
     hart.repeats_trap, hart.pending_interrupt, hart.permits_wait, hart.permits_translation_fence,
     hart.permits_cache_block, pmp.allows, pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
+    log.log_leave, log.log_csr,
 )  # fmt: skip
 LINKAGE = Linkage(
     bus.find_register,
@@ -62,6 +64,7 @@ class MachineState:
         self.machine: Any = self.arena.root
         """The view of the root record."""
         self.machine.registers.resize(REGISTERS)
+        self.machine.device_calls.resize(MAX_CALLS)
         self.machine.calls.resize(SUBMIT_FUNCTIONS)
         self.machine.log.resize(LOG)
         first = self.arena.root.offset + layout(Machine).fields["hart"].offset

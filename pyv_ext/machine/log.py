@@ -4,7 +4,7 @@ A kind of record is enabled always, or within a submission window only. The wind
 function. It closes when all submit functions have returned and a submission has left the core.
 """
 
-from pyv_ext.machine.state import LOG, SUBMIT_FUNCTIONS, LogKind, Machine, RegisterRecord
+from pyv_ext.machine.state import LOG, RESUMED, SUBMIT_FUNCTIONS, Answer, LogKind, Machine, RegisterRecord
 from pyv_native.arena import callback
 
 EXTERNAL = 1 << 31 | 11
@@ -74,6 +74,30 @@ def log_access(machine: Machine, register: RegisterRecord, kind: int, address: i
     machine.handed_over = machine.handed_over or submits
     if machine.at_once or submits or (kind == LogKind.STORE and not register.one_way):
         read_log(machine)
+
+
+def log_leave(
+    machine: Machine, start: int, cycles: int, pc: int, address: int, flags: int, answer: int, operand: int
+) -> None:
+    """Log the answer of a device to an instruction that submits a command; `answer`: `Answer`, and RESUMED."""
+    if not machine.kinds >> LogKind.LEAVE & 1:
+        return
+    if not machine.following and not len(machine.entries):
+        follow(machine)
+    append(machine, LogKind.LEAVE, start, cycles, pc, address, flags)
+    record = machine.log[machine.logged - 1]
+    record.answer = answer
+    record.operand = operand
+    if answer & (RESUMED - 1) == Answer.ACCEPTED:
+        machine.handed_over = True
+    if machine.at_once or flags & machine.submission.flushed:
+        read_log(machine)
+
+
+def log_csr(machine: Machine, now: int, pc: int, offset: int, value: int) -> None:
+    """Log a read, in the last cycle of its instruction, of a CSR that is a register of a device."""
+    if machine.kinds >> LogKind.CSR & 1:
+        append(machine, LogKind.CSR, now, 1, pc, offset, value)
 
 
 def log_trap(machine: Machine, start: int, cycles: int, pc: int, cause: int) -> None:

@@ -51,6 +51,9 @@ SENT: Final = 512
 """Characters that leave the UART before Python is given them."""
 LOG: Final = 2048
 """Records of the core log."""
+MAX_CALLS: Final = 1 << 10
+"""Places in the program with custom instructions, or reads of CSRs of devices, that native code calls; those beyond
+take the slow path."""
 SUBMIT_FUNCTIONS: Final = 256
 """Submit functions, calls of them under way, and their return addresses."""
 
@@ -76,6 +79,27 @@ class LogKind(IntEnum):
     """As `TRAP`, of an interrupt, where `TRAP` is off."""
     LINES = 9
     """The interrupt bits of mip change to `value`, in the bits of `address`."""
+    LEAVE = 10
+    """A device has answered an instruction that submits the 64 bytes at `address`, whose flags word is `value`; the
+    instruction began at `start` and takes `cycles`. `answer` and `operand` are of this kind alone."""
+    CSR = 11
+    """Read of a CSR that is a register of a device: `address` is its offset there."""
+
+
+class Answer(IntEnum):
+    """Answer of a device to an instruction that submits a command."""
+
+    REFUSED = 0
+    """To be tried again."""
+    STALLED = 1
+    """None yet: the instruction waits."""
+    ACCEPTED = 2
+    DROPPED = 3
+    """Refused for good."""
+
+
+RESUMED: Final = 1 << 4
+"""Bit beside `Answer` in a record: the instruction had waited."""
 
 
 @record
@@ -299,6 +323,7 @@ class DeviceRecord:
     advance: int = 0
     read: int = 0
     write: int = 0
+    submit: int = 0
     """Host addresses of its functions (`pyv_ext.protocols.Link`)."""
 
 
@@ -368,6 +393,41 @@ class CoreRecord:
     address: u32 = 0
     value: u32 = 0
     kind: u8 = 0
+    answer: u8 = 0
+    operand: u8 = 0
+
+
+@record
+class DeviceCall:
+    """Instruction at an address that accesses a device, by the index that its entry holds."""
+
+    kind: u8 = 0
+    """PYTHON_CALL: its handler in Python; SUBMIT: the device gets the 64 bytes at rs1; READ: rd is a register."""
+    number: u8 = 0
+    """Number of the device."""
+    stable: bool = False
+    """Whether a read changes nothing."""
+    addr: int = 0
+    """Offset of the register."""
+
+
+PYTHON_CALL, SUBMIT, READ = range(3)
+
+
+@record
+class SubmissionSettings:
+    """What native code knows of descriptors and answers of a device."""
+
+    observed: bool = True
+    """Whether Python observes each instruction that accesses a device."""
+    response: int = 0
+    """Cycles from the answer to the next instruction."""
+    flags_offset: int = 0
+    """Offset of the flags word in a descriptor."""
+    flushed: u32 = 0
+    """Flags of descriptors whose records are read at once."""
+    busy: u32 = 0
+    """Answer that means "try again"."""
 
 
 @record
@@ -430,6 +490,8 @@ class Machine:
     devices: list[DeviceRecord] = records(MAX_DEVICES)
     memories: list[MemoryRecord] = records(MAX_MEMORIES)
     registers: list[RegisterRecord] = records(REGISTERS)
+    device_calls: list[DeviceCall] = records(MAX_CALLS)
+    submission: SubmissionSettings = field(default_factory=SubmissionSettings)
     kinds: u32 = 0
     """Kinds of the core log that are logged now, as bits."""
     always: u32 = 0

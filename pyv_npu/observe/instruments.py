@@ -81,13 +81,13 @@ def profiling(platform: Platform) -> Iterator[Profile]:
     profile = Profile(hart, bus, platform.timing, platform.npu, platform.clint, platform.is_status)
     bus.clock.log.subscribe(profile.read, ACCESSES)
     bus.watchers.append(profile.loaded)
-    platform.on_custom.append(profile.answered)
+    platform.observe_custom(profile.answered)
     add_tracer(engine, profile)
     try:
         yield profile
     finally:
         remove_tracer(engine, profile)
-        platform.on_custom.remove(profile.answered)
+        platform.unobserve_custom(profile.answered)
         bus.watchers.remove(profile.loaded)
         bus.clock.log.unsubscribe(profile.read)
         word = bus.peek(hart.pc, 4)

@@ -1,6 +1,7 @@
 """Functions of two modules that call each other, and a callback: a ping-pong over one record."""
 
 from pyv_native.arena import callback
+from pyv_native.intrinsics import call_port
 from pyv_native.records import items, record
 
 
@@ -40,3 +41,16 @@ def pong(table: Table, remaining: int) -> int:
     """One turn without a judge."""
     table.count += 100
     return ping(table, remaining - 1) if remaining else 0
+
+
+def add_points(table: Table, first: int, second: int, third: int) -> int:
+    """Port of a table: add three values to its log."""
+    table.log.extend((first, second, third))
+    table.count += 1
+    return first + 10 * second + 100 * third + 1000 * table.count
+
+
+def add_elsewhere(table: Table, function: int, buffer: int, first: int) -> int:
+    """Call the port of a table in another buffer."""
+    table.count += 1
+    return call_port(function, buffer, first, first + 1, -first)

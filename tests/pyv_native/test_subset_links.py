@@ -6,8 +6,8 @@ from typing import Any
 import linked_parts as parts
 import pytest
 
-from pyv_native.arena import Arena
-from pyv_native.errors import NativeError
+from pyv_native.arena import STATUS, Arena
+from pyv_native.errors import CheckError, NativeError
 from pyv_native.module import Linkage, NativeModule, interpreted
 
 Turn = Callable[[Arena, int], int]
@@ -78,3 +78,23 @@ def test_a_link_without_a_module_is_refused() -> None:
     module = NativeModule([parts.ping], parts.Table, linkage=Linkage(parts.pong, parts.judge))
     with pytest.raises(NativeError, match="pong: no module has this function"):
         linkage.connect(Arena(parts.Table), [module], {})
+
+
+@FORMS
+def test_a_port_of_another_buffer_is_called_by_address(form: str) -> None:
+    provider = NativeModule([parts.add_points], parts.Table)
+    caller = NativeModule([parts.add_elsewhere], parts.Table, checked=form == "checked")
+    call = interpreted(parts.add_elsewhere, parts.Table)
+    if form != "interpreted":
+        call = caller.entry(parts.add_elsewhere)
+    here, there = Arena(parts.Table), Arena(parts.Table)
+    function = provider.address(parts.add_points)
+    assert call(here, function, there.address, 5) == 5 + 60 - 500 + 1000
+    assert list(there.root.log) == [5, 6, -5] and not len(here.root.log)
+    for _ in range(20):
+        call(here, function, there.address, 5)
+    assert not there.words[STATUS]
+    call(here, function, there.address, 5)  # the 64th value and two more: an error of the other buffer alone
+    assert there.words[STATUS] and not here.words[STATUS] and here.root.count == there.root.count == 22
+    with pytest.raises(CheckError, match="holds at most 64"):
+        there.raise_error()

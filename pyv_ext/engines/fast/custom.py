@@ -1,4 +1,5 @@
-"""Custom instructions that touch no device: native code calls their handlers, and goes on with the results."""
+"""Custom instructions that touch no device, or one with code in the subset, and reads of CSRs that are its registers:
+native code calls handlers and devices, and goes on with the results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,10 +9,9 @@ from pyv_ext.engines.core import Core
 from pyv_ext.engines.steps import trap_or_wait
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
+from pyv_ext.machine.state import MAX_CALLS, PYTHON_CALL, READ, SUBMIT
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
-MAX_CALLS = 1 << 10
-"""Places in the program with such instructions; those beyond take the slow path."""
 LEAVE = -1
 """Answer of a call that `CustomCalls.finish` finishes."""
 MAX_CYCLES = 1 << 29
@@ -42,17 +42,45 @@ class CustomCalls:
 
     def number(self, pc: int, instruction: Instruction) -> int | None:
         """Return the index of an instruction's call; None where it takes the slow path."""
-        custom, word = instruction.row.custom, instruction.word
-        if instruction.row.kind is not OpClass.CUSTOM or custom is None or instruction.length != 4:
-            return None
-        if custom.touches == "devices" or custom.ready is not None or custom.handler is None:
-            return None
+        word = instruction.word
         number = self._numbers.get((pc, word), len(self._calls))
-        if number == len(self._calls) < MAX_CALLS:
-            self._calls.append(_call(self._core, pc, instruction, custom.handler, self))
-            self._numbers[pc, word] = number
-            self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
-        return number if number < MAX_CALLS else None
+        if number < len(self._calls):
+            return number
+        call = self._python_call(pc, instruction)
+        device = (PYTHON_CALL, 0, 0, False) if call is not None else self._device_call(instruction)
+        if device is None or number == MAX_CALLS or instruction.length != 4:
+            return None
+        self._calls.append(call or self._no_call)
+        self._numbers[pc, word] = number
+        self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
+        record = self._core.bus.clock.machine.device_calls[number]
+        record.kind, record.number, record.addr, record.stable = device
+        return number
+
+    def _python_call(self, pc: int, instruction: Instruction) -> Call | None:
+        """Return the call of a handler that touches no device."""
+        custom = instruction.row.custom
+        if instruction.row.kind is not OpClass.CUSTOM or custom is None or custom.handler is None:
+            return None
+        if custom.touches == "devices" or custom.ready is not None:
+            return None
+        return _call(self._core, pc, instruction, custom.handler, self)
+
+    def _device_call(self, instruction: Instruction) -> tuple[int, int, int, bool] | None:
+        """Return the fields of `DeviceCall` of an instruction whose device may have code in the subset."""
+        custom, clock = instruction.row.custom, self._core.bus.clock
+        if instruction.row.kind is OpClass.CUSTOM:
+            number = clock.number(custom.device) if custom is not None and custom.submits else None
+            return None if number is None else (SUBMIT, number, 0, False)
+        window = self._core.hart.csrs.windows.get(instruction.csr)
+        offset, stable = getattr(window, "offset", None), getattr(window, "stable", None)
+        number = clock.number(getattr(window, "device", None))
+        if offset is None or number is None or instruction.writes_csr:
+            return None
+        return READ, number, offset(instruction.csr), stable is not None and stable(instruction.csr)
+
+    def _no_call(self, acts: int, a: int, b: int) -> int:
+        raise AssertionError("a device has no handler of this kind")
 
 
 def _call(

@@ -14,7 +14,7 @@ from pyv_ext.engines.lowering import ExpressionLowering
 from pyv_ext.isa import InstructionDef, Isa, OpClass
 from pyv_ext.isa.formats import F0
 from pyv_ext.isa.softfloat import RUP
-from pyv_ext.machine import accesses, csr, hart, log
+from pyv_ext.machine import accesses, csr, device_calls, hart, log
 from pyv_ext.machine.slots import FRM, FS, GUARDED
 from pyv_ext.machine.state import DIRTY, LogKind
 from pyv_ext.machine.traps import Cause
@@ -333,9 +333,10 @@ class Operations:
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
         records.put(ir, "synchronized", "0")
         records.write_hart(ir, self._pc, self._progress)
-        answer = records.call(ir, hart.call_custom, index, acts, a, b)
+        answer = records.call(ir, device_calls.call_device, index, acts, a, b)
         fault = "fault", (self._pc, self._progress)
         records.unless_raised(ir, fault)
+        ir.unless(ir.value(f"icmp ne i64 {answer}, {device_calls.SLOW}"), self._leave)
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
         ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
         cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")

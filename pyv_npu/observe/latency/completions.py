@@ -6,6 +6,7 @@ dropped; one that is finished before an older row waits in its slot.
 """
 
 from npu_device.trace.events import PACKED, TIGHT, What
+from pyv_ext.machine.state import LOG
 from pyv_native.intrinsics import load_i64, load_u16, load_u32
 from pyv_npu.observe.latency.rows import COLUMN, NONE, SUBMITTED, WIDTH
 from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker
@@ -228,7 +229,7 @@ def crowded(tracker: Tracker) -> int:
     notes = max(len(tracker.notes) // NOTE_WORDS, len(tracker.periods) // PERIOD_WORDS)
     buckets = len(tracker.line_keys)
     if (
-        slots < tracker.ring_size + 2 or len(tracker.spare) < SPARE or notes + SPARE > tracker.note_room
+        slots < max(tracker.ring_size, LOG) + 2 or len(tracker.spare) < SPARE or notes + SPARE > tracker.note_room
         or (buckets < LINES and 3 * buckets < 4 * (tracker.lines + SPARE))
     ):  # fmt: skip
         return 1

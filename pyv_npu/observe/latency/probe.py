@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npu_device.abi.descriptor import STATUS_OFFSET
+from npu_device.abi.errors import ReturnCode
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
@@ -12,10 +13,11 @@ from pyv_ext.bus.bus import Bus, WatchedLoad
 from pyv_ext.bus.core_log import CoreChunk
 from pyv_ext.elf import Program
 from pyv_ext.engines.engine import Engine
-from pyv_ext.machine.state import LogKind
-from pyv_ext.protocols import Operands, Outcome, Value
+from pyv_ext.machine import log
+from pyv_ext.machine.state import RESUMED, Answer, LogKind
+from pyv_ext.protocols import Operands, Outcome, Stall, Value
 from pyv_ext.timing import CoreTiming
-from pyv_native.state import WORD64, Fields
+from pyv_native.state import WORD32, WORD64, Fields
 from pyv_npu.config import Config
 from pyv_npu.observe.latency import submit_functions
 from pyv_npu.observe.latency.arrivals import SYMBOL, assign
@@ -69,20 +71,24 @@ class LatencyProbe:
         one_way = platform.bus.timing.mmio_one_way
         self.recorder = Recorder(
             {
-                "npu": base, "one_way": one_way, "named": self._named,
+                "npu": base, "one_way": one_way, "named": self._named, "issue": self._issue,
                 "ring_size": platform.config.npu.queue.size,
                 "look": min(1 + platform.timing.mmio_one_way, platform.timing.mmio_read) - 1,
             },
             [address for address, prebuilt in functions.items() if prebuilt],
             self._descriptor_flags,
+            self._watch_status,
             platform.events.flush,
         )  # fmt: skip
         self._log.follow_submissions(functions, _INSIDE, base + DOORBELL)
         for function in functions:
             platform.engine.mark(function)
-        self._log.subscribe(self._read, (LogKind.HANDLER, LogKind.LINES))
+        self._log.subscribe(self._read, (LogKind.HANDLER, LogKind.LINES, LogKind.LEAVE, LogKind.CSR))
+        settings = platform.bus.clock.machine.submission
+        settings.response, settings.flags_offset = platform.timing.custom_response, FLAGS
+        settings.flushed, settings.busy = WRITE_STATUS, -ReturnCode.EBUSY & WORD32
         platform.bus.watchers.append(self._watched)
-        platform.events.subscribe(self.recorder.events)
+        platform.events.subscribe(self._events_read)
 
     def result(self, warmup: int = 0) -> Latency:
         """Return the latency so far; call it when the run is over."""
@@ -141,26 +147,49 @@ class LatencyProbe:
     def _read(self, chunk: CoreChunk) -> None:
         """Read a chunk of the core log."""
         if self._npu.used:
-            ring = self._npu.ring
-            self.recorder.set_ring(ring.base, ring.size, ring.tail)
+            front = self._npu.host.front
+            self.recorder.set_ring(front.base_high << 32 | front.base_low, front.ring_size, front.tail)
         self.recorder.read(chunk)
 
+    def _events_read(self, batch: "Batch") -> None:
+        """Read a batch of events, after what the core has logged until then."""
+        self._log.read()
+        self.recorder.events(batch)
+
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """The NPU answered a custom instruction."""
+        """Log what the NPU answered to a custom instruction, as native code does where it calls the NPU."""
+        if name == "ENQCMD_T":
+            self._log_submission(operands, outcome)
+            return
         self._log.read()
         recorder = self.recorder
         if not self._named and not recorder.following:
             self._log.follow()
             recorder.follow(operands.now)
-        if name == "ENQCMD_T":
-            if recorder.enqcmd(operands, outcome, self._issue):
-                self._bus.clock.machine.handed_over = True
-        elif name == "TWAIT" and isinstance(outcome, Value):
+        if name == "TWAIT" and isinstance(outcome, Value):
             recorder.note(TICKET_LOOK, operands.now, operands.now + 1 + outcome.cycles, operands.rs1)
 
+    def _log_submission(self, operands: Operands, outcome: Outcome) -> None:
+        clock, issued, kind = self._bus.clock, operands.now - self._issue + 1, Answer.REFUSED
+        end = operands.now + 1
+        if isinstance(outcome, Stall):
+            kind = Answer.STALLED
+        elif isinstance(outcome, Value):
+            end += outcome.cycles
+            if 0 < outcome.value <= WORD32 >> 1:
+                kind = Answer.ACCEPTED
+            elif outcome.value != clock.machine.submission.busy:
+                kind = Answer.DROPPED
+        content = self._bus.peek(operands.rs1 + FLAGS, 4) or bytes(4)
+        clock.call[log.log_leave](
+            clock.arena, issued, end - issued, operands.pc, operands.rs1, int.from_bytes(content, "little"),
+            kind | RESUMED * operands.resumed, operands.rs2 & 0xFF,
+        )  # fmt: skip
+
     def csr_read(self, address: int, value: int, now: int) -> None:
-        """A CSR of the NPU was read in the last cycle of the instruction."""
-        self.recorder.see_register(_CSR_OFFSET[address], value, now, now + 1)
+        """Log the read of a CSR of the NPU in the last cycle of the instruction."""
+        clock = self._bus.clock
+        clock.call[log.log_csr](clock.arena, now, 0, _CSR_OFFSET[address], value)
 
     def external(self, cycle: int, level: bool) -> None:
         """MEIP of mip changed at the start of `cycle`."""
@@ -169,11 +198,12 @@ class LatencyProbe:
     def _descriptor_flags(self, descriptor: int) -> int:
         """Flags word of a descriptor that leaves the core."""
         content = self._bus.peek(descriptor + FLAGS, 4)
-        flags = 0 if content is None else int.from_bytes(content, "little")
-        if flags & WRITE_STATUS:
-            self._bus.watch(descriptor)
-            self._status_lines.add(descriptor)
-        return flags
+        return 0 if content is None else int.from_bytes(content, "little")
+
+    def _watch_status(self, descriptor: int) -> None:
+        """Watch the status word of a descriptor that asks for one."""
+        self._bus.watch(descriptor)
+        self._status_lines.add(descriptor)
 
     def _watched(self, load: WatchedLoad) -> None:
         if load.value and load.address % LINE == STATUS_OFFSET:

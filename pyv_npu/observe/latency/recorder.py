@@ -10,10 +10,9 @@ from functools import cache
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
-from npu_device.abi.errors import ReturnCode
 from npu_device.reservation.state import STREAMS
 from pyv_ext.bus.core_log import CoreChunk
-from pyv_ext.protocols import Operands, Outcome, Stall, Value
+from pyv_ext.machine.state import LOG, LogKind
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
 from pyv_native.module import Linkage, NativeModule, interpreted
@@ -23,8 +22,7 @@ from pyv_npu.observe.latency import completions, submissions
 from pyv_npu.observe.latency.completions import ACCEPTED, CHUNK, COMPACTION, HOLDERS, NEXT_COMMIT, SLOT, STREAM
 from pyv_npu.observe.latency.rows import NONE, WIDTH, Submissions
 from pyv_npu.observe.latency.spilled import Table, packed, unpacked
-from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, MASK, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker, Window
-from pyv_npu.observe.latency.submissions import ACCEPTED_TICKET, GIVEN_UP, HANDED_OVER, REFUSED, STALLED
+from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +33,15 @@ if TYPE_CHECKING:
 CHECKED = False
 """Whether compiled code has the checks of the checked build; tests set it."""
 FUNCTIONS: tuple[Definition, ...] = (
-    submissions.begin_tracking, submissions.follow, submissions.read_log, submissions.submit, submissions.give_up,
-    submissions.see_register, completions.read_events, completions.see_status_word, completions.note,
+    submissions.begin_tracking, submissions.follow, submissions.read_log, submissions.give_up,
+    completions.read_events, completions.see_status_word, completions.note,
 )  # fmt: skip
-LINKAGE = Linkage(submissions.descriptor_flags, submissions.flush_events)
+LINKAGE = Linkage(submissions.descriptor_flags, submissions.watch_status, submissions.flush_events)
 Calls = Mapping[Definition, Callable[..., int]]
 
 _SETTINGS = (
-    "npu", "one_way", "look", "named", "ring_base", "ring_size", "ring_tail", "room", "note_room", "full_lines", "lines"
+    "npu", "one_way", "look", "named", "issue", "ring_base", "ring_size", "ring_tail", "room", "note_room",
+    "full_lines", "lines",
 )  # fmt: skip
 _FIELDS = layout(Tracker).fields
 _NUMBERS = [name for name, (_, shape, _) in _FIELDS.items() if isinstance(shape, Scalar) and name not in _SETTINGS]
@@ -57,7 +56,6 @@ _WIDTHS = {
     "slots": SLOT, "periods": PERIOD_WORDS, "notes": NOTE_WORDS, "windows": layout(Window).size // WORD
 } | dict.fromkeys(_TABLES, 2)  # fmt: skip
 _FIRST_COMMIT, _GENERATION = (layout(Window).fields[name].word for name in ("first_commit", "generation"))
-_MIN_ROWS = 64
 
 
 @cache
@@ -79,13 +77,15 @@ class Recorder:
         settings: Mapping[str, int],
         prebuilt: Iterable[int],
         descriptor_flags: Callable[[int], int],
+        watch_status: Callable[[int], None],
         flush_events: Callable[[], None],
     ) -> None:
-        """`settings`: the fields npu, one_way, look, named, ring_size of `Tracker`. `prebuilt`: submit functions whose
-        descriptors are in memory already. `descriptor_flags(address)`: flags word of a descriptor that leaves the core.
+        """`settings`: the fields npu, one_way, look, named, issue, ring_size of `Tracker`. `prebuilt`: submit functions
+        whose descriptors are in memory already. `descriptor_flags(address)`: flags word of a descriptor that leaves
+        the core by the ring. `watch_status(address)`: watches the status word of a descriptor.
         `flush_events()`: lets `events` read all events so far."""
         self._settings, self._prebuilt = settings, list(prebuilt)
-        self._descriptor_flags, self._flush_events = descriptor_flags, flush_events
+        self._descriptor_flags, self._watch_status, self._flush_events = descriptor_flags, watch_status, flush_events
         self._calls = _interpreted_calls()
         self._rows, self._evidence = Table(WIDTH, CHUNK * WIDTH // 2), Table(EVIDENCE_WORDS)
         self._ring = 0, settings["ring_size"], 0
@@ -100,7 +100,7 @@ class Recorder:
     def _build(self, values: Mapping[str, Any]) -> None:
         """Make the buffer, with room for the next call, from numbers and lists of integers."""
         base, size, tail = self._ring
-        rows = max(_MIN_ROWS, 2 * (len(values["slots"]) // SLOT), 2 * size + 4)
+        rows = max(2 * (len(values["slots"]) // SLOT), 2 * size + 4, 2 * LOG + 4)
         used = len(values["windows"]) // _WIDTHS["windows"]
         windows = used + 2 * SPARE
         notes = 2 * (SPARE + max(len(values["notes"]) // NOTE_WORDS, len(values["periods"]) // PERIOD_WORDS))
@@ -114,7 +114,8 @@ class Recorder:
         capacities |= {values_name: capacities[name] for name, values_name in _TABLES.items()}
         arena = self._arena = Arena(Tracker, capacities)
         for declaration, call in (
-            (submissions.descriptor_flags, self._on_descriptor), (submissions.flush_events, self._on_flush)
+            (submissions.descriptor_flags, self._descriptor_flags), (submissions.watch_status, self._on_status),
+            (submissions.flush_events, self._on_flush),
         ):  # fmt: skip
             arena.link_callback(LINKAGE.slots[declaration], declaration, call)
         root = self._root = arena.root
@@ -172,11 +173,18 @@ class Recorder:
             result = self._calls[function](self._arena, *arguments)
         finally:
             self._nesting -= 1
-        if result & submissions.CROWDED and not self._nesting:  # the buffer stays while native code is under way
+        if self._root.handed_over:
+            self._compile()
+        if result and not self._nesting:  # the buffer stays while native code is under way
             self._spill()
             if completions.crowded(self._root):
                 self._build(self._values())
         return result
+
+    def _compile(self) -> None:
+        """Use compiled functions from now on: submissions are under way."""
+        if self._calls is _interpreted_calls():
+            self._calls = _compiled_calls(CHECKED)
 
     def _spill(self) -> None:
         """Move finished rows and evidence out of the buffer."""
@@ -186,10 +194,9 @@ class Recorder:
                 table.extend(array("q", bytes(view.reserved()[: len(view) * WORD])))
                 view.clear()
 
-    def _on_descriptor(self, descriptor: int) -> int:
-        if self._calls is _interpreted_calls():
-            self._calls = _compiled_calls(CHECKED)
-        return self._descriptor_flags(descriptor)
+    def _on_status(self, descriptor: int) -> int:
+        self._watch_status(descriptor)
+        return 0
 
     def _on_flush(self) -> int:
         self._flush_events()
@@ -207,6 +214,8 @@ class Recorder:
 
     def read(self, chunk: CoreChunk) -> None:
         """Read a chunk of the core log."""
+        if LogKind.LEAVE in chunk.kinds():
+            self._compile()
         self._call(submissions.read_log, chunk.address, chunk.count)
 
     def events(self, batch: "Batch") -> None:
@@ -223,31 +232,9 @@ class Recorder:
         """Begin to follow the core."""
         self._call(submissions.follow, now)
 
-    def enqcmd(self, operands: Operands, outcome: Outcome, issue: int) -> bool:
-        """The device answered one look of an ENQCMD_T, which takes `issue` cycles until then; whether it accepted."""
-        start, t1 = operands.now - issue + 1, operands.now + 1
-        answer = REFUSED
-        if isinstance(outcome, Stall):
-            answer = STALLED
-        elif isinstance(outcome, Value):
-            t1 += outcome.cycles
-            if 0 < outcome.value <= MASK >> 1:
-                answer = ACCEPTED_TICKET
-            elif outcome.value != -ReturnCode.EBUSY & MASK:
-                answer = GIVEN_UP
-        result = self._call(
-            submissions.submit, answer, operands.resumed, start, operands.now + 1, operands.rs1, operands.rs2,
-            operands.pc, t1,
-        )  # fmt: skip
-        return bool(result & HANDED_OVER)
-
     def note(self, kind: int, first: int, second: int = 0, third: int = 0) -> None:
         """Note evidence for stamps (`state`)."""
         self._call(completions.note, kind, first, second, third)
-
-    def see_register(self, offset: int, value: int, look: int, end: int) -> None:
-        """Firmware read, in cycle `look`, a register that may show completions; the read ended at `end`."""
-        self._call(submissions.see_register, offset, value, look, end)
 
     def see_status_word(self, descriptor: int, end: int) -> None:
         """Firmware loaded a status word that was not pending any more."""
@@ -308,7 +295,7 @@ class Recorder:
 
     def copy(self) -> "Recorder":
         """A recorder that goes on by itself."""
-        other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda: None)
+        other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda descriptor: None, lambda: None)
         other._ring = self._ring
         other._build(self._values())
         other._rows.load_state(self._rows.state())

@@ -72,6 +72,8 @@ class Tracker:
     """Cycles from the issue of a load until the device samples the register."""
     named: int = 0
     """Whether the program has submit functions."""
+    issue: int = 0
+    """Cycles from the begin of an ENQCMD_T until the device has it."""
     prebuilt: list[int] = items(SUBMIT_FUNCTIONS)
     """Addresses of those whose descriptors are in memory already."""
     ring_base: int = 0
@@ -86,6 +88,8 @@ class Tracker:
     rejected: int = 0
     overwritten: int = 0
     accepted: int = 0
+    handed_over: int = 0
+    """Whether a submission has left the core."""
     completed: int = 0
     """Value of COMPLETED when it was read last."""
     selected: int = 0

@@ -10,7 +10,7 @@ from npu_device.abi.descriptor import PARTS, WORDS
 from npu_device.abi.memory_map import NPU_WINDOW
 from npu_device.abi.registers import REGISTERS
 from pyv_ext.machine.log import EXTERNAL
-from pyv_ext.machine.state import MEIP, SUBMIT_FUNCTIONS, CoreRecord, LogKind
+from pyv_ext.machine.state import MEIP, RESUMED, SUBMIT_FUNCTIONS, Answer, CoreRecord, LogKind
 from pyv_native.arena import callback
 from pyv_native.intrinsics import load_i64, load_u8, load_u32
 from pyv_native.records import layout
@@ -63,6 +63,7 @@ _BITS = {part.name: part.low for part in PARTS if part.word == "flags"}
 STREAM_SHIFT, STREAM_MASK = _BITS["stream"], 0xF
 IRQ, WRITE_STATUS = 1 << _BITS["irq"], 1 << _BITS["write_status"]
 
+ANSWER, OPERAND = (layout(CoreRecord).fields[name].offset for name in ("answer", "operand"))
 PREBUILT, LEAVE, ARRIVAL, TIGHT = COLUMN["prebuilt"], COLUMN["leave"], COLUMN["arrival"], COLUMN["tight"]
 CALL_SITE, T0, T1 = COLUMN["call_site"], COLUMN["t0"], COLUMN["t1"]
 INTERRUPTED, RETRY, DESCRIPTOR_STORE, FENCE_WAIT, MMIO, BATCH, SETUP = (
@@ -71,15 +72,17 @@ INTERRUPTED, RETRY, DESCRIPTOR_STORE, FENCE_WAIT, MMIO, BATCH, SETUP = (
         Reason.INTERRUPTED, Reason.RETRY, Reason.DESCRIPTOR_STORE, Reason.FENCE, Reason.MMIO, Reason.BATCH, Reason.SETUP
     )
 )  # fmt: skip
-REFUSED, STALLED, ACCEPTED_TICKET, GIVEN_UP = range(4)
-"""Answers to an ENQCMD_T: to be tried again, none yet, a ticket, no ticket for good."""
-CROWDED, HANDED_OVER = 1, 2
-"""Bits of what `submit` returns."""
 
 
 @callback
 def descriptor_flags(tracker: Tracker, descriptor: int) -> int:
-    """Return the flags word of a descriptor in memory, and watch its status word where it asks for one."""
+    """Return the flags word of a descriptor in memory."""
+    raise NotImplementedError
+
+
+@callback
+def watch_status(tracker: Tracker, descriptor: int) -> int:
+    """Watch the status word of a descriptor."""
     raise NotImplementedError
 
 
@@ -430,13 +433,21 @@ def explain_window(tracker: Tracker, owner: int, row: int, descriptor: int, leav
 
 
 def commit(
-    tracker: Tracker, owner: int, descriptor: int, index: int, leave: int, arrival: int, operand: int, pc: int
+    tracker: Tracker,
+    owner: int,
+    descriptor: int,
+    flags: int,
+    index: int,
+    leave: int,
+    arrival: int,
+    operand: int,
+    pc: int,
 ) -> int:
     """Write the row of a submission that leaves the core: its slot, or NONE where it has no t0.
 
-    `index`: entry of the ring; NONE: by ENQCMD_T. `owner`: its window, or NONE.
+    `flags`: word of the descriptor. `index`: entry of the ring; NONE: by ENQCMD_T. `owner`: its window, or NONE.
     """
-    flags = descriptor_flags(tracker, descriptor)
+    tracker.handed_over = 1
     row = new_row(tracker)
     slots = tracker.slots
     stream = flags >> STREAM_SHIFT & STREAM_MASK
@@ -465,6 +476,7 @@ def commit(
             tracker.overwritten += 1
             release(tracker, older)
     if flags & WRITE_STATUS:
+        watch_status(tracker, descriptor)
         slots[row + HOLDERS] += 1
         reader = put_row(tracker, STATUS_KEY | descriptor, row)
         if reader != NONE:
@@ -530,7 +542,8 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
     for index in range(first, first + count):
         address = tracker.ring_base + index % tracker.ring_size * LINE
         owner = owner_of(tracker, address)
-        row = commit(tracker, owner, address, index & MASK, leave, tracker.rung, 0, pc)
+        flags = descriptor_flags(tracker, address)
+        row = commit(tracker, owner, address, flags, index & MASK, leave, tracker.rung, 0, pc)
         if row != NONE:
             if keeper:
                 add_commit(tracker, tracker.windows[top], row)
@@ -547,55 +560,50 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
 
 
 def submit(
-    tracker: Tracker, answer: int, resumed: int, start: int, arrival: int, descriptor: int, operand: int, pc: int,
-    t1: int,
-) -> int:  # fmt: skip
-    """The device has answered a look of an ENQCMD_T that began in cycle `start` and retires before `t1`: CROWDED,
-    HANDED_OVER where it accepted."""
+    tracker: Tracker, answer: int, resumed: int, start: int, descriptor: int, flags: int, operand: int, pc: int, t1: int
+) -> None:
+    """The device has answered a look of an ENQCMD_T that began in cycle `start` and retires before `t1`."""
     top = innermost(tracker)
     if not resumed:
         if tracker.stalled and top != NONE and tracker.windows[top].refused == NONE:
             tracker.windows[top].refused = tracker.issued  # an interrupt broke its stall; this is another attempt
         tracker.issued = start
-        tracker.arrival = arrival
-    tracker.stalled = answer == STALLED
-    if answer == STALLED:
-        return 0
-    if answer == ACCEPTED_TICKET:
+        tracker.arrival = start + tracker.issue
+    tracker.stalled = answer == Answer.STALLED
+    if answer == Answer.STALLED:
+        return
+    if answer == Answer.ACCEPTED:
         if top != NONE:
             tracker.windows[top].attempt = tracker.issued
-        row = commit(tracker, top, descriptor, NONE, tracker.issued, tracker.arrival, operand, pc)
+        row = commit(tracker, top, descriptor, flags, NONE, tracker.issued, tracker.arrival, operand, pc)
         if row != NONE and top != NONE:
             if tracker.windows[top].serial:
                 add_commit(tracker, tracker.windows[top], row)
             else:
                 forget_stores(tracker, tracker.windows[top])
                 tracker.slots[row + T1] = t1
-        return HANDED_OVER | crowded(tracker)
-    if top == NONE:
+    elif top == NONE:
         reject(tracker, NONE)
-    elif answer == GIVEN_UP:
+    elif answer == Answer.DROPPED:
         reject(tracker, tracker.windows[top].t0)
     else:
         window = tracker.windows[top]
         if window.refused == NONE:
             window.refused = tracker.issued
         window.descriptor = descriptor
-    return crowded(tracker)
 
 
 # -- the core log ------------------------------------------------------------------------------------------------------
 
 
-def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> int:
-    """A register that shows completions was read: it tells something when it has changed. See `crowded`."""
+def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> None:
+    """A register that shows completions was read: it tells something when it has changed."""
     if offset == COMPLETED:
         if value != tracker.completed:
             tracker.completed = value
             add_evidence(tracker, LOOK, look, end, 0)
     elif offset == IRQ_STATUS and value & DONE_OR_ERROR:
         add_evidence(tracker, LOOK, look, end, 0)
-    return crowded(tracker)
 
 
 def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offset: int, value: int) -> None:
@@ -639,6 +647,23 @@ def read_log(tracker: Tracker, records: int, count: int) -> int:
                 add_note(tracker, start, DEVICE, cycles)
             if 0 <= address - tracker.npu < NPU_WINDOW:
                 read_access(tracker, kind, start, start + cycles, pc, address - tracker.npu, value)
+        elif kind == LogKind.LEAVE:
+            if not tracker.following and not tracker.named:
+                follow(tracker, start + tracker.issue - 1)
+            answer = load_u8(at + ANSWER)
+            submit(
+                tracker,
+                answer & (RESUMED - 1),
+                answer & RESUMED,
+                start,
+                address,
+                value,
+                load_u8(at + OPERAND),
+                pc,
+                start + cycles,
+            )
+        elif kind == LogKind.CSR:
+            see_register(tracker, address, value, start, start + cycles)
         elif kind == LogKind.ENTER:
             enter(tracker, start, pc, address, value)
         elif kind == LogKind.RETURN:

@@ -56,7 +56,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/event_loop",
          "tests/npu_device/operations", "tests/npu_device/levels")),
     "event_loop": (
-        ("npu_device/event_loop/**/*.py", "npu_device/dram/*.py"),
+        ("npu_device/units/*.py", "npu_device/front_end/*.py", "npu_device/event_loop/*.py", "npu_device/dram/*.py"),
         ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",
          "tests/npu_device/decode/test_errors.py", "tests/pyv_npu/snapshot/test_snapshot.py",
          "tests/fuzzing/test_fuzz.py"),

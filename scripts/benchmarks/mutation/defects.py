@@ -159,7 +159,7 @@ DEFECTS = (
         "tests/npu_device/issue/test_order.py::test_clusters_have_scratchpads_engines_and_barriers_of_their_own",
     ),
     Defect(
-        "ERROR_TICKET keeps the first error", "npu_device/event_loop/front_end.py",
+        "ERROR_TICKET keeps the first error", "npu_device/front_end/acceptance.py",
         "    loop.front.error_ticket = ticket\n",
         "    loop.front.error_ticket = loop.front.error_ticket or ticket\n",
         "tests/npu_device/decode/test_errors.py::test_the_registers_name_the_latest_error",
@@ -170,7 +170,7 @@ DEFECTS = (
         "tests/npu_device/event_loop/test_dram.py::test_lines_that_a_store_reads_first_are_on_the_channel_of_its_first_byte",
     ),
     Defect(
-        "the row after the last byte is opened", "npu_device/event_loop/transfers.py",
+        "the row after the last byte is opened", "npu_device/units/transfers.py",
         "last = (end - 1) // loop.row_bytes", "last = end // loop.row_bytes",
         "tests/npu_device/event_loop/test_dram.py::test_the_row_after_the_last_byte_stays_closed",
     ),
@@ -211,7 +211,7 @@ DEFECTS = (
         "tests/npu_device/reservation/test_hazards.py::test_two_commands_are_ordered_when_their_regions_conflict",
     ),
     Defect(
-        "the older of two transfers waits for a bank", "npu_device/event_loop/arbiter.py",
+        "the older of two transfers waits for a bank", "npu_device/units/arbiter.py",
         "return unit if unit.run.number > other.run.number else other",
         "return unit if unit.run.number < other.run.number else other",
         "tests/npu_device/event_loop/test_sharing.py::test_of_two_transfers_the_younger_waits_for_the_bank",

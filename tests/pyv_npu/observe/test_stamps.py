@@ -13,8 +13,8 @@ from shares import draws
 from npu_device.trace.events import TIGHT, What
 from npu_device.trace.records import RECORD
 from pyv_ext.bus.core_log import ROW, CoreChunk
-from pyv_ext.machine.state import LogKind
-from pyv_ext.protocols import Operands, Value
+from pyv_ext.machine.state import Answer, CoreRecord, LogKind
+from pyv_native.records import layout
 from pyv_native.state import StateError
 from pyv_npu.observe.latency.completions import CHUNK, SLOT
 from pyv_npu.observe.latency.recorder import Recorder
@@ -39,10 +39,12 @@ class Core:
 
     def __init__(self, way: int = 0) -> None:
         """`way`: cycles of a doorbell on the bus."""
-        settings = {"npu": NPU, "one_way": way, "look": 0, "named": 1, "ring_size": ENTRIES}
+        settings = {"npu": NPU, "one_way": way, "look": 0, "named": 1, "issue": way, "ring_size": ENTRIES}
         self.flags: dict[int, int] = {}
         self.flushes = 0
-        self.recorder = Recorder(settings, [], lambda descriptor: self.flags.get(descriptor, 0), self._flush)
+        self.recorder = Recorder(
+            settings, [], lambda descriptor: self.flags.get(descriptor, 0), lambda _: None, self._flush
+        )
         self._tail = 0
 
     def _flush(self) -> None:
@@ -50,17 +52,20 @@ class Core:
 
     def log(self, *rows: tuple[int, int, int, int, int, LogKind]) -> None:
         """(start, cycles, pc, address, value, kind) of each record of the core log."""
-        chunk = CoreChunk(memoryview(bytearray(b"".join(ROW.pack(*row) for row in rows))))
+        content = bytearray(b"".join(ROW.pack(*row) for row in rows))
+        content[layout(CoreRecord).fields["answer"].offset :: ROW.size] = bytes([Answer.ACCEPTED]) * len(rows)
+        chunk = CoreChunk(memoryview(content))
         chunk.count = len(rows)
         self.recorder.read(chunk)
 
     def enqcmd(self, t0: int, at: int, arrival: int, descriptor: int = 0, flags: int = 0) -> None:
         """Submits by an ENQCMD_T that begins at `at`, in a function that begins at `t0`."""
-        self.flags[descriptor] = flags
-        self.log((t0, 0, 0x100, 0x200, 0x300, LogKind.ENTER))
-        operands = Operands(0, 0, descriptor, 0, arrival - 1, lambda address, size: None, False)
-        assert self.recorder.enqcmd(operands, Value(1), arrival - at)
-        self.log((arrival, 0, 0x200, 0, 0, LogKind.RETURN))
+        self.recorder._root.issue = arrival - at
+        self.log(
+            (t0, 0, 0x100, 0x200, 0x300, LogKind.ENTER),
+            (at, arrival - at, 0, descriptor, flags, LogKind.LEAVE),
+            (arrival, 0, 0x200, 0, 0, LogKind.RETURN),
+        )
 
     def ring(self, t0: int, at: int, index: int, flags: int = 0) -> None:
         """Submits entry `index` of the ring by a doorbell that begins at `at` and takes no cycle of the core."""
