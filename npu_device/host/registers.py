@@ -284,7 +284,11 @@ class CsrWindow:
 
     def stable(self, address: int) -> bool:
         """See `RegisterFile.stable`."""
-        return self._registers.stable(_OFFSET[_REGISTER[address]])
+        return self._registers.stable(self.offset(address))
+
+    def offset(self, address: int) -> int:
+        """Return the offset of the register that a CSR is."""
+        return _OFFSET[_REGISTER[address]]
 
     def read(self, address: int, now: int) -> int:
         return self._registers.read_named(_REGISTER[address], now)

@@ -15,15 +15,11 @@ from npu_device.abi.instructions import (
     PortWait,
     match_mask,
 )
-from npu_device.abi.registers import REGISTERS
 from npu_device.device import NpuDevice
 from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
 MASK = 0xFFFF_FFFF
-_REGISTER_OFFSETS = {register.name: register.offset for register in REGISTERS}
-_OFFSETS = {entry.address: _REGISTER_OFFSETS[entry.register] for entry in CSRS}
-"""Address of a CSR -> offset of its register."""
 ILLEGAL_INSTRUCTION, LOAD_MISALIGNED, LOAD_FAULT = 2, 4, 5
 
 Observer = Callable[[str, Operands, Outcome], None]
@@ -101,7 +97,7 @@ class ObservedCsrs:
 
     def offset(self, address: int) -> int:
         """Return the offset of the register that a CSR is."""
-        return _OFFSETS[address]
+        return self._npu.csr.offset(address)
 
     def read(self, address: int, now: int) -> int:
         value = self._npu.csr.read(address, now)

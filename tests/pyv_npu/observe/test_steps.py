@@ -46,8 +46,8 @@ class Log:
     """Periods of a recorder."""
 
     def __init__(self) -> None:
-        settings = {"npu": 0, "one_way": 0, "look": 0, "named": 1, "ring_size": 2}
-        self._recorder = Recorder(settings, [], lambda descriptor: 0, lambda: None)
+        settings = {"npu": 0, "one_way": 0, "look": 0, "named": 1, "issue": 0, "ring_size": 2}
+        self._recorder = Recorder(settings, [], lambda descriptor: 0, lambda descriptor: None, lambda: None)
         self._root = self._recorder._root
 
     def add(self, start: int, end: int, depth: int, window: int, notes: Sequence[tuple[int, int, int]] = ()) -> None:
