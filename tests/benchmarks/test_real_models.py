@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from shares import sample
 
-from benchmarks.real_models import agrees, download, find, measure, trim
+from benchmarks.real_models import agrees, by_onnxruntime, download, find, measure, model_of_file, trim
 from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
 from toolchain.onnx_model.reference import exact, in_single, reference, rounded_otherwise
@@ -144,3 +144,29 @@ def test_a_transform_is_compared_in_double_precision() -> None:
     assert wanted.dtype == np.float64 and np.allclose(wanted, by_numpy, rtol=1e-12)
     single = reference(model, {"x": x})["y"]
     assert np.abs(single - wanted).max() > 0
+
+
+def test_a_file_has_the_inputs_beside_it_and_size_1_where_it_has_none(tmp_path: Path) -> None:
+    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "z", "y")}
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "z"], ["y"])], "g", [values["x"], values["z"]], [values["y"]]
+    )
+    path, array = tmp_path / "m.onnx", np.arange(6, dtype=np.float32).reshape(2, 3)
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    np.savez(tmp_path / "m.npz", x=array)
+    model = model_of_file(path)
+    assert model.shapes == {"x": (2, 3), "z": (1, 3)}
+    assert list(model.inputs) == ["x"] and np.array_equal(model.inputs["x"]((2, 3)), array)
+
+
+def test_scores_by_label_are_a_tensor(tmp_path: Path) -> None:
+    """ZipMap makes a list of dictionaries of them."""
+    scores = helper.make_tensor_value_info("s", TensorProto.FLOAT, [2, 2])
+    rows = helper.make_value_info("y", helper.make_sequence_type_proto(helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))))  # fmt: skip
+    node = helper.make_node("ZipMap", ["s"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[4, 7])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    path, values = tmp_path / "m.onnx", np.array([[0.25, 0.75], [1, 0]], np.float32)
+    model = helper.make_model(helper.make_graph([node], "g", [scores], [rows]), opset_imports=opsets, ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    assert np.array_equal(by_onnxruntime(path, {"s": values})["y"], values)
