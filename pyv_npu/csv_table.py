@@ -26,7 +26,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(csv_cell, heads))
-    writer.writerows(map(csv_cell, row) for row in rows)
+    writer.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return file.getvalue()
 
 

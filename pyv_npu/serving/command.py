@@ -174,8 +174,9 @@ class PreparedServing(workloads.PreparedWorkload[ServedWorkload]):
         if self.command.find_rate:
             requests = serving.workload
             served = find_rate(
-                lambda rate: replace(serving, workload=requests.at_rate(rate)).run(self.products), requests.rate
+                lambda rate: replace(serving, workload=requests.at_rate(rate)).run(self.products, session.progress),
+                requests.rate,
             )
         else:
-            served = serving.run(self.products)
+            served = serving.run(self.products, session.progress)
         return Result(self.command.program, config, served, served.run.end)

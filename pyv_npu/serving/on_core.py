@@ -17,6 +17,7 @@ from pyv_npu.serving.requests import Arrivals, Request, Workload
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
 from pyv_npu.serving.server import LedgerRow, Run, StepCycles, SwapCycles, Taken, finish, swap_in_no_time
 from pyv_npu.workloads.firmware import run_program
+from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
 PROGRAM = "serve"
 
@@ -35,7 +36,7 @@ def check(config: SchedulerConfig, workload: Workload) -> None:
 
 def serve_on_core(
     workload: Workload, config: SchedulerConfig, platform: Config, step_cycles: StepCycles,
-    swap_cycles: SwapCycles = swap_in_no_time,
+    swap_cycles: SwapCycles = swap_in_no_time, progress: ProgressDisplay = hidden,
 ) -> Run:  # fmt: skip
     """Serve all requests by the firmware, in the mode of `platform`; times are core cycles since it looked for requests
     first. PyvNpuError where its decisions are not those of the host's scheduler. The errors of `check`."""
@@ -46,7 +47,9 @@ def serve_on_core(
         first = next(iter(refused))
         raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
     gone = [one for one in workload.requests if one.id in refused]
-    port = ServerPort(Arrivals(workload, hz), gone, step_cycles, swap_cycles)
+    arrivals = Arrivals(workload, hz)
+    progress(arrivals.progress)
+    port = ServerPort(arrivals, gone, step_cycles, swap_cycles)
     arguments = {
         "port": PORT_BASE, "source": PORT_SOURCE, "blocks": config.blocks, "block_size": config.block_size,
         "budget": config.max_num_batched_tokens, "most": config.max_num_seqs, "gate": int(config.full_isl_gate),

@@ -128,7 +128,7 @@ class Arrivals:
     """Requests that have not arrived yet: at their time, behind an earlier request, or when a client is free."""
 
     def __init__(self, workload: Workload, clock_hz: int) -> None:
-        self._clock = clock_hz
+        self._clock, self._total, self._gone = clock_hz, len(workload.requests), 0
         self._waiting: dict[int, list[Request]] = {}
         self._idle: deque[Request] = deque()
         self._due: list[tuple[int, int, Request]] = []
@@ -143,6 +143,10 @@ class Arrivals:
         self._closed = workload.clients > 0
         for _ in range(min(workload.clients, len(self._idle))):
             self._push(0, self._idle.popleft())
+
+    def progress(self) -> str:
+        """Return the text of a display: requests that left the server."""
+        return f"{self._gone:,} of {self._total:,} requests are answered"
 
     def _push(self, cycle: int, request: Request) -> None:
         heapq.heappush(self._due, (cycle, request.id, request))
@@ -161,6 +165,7 @@ class Arrivals:
 
     def answered(self, request: int, now: int) -> None:
         """A request left the server, answered or refused: what waited for it arrives."""
+        self._gone += 1
         for one in self._waiting.pop(request, ()):
             self._push(now + cycles_of(one.gap_ns, self._clock), one)
         if self._closed and self._idle:

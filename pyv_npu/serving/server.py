@@ -11,6 +11,7 @@ from pyv_npu.csv_table import csv_text
 from pyv_npu.errors import BadInputError
 from pyv_npu.serving.requests import Arrivals, Request, Workload, ns_of
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
+from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
 StepCycles = Callable[[Sequence[tuple[int, int]]], int]
 """(tokens, context) of each request of a step -> cycles."""
@@ -180,13 +181,15 @@ def _swaps(row: LedgerRow) -> tuple[str, str]:
 
 def serve(
     workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles,
-    swap_cycles: SwapCycles = swap_in_no_time,
+    swap_cycles: SwapCycles = swap_in_no_time, progress: ProgressDisplay = hidden,
 ) -> Run:  # fmt: skip
-    """Serve all requests; scheduling takes no time. BadInputError where not one of them can be served."""
+    """Serve all requests; scheduling takes no time. `progress`: as of `Session`. BadInputError where not one of them
+    can be served."""
     arrivals, scheduler = Arrivals(workload, clock_hz), Scheduler(config)
     served: dict[int, Served] = {}
     refused: dict[int, str] = {}
     ledger: list[LedgerRow] = []
+    progress(arrivals.progress)
     now = 0
     while True:
         arrive(arrivals, scheduler, now, served, refused)

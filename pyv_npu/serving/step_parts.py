@@ -135,14 +135,21 @@ def spaced(fine: int, top: int, per_octave: int) -> list[int]:
 
 
 def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
-    """The value at a place, linear between the points around it."""
+    """Return the value at a place, linear between the points around it."""
+    return all_between(points, at, lambda point: (value(point),))[0]
+
+
+def all_between(points: Sequence[int], at: int, values: Callable[[int], Sequence[int]]) -> Sequence[int]:
+    """Return several values at a place, each linear between the points around it."""
     index = bisect_left(points, at)
     high = points[index]
     if high == at or index == 0:
-        return value(high)
+        return values(high)
     low = points[index - 1]
-    first, last = value(low), value(high)
-    return first + (last - first) * (at - low) // (high - low)
+    return [
+        first + (last - first) * (at - low) // (high - low)
+        for first, last in zip(values(low), values(high), strict=True)
+    ]
 
 
 ROWS = [1, *(at + more for at in (4, 16, 32, *spaced(32, 1 << 20, 2)[2:]) for more in (0, 1))]

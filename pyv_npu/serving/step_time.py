@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from npu_device.kv_quant.methods import KvMethod
-from pyv_npu.serving.step_parts import ProductTimes, Simulator, Timed, between, spaced
+from pyv_npu.serving.step_parts import ProductTimes, Simulator, Timed, all_between, between, spaced
 from toolchain.decoders.mixed_step import Chunk, Parts
 
 FINE = 64
@@ -106,15 +106,13 @@ class LayerTimes:
             self._attentions[key] = Attention(*run.attention(0))
         return self._attentions[key]
 
-    def _between(self, tokens: int, context: int, resident: bool, at: int) -> int:
-        def value(points: int, place: int) -> int:
-            return self._attention_at(points, place, resident)[at]
-
-        return between(CHUNKS, tokens, lambda m: between(CONTEXTS, context, lambda place: value(m, place)))
-
     def attention(self, tokens: int, context: int, resident: bool) -> Attention:
         """Return the cycles of a chunk; `resident`: the activations of the step are in the scratchpad."""
-        return Attention(*(self._between(tokens, context, resident, at) for at in range(3)))
+
+        def at_context(points: int) -> Sequence[int]:
+            return all_between(CONTEXTS, context, lambda place: self._attention_at(points, place, resident))
+
+        return Attention(*all_between(CHUNKS, tokens, at_context))
 
     def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
         """Cycles of a layer in a step of `rows` with (tokens, context) of each request; `beside`: they attend side by

@@ -19,6 +19,7 @@ from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.server import Run, serve
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import MOST, Check, StepTimes
+from pyv_npu.workloads.workload import ProgressDisplay, hidden
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions
 from toolchain.decoders.shapes import Job, Shape
 
@@ -86,8 +87,9 @@ class Serving:
         layers = self.layers or self.shape.layers
         return KvBytes.of(self.kv, self.shape, layers)
 
-    def run(self, known: "Products | None" = None) -> "ServedWorkload":
-        """Serve the workload. `known`: products that were simulated for another way to serve it. BadInputError where no
+    def run(self, known: "Products | None" = None, progress: ProgressDisplay = hidden) -> "ServedWorkload":
+        """Serve the workload. `known`: products that were simulated for another way to serve it. `progress`: as of
+        `Session`. BadInputError where no
         request can be served; what `serve_on_core` raises."""
         simulator = Simulator(self.npu, self.shape, self.weight_bits, self.mapping)
         share = simulator.products
@@ -96,9 +98,9 @@ class Serving:
         times = StepTimes(simulator, self.kv, self.layers, beside, products)
         swap = partial(times.swap, block_size=self.scheduler.block_size)
         if self.core is None:
-            run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap)
+            run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap, progress)
         else:
-            run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles, swap)
+            run = serve_on_core(self.workload, self.scheduler, self.core, times.cycles, swap, progress)
         return self.checked(run, times)
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":

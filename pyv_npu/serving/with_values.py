@@ -29,6 +29,7 @@ from pyv_npu.serving.server import Run, serve
 from pyv_npu.workloads.compiled import target_of
 from pyv_npu.workloads.ia import FunctionalMachine
 from pyv_npu.workloads.timing import run_commands
+from pyv_npu.workloads.workload import ProgressDisplay, hidden
 from toolchain.backend import addressed
 from toolchain.codegen import Command
 from toolchain.decoders.decoder import CONVERSATION, IDS, NEXT, POSITION, CompiledDecoder, compile_decoder, load_decoder
@@ -73,6 +74,8 @@ class DecoderServer:
         self._free = [first + at * size for at in range(blocks)]
         swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
         self.slots = [FunctionalMachine(self.made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
+        self.computed = 0
+        """Tokens so far."""
         self._cycles: dict[int, int] = {}
         self._swaps: dict[tuple[int, bool], int] = {}
 
@@ -122,6 +125,7 @@ class DecoderServer:
             machine.memory.write_bytes(self.made.address(IDS), one.tokens[position].to_bytes(4, "little"))
             machine.run(self.made.step(0))
         one.computed += count
+        self.computed += count
         one.following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
 
     def compute(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
@@ -235,9 +239,11 @@ MOST_SLOTS, MOST_SERVED = 64, 4096
 
 
 def serve_values(
-    path: Path, workload: Workload, config: SchedulerConfig, npu: NpuConfig, core: Config | None, slo: Mapping[str, int]
-) -> ServedValues:
-    """Serve with values; `core`: the platform whose firmware schedules, None: the host does. UsageError, ModelError,
+    path: Path, workload: Workload, config: SchedulerConfig, npu: NpuConfig, core: Config | None,
+    slo: Mapping[str, int], progress: ProgressDisplay = hidden,
+) -> ServedValues:  # fmt: skip
+    """Serve with values; `core`: the platform whose firmware schedules, None: the host does. `progress`: as of
+    `Session`. UsageError, ModelError,
     BadInputError: what cannot be served, one line."""
     longest = max(one.total for one in workload.requests)
     for name, value, most in (("--max-num-seqs", config.max_num_seqs, MOST_SLOTS),
@@ -248,9 +254,11 @@ def serve_values(
         raise UsageError("--prefix-cache: each slot of a decoder with values has caches of its own; drop it")
     server = DecoderServer(path, npu, longest, config, len(workload.requests))
     if core is None:
-        run = serve(workload, config, npu.clock_hz, server.step_cycles, server.swap_cycles)
+        run = serve(workload, config, npu.clock_hz, server.step_cycles, server.swap_cycles, progress)
     else:
-        run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles)
+        run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles, progress)
+    tokens = sum(row.tokens for row in run.ledger) + sum(one.request.total - 1 for one in run.served)
+    progress(lambda: f"{server.computed:,} of {tokens:,} tokens are computed, in the batch and one by one")
     answers = server.compute(workload, run)
     same = answers == server.alone(workload, run)
     return ServedValues(path.stem, workload, run, config, answers, same, slo, server.kv_bytes, core)

@@ -23,6 +23,14 @@ SUBMITTING: Mapping[str, object] = {"npu.queue.full_policy": "stall"}
 D = TypeVar("D", bound=Detail, covariant=True)
 
 
+ProgressDisplay = Callable[[Callable[[], str]], None]
+"""Shows how far a run is, by a function that returns it."""
+
+
+def hidden(state: Callable[[], str]) -> None:
+    """Show no progress."""
+
+
 @dataclass(frozen=True)
 class Session:
     """Control and observation of a run."""
@@ -35,6 +43,7 @@ class Session:
     """To be injected. Not None, if only an empty list: the run records what faults would lead to."""
     keep: bool = False
     """Whether a run without a core keeps its events, as a report needs them."""
+    progress: ProgressDisplay = hidden
 
 
 PLAIN = Session()

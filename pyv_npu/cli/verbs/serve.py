@@ -18,6 +18,7 @@ from pyv_npu.serving.command import FIRST, KV_DEFAULT, ServingCommand
 from pyv_npu.serving.figures import slo_of
 from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
 from pyv_npu.text import integer
+from pyv_npu.workloads.workload import Session
 
 if TYPE_CHECKING:
     from pyv_npu.config import Effective
@@ -122,8 +123,7 @@ def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.N
     with bad_models():
         prepared = command.prepare(effective.config)
         call.begin_report(shown.report, NAME, effective, list(map(str, command.files)))
-        call.progress.say(f"{asked.program} serves {len(prepared.serving.workload.requests):,} requests")
-        result = prepared.run(effective.config)
+        result = prepared.run(effective.config, Session(progress=call.progress.say))
     return _show(result, effective, shown, call, None if call.report is None else result.detail.page(effective))
 
 
@@ -146,8 +146,9 @@ def _with_values(command: ServingCommand, effective: "Effective", shown: argpars
         core = effective.config if command.by_firmware else None
         call.begin_report(shown.report, NAME, effective, list(map(str, command.files)))
         made = serve_values(
-            model_file(command.program), requests, limits, effective.config.npu, core, slo_of(command.slo)
-        )
+            model_file(command.program), requests, limits, effective.config.npu, core, slo_of(command.slo),
+            call.progress.say,
+        )  # fmt: skip
     code = _show(Result(command.program, effective.config, made, made.run.end), effective, shown, call)
     return code if made.same else output.MODEL_BUG
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable, Sequence
 
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig
@@ -50,6 +51,18 @@ def test_a_closed_loop_keeps_its_clients_busy() -> None:
     assert {row.running + row.waiting for row in run.ledger[:-10]} == {4}
     response = sum(one.tokens_at[-1] - one.arrival for one in run.served) / 400
     assert math.isclose(400 / run.end * response, 4, rel_tol=0.02)
+
+
+def test_progress_counts_requests_that_left_the_server() -> None:
+    workload, states, texts = draw(Drawn("closed:1", 3, "16", "2", 0, 1 << 20)), list[Callable[[], str]](), list[str]()
+
+    def cycles(chunks: Sequence[tuple[int, int]]) -> int:
+        texts.append(states[0]())
+        return SERVICE
+
+    serve(workload, ONE_AT_A_TIME, HZ, cycles, progress=states.append)
+    assert texts == [f"{count // 2} of 3 requests are answered" for count in range(6)]
+    assert [state() for state in states] == ["3 of 3 requests are answered"]
 
 
 def test_calls_of_a_session_follow_each_other() -> None:
