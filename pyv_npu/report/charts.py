@@ -397,9 +397,10 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
     roofs: list[Spec] = []
     if device.slope:
         first, last = max(low, bottom / device.slope), min(high, top / device.slope)
+        at = (first * last * last) ** (1 / 3)  # room for its text on a telephone
         roofs.append({"x": first, "y": first * device.slope, "x2": last, "y2": last * device.slope,
-                      "text": f"DRAM {device.slope:,.4g} bytes per cycle", "at": (first * last) ** 0.5,
-                      "rise": (first * last) ** 0.5 * device.slope})  # fmt: skip
+                      "text": f"DRAM {device.slope:,.4g} bytes per cycle", "at": at,
+                      "rise": at * device.slope})  # fmt: skip
     for roof in device.roofs:
         start = max(low, roof.rate / device.slope) if device.slope else low
         if roof.rate >= bottom:
