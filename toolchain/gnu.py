@@ -208,7 +208,7 @@ def build(
     compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program is there already
         job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), ISA)
         runtime = job.compile(RUNTIME_SOURCES)
         for row in rows:
@@ -236,7 +236,7 @@ def build_program(
     the working directory. Raises ToolchainError as `build` does.
     """
     compiler, folder = find_compiler(), firmware_folder()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program is there already
         options = _options(folder, slot, debug, portable=False)
         job = _Job(compiler, folder, Path(scratch), options, Architecture.of(march))
         user_objects = [job.compile_own(source, flags) for source in sources]

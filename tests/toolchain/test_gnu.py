@@ -1,7 +1,9 @@
 """Building firmware: same bytes anywhere, clear errors, and prebuilt programs that belong to their sources."""
 
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -319,3 +321,16 @@ def test_unknown_names_and_slots_are_refused(tmp_path: Path) -> None:
         build(tmp_path, ["nothing"])
     with pytest.raises(ToolchainError, match=r"opcode slot 4: must be 0\.\.3"):
         build(tmp_path, ["hello"], slot=4)
+
+
+@needs_compiler
+def test_a_scratch_folder_that_stays_is_no_error_of_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is there already: an error would say that the earlier one is."""
+    source = tmp_path / "a.s"
+    source.write_text(".globl main\nmain: li a0,0\nret\n")
+    monkeypatch.setattr(os, "rmdir", deny)
+    assert build_program(tmp_path / "a.elf", [source]).exists()
+
+
+def deny(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
