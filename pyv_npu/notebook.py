@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.report.layers import causes
-from pyv_npu.report.timeline import LATENCY_COLUMNS, TimelineRow, latency_columns, rows
+from pyv_npu.report.timeline import LATENCY_COLUMNS, TimelineRow, latency_columns, named
 from pyv_npu.result import Result
 from pyv_npu.run_sections import run_sections, summary
 from pyv_npu.sections import Details, Facts, Heading, Note, Part, Section, Table, Tile, Verdict, layout
@@ -91,7 +91,7 @@ def to_dataframe(result: Result[Any], table: str) -> "pandas.DataFrame":
 
 
 def _timeline(result: Result[Any]) -> dict[str, list[Any]]:
-    return _columns(TimelineRow._fields, rows(result.batches, result.layer_names))
+    return _columns(TimelineRow._fields, named(result.spans.rows, result.layer_names))
 
 
 def _metrics(result: Result[Any]) -> dict[str, list[Any]]:

@@ -29,7 +29,7 @@ from pyv_npu.notebook import mimebundle, to_dataframe
 from pyv_npu.observe.analysis.metrics import utilization
 from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.timeline import TimelineRow, rows
+from pyv_npu.report.timeline import TimelineRow, named
 from pyv_npu.report.write import write_run
 from pyv_npu.result import Result
 from pyv_npu.run_sections import summary
@@ -263,7 +263,7 @@ class Simulation:
     @cached_property
     def timeline(self) -> list[TimelineRow]:
         """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
-        return rows(self._result.batches, self._result.layer_names)
+        return list(named(self._result.spans.rows, self._result.layer_names))
 
     def to_dataframe(self, table: str = "timeline") -> "pandas.DataFrame":
         """Return a table as pandas has it: timeline, layers, metrics, or submissions.

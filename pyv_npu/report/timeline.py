@@ -1,4 +1,4 @@
-"""timeline.csv and latency.csv (docs/results.md). timeline.csv is the table of spans with names, made during the run.
+"""timeline.csv and latency.csv (docs/results.md). timeline.csv is the table of spans with names.
 
 | what | unit | start, end |
 |---|---|---|
@@ -13,8 +13,7 @@ Rows come in the order in which things end. What is unfinished at the end of the
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +25,8 @@ from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.issue.retirement import ErrorEntry
 from npu_device.trace.events import BEGINS, ENDS, Cause, Kind, Refusal, What, unit_index, unit_kind
-from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
-from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, SpanBuilder, Table, among
+from npu_device.trace.spans import NONE, OPCODE, UNFINISHED, Flags, Table, among
 from pyv_ext.elf import Program
 from pyv_native.files import replacing
 from pyv_npu.csv_table import csv_cell
@@ -107,42 +105,6 @@ def _column_where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
     return entries.tolist()
 
 
-class Timeline:
-    """Makes rows while events come in; holds only what is under way.
-
-    Give `events` to `EventStream.subscribe`, flush the stream at the end, then call `finish`.
-    """
-
-    def __init__(self, put: Callable[[Iterable[TimelineRow]], object], layers: Sequence[str] = ()) -> None:
-        """`put` is given the rows; `layers`: the layer of each command, in the order of acceptance."""
-        self._put = put
-        self._layers = layers
-        self._spans = SpanBuilder()
-
-    @property
-    def open(self) -> int:
-        """Number of open spans."""
-        return self._spans.open
-
-    def events(self, batch: Batch) -> None:
-        """Take note of a batch of event records."""
-        self._put(named(self._spans.take(batch), self._layers))
-
-    def finish(self) -> None:
-        """Write rows for unfinished work at the end of the run."""
-        self._put(named(self._spans.finish(), self._layers))
-
-
-def rows(batches: Iterable[Batch], layers: Sequence[str] = ()) -> list[TimelineRow]:
-    """Returns the rows of recorded events."""
-    collected: list[TimelineRow] = []
-    timeline = Timeline(collected.extend, layers)
-    for batch in batches:
-        timeline.events(batch)
-    timeline.finish()
-    return collected
-
-
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
     """Writes timeline.csv of a whole run; `errors`: the device's error log."""
     reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
@@ -151,17 +113,6 @@ def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(TimelineRow._fields)
         writer.writerows(named(spans.rows, layers, reasons))
-
-
-@contextmanager
-def timeline_csv(path: Path, layers: Sequence[str] = ()) -> Iterator[Timeline]:
-    """Writes timeline.csv, which appears when the block ends."""
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(TimelineRow._fields)
-        timeline = Timeline(writer.writerows, [str(csv_cell(layer)) for layer in layers])
-        yield timeline
-        timeline.finish()
 
 
 @cache

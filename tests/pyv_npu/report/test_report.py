@@ -13,6 +13,9 @@ import synthetic
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.trace.events import FRONTEND, Cause, Kind, Refusal, What, unit_code
+from npu_device.trace.records import Batch
+from npu_device.trace.run_spans import Spans
+from npu_device.trace.spans import SpanBuilder
 from npu_device.trace.stream import EventStream
 from pyv_native.files import replacing, write_text
 from pyv_npu import manifest
@@ -21,7 +24,7 @@ from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.report.charts import MAX_POINTS, Line, Range, distributions, quantitative, ranges
 from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
-from pyv_npu.report.timeline import LATENCY_COLUMNS, timeline_csv, write_latency_csv
+from pyv_npu.report.timeline import LATENCY_COLUMNS, write_latency_csv, write_timeline
 from pyv_npu.report.vega import draw
 from pyv_npu.sections import Chart
 
@@ -127,14 +130,13 @@ def test_latency_csv_has_a_line_per_submission_whose_reasons_add_up(tmp_path: Pa
 
 
 def timeline(folder: Path, *records: tuple[int, ...]) -> list[list[str]]:
-    stream = EventStream()
-    path = folder / "timeline.csv"
-    with timeline_csv(path) as writer:
-        stream.subscribe(writer.events)
-        for record in records:
-            stream.emit(*record)
-        stream.flush()
-    return list(csv.reader(path.open()))
+    stream, batches = EventStream(), list[Batch]()
+    stream.subscribe(batches.append)
+    for record in records:
+        stream.emit(*record)
+    stream.flush()
+    write_timeline(folder / "timeline.csv", Spans(batches))
+    return list(csv.reader((folder / "timeline.csv").open()))
 
 
 TE0, DMA1 = unit_code(Kind.TE, 0), unit_code(Kind.DMA, 1)
@@ -186,23 +188,16 @@ def test_timeline_pairs_barriers_by_scope_oldest_first(tmp_path: Path) -> None:
     assert [(row[5], row[6]) for row in rows[1:]] == [("1", "9"), ("2", "10"), ("3", "11")]
 
 
-def test_timeline_holds_only_what_is_under_way(tmp_path: Path) -> None:
-    stream = EventStream()
-    with timeline_csv(tmp_path / "timeline.csv") as writer:
-        stream.subscribe(writer.events)
-        for ticket in range(1, 20_000):
-            stream.emit(ticket, FRONTEND, What.READY, ticket)
-            stream.emit(ticket, TE0, What.TE_BEGIN, ticket, 0, 0, Opcode.GEMM_T)
-            stream.emit(ticket, TE0, What.TE_END, ticket)
-            stream.emit(ticket, TE0, What.DONE, ticket)
-        stream.flush()
-        assert writer.open == 0
-
-
-def test_timeline_of_a_failed_run_is_not_left_behind(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), timeline_csv(tmp_path / "timeline.csv"):
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
+def test_spans_hold_only_what_is_under_way() -> None:
+    stream, builder = EventStream(), SpanBuilder()
+    stream.subscribe(builder.take)
+    for ticket in range(1, 20_000):
+        stream.emit(ticket, FRONTEND, What.READY, ticket)
+        stream.emit(ticket, TE0, What.TE_BEGIN, ticket, 0, 0, Opcode.GEMM_T)
+        stream.emit(ticket, TE0, What.TE_END, ticket)
+        stream.emit(ticket, TE0, What.DONE, ticket)
+    stream.flush()
+    assert builder.open == 0
 
 
 # -- charts ----------------------------------------------------------------------------------------------------
