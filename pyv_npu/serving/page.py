@@ -58,8 +58,9 @@ def _server(run: "ServedWorkload") -> Facts:
 def serving_sections(run: "ServedWorkload") -> list[Section]:
     """Returns the sections of a run for terminal and page: facts, times of its users, rates that were tried."""
     figures, config, workload = run.figures, run.serving.scheduler, run.serving.workload
+    omitted = f", failed calls left out: {workload.omitted:,}" if workload.omitted else ""
     facts = [
-        ("requests", f"{figures['requests']:,} of {workload.name}, {figures['refused']:,} refused"),
+        ("requests", f"{figures['requests']:,} of {workload.name}, {figures['refused']:,} refused{omitted}"),
         ("tokens", f"{figures['input_tokens']:,} in, {figures['output_tokens']:,} out"),
         ("time", f"{quantity(figures['seconds'], 's')}, {quantity(figures['busy'], 'share')} of it in steps"),
         ("throughput", f"{number(figures['output_tokens_per_second'])} tokens/s, "

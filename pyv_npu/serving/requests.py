@@ -57,6 +57,8 @@ class Workload:
     """Not 0: a closed loop, in which so many requests are in the server at a time."""
     changed: int = 0
     """Requests that were cut to fit `--max-model-len`."""
+    omitted: int = 0
+    """Rows of the file that are failed calls."""
 
     def scaled(self, factor: float) -> "Workload":
         """The same requests, all times multiplied by `factor`."""

@@ -197,7 +197,7 @@ class ServedWorkload(Detail):
             **run_keys(self.run, serving.core), "layers": self.layers, "kv": serving.kv.name,
             "kv_bytes_per_token": serving.kv_bytes.token, "clock_hz": self.run.clock_hz,
             "workload": {"name": workload.name, "form": workload.form, "requests": len(workload.requests),
-                         "changed": workload.changed, "clients": workload.clients},
+                         "changed": workload.changed, "omitted": workload.omitted, "clients": workload.clients},
             "scheduler": {name: getattr(config, name) for name in config.__dataclass_fields__},
             **self.figures,
             "refusals": {str(request): why for request, why in self.run.refused.items()},

@@ -52,13 +52,15 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
     else:
         form, rows = _csv_form(path, first), _csv(path, lines)
     limit = MOST_REQUESTS if most is None else most
-    requests: list[Request] = []
+    requests, omitted = list[Request](), 0
     for row in rows:
-        requests += _READERS[form](row, len(requests))
+        read = _READERS[form](row, len(requests))
+        omitted += not read
+        requests += read
         if len(requests) >= limit:
             break
     requests = _from_zero(requests[:limit]) if form in ("azure", "burstgpt") else requests[:limit]
-    return Workload(path.name, form, checked(requests, str(path)))
+    return Workload(path.name, form, checked(requests, str(path)), omitted=omitted)
 
 
 class _Row:

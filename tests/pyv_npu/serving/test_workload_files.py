@@ -55,7 +55,7 @@ def test_a_file_is_recognised_and_read(form: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     made = read_workload(path)
-    assert (made.form, list(made.requests)) == (form, wanted)
+    assert (made.form, list(made.requests), made.omitted) == (form, wanted, int(form == "burstgpt"))
 
 
 BAD = {
