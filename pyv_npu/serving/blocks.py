@@ -5,7 +5,7 @@ request are released from its last to its first, a block that is found again lea
 new tokens loses its name.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 Key = Hashable
@@ -20,7 +20,7 @@ class BlockPool:
         self._high_water = 0
         """Number of blocks that were given out at least once: the others come before `_free` in the free queue."""
         self._free = OrderedDict[int, None]()  # of a dict the first key is sought behind all that left
-        self._users = Counter[int]()
+        self._users: dict[int, int] = {}
         self._named: dict[Key, int] = {}
         self._key: dict[int, Key] = {}
         self.allocated = 0
@@ -44,13 +44,13 @@ class BlockPool:
         first = self._high_water
         self._high_water = min(self.count, first + count)
         blocks = list(range(first, self._high_water))
+        free, keys = self._free, self._key
         for _ in range(count - len(blocks)):
-            block, _ = self._free.popitem(last=False)
-            if block in self._key:
-                del self._named[self._key.pop(block)]
+            block, _ = free.popitem(last=False)
+            if block in keys:
+                del self._named[keys.pop(block)]
             blocks.append(block)
-        for block in blocks:
-            self._users[block] = 1
+        self._users.update(dict.fromkeys(blocks, 1))
         self.allocated += count
         return blocks
 
@@ -84,8 +84,9 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give blocks back, the last one first."""
+        users, free = self._users, self._free
         for block in reversed(blocks):
-            self._users[block] -= 1
-            if not self._users[block]:
-                self._free[block] = None
+            users[block] = count = users[block] - 1
+            if not count:
+                free[block] = None
         self.released += len(blocks)

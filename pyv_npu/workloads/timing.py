@@ -106,13 +106,6 @@ def run_commands(
     )
 
 
-class _Ends(EventStream):
-    """Keeps events of commands; those of the steps inside them, by far the most, are dropped."""
-
-    def extend(self, data: "bytes | memoryview") -> None:
-        """Records of steps."""
-
-
 def layer_ends(
     commands: Sequence[Command],
     config: NpuConfig,
@@ -122,7 +115,7 @@ def layer_ends(
     """Returns the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
     `plans`: those that runs on this device have in common. PyvNpuError as there."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
-    events = _Ends()
+    events = EventStream()
     completed: dict[int, int] = {}
 
     def note(batch: Batch) -> None:
