@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from shares import sample
 
+from benchmarks import runner
 from benchmarks.real_models import agrees, by_onnxruntime, download, find, measure, model_of_file, trim
 from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
@@ -170,3 +171,9 @@ def test_scores_by_label_are_a_tensor(tmp_path: Path) -> None:
     model = helper.make_model(helper.make_graph([node], "g", [scores], [rows]), opset_imports=opsets, ir_version=8)
     path.write_bytes(model.SerializeToString())
     assert np.array_equal(by_onnxruntime(path, {"s": values})["y"], values)
+
+
+def test_a_file_and_a_package_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        runner.main(["real-models", "--model", "m.onnx", "--package", "magika"])
+    assert "not allowed with argument" in capsys.readouterr().err

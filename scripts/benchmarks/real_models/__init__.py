@@ -376,11 +376,12 @@ def measure_files(paths: Sequence[Path]) -> Iterator[Result]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    subject = parser.add_mutually_exclusive_group()
+    subject.add_argument(
         "--model", action="append", type=Path, metavar="FILE.onnx",
         help="this file instead, with inputs of FILE.npz, others random; repeatable",
     )  # fmt: skip
-    parser.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
+    subject.add_argument("--package", action="append", choices=list(PACKAGES), help="only this one; repeatable")
     parser.add_argument("--folder", type=Path, help="where packages are kept; by default they are deleted")
     parser.add_argument("--markdown", action="store_true", help="rows of the table of docs/models.md")
 
