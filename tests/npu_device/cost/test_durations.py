@@ -108,7 +108,9 @@ def test_without_limits_bytes_take_no_time() -> None:
     )  # fmt: skip
     load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=4096, type_in0=INT8, in0_addr=DRAM, out_addr=SPM)
     assert duration(load, free) == 7
-    assert duration(load, replace(free, dma=DmaConfig(bytes_per_cycle=3))) == 7 + 1366
+    slow = replace(free, dma=DmaConfig(bytes_per_cycle=3))
+    assert duration(load, slow) == 7 + 1366
+    assert (Rates(free).alone(4096), Rates(slow).alone(4096)) == (0, 1366)
 
 
 @pytest.mark.parametrize(

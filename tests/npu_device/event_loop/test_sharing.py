@@ -292,6 +292,12 @@ def test_the_lower_one_waits_for_the_bank() -> None:
     assert stalls(both, wide) == []
 
 
+def test_a_step_that_reads_and_writes_one_bank_conflicts_with_itself() -> None:
+    of = config(spm=SpmConfig(size=65536, banks=4, port=64), ve=VeConfig(latency=0, lanes=64))
+    assert stalls([vector(6400, bank=3)], of) == [(3, 1, Cause.BANK_CONFLICT, 100)]
+    assert ends([vector(6400, bank=3)], of) == [200]
+
+
 def test_of_two_transfers_the_younger_waits_for_the_bank() -> None:
     """Each could fill the port of bank 0: the older is served first, 150 cycles of one port."""
     of = config(rate=128, latency=0, spm=SpmConfig(size=65536, banks=4, port=64), dma=DmaConfig(bytes_per_cycle=64))

@@ -115,6 +115,14 @@ def test_what_cannot_be_encoded(x: Any, code: str, said: str) -> None:
         oaken.encode(x, NORMAL, code)
 
 
+def test_one_element_beyond_fp16_is_enough() -> None:
+    x = np.ones((1, 64))
+    x[0, 5] = 7e4
+    for form, tokens in ((oaken, x), (oaken_plain, x.tolist())):
+        with pytest.raises(NpuDeviceError, match="beyond fp16"):
+            form.encode(tokens, NORMAL, "msb_clamp")
+
+
 def test_counts_and_entries_must_agree() -> None:
     made = oaken.encode(golden()[None], GOLDEN)
     with pytest.raises(NpuDeviceError, match="8 sparse entries"):
