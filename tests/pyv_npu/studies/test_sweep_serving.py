@@ -52,7 +52,12 @@ def test_points_of_a_served_workload_are_its_runs(
     """Equal products are simulated once for all points; a server without room is a row with its reason."""
     products: list[Any] = []
     original = Serving.run
-    monkeypatch.setattr(Serving, "run", lambda self, known: products.append(known) or original(self, known))
+
+    def run(self: Serving, known: Any, *rest: Any) -> Any:
+        products.append(known)
+        return original(self, known, *rest)
+
+    monkeypatch.setattr(Serving, "run", run)
     sweep = ["sweep", serve, *AXES, "--workers", "1", "-o", str(tmp_path / "out")]
     assert main(sweep) == 0
     assert len(products) == 2 and products[0] is products[1]
