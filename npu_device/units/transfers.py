@@ -59,6 +59,9 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
     unit.delay = piece.lead
     unit.phase = LATENCY
     unit.result = 0
+    unit.end = 0
+    unit.conflict = 0
+    unit.exposed = 0
     unit.start = t + latency
     if piece.step_class == WRITE:
         unit.result = latency

@@ -46,6 +46,10 @@ def test_a_wait_goes_on_where_a_run_ends_at_the_last_event(tmp_path: Path) -> No
     assert run("snapshots", 1, 1_000_353, tmp_path).accepted == 1
 
 
+def test_a_channel_forgets_the_end_of_its_last_transfer(tmp_path: Path) -> None:
+    assert run("snapshots", 1, 9_004_514, tmp_path).accepted
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_inputs_lead_to_an_answer_or_a_clear_line(target: str, tmp_path: Path) -> None:
