@@ -54,9 +54,9 @@ class Device(Timed, Protocol):
 
 
 class Link(Protocol):
-    """Entry points of a device whose records are in a buffer of its own, for native code; a device gives them to the
-    function that its method `link(receiver)` has got, at each change. Functions are called by
-    `pyv_native.intrinsics.call_port`."""
+    """Native entry points of a device. The clock calls `device.link(receiver)` once; the device then calls
+    `receiver(link)`, at once and after each change, with None when native code must not call it. The buffer is an arena
+    of `pyv_native`: a nonzero word at its STATUS_OFFSET means that a call failed."""
 
     @property
     def buffer(self) -> int:
@@ -64,29 +64,31 @@ class Link(Protocol):
 
     @property
     def due(self) -> int:
-        """Offset in the buffer of the cycle of the next event, 64 bits."""
+        """Byte offset in the buffer of a 64-bit integer: the cycle of the next event."""
 
     @property
     def level(self) -> int:
-        """Offset in the buffer of the level of the interrupt line, a byte."""
+        """Byte offset in the buffer of a byte: the level of the interrupt line."""
 
     @property
     def advance(self) -> int:
-        """Address of `f(now, -, -)`, which processes the events due at the start of cycle `now` or earlier; anything
-        but 0: the method `advance` goes on."""
+        """Address of `int64 f(buffer, now, 0, 0)`, which processes the events due at the start of cycle `now` or
+        earlier. Nonzero: the Python method `advance` is called to finish."""
 
     @property
     def read(self) -> int:
-        """Address of `f(offset, now, -)`, the value of a register; below 0: the method `read` reads it."""
+        """Address of `int64 f(buffer, offset, now, 0)`, the value of a register. Negative: the Python method `read` is
+        called instead."""
 
     @property
     def write(self) -> int:
-        """Address of `f(offset, value, now)`; 0: the method `write` stores it."""
+        """Address of `int64 f(buffer, offset, value, now)`. 0: the Python method `write` is called instead."""
 
     @property
     def submit(self) -> int:
-        """Address of `f(address, rs2, now + 1)`, which takes the 64 bytes at an address: cycles until the answer << 32
-        | rd; below 0: the handler of the instruction submits them, and nothing has changed."""
+        """Address of `int64 f(buffer, address, rs2, now + 1)`, which submits the 64 bytes at an aligned address of
+        memory: (cycles until the device answers, without `core.timing.custom_response`) << 32 | rd. Negative: nothing
+        has changed, the handler of the instruction is called instead."""
 
 
 class Placed(NamedTuple):
@@ -219,7 +221,7 @@ class CustomInstruction(NamedTuple):
     present: bool = True
     """Whether misa.X says that there are such instructions; False for words that do nothing."""
     submits: bool = False
-    """Whether native code may submit the 64 bytes at rs1 by `Link.submit` of `device` in place of the handler."""
+    """Whether native code may call `Link.submit` of `device` in place of the handler: the instruction is ENQCMD_T."""
     cycles: int | str = 0
     """With `expr`: cycles that it takes beyond its issue, 0 to 65,535, as a number or as an expression of the same
     operands. A handler returns them in its `Value`."""
@@ -228,9 +230,8 @@ class CustomInstruction(NamedTuple):
 class CsrWindow(Protocol):
     """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked.
 
-    A window with an attribute `device` changes no other device on the bus. One with a method `stable(address)` says
-    whether a read of that CSR changes nothing. One with a method `offset(address)` says which register of `device` a
-    CSR is, so that native code may read it by `Link.read`.
+    Optional: attribute `device`, the only device that accesses change; `stable(address)`, whether reads have no side
+    effect; `offset(address)`, the register offset in `device`, which lets native code use `Link.read`.
     """
 
     addresses: frozenset[int]

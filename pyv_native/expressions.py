@@ -24,7 +24,7 @@ _STORES = {
     intrinsics.store_u32: "i32",
     intrinsics.store_i64: I64,
 }
-_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_port}
+_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_native}
 
 
 class Expressions(InstructionEmitter):
@@ -217,7 +217,7 @@ class Expressions(InstructionEmitter):
         if callee in _CONVERSIONS:
             return self._convert(_CONVERSIONS[callee], values)
         place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
-        if callee is intrinsics.call_port:
+        if callee is intrinsics.call_native:
             buffer = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
             arguments = ", ".join([f"ptr {buffer}", *(f"{I64} {value}" for value in values[2:])])
             return self._ir.value(f"call {I64} {place}({arguments})")

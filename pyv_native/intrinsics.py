@@ -70,9 +70,9 @@ def store_i64(address: int, value: int) -> None:
 _PORT = ctypes.PYFUNCTYPE(c_int64, c_void_p, c_int64, c_int64, c_int64)
 
 
-def call_port(function: int, buffer: int, first: int, second: int, third: int) -> int:
-    """Call the compiled function of three integers at an address, whose records are in the buffer at another one. An
-    error sets the status of that buffer."""
+def call_native(function: int, buffer: int, first: int, second: int, third: int) -> int:
+    """Call the compiled function at host address `function` as `int64 f(buffer, first, second, third)`; `buffer` is the
+    host address of the arena that it works on, whose status word an error sets."""
     result: int = _PORT(function)(buffer, first, second, third)
     return result
 

@@ -497,7 +497,8 @@ class Platform:
     def _update_observed(self) -> None:
         """Let native code submit without Python, if only the probe follows: it reads the core log."""
         observers = self.traffic, self.sanitizer, *self._custom_observers
-        self.clock.machine.submission.observed = any(each is not None for each in observers)
+        observed = self._probe is None or any(each is not None for each in observers)
+        self.clock.machine.submission.observed = observed
 
     def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
         if self.traffic is not None and name == "ENQCMD_T":

@@ -210,9 +210,9 @@ def _rank_in_lane(lane: Column, phase: Column) -> Column:
 def latest(lane: Column, column: Column) -> Column:
     """Return for each row the maximum of its lane so far, of values below the number of rows."""
     rows = np.argsort(lane, kind="stable")
-    base, found = lane[rows] * len(rows), np.empty_like(column)
-    found[rows] = np.maximum.accumulate(base + column[rows]) - base
-    return found
+    base, maxima = lane[rows] * len(rows), np.empty_like(column)
+    maxima[rows] = np.maximum.accumulate(base + column[rows]) - base
+    return maxima
 
 
 class _After:

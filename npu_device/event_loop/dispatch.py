@@ -7,9 +7,9 @@ device continues with the function that says what came of it.
 """
 
 from npu_device.front_end.acceptance import accept_known, settle
+from npu_device.front_end.deadlines import apply_requests, request
 from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
 from npu_device.front_end.interrupts import update_line
-from npu_device.front_end.requests import apply_requests, request
 from npu_device.reservation.commands import end
 from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
@@ -293,7 +293,7 @@ def run_events(loop: EventLoop, until: int) -> int:
     return DONE
 
 
-def advance_port(loop: EventLoop, until: int, _second: int, _third: int) -> int:
+def advance_device(loop: EventLoop, until: int, _second: int, _third: int) -> int:
     """Run the events that are due, for native code of the core: 0, or 1 where the device has to go on."""
     front = loop.front
     if not front.answer:

@@ -15,7 +15,7 @@ from npu_device.dram import power_up as dram_power_up
 from npu_device.event_loop import snapshot
 from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, compiled_module, interpreted_calls
-from npu_device.front_end import requests
+from npu_device.front_end import deadlines
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
 from npu_device.reservation.scheduler import take_events
 from npu_device.reservation.state import Entry
@@ -281,7 +281,7 @@ class Machine:
 
     def schedule(self) -> None:
         """Plan the next event of the engines."""
-        self._calls[requests.schedule_step](self.storage.arena)
+        self._calls[deadlines.schedule_step](self.storage.arena)
 
     # -- stepping ----------------------------------------------------------------------------------------------
 

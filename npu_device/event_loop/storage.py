@@ -9,7 +9,7 @@ import numpy as np
 from npu_device.cost.plan import Column
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.encoding import Encoded, PieceImage
-from npu_device.front_end import acceptance, fetch, interrupts, registers, requests, submissions
+from npu_device.front_end import acceptance, deadlines, fetch, interrupts, registers, submissions
 from npu_device.reservation import buffer
 from npu_device.reservation.buffer import Calls
 from npu_device.reservation.state import ISSUE_CAPACITIES, Issue
@@ -27,14 +27,14 @@ STEP_WORDS = layout(Step).size // WORD
 
 
 FUNCTIONS: tuple[Definition, ...] = (
-    dispatch.run_events, dispatch.advance_port, submissions.submit, submissions.submit_port, submissions.query_ticket,
-    registers.register_value, registers.read_register, registers.write_register, submissions.doorbell,
-    interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command, fetch.cancel_entry,
-    acceptance.fail_ticket, acceptance.settle, requests.request_event, requests.schedule_step, fetch.request_fetch,
-    interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission, fetch.restore_pipeline,
-    dispatch.start_commands, dispatch.begin_command, dispatch.fail_command, dispatch.step_commands,
-    dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold, stepper.next_cycle,
-    stepper.find_units, sharing.priority_access, cache.maintain, cache.mark, *buffer.FUNCTIONS,
+    dispatch.run_events, dispatch.advance_device, submissions.submit, submissions.submit_descriptor,
+    submissions.query_ticket, registers.register_value, registers.read_register, registers.write_register,
+    submissions.doorbell, interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command,
+    fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event, deadlines.schedule_step,
+    fetch.request_fetch, interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission,
+    fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
+    dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
+    stepper.next_cycle, stepper.find_units, sharing.priority_access, cache.maintain, cache.mark, *buffer.FUNCTIONS,
 )  # fmt: skip
 
 

@@ -2,9 +2,9 @@
 
 from npu_device.abi.registers import Irq
 from npu_device.cost.piece_record import PieceRecord
+from npu_device.front_end.deadlines import apply_requests
 from npu_device.front_end.fetch import free_entries, plan_acceptance
 from npu_device.front_end.interrupts import set_irq
-from npu_device.front_end.requests import apply_requests
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.reservation.commands import accept
 from npu_device.reservation.hazards import LISTED
@@ -43,8 +43,8 @@ def remove_oldest(loop: EventLoop) -> Submission | None:
 
 
 def admit(loop: EventLoop, cycle: int) -> int:
-    """Emit ACCEPT of the oldest descriptor on its way; return its ticket, negated if the one that it asked for is
-    unavailable. The caller has reserved a record of a ticket."""
+    """Accept the oldest descriptor on its way, and emit ACCEPT; return its ticket, negative if the one that it asked
+    for is in flight or invalid. The caller has reserved a Ticket."""
     front = loop.front
     submission = remove_oldest(loop)
     if submission is None:
@@ -93,7 +93,7 @@ def start_key(issue: Issue, unit_class: int, rank: int, prio: int) -> int:
 
 
 def accept_known(loop: EventLoop, submission: Submission, cycle: int) -> bool:
-    """Accept the oldest descriptor on its way, if its order is known and nothing is in its way."""
+    """Accept the oldest descriptor on its way, if its decoded form is cached and no record is missing."""
     issue = loop.issue
     if loop.front.observed or not submission.readable:
         return False
@@ -152,7 +152,7 @@ def end_tickets(loop: EventLoop, cycle: int) -> None:
 
 
 def settle(loop: EventLoop, cycle: int) -> None:
-    """Take what the commands of this cycle left: room in the queue, ends of tickets, requests."""
+    """Apply the effects of this cycle's commands: freed queue entries, ended tickets, requested events."""
     if loop.started:
         loop.front.depth -= loop.started
         loop.started = 0

@@ -1,15 +1,15 @@
 """Fetch of descriptors and entries of the device queue, in the native subset (docs/interface.md).
 
-One descriptor is in the fetch stage and one in the validate stage at a time; the ring and ENQCMD_T share them in order.
-An entry of the device queue is reserved when a fetch begins, so the ring waits in memory. A descriptor is on its way
-from fetch to acceptance.
+At most one descriptor is in the fetch stage and one in the validate stage; the ring and ENQCMD_T share them in order.
+A queue entry is reserved when a fetch from the ring begins, or when ENQCMD_T arrives; descriptors of the ring without a
+free entry stay in DRAM. A descriptor on its way is being fetched or validated, and not accepted.
 """
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.abi.registers import Irq
+from npu_device.front_end.deadlines import request, schedule_step
 from npu_device.front_end.interrupts import set_irq
-from npu_device.front_end.requests import request, schedule_step
 from npu_device.reservation.scheduler import emit
 from npu_device.reservation.state import DESCRIPTOR_WORDS, Submission
 from npu_device.trace.events import FRONTEND, TIGHT, What
@@ -30,7 +30,8 @@ def request_fetch(loop: EventLoop, cycle: int) -> None:
 
 
 def free_entries(loop: EventLoop, cycle: int, room: int) -> None:
-    """Entries of the queue became free in a cycle; `room`: from when on the ring may use them."""
+    """Handle entries of the queue that became free in a cycle: set SPACE if a submission was refused, and plan a fetch
+    from the ring for cycle `room`."""
     if loop.front.queue_refused:
         loop.front.queue_refused = False
         set_irq(loop, cycle, Irq.SPACE)
@@ -78,7 +79,8 @@ def link_submission(front: FrontEnd, submission: Submission) -> None:
 
 
 def occupy_stages(front: FrontEnd, submission: Submission, fetch: int) -> None:
-    """Pass a descriptor through both stages."""
+    """Compute the cycles in which a descriptor leaves the fetch stage, after `fetch` cycles there, and the validate
+    stage."""
     submission.fetched = submission.began + fetch
     front.fetch_free = max(submission.fetched, front.validate_free)
     front.validate_free = front.fetch_free + front.validate
@@ -86,7 +88,7 @@ def occupy_stages(front: FrontEnd, submission: Submission, fetch: int) -> None:
 
 
 def announce(loop: EventLoop, submission: Submission) -> None:
-    """Emit FETCH of a descriptor."""
+    """Emit the trace event FETCH of a descriptor."""
     submission.announced = True
     emit(loop.issue, submission.began, FRONTEND, What.FETCH, 0, submission.address, submission.slot)
 

@@ -1,7 +1,7 @@
 """IRQ_STATUS, IRQ_MASK and the interrupt line of a device, in the native subset."""
 
 from npu_device.abi.registers import IRQ_ALL
-from npu_device.front_end.requests import request
+from npu_device.front_end.deadlines import request
 from npu_device.reservation.scheduler import emit
 from npu_device.trace.events import FRONTEND, What
 from npu_device.units.state import IRQ as IRQ_LINE

@@ -1,4 +1,4 @@
-"""Registers that programs poll and ring while commands run, in the native subset (docs/interface.md, "NPU registers").
+"""Polled registers, DOORBELL and IRQ_ACK, in the native subset (docs/interface.md, "NPU registers").
 `npu_device.host.registers` has all registers.
 """
 
@@ -18,11 +18,11 @@ QUEUE_HEAD, DOORBELL, IRQ_STATUS, IRQ_ACK, COMPLETED, TICKET_SEL, TICKET_STATUS 
     for name in ("QUEUE_HEAD", "DOORBELL", "IRQ_STATUS", "IRQ_ACK", "COMPLETED", "TICKET_SEL", "TICKET_STATUS")
 )
 OTHER = -1
-"""Value of a register that is none of these."""
+"""Result for a register that is not handled here."""
 
 
 def register_value(loop: EventLoop, offset: int) -> int:
-    """Return a register without side effects, or OTHER."""
+    """Return a register's value without side effects, or OTHER."""
     if offset == TICKET_STATUS:
         return ticket_status(loop.issue, loop.front.selected)
     if offset == COMPLETED:
@@ -33,7 +33,8 @@ def register_value(loop: EventLoop, offset: int) -> int:
 
 
 def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, ticket: int, cycle: int) -> None:
-    """Emit NOTIFY, unless the register has shown the same on the same occasion."""
+    """Emit NOTIFY, unless the last one of this register had the same value and `occasion`: the selected ticket, or the
+    count of ended tickets."""
     shown = loop.front.shown
     if shown[place] != value or shown[place + 1] != occasion:
         shown[place] = value
@@ -42,8 +43,8 @@ def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, 
 
 
 def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
-    """Return `register_value` for a read in cycle `now`. The first read that shows a completion is an event; polling on
-    is not."""
+    """Return `register_value` for a read in cycle `now`. Emits NOTIFY when the read shows something new: an ended
+    ticket, another count, interrupt causes."""
     value = register_value(loop, offset)
     if offset == TICKET_STATUS and value & 0xFF >= TicketState.DONE:
         notify(loop, 0, offset, value, loop.front.selected, loop.front.selected, now + 1)
@@ -55,8 +56,8 @@ def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
 
 
 def write_register(loop: EventLoop, offset: int, value: int, now: int) -> int:
-    """Store to a register in cycle `now`, with effect from the next cycle on; 0 for another one. What is ignored is an
-    event."""
+    """Store to a register in cycle `now`, with effect from the next cycle on. Return 1; 0 for a register that is not
+    handled here. Reserved bits of IRQ_ACK are ignored and emit REJECT."""
     if offset == DOORBELL:
         doorbell(loop, value, now + 1)
     elif offset == TICKET_SEL:

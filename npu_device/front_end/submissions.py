@@ -1,4 +1,4 @@
-"""Doorbell, ENQCMD_T and the tickets that TWAIT and TICKET_STATUS show, in the native subset (docs/interface.md)."""
+"""Doorbell, ENQCMD_T, and ticket status for TWAIT, in the native subset (docs/interface.md)."""
 
 from npu_device.abi.errors import ReturnCode
 from npu_device.abi.opcodes import FullPolicy
@@ -30,7 +30,7 @@ from npu_device.units.state import NOT_YET, EventLoop
 from pyv_native.intrinsics import load_i64, u32
 
 UNHANDLED = -1
-"""Answer of `submit_port`."""
+"""Result of `submit_descriptor`: nothing has changed, the device has to submit it in Python."""
 
 
 def doorbell(loop: EventLoop, tail: int, cycle: int) -> None:
@@ -55,11 +55,11 @@ def refuse(loop: EventLoop, arrival: int, address: int, refusal: int) -> None:
 
 
 def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
-    """Submit the descriptor in `front.descriptor`, which ENQCMD_T has read at `address`: the ticket, which the core has
-    `front.response` cycles after `arrival`, or minus a ReturnCode, or STALLED or TRAPPED.
+    """Submit the descriptor in `front.descriptor`, which ENQCMD_T has read at `address`. Return the ticket, 0
+    (dropped), minus a ReturnCode, STALLED or TRAPPED; the core receives it `front.response` cycles after `arrival`.
 
     A stalled submission is tried again with the same address, and SUBMIT is emitted once. The caller has reserved a
-    record.
+    Ticket and a Submission.
     """
     front = loop.front
     if front.stalled != address:
@@ -96,9 +96,10 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     return submission.ticket
 
 
-def submit_port(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
-    """Submit the descriptor at an address, as `submit`, for native code of the core: cycles until the answer << 32 |
-    the ticket, or minus a ReturnCode; UNHANDLED where the device has to submit it, and nothing has changed."""
+def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
+    """Submit the descriptor at an address, as `submit`, for native code of the core. Return (cycles until the answer)
+    << 32 | rd; rd is the ticket, 0 (dropped), or minus a ReturnCode as 32 bits. UNHANDLED is the only negative
+    result."""
     front = loop.front
     issue = loop.issue
     if front.observed or not issue.spare_tickets or not issue.spare_submissions:
@@ -132,7 +133,7 @@ def answer_full(loop: EventLoop, arrival: int, address: int) -> int:
 
 
 def query_ticket(loop: EventLoop, ticket: int, cycle: int) -> int:
-    """Return `ticket_code` for TWAIT; of a ticket that ended the core is notified."""
+    """Return `ticket_code` for TWAIT; emits NOTIFY if the ticket has ended."""
     code = ticket_code(loop.issue, ticket)
     if code >= 0:
         emit(loop.issue, cycle, FRONTEND, What.NOTIFY, ticket, 0, code)
@@ -140,6 +141,6 @@ def query_ticket(loop: EventLoop, ticket: int, cycle: int) -> int:
 
 
 def ticket_since(loop: EventLoop, ticket: int) -> int:
-    """Return what distinguishes a ticket in flight from its predecessors; UNKNOWN: it is not in flight."""
+    """Return the generation of a ticket in flight, as ticket numbers are reused; UNKNOWN: it is not in flight."""
     record = find_ticket(loop.issue, ticket)
     return record.since if record is not None and record.in_flight else UNKNOWN

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class DeviceLink(NamedTuple):
-    """Entry points of the device for native code of the core (`pyv_native.intrinsics.call_port`)."""
+    """Entry points of the device for native code of the core, as `pyv_ext.protocols.Link`."""
 
     buffer: int
     """Host address of the records."""
@@ -46,11 +46,11 @@ class DeviceLink(NamedTuple):
     level: int
     """Offset in the buffer: level of the interrupt line, a byte."""
     advance: int
-    """Address of `dispatch.advance_port`."""
+    """Address of `dispatch.advance_device`."""
     read: int
     write: int
     submit: int
-    """Addresses of `registers.read_register`, `registers.write_register` and `submissions.submit_port`."""
+    """Addresses of `registers.read_register`, `registers.write_register` and `submissions.submit_descriptor`."""
 
 
 _WORDS = layout(Submission).fields["words"].offset
@@ -152,7 +152,7 @@ class Pipeline:
             self._report_link(None)
             return
         functions = (
-            dispatch.advance_port, registers.read_register, registers.write_register, submissions.submit_port,
+            dispatch.advance_device, registers.read_register, registers.write_register, submissions.submit_descriptor,
         )  # fmt: skip
         self._report_link(
             DeviceLink(storage.arena.address, storage.due * WORD, storage.level, *map(module.address, functions))

@@ -11,7 +11,7 @@ from npu_device.decode.command import Command, UnitClass, units_by_class
 from npu_device.event_loop.encoding import Encoded, encode
 from npu_device.event_loop.machine import Machine
 from npu_device.event_loop.snapshot import CommandPlan
-from npu_device.front_end import requests
+from npu_device.front_end import deadlines
 from npu_device.issue.plans import Plans
 from npu_device.memory.arrays import Read
 from npu_device.operations.macro.base import Macro, setting_of
@@ -171,7 +171,7 @@ class Engines:
             if due is None:
                 return
             if due > cycle:
-                self.machine.call(requests.request_event, GRANT, due)
+                self.machine.call(deadlines.request_event, GRANT, due)
                 return
             end = external.grant(unit)
         self.machine.tell_end(unit, *end)

@@ -10,7 +10,7 @@ from npu_device.decode.command import AccumulatorSum, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
-from npu_device.front_end import acceptance, requests
+from npu_device.front_end import acceptance, deadlines
 from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
@@ -80,7 +80,7 @@ class Execution:
 
     def request_start(self, cycle: int) -> None:
         """Plan the start of commands, after a change that may permit it."""
-        self.machine.call(requests.request_event, START, cycle)
+        self.machine.call(deadlines.request_event, START, cycle)
 
     def in_flight(self) -> list[Command]:
         """Commands that were accepted and have not retired, oldest first."""

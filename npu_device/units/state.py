@@ -266,7 +266,7 @@ class FrontEnd:
     entry: Entry | None = REFERENCE
     """Command of which the device decides."""
     answer: int = 0
-    """What `dispatch.advance_port` has stopped at, until the device goes on; 0: nothing."""
+    """Answer of `run_events` at which native code of the core stopped, until the device goes on; 0: none."""
     sampled: int = 1
     """Whether the device takes part in the start and end of each command with operands."""
     inspected: int = 1

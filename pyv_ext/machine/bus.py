@@ -27,7 +27,7 @@ from pyv_ext.machine.state import (
 )
 from pyv_ext.machine.uart import line, read_uart, write_uart
 from pyv_native.arena import STATUS_OFFSET, callback
-from pyv_native.intrinsics import call_port, load_i64, load_u8
+from pyv_native.intrinsics import call_native, load_i64, load_u8
 
 LEAVE = -1
 """Result of `wait_for_interrupt` in place of a cycle: the WFI goes on waiting."""
@@ -130,19 +130,19 @@ def update_device(machine: Machine, device: DeviceRecord) -> None:
         device.level = line(machine.uart)
 
 
-def update_port(device: DeviceRecord) -> bool:
+def update_native(device: DeviceRecord) -> bool:
     """Update line and next event of a device with a buffer of its own, unless that holds an error: False."""
     device.due = min(load_i64(device.buffer + device.due_offset), NEVER)
     device.level = load_u8(device.buffer + device.level_offset) != 0
     return load_i64(device.buffer + STATUS_OFFSET) == 0
 
 
-def advance_port(device: DeviceRecord, now: int) -> bool:
+def advance_native(device: DeviceRecord, now: int) -> bool:
     """Process the events of a device with a buffer of its own; False: Python goes on."""
     if not device.buffer:
         return False
-    done = call_port(device.advance, device.buffer, now, 0, 0) == 0
-    return update_port(device) and done
+    done = call_native(device.advance, device.buffer, now, 0, 0) == 0
+    return update_native(device) and done
 
 
 def read_register(machine: Machine, register: RegisterRecord, size: int, now: int) -> int:
@@ -150,8 +150,8 @@ def read_register(machine: Machine, register: RegisterRecord, size: int, now: in
     device = machine.devices[register.number]
     if device.kind == PYTHON:
         if device.buffer:
-            value = call_port(device.read, device.buffer, register.addr, now, 0)
-            if update_port(device) and value >= 0:
+            value = call_native(device.read, device.buffer, register.addr, now, 0)
+            if update_native(device) and value >= 0:
                 return value
         machine.synchronized = False
         return read_device(machine, register.number, register.addr, size, now)
@@ -171,8 +171,8 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
     device = machine.devices[number]
     if device.kind == PYTHON:
         if device.buffer:
-            done = call_port(device.write, device.buffer, offset, value, now)
-            if update_port(device) and done:
+            done = call_native(device.write, device.buffer, offset, value, now)
+            if update_native(device) and done:
                 return
         machine.synchronized = False
         write_device(machine, number, offset, size, value, now)
@@ -219,7 +219,7 @@ def advance(machine: Machine, cycle: int) -> None:
                     update_device(machine, device)
                 else:
                     machine.synchronized = False
-                    if not advance_port(device, now):
+                    if not advance_native(device, now):
                         advance_device(machine, number, now)
         update_outputs(machine, now)
     machine.now = max(machine.now, cycle)

@@ -1,25 +1,26 @@
-"""Custom instructions, and reads of CSRs that are registers of devices, in the native subset.
+"""ENQCMD_T and reads of device registers through CSRs, compiled to machine code (docs/native-subset.md).
 
-A device that has code in the subset is called without Python, as long as nobody observes its instructions.
+They call a device's native functions (`Link`). Where an observer is attached, PMP restricts the hart, or there is no
+link, they return SLOW.
 """
 
 from pyv_ext.machine.accesses import memory_at
-from pyv_ext.machine.bus import advance, update_outputs, update_port
+from pyv_ext.machine.bus import advance, update_native, update_outputs
 from pyv_ext.machine.hart import call_custom
 from pyv_ext.machine.log import log_csr, log_leave
 from pyv_ext.machine.state import READ, SUBMIT, Answer, DeviceCall, DeviceRecord, Machine
 from pyv_ext.machine.traps import MACHINE
-from pyv_native.intrinsics import call_port, i32, load_u32, u32
+from pyv_native.intrinsics import call_native, i32, load_u32, u32
 
 SLOW = -2
-"""Result in place of cycles and rd: the instruction takes the slow path. Nothing but time has changed."""
-COMMAND = 64
-"""Bytes of a descriptor."""
+"""Result: execute the instruction in Python instead. Only events due by the cycle in which it acts have been processed,
+unless the device's buffer holds an error, which is raised next."""
+DESCRIPTOR_SIZE = 64
 
 
 def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int:
-    """Execute an instruction that takes effect in cycle `acts`; return the cycles beyond its issue << 32 | rd, or SLOW,
-    or another number below 0: the engine has to finish it."""
+    """Execute `device_calls[number]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return (cycles after
+    its issue) << 32 | rd; SLOW; or another negative number: the engine finishes the instruction (trap, wait)."""
     call = machine.device_calls[number]
     if call.kind == SUBMIT:
         return submit_command(machine, machine.devices[call.number], acts, a, b)
@@ -29,16 +30,16 @@ def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int
 
 
 def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: int, operand: int) -> int:
-    """Submit the 64 bytes at an address."""
+    """Execute ENQCMD_T: submit the descriptor at an address; SLOW if it is misaligned or not in memory."""
     settings = machine.submission
-    if not device.buffer or settings.observed or machine.hart.guarded or address % COMMAND:
+    if not device.buffer or settings.observed or machine.hart.guarded or address % DESCRIPTOR_SIZE:
         return SLOW
-    memory = memory_at(machine, address, COMMAND)
+    memory = memory_at(machine, address, DESCRIPTOR_SIZE)
     if memory is None:
         return SLOW
     advance(machine, acts)
-    answer = call_port(device.submit, device.buffer, address, operand, acts + 1)
-    if not update_port(device) or answer < 0:
+    answer = call_native(device.submit, device.buffer, address, operand, acts + 1)
+    if not update_native(device) or answer < 0:
         return SLOW
     update_outputs(machine, acts + 1)
     answer += settings.response << 32
@@ -55,13 +56,13 @@ def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: i
 
 
 def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int) -> int:
-    """Read a register of a device by its CSR."""
+    """Read the device register behind a CSR; SLOW outside machine mode."""
     hart = machine.hart
     if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
         return SLOW
     advance(machine, acts)
-    value = call_port(device.read, device.buffer, call.addr, acts, 0)
-    if not update_port(device) or value < 0:
+    value = call_native(device.read, device.buffer, call.addr, acts, 0)
+    if not update_native(device) or value < 0:
         return SLOW
     if not call.stable:
         update_outputs(machine, acts + 1)

@@ -26,8 +26,8 @@ def execute_instruction(machine: Machine, marked: int) -> int:
 
 @callback
 def call_custom(machine: Machine, number: int, cycle: int, a: int, b: int) -> int:
-    """Call the handler of a custom instruction that takes effect in a cycle; return cycles beyond its issue << 32 | rd,
-    or a number below 0: the engine has to finish it."""
+    """Call the handler of a custom instruction that takes effect in a cycle; return (cycles after its issue) << 32 |
+    rd, or a negative number: the engine finishes it (trap, wait)."""
     raise NotImplementedError
 
 

@@ -18,7 +18,7 @@ NEVER: Final = 1 << 62
 WORD: Final = 0xFFFF_FFFF
 
 PYTHON, CLINT, PLIC, UART = range(4)
-"""Kinds of device: of Python, or in the subset."""
+"""Kinds of device: implemented in Python, or built in and compiled."""
 MSIP, MTIP, MEIP = 1 << 3, 1 << 7, 1 << 11
 SSIP, STIP, SEIP = 1 << 1, 1 << 5, 1 << 9
 """Bits of mip: lines of devices, and those that software sets for supervisor mode."""
@@ -80,26 +80,27 @@ class LogKind(IntEnum):
     LINES = 9
     """The interrupt bits of mip change to `value`, in the bits of `address`."""
     LEAVE = 10
-    """A device has answered an instruction that submits the 64 bytes at `address`, whose flags word is `value`; the
-    instruction began at `start` and takes `cycles`. `answer` and `operand` are of this kind alone."""
+    """ENQCMD_T was answered: `address` is the descriptor's, `value` its flags word, `operand` rs2[7:0], `answer` an
+    `Answer` | RESUMED. Other kinds leave `answer` and `operand` undefined."""
     CSR = 11
-    """Read of a CSR that is a register of a device: `address` is its offset there."""
+    """Read of a device register through a CSR in cycle `start`: `address` is the register's offset; `pc` is 0 where
+    Python executed it."""
 
 
 class Answer(IntEnum):
     """Answer of a device to an instruction that submits a command."""
 
     REFUSED = 0
-    """To be tried again."""
+    """-EBUSY, or the instruction trapped: firmware may retry."""
     STALLED = 1
-    """None yet: the instruction waits."""
+    """No answer yet: the instruction stalls."""
     ACCEPTED = 2
     DROPPED = 3
-    """Refused for good."""
+    """0 or another error code: firmware does not retry."""
 
 
 RESUMED: Final = 1 << 4
-"""Bit beside `Answer` in a record: the instruction had waited."""
+"""Flag ORed with `Answer` in `CoreRecord.answer`: the instruction had stalled before."""
 
 
 @record
@@ -310,13 +311,13 @@ class DeviceRecord:
     level: bool = False
     """Its interrupt line."""
     direct: bool = False
-    """Whether the line goes past the PLIC."""
+    """Whether the line bypasses the PLIC."""
     source: u32 = 0
     """Mask of its PLIC sources."""
     due: int = NEVER
     """Cycle of its next event."""
     buffer: int = 0
-    """Host address of the records of a device of Python that has code in the subset, too; 0: it has none."""
+    """Host address of the native state of a Python device with a `Link`; 0: no link."""
     due_offset: int = 0
     level_offset: int = 0
     """In that buffer: its next event, and the level of its interrupt line."""
@@ -399,10 +400,11 @@ class CoreRecord:
 
 @record
 class DeviceCall:
-    """Instruction at an address that accesses a device, by the index that its entry holds."""
+    """Custom instruction or CSR read that native code executes by a call; decoded instructions refer to it by index."""
 
     kind: u8 = 0
-    """PYTHON_CALL: its handler in Python; SUBMIT: the device gets the 64 bytes at rs1; READ: rd is a register."""
+    """PYTHON_CALL: a Python handler that touches no device; SUBMIT: submit the 64 bytes at rs1; READ: rd = the device
+    register at `addr`."""
     number: u8 = 0
     """Number of the device."""
     stable: bool = False
@@ -416,18 +418,18 @@ PYTHON_CALL, SUBMIT, READ = range(3)
 
 @record
 class SubmissionSettings:
-    """What native code knows of descriptors and answers of a device."""
+    """Constants for native ENQCMD_T. All but `observed` are set by the latency probe; `observed` is True until then."""
 
     observed: bool = True
-    """Whether Python observes each instruction that accesses a device."""
+    """Whether ENQCMD_T and CSR reads of devices execute in Python, because an observer wants each."""
     response: int = 0
     """Cycles from the answer to the next instruction."""
     flags_offset: int = 0
     """Offset of the flags word in a descriptor."""
     flushed: u32 = 0
-    """Flags of descriptors whose records are read at once."""
+    """Mask of descriptor flags: a LEAVE record with one of them set is passed to observers immediately."""
     busy: u32 = 0
-    """Answer that means "try again"."""
+    """rd for a full queue: -EBUSY as 32 bits."""
 
 
 @record

@@ -21,7 +21,7 @@ from pyv_npu.workloads.built_in import BuiltIn
 from pyv_npu.workloads.compiled import mapping_of
 
 KV_DEFAULT = "uniform4"
-"""Keys and values of built-in models, as in `run`."""
+"""Default method of the KV cache of built-in models, as in `run`."""
 FIRST = 100
 """Requests that are drawn unless --first says otherwise."""
 SCHEDULERS = ("host", "firmware")
@@ -78,7 +78,8 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return self.by_firmware
 
     def group(self, config: Config) -> Hashable:
-        """Products do not depend on what is stored and scheduled."""
+        """Key of points that can share simulated products: model, bits of weights and device; neither keys and values
+        nor the scheduler matter."""
         return type(self), self.program, self.qbits_weight, self.sees(config)
 
     def check(self, config: Config) -> None:
@@ -118,8 +119,8 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return requests.at_rate(rate)
 
     def limits(self, blocks: int, requests: int, longest: int, window: int = 0) -> SchedulerConfig:
-        """Returns the configuration of the scheduler: blocks, requests that run, tokens of a request, tokens that
-        attention looks back."""
+        """Returns the configuration of the scheduler. `requests`: at most so many run; `longest`: tokens of a request
+        at most; `window`: attention window in tokens, 0: none."""
         return SchedulerConfig(
             blocks, self.block_size, self.max_num_batched_tokens, requests, self.policy, not self.no_chunked_prefill,
             not self.no_full_isl_gate, self.watermark, self.prefix_cache, self.swap_blocks, longest, window,
@@ -162,7 +163,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
 
 @dataclass(frozen=True)
 class PreparedServing(workloads.PreparedWorkload[ServedWorkload]):
-    """Requests and server, with the times of products that were simulated for it or for another."""
+    """Requests and server, with the times of simulated products, which later points of the group use, too."""
 
     command: ServingCommand
     serving: Serving

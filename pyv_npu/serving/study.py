@@ -29,7 +29,7 @@ RESERVED = 100
 
 
 Products = dict[Simulator, ProductTimes]
-"""Times of products that were simulated, which ways to serve share."""
+"""Times of simulated products, shared by points of a sweep."""
 ATTAINMENT = 0.9
 """Share of the requests that must meet the limits of `--slo` for a rate to be within the capacity: that of DistServe
 (OSDI 2024)."""

@@ -214,14 +214,14 @@ class ServedValues(Detail):
 
     def sections(self, result: Result[Any]) -> list[Section]:
         """Returns the requests, the pressure, and whether it changed an answer."""
-        made = summary(self.run, self.slo, self.kv)
+        figures = summary(self.run, self.slo, self.kv)
         facts = [
-            ("requests", f"{made['requests']:,} of {self.workload.name}, {made['refused']:,} refused"),
-            ("tokens", f"{made['input_tokens']:,} in, {made['output_tokens']:,} out"),
-            ("time", f"{made['seconds'] * 1e3:,.3f} ms, {made['steps']:,} steps"),
-            ("blocks", f"{made['most_blocks']:,} of {self.config.blocks:,} in use at most, of {self.config.block_size} "
-             "tokens"),
-            ("preemptions", preemptions_text(made)),
+            ("requests", f"{figures['requests']:,} of {self.workload.name}, {figures['refused']:,} refused"),
+            ("tokens", f"{figures['input_tokens']:,} in, {figures['output_tokens']:,} out"),
+            ("time", f"{figures['seconds'] * 1e3:,.3f} ms, {figures['steps']:,} steps"),
+            ("blocks", f"{figures['most_blocks']:,} of {self.config.blocks:,} in use at most, of "
+             f"{self.config.block_size} tokens"),
+            ("preemptions", preemptions_text(figures)),
             ("answers", "those of each by itself" if self.same else "not those of each by itself: a bug"),
         ]  # fmt: skip
         return [Section("figures", f"{self.model} serves with values", [Facts(facts)])]

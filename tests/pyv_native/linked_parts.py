@@ -1,7 +1,7 @@
 """Functions of two modules that call each other, and a callback: a ping-pong over one record."""
 
 from pyv_native.arena import callback
-from pyv_native.intrinsics import call_port
+from pyv_native.intrinsics import call_native
 from pyv_native.records import items, record
 
 
@@ -53,4 +53,4 @@ def add_points(table: Table, first: int, second: int, third: int) -> int:
 def add_elsewhere(table: Table, function: int, buffer: int, first: int) -> int:
     """Call the port of a table in another buffer."""
     table.count += 1
-    return call_port(function, buffer, first, first + 1, -first)
+    return call_native(function, buffer, first, first + 1, -first)

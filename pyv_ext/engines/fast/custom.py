@@ -29,7 +29,8 @@ class CustomCalls:
         """`execute_slow()`: executes the instruction at the hart's pc."""
         self._core = core
         self._numbers: dict[tuple[int, int], int] = {}
-        self._calls: list[Call] = []
+        self._calls: dict[int, Call] = {}
+        """Calls of handlers."""
         self.delays = memoryview(bytearray(8 * MAX_CALLS)).cast("Q")
         """Cycles from the begin of each instruction to the one in which it acts, the last of its issue."""
         self.execute_slow = execute_slow
@@ -43,14 +44,17 @@ class CustomCalls:
     def number(self, pc: int, instruction: Instruction) -> int | None:
         """Return the index of an instruction's call; None where it takes the slow path."""
         word = instruction.word
-        number = self._numbers.get((pc, word), len(self._calls))
-        if number < len(self._calls):
+        number = self._numbers.get((pc, word), len(self._numbers))
+        if number < len(self._numbers):
             return number
+        if number == MAX_CALLS or instruction.length != 4:
+            return None
         call = self._python_call(pc, instruction)
         device = (PYTHON_CALL, 0, 0, False) if call is not None else self._device_call(instruction)
-        if device is None or number == MAX_CALLS or instruction.length != 4:
+        if device is None:
             return None
-        self._calls.append(call or self._no_call)
+        if call is not None:
+            self._calls[number] = call
         self._numbers[pc, word] = number
         self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
         record = self._core.bus.clock.machine.device_calls[number]
@@ -78,9 +82,6 @@ class CustomCalls:
         if offset is None or number is None or instruction.writes_csr:
             return None
         return READ, number, offset(instruction.csr), stable is not None and stable(instruction.csr)
-
-    def _no_call(self, acts: int, a: int, b: int) -> int:
-        raise AssertionError("a device has no handler of this kind")
 
 
 def _call(

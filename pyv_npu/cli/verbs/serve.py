@@ -145,12 +145,12 @@ def _with_values(command: ServingCommand, effective: "Effective", shown: argpars
         limits = command.limits(blocks, most, command.max_model_len)
         core = effective.config if command.by_firmware else None
         call.begin_report(shown.report, NAME, effective, list(map(str, command.files)))
-        made = serve_values(
+        served = serve_values(
             model_file(command.program), requests, limits, effective.config.npu, core, slo_of(command.slo),
             call.progress.say,
         )  # fmt: skip
-    code = _show(Result(command.program, effective.config, made, made.run.end), effective, shown, call)
-    return code if made.same else output.MODEL_BUG
+    code = _show(Result(command.program, effective.config, served, served.run.end), effective, shown, call)
+    return code if served.same else output.MODEL_BUG
 
 
 def _show(

@@ -84,17 +84,22 @@ MAX_FRONT = 3
 def default_front(table: Table) -> tuple[str, ...]:
     """Chooses figures to hold against each other: all, where two or three that axes move are shown; else the first, and
     a cost that an axis besides the mode moves, or the figure that leaves most points unbeaten."""
-    first, *others = table.named or table.figures
+    first, *candidates = table.named or table.figures
     moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
     if len(table.figures) <= MAX_FRONT and len(moved) > 1:
         return tuple(moved)
     modes = table.varied(MODE) if MODE in table.axes else [None]
     for cost in COSTS:
-        for mode in modes if cost in others else ():
+        for mode in modes if cost in candidates else ():
             if len({row[cost] for row in table.good if row.get(MODE) == mode}) > 1:
                 return first, cost
-    others = [name for name in others if not (name in (*COSTS, *UNRANKED) or high_is_good(name) or flat(table, name))]
-    return first, max(others, key=lambda name: len({row[name] for row in pareto(table, first, name)}), default=first)
+    candidates = [
+        name for name in candidates
+        if not (name in (*COSTS, *UNRANKED) or high_is_good(name) or flat(table, name))
+    ]  # fmt: skip
+    return first, max(
+        candidates, key=lambda name: len({row[name] for row in pareto(table, first, name)}), default=first
+    )
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:

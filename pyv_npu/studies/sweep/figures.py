@@ -226,7 +226,8 @@ ALONE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utiliza
 """Figures of a run without a core."""
 SERVED = ("goodput", "tokens_per_second", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p99", "capacity",
           "preemptions", "blocks_total", "control", "step_error")  # fmt: skip
-"""Figures of a served workload; without limits it has no goodput."""
+"""Figures of `serve`. Empty: `goodput` without --slo, `capacity` without --find-rate, `control` where the host
+schedules."""
 UNRANKED = ("blocks_total", "step_error")
 """Figures of which neither small nor large is good, or that are about the simulation: no front is chosen for them."""
 

@@ -32,7 +32,7 @@ SCHEMA = 1
 REFUSED = (PyvNpuError, PyvExtError, NpuDeviceError, ToolchainError, OSError)
 """Errors of what a point asks for: its row says why, and the sweep goes on."""
 DROPPED = ("host", "uart")
-"""Keys of a result that a record has not: the first differs from run to run, the second may be long."""
+"""Keys of a result that a record leaves out: the first differs from run to run, the second may be long."""
 
 Record = Mapping[str, Any]
 """`schema`, and `result` (the JSON object of the run) with `derived`, or `error`."""
@@ -49,7 +49,8 @@ class Job:
 
     @property
     def group(self) -> Hashable:
-        """Jobs of one group are compiled once."""
+        """Key of jobs that share one preparation (a compiled model; simulated products of `serve`) where a worker runs
+        them one after the other."""
         return self.workload.group(self.config)
 
 
@@ -128,7 +129,7 @@ OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "
 
 
 def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
-    """Returns the keys on which a run depends. `core`: firmware submits; `kernels`: those of a model are timed on the
+    """Returns the keys on which a run depends. `core`: firmware runs; `kernels`: those of a model are timed on the
     core."""
     unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
     return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}

@@ -347,14 +347,14 @@ def model_of_file(path: Path) -> Model:
     """Returns the model of a file: dimensions without a size are 1; FILE.npz beside FILE.onnx has inputs, others are
     random."""
     proto, arrays = onnx.load(path, load_external_data=False), path.with_suffix(".npz")
-    given = dict(np.load(arrays)) if arrays.exists() else {}
+    values = dict(np.load(arrays)) if arrays.exists() else {}
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.input if value.name not in weights}
     shapes = {
-        name: given[name].shape if name in given else tuple(max(dim.dim_value, 1) for dim in dims)
+        name: values[name].shape if name in values else tuple(max(dim.dim_value, 1) for dim in dims)
         for name, dims in inputs.items()
     }
-    return Model(path.name, shapes, inputs={name: partial(_array, array) for name, array in given.items()})
+    return Model(path.name, shapes, inputs={name: partial(_array, array) for name, array in values.items()})
 
 
 def _array(array: Any, _: tuple[int, ...]) -> Any:

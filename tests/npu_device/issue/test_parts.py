@@ -18,7 +18,7 @@ from npu_device.decode.accumulators import Accumulators
 from npu_device.decode.command import Command, Order, Sum
 from npu_device.decode.decoder import REMEMBERED, Requests
 from npu_device.event_loop.dispatch import horizon, next_event_kind
-from npu_device.front_end.requests import request
+from npu_device.front_end.deadlines import request
 from npu_device.issue.retirement import ended_tickets
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation import tickets
