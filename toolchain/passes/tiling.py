@@ -166,12 +166,16 @@ def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> Lay
     """The layer with the tile and the part of the scratchpad that take the least time."""
     if layer.integer("buffers"):
         return _chosen(graph, layer, target).layer
+    whole_scratchpad = layer.having(buffers=1)
+    if company is Company.NONE or (company is Company.SAME and target.mapping.objective is not Objective.CYCLES):
+        return _chosen(graph, whole_scratchpad, target).layer
+    try:
+        part = _chosen(graph, layer.having(buffers=SHARES), target)
+    except ModelError:  # no tile fits its part
+        return _chosen(graph, whole_scratchpad, target).layer
     if company is Company.OTHER:
-        return _chosen(graph, layer.having(buffers=SHARES), target).layer
-    alone = _chosen(graph, layer.having(buffers=1), target)
-    if company is Company.NONE or target.mapping.objective is not Objective.CYCLES:
-        return alone.layer
-    part = _chosen(graph, layer.having(buffers=SHARES), target)
+        return part.layer
+    alone = _chosen(graph, whole_scratchpad, target)
     gain = SHARES * alone.cost - part.cost
     return part.layer if gain * GAIN > SHARES * alone.cost else alone.layer
 

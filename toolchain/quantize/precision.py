@@ -61,8 +61,9 @@ def _round(values: Values, kind: DataType) -> Values:
     effect."""
     with np.errstate(over="ignore"):
         rounded = values.astype(NUMPY[kind])
-    overflows = np.isinf(rounded) & np.isfinite(values)
-    rounded[overflows] = np.copysign(float(ml_dtypes.finfo(NUMPY[kind]).max), values[overflows])
+    infinite = np.isinf(rounded)
+    exact = values[infinite]
+    rounded[infinite] = np.where(np.isinf(exact), exact, np.copysign(float(ml_dtypes.finfo(NUMPY[kind]).max), exact))
     return rounded
 
 

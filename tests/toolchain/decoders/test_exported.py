@@ -296,6 +296,11 @@ def _mask_is_added(model: Any) -> None:
     model.graph.node.extend(nodes)
 
 
+def _positions_of_bytes(model: Any) -> None:
+    positions = next(value for value in model.graph.input if value.name == "position_ids")
+    positions.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -304,6 +309,7 @@ def _mask_is_added(model: Any) -> None:
         (_mask_is_added, r"node Shape_sizes \(Shape\): sizes depends on the length of the past, and is no function"),
         (lambda m: m.graph.input.append(helper.make_tensor_value_info("images", 1, [1, 4])),
          r"input images has shape \[1, 4\]: an exported decoder has input_ids, attention_mask, position_ids and"),
+        (_positions_of_bytes, r"input position_ids is UINT8: must be INT64 or INT32"),
         (_one_token, r"input input_ids has shape \[1, 1\]: a decoder that generates has any number of tokens"),
     ],
 )  # fmt: skip

@@ -102,6 +102,28 @@ def test_tiling_refuses_a_layer_that_no_tile_of_fits() -> None:
     )
 
 
+SHARED = {
+    "the same engines": ("GEMM_T(x, w) {batch: 1, m: 300, n: 100, k: 200, step0: 0, step1: 0}", "x, w"),
+    "other engines": ("ELTWISE(z) {function: 'RELU', m: 1, n: 30000}", "x, w, z"),
+    "its own commands": ("ELTWISE(t) {function: 'RELU', m: 1, n: 30000}", "x, w"),
+}
+"""What runs beside a product -> the second layer, and the inputs of the graph."""
+
+
+@pytest.mark.parametrize("beside", SHARED)
+def test_a_layer_whose_part_of_the_scratchpad_has_no_room_for_a_tile_takes_all_of_it(beside: str) -> None:
+    second, inputs = SHARED[beside]
+    source = text("tiling", "before").replace("inputs x, w", f"tensor z: activation FP32 [300, 100]\ninputs {inputs}")
+    source = "\n".join(
+        f"layer second: y = {second}" if line.startswith("layer relu") else line for line in source.splitlines()
+    )
+    source = source.replace("outputs y", "outputs t, y")
+    if beside == "its own commands":
+        source = source.replace("batch: 1, m: 300", "batch: 2, m: 150").replace("step0: 0", "step0: 30000")
+    graph = run_passes(parse(source), ["tiling"], Target(spm_bytes=512))
+    assert graph.layers[0].integer("buffers") == 1
+
+
 def test_a_tile_that_does_not_fit_names_the_nearest_that_does() -> None:
     graph = parse(text("tiling", "after").replace("tile: [1, 3750]", "tile: [1, 30000]"))
     relu = next(layer for layer in graph.layers if layer.id == "relu")
