@@ -85,7 +85,8 @@ class Simulator:
         `compile_mixed_step`."""
         npu = self._roomy
         bits = KV_BITS if kv.encoded else kv.bits
-        job = Job(self.shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
+        shape = replace(self.shape, layers=max(layers, self.shape.layers))  # the time between layers needs two
+        job = Job(shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
         passes = "all" if resident else "all,-residency"
         step = compile_mixed_step(job, self.target, chunks, parts, passes, beside)
         layer_cycles = dict(layer_ends(step.commands, npu, step.memory, self.plans))

@@ -74,7 +74,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         sweep_plan = plan(args.axes, args.zip)
     figures.select_figures(named)
     command = _command(args, call)
-    work.check_program(command.args.program)
     points = SweepPoints(command, call.parse)
     for name in (*base, *sweep_plan.names):
         points.check(name)
@@ -102,16 +101,21 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def _command(args: argparse.Namespace, call: Call) -> PointCommand:
     """Returns the command of the points: that of `run` for the program and the options of the sweep, or the words of
-    the program, if they begin with `serve`. UsageError: options of `run` beside these."""
+    the program, if they begin with `serve`. UsageError: options of `run` beside these. BadInputError, ModelError: there
+    is no such program, or no such model."""
     if not args.program.startswith(f"{SERVE} "):
+        work.check_program(args.program)
         return PointCommand(run_words(args), args, _options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
     from pyv_npu.cli.verbs import serve  # with NumPy, which sweeps of firmware do without
+    from pyv_npu.config.shape_file import shape_of
 
     words = shlex.split(args.program)
     option = next((word for word in run_words(args)[2:] if word.startswith("--")), None)
     if option is not None:
         raise UsageError(f"{option.partition('=')[0]}: is for points of run; write it behind {' '.join(words[:2])}")
-    return PointCommand(words, call.parse(words), _options_of(serve), lambda args, config: serve.workload(args))
+    served = call.parse(words)
+    shape_of(served.program)
+    return PointCommand(words, served, _options_of(serve), lambda args, config: serve.workload(args))
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:

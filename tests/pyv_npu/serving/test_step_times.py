@@ -138,6 +138,15 @@ def test_requests_side_by_side_take_what_whole_steps_take(kv: str) -> None:
     assert times.cycles([(7, 0)]) == turns.cycles([(7, 0)])
 
 
+def test_a_model_may_have_one_layer() -> None:
+    """Times between layers are those of two, however few the model has."""
+    one = StepTimes(Simulator(NPU, replace(LLAMA, layers=1), 16), kv_storage("fp16"))
+    deep = StepTimes(Simulator(NPU, LLAMA, 16), kv_storage("fp16"), 1)
+    for chunks in ([(37, 0)], [(1, 100)] * 3):
+        assert one.cycles(chunks) == deep.cycles(chunks)
+        assert abs(one.check(0, chunks).error) < 0.02
+
+
 def test_requests_side_by_side_have_an_engine_each() -> None:
     chunks = [Chunk(1, 50)] * 5
     made = compile_mixed_step(Job(LLAMA, 1, 1), target_of(NPU), chunks, Parts.ATTENTION, beside=4)

@@ -46,6 +46,16 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize("program", ["nomodel", "hello", "decoder_kv"])
+def test_a_model_that_is_not_there_is_one_line_with_the_models(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", f"serve {program}", "rate=1,2", "-o", str(tmp_path)]) == 65
+    error = capsys.readouterr().err
+    assert error.startswith(f"pyv-npu: error: {program}: no built-in model; there are llama2-7b, ")
+    assert "run_model" not in error and error.count("\n") == 1
+
+
 def test_points_of_a_served_workload_are_its_runs(
     serve: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
