@@ -46,16 +46,6 @@ class Line(NamedTuple):
     style: str = ""
 
 
-class Range(NamedTuple):
-    """Order statistics of a row: a line from `low` to `high` with marks."""
-
-    name: str
-    group: str
-    low: float
-    high: float
-    marks: Mapping[str, float]
-
-
 class ChartPoint(NamedTuple):
     """A layer under a roofline."""
 
@@ -285,49 +275,6 @@ def stacked_bars(
     return Chart(name, title, caption, specification(data, [bars] if whole else [bars, labels], 30 * len(rows)))
 
 
-def ranges(name: str, title: str, caption: str, rows: Sequence[Range], unit: str) -> Chart:
-    """Returns a horizontal range for each row: thin from low to high, thick between the first and the last mark.
-
-    A logarithmic axis has no zero: zero is drawn as the smallest other value.
-    """
-    values = [value for row in rows for value in (row.low, row.high, *row.marks.values())]
-    floor = min((value for value in values if value > 0), default=0)
-    ends = [max(value, floor) for value in values]
-    groups = list(dict.fromkeys(row.group for row in rows))
-    order = list(dict.fromkeys(row.name for row in rows))
-    spans = [
-        {"row": row.name, "group": row.group, "low": max(row.low, floor), "high": max(row.high, floor),
-         "least": row.low, "most": row.high, "first": max(min(row.marks.values(), default=row.low), floor),
-         "last": max(max(row.marks.values(), default=row.high), floor)}
-        for row in rows
-    ]  # fmt: skip
-    marks = [
-        {"row": row.name, "group": row.group, "mark": mark, "at": max(value, floor), "value": value}
-        for row in rows
-        for mark, value in row.marks.items()
-    ]
-    params, opacity = legend_toggle("group", groups)
-    down = {"field": "row", "type": "nominal", "sort": order, "title": None}
-    inside = {"yOffset": {"field": "group", "sort": groups}} if len(groups) > 1 else {}
-    common = {"y": down, **inside, "color": colour("group", groups), "opacity": opacity}
-    across = quantitative("low", unit, ends)
-    tooltip = [
-        *tips(row="of", group="run"),
-        numeric_tip("least", f"min ({unit})"),
-        numeric_tip("most", f"max ({unit})"),
-    ]
-    layers: list[Spec] = [
-        {"params": params, "mark": {"type": "rule", "strokeWidth": 1.5},
-         "encoding": {**common, "x": across, "x2": {"field": "high"}, "tooltip": tooltip}},
-        {"mark": {"type": "rule", "strokeWidth": 6},
-         "encoding": {**common, "x": {**across, "field": "first"}, "x2": {"field": "last"}, "tooltip": tooltip}},
-        {"data": {"values": marks}, "mark": {"type": "tick", "thickness": 3, "size": 13},
-         "encoding": {**common, "x": {**across, "field": "at"},
-                      "tooltip": [*tips(row="of", group="run", mark="mark"), numeric_tip("value", unit)]}},
-    ]  # fmt: skip
-    return Chart(name, title, caption, specification(spans, layers, (17 * len(groups) if inside else 24) * len(order)))
-
-
 def cells(
     name: str, title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str],
     across: str, down: str = "",
@@ -356,29 +303,6 @@ def cells(
     written = len(columns) <= 12
     spec = specification(data, [box, text] if written else [box], (30 if written else 18) * len(rows))
     return Chart(name, title, caption, spec)
-
-
-def heat(
-    name: str, title: str, caption: str, rows: Mapping[str, Sequence[float]], edges: Sequence[int], across: str
-) -> Chart:  # fmt: skip
-    """Returns a row of boxes for each name, box i from `edges[i]` to `edges[i + 1]`; values are shares 0..1."""
-    data = [
-        {"row": row, "x": list(edges[:-1]), "x2": list(edges[1:]), "share": [round(100 * value, 1) for value in values]}
-        for row, values in rows.items()
-    ]
-    view = {
-        "transform": [{"flatten": ["x", "x2", "share"]}],
-        "mark": {"type": "rect"},
-        "encoding": {
-            "x": {"field": "x", "type": "quantitative", "title": across, "scale": {"nice": False}},
-            "x2": {"field": "x2"},
-            "y": {"field": "row", "type": "nominal", "sort": None, "title": None, "axis": {"labelOverlap": False}},
-            "color": {"field": "share", "type": "quantitative", "title": "% of the time",
-                      "scale": {"domain": [0, 100], "range": "heatmap"}, "legend": {"gradientLength": 120}},
-            "tooltip": [*tips(row="bank"), numeric_tip("x", f"from ({across})"), numeric_tip("share", "% of the time")],
-        },
-    }  # fmt: skip
-    return Chart(name, title, caption, specification(data, [view], 14 * len(rows)))
 
 
 def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], device: Roofline) -> Chart:

@@ -253,32 +253,42 @@ def sums(steps: Sequence[int], count: int) -> Integers:
     """Adds up `differences`. ValueError: they are not `count` integers."""
     numbers = np.array(steps) if steps else np.zeros(0, np.int64)
     if numbers.dtype.kind != "i" or numbers.shape != (count,):
-        raise ValueError(f"a lane has not {count} integers")
+        raise ValueError(f"a row has not {count} integers")
     return np.cumsum(numbers)
 
 
 PICTURE_COLUMNS, PICTURE_SHADES = 1000, 8
+TRACK_COLOURS = ("#1f6fb4", "#d9203c")
+"""Tracks, and those of conflicts."""
 
 
 def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
-    """Draws a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works.
-    ValueError: it is not of this form."""
+    """Draws a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works,
+    and the values of each track beside its largest. ValueError: it is not of this form."""
     hertz, end = float(run.get("hertz") or 0), int(run["end"])
     scale = scale_of([end / hertz], "s") if hertz else UnitScale(1, "core cycles")
     per_cycle = 1 / hertz / scale.factor if hertz else 1.0
     edges = np.unique(np.linspace(0, max(end, 1), PICTURE_COLUMNS + 1).astype(np.int64))
-    data = []
+    bins = sums(run["edges"], run["bins"] + 1)
+    rows = list[tuple[str, str, Integers, Floats]]()
     for lane in run["lanes"]:
         start, length = (sums(lane[key], lane["count"]) for key in ("start", "length"))
         busy = _covered_cycles(rows_between(start, start + length), edges) / np.diff(edges)
-        shades = np.ceil(np.minimum(busy, 1) * PICTURE_SHADES).astype(int)
+        rows.append((lane["name"], lane["colour"], edges, busy))
+    for track in run["tracks"]:
+        values = sums(track["values"], run["bins"]) * track["step"]
+        shares = values / (track.get("most") or max(values.max(), track["step"]))
+        rows.append((track["name"], TRACK_COLOURS["conflict" in track], bins, shares))
+    data = []
+    for lane, colour, moments, shares in rows:
+        shades = np.ceil(np.minimum(shares, 1) * PICTURE_SHADES).astype(int)
         changes = np.flatnonzero(np.diff(shades, prepend=-1))
         for at, until in zip(changes, [*changes[1:], len(shades)], strict=True):
             if shades[at]:
-                data.append({"lane": lane["name"], "x": round_significant(float(edges[at] * per_cycle)),
-                             "x2": round_significant(float(edges[until] * per_cycle)), "colour": lane["colour"],
+                data.append({"lane": lane, "x": round_significant(float(moments[at] * per_cycle)),
+                             "x2": round_significant(float(moments[until] * per_cycle)), "colour": colour,
                              "share": int(shades[at]) / PICTURE_SHADES})  # fmt: skip
-    lanes = [lane["name"] for lane in run["lanes"]]
+    lanes = [lane for lane, *_ in rows]
     bar = {
         "mark": {"type": "bar", "height": {"band": 0.75}},
         "encoding": {
@@ -290,5 +300,5 @@ def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
                         "scale": {"domain": [0, 1], "range": [0.25, 1]}},
         },
     }  # fmt: skip
-    caption = "each lane in a thousand parts of the time, the darker the larger the share in which it works"
+    caption = "the darker, the larger the share of the time in which a lane works, or the value beside the largest"
     return Chart(f"gantt_{name}", f"{name} over time", caption, specification(data, [bar], 26 * len(lanes)))

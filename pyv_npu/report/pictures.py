@@ -3,9 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from npu_device.levels.explain import Blocker
 from pyv_npu.config import Config
@@ -16,28 +13,20 @@ from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.charts import (
     ChartPoint,
     Line,
-    Range,
     distributions,
-    heat,
-    lines,
-    ranges,
     roofline,
     round_significant,
     stacked_bars,
 )
-from pyv_npu.report.figures import Series
 from pyv_npu.result import Runs, headline
-from pyv_npu.run_sections.latency import REASONS, stages_of
+from pyv_npu.run_sections.latency import REASONS
 from pyv_npu.sections import Chart
-from pyv_npu.units import quantity
 
 Analyses = Mapping[str, Analysis]
 """Analyses by the name of the run."""
 
 TOP = 10
 """Rows of the chart of bottlenecks."""
-COLUMNS = 60
-"""Parts of the time in a chart of banks."""
 GROUPED_FROM = 12
 """Fewer layers are listed one by one."""
 _NUMBERS = re.compile(r"[0-9]+")
@@ -85,56 +74,6 @@ def reasons(runs: Runs) -> list[Chart]:
     return (
         [stacked_bars("reasons", "Where the cycles of a submission go", caption, rows, "core cycles")] if rows else []
     )
-
-
-def stages(runs: Runs) -> list[Chart]:
-    """Returns order statistics of each stage."""
-    rows = []
-    for name, mode, stage in stages_of(runs):
-        marks = {figure.upper(): stage[figure] for figure in ("p50", "p95", "p99") if stage[figure] is not None}
-        rows.append(Range(name, mode, stage["min"], stage["max"], marks))
-    caption = "thin: minimum to maximum; thick: P50 to P99"
-    return (
-        []
-        if all(row.low == row.high for row in rows)
-        else [ranges("stages", "Stages of a submission", caption, rows, "core cycles")]
-    )
-
-
-def over_time(binned: Mapping[str, Series], size: int) -> list[Chart]:
-    """Returns figures of 300 bins over the time of the runs; what is constant is left out. `size`: bytes of the
-    scratchpads."""
-    engines = [Line(mode, _points(run, 100 * shares), name.upper())
-               for mode, run in binned.items() for name, shares in run.busy.items() if shares.any()]  # fmt: skip
-    depth = [Line(mode, _points(run, values), style) for mode, run in binned.items() if run.depth_max.any()
-             for style, values in (("mean", run.depth_mean), ("most", run.depth_max))]  # fmt: skip
-    waits = [Line(mode, _points(run, run.barrier)) for mode, run in binned.items() if run.barrier.any()]
-    bytes_used = [Line(mode, _points(run, run.scratchpad / 1024)) for mode, run in binned.items()
-                  if run.scratchpad is not None and run.scratchpad.any()]  # fmt: skip
-    shown = (
-        ("utilization", "Engines over time", "share of all engines of a kind that work", engines, "% of the time"),
-        ("queue_depth", "Queue depth over time", "commands accepted and not started", depth, "commands"),
-        ("barrier_wait", "Barrier wait over time", "commands that only a barrier holds back", waits, "commands"),
-        ("scratchpad", "Scratchpad over time", f"bytes that hold something, of {quantity(size, 'bytes')}",
-         bytes_used, "KiB"),
-    )  # fmt: skip
-    charts = [lines(name, title, caption, curves, "core cycles", unit)
-             for name, title, caption, curves, unit in shown if curves]  # fmt: skip
-    for mode, run in binned.items():
-        busy, lost = "port busy", "cycles lost to conflicts, and to ports that are too narrow"
-        charts += _banks(f"banks_{mode}", f"Scratchpad banks, {mode}", busy, run, run.banks)
-        charts += _banks(f"conflicts_{mode}", f"Bank conflicts, {mode}", lost, run, run.conflicts)
-    return charts
-
-
-def _banks(name: str, title: str, caption: str, run: Series, rows: Mapping[str, Any]) -> list[Chart]:
-    """Returns shares of `COLUMNS` equal parts of the time for each bank."""
-    groups = [group for group in np.array_split(np.arange(len(run.edges) - 1), COLUMNS) if len(group)]
-    width = np.diff(run.edges)
-    means = {bank: [float(np.average(values[group], weights=width[group])) for group in groups]
-             for bank, values in rows.items()}  # fmt: skip
-    edges = [*(int(run.edges[group[0]]) for group in groups), int(run.edges[-1])]
-    return [heat(name, title, caption, means, edges, "core cycles")] if means else []
 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
@@ -206,8 +145,3 @@ def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list
     caption = f"{program}; a point is a layer, its area the active cycles; from operations, DRAM bytes and cycles"
     device = device_roofline(config.npu, [layer for analysis in analyses.values() for layer in analysis.layers])
     return [roofline("roofline", "Roofline", caption, points, device)]
-
-
-def _points(run: Series, values: Any) -> list[tuple[float | str, float]]:
-    """Returns the value of each bin at its first cycle."""
-    return [(int(edge), float(value)) for edge, value in zip(run.edges[:-1], values, strict=True)]

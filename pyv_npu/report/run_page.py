@@ -24,7 +24,6 @@ class ObservedRun(NamedTuple):
     """Function and source line of call sites, with cycles from start to accepted."""
     gantts: Mapping[str, Any]
     distributions: Sequence[Chart]
-    over_time: Sequence[Chart]
 
 
 def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
@@ -32,7 +31,7 @@ def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping
     run, config = next(iter(observed.runs.values())), next(iter(observed.configs.values()))
     charts: dict[str, Sequence[Part]] = {
         "latency": observed.distributions,
-        "stages": [*pictures.stages(observed.runs), *pictures.reasons(observed.runs)],
+        "stages": pictures.reasons(observed.runs),
     }
     total, *rest = (each for each in sections if each.name != "host")
     shown = [each._replace(parts=[*charts.get(each.name, ()), *_below_headings(each.parts, sweeps)]) for each in rest]
@@ -49,7 +48,6 @@ def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping
     shown[end:end] = [
         Section("sites", "Call sites", _sites(observed.sites)),
         Section("time", "Over time", [OverTime(observed.gantts)]),
-        Section("series", "Engines, queue and scratchpad", observed.over_time),
         total._replace(title=title, parts=[*total.parts, counters(observed.runs)]),
     ]
     return shown

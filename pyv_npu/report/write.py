@@ -15,7 +15,7 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
-from pyv_npu.report.pictures import cumulative, distribution_steps, over_time
+from pyv_npu.report.pictures import cumulative, distribution_steps
 from pyv_npu.report.run_folder import RunFolder
 from pyv_npu.report.run_page import ObservedRun, extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
@@ -99,7 +99,7 @@ def write_report(
     have charts by their key."""
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
-    config, run = results[0].config, results[0].json
+    run = results[0].json
     observed = ObservedRun(
         {result.name: result.json for result in results},
         {result.name: result.config for result in results},
@@ -107,7 +107,6 @@ def write_report(
         {result.name: _sites(result) for result in results},
         {result.name: _gantt(result, _lanes(result), binned[result.name]) for result in results},
         cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
-        over_time(binned, config.npu.spm.size * config.npu.clusters),
     )
     shown = extended(sections, observed, sweep_charts or {})
     for name, table in csv_tables(shown).items():

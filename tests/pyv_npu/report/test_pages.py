@@ -267,11 +267,13 @@ def test_charts_are_files_when_they_are_asked_for(
     page = folders["compare"]
     assert not list(page.rglob("*.svg"))
     capsys.readouterr()
-    assert main(["charts", str(page), "latency_cdf", "stages", "-o", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/out/latency_cdf.svg\n{tmp_path}/out/stages.svg\n"
+    assert main(["charts", str(page), "latency_cdf", "gantt_tight", "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/out/latency_cdf.svg\n{tmp_path}/out/gantt_tight.svg\n"
     assert "latency (core cycles)" in (tmp_path / "out/latency_cdf.svg").read_text()
-    assert main(["charts", str(page / "report.html"), "stages", "--format", "png", "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out/stages.png").read_bytes().startswith(b"\x89PNG")
+    over_time = (tmp_path / "out/gantt_tight.svg").read_text()
+    assert ">te0<" in over_time and ">queue<" in over_time and ">bank" in over_time
+    assert main(["charts", str(page / "report.html"), "reasons", "--format", "png", "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/reasons.png").read_bytes().startswith(b"\x89PNG")
     assert main(["charts", str(page), "latency_cd", "-o", str(tmp_path)]) == 64
     assert "latency_cd: is no chart of" in capsys.readouterr().err
     (tmp_path / "report.html").write_text('<script type="application/json" class="chart-data">{"name": 1}</script>')

@@ -21,7 +21,7 @@ from pyv_native.files import replacing, write_text
 from pyv_npu import manifest
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.latency.rows import Submissions
-from pyv_npu.report.charts import MAX_POINTS, Line, Range, distributions, quantitative, ranges
+from pyv_npu.report.charts import MAX_POINTS, Line, distributions, lines, quantitative
 from pyv_npu.report.folder import ReportFolder
 from pyv_npu.report.pictures import cumulative
 from pyv_npu.report.timeline import LATENCY_COLUMNS, write_latency_csv, write_timeline
@@ -252,7 +252,7 @@ def test_an_axis_spans_its_values_and_is_logarithmic_over_decades(least: int, mo
     assert axis["title"] == ("core cycles, logarithmic" if logarithmic else "core cycles")
     low, high = axis["scale"].get("domain", (least, most))
     assert low <= least and most <= high
-    chart = ranges("x", "x", "", [Range("row", "tight", least, most, {})], "core cycles")
+    chart = lines("x", "x", "", [Line("row", [("row", least), ("x", most)])], "x", "core cycles")
     labels = {text.replace("\u2212", "-") for text in drawn_texts(chart)} - {"row", "x", axis["title"], ""}
     assert 1 <= len(labels) <= 14
     assert not logarithmic or all(label[0] in "125" for label in labels)

@@ -152,13 +152,15 @@ def test_every_part_is_there(report: Path, browser: Any) -> None:
     open_page(browser, report / "report.html")
     sections = browser.execute_script("return [...document.querySelectorAll('section')].map((part) => part.id)")
     assert sections == [
-        "cycles", "latency", "placement", "stages", "sweeps", "sites", "time", "series", "run", "parameters",
+        "cycles", "latency", "placement", "stages", "sweeps", "sites", "time", "run", "parameters",
     ]  # fmt: skip
     draw_all(browser)
     drawn = browser.execute_script(
         "return charts.map((chart) => [chart.name, chart.box.querySelectorAll('svg').length])"
     )
-    assert len(drawn) >= 8 and all(count == 1 for _, count in drawn)
+    assert dict(drawn).items() >= {"latency_cdf": 1, "reasons": 1, "sweep_run.args.tile": 1}.items()
+    over_time = browser.execute_script("return gantts['gantt-loose'].rows.map((row) => row.name)")
+    assert {"core", "queue", "te0", "te busy", "queue depth", "bank0"} <= {*over_time}
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     text = browser.execute_script(
         "document.querySelectorAll('details').forEach((each) => { each.open = true; }); return document.body.innerText"
@@ -317,8 +319,13 @@ def test_a_picture_shows_when_each_lane_works() -> None:
         "x", gantt_chart({"te0": rows_between(np.arange(0, 10**6, 10), np.arange(3, 10**6, 10))}, 10**6)
     )
     assert [(row["x"], row["x2"], row["share"]) for row in coarse.spec["data"]["values"]] == [(0, 10**6, 3 / 8)]
+    track = {"name": "bank0", "step": 0.5, "values": [1, 1, -2], "most": 1}
+    tracked = gantt_picture("x", run | {"edges": [0, 250, 250, 500], "bins": 3, "tracks": [track]}).spec
+    assert [(row["x"], row["x2"], row["share"]) for row in tracked["data"]["values"] if row["lane"] == "bank0"] == [
+        (0, 0.25, 0.5), (0.25, 0.5, 1.0),
+    ]  # fmt: skip
     lane = run["lanes"][0] | {"count": 3}
-    with pytest.raises(ValueError, match="a lane has not 3 integers"):
+    with pytest.raises(ValueError, match="a row has not 3 integers"):
         gantt_picture("tight", run | {"lanes": [lane]})
 
 
