@@ -1,7 +1,7 @@
 """Vega-Lite specifications of the charts of a page. Colours are those of the theme that draws them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import log10
+from math import log
 from typing import Any, NamedTuple
 
 from pyv_npu.observe.analysis.metrics import Roofline
@@ -23,8 +23,8 @@ MAX_POINTS = 400
 """Points of a distribution."""
 LABELLED = 6
 """Labels of a roofline: of the points with most cycles."""
-NEAR = 0.1
-"""Decades of a roofline within which points have one label."""
+LABEL_WIDTH, LABEL_HEIGHT = 0.45, 0.035
+"""Shares of the axes of a roofline that a label takes: points so near to another have none."""
 _LABEL = "datum.value >= 10000 ? format(datum.value, '~s') : format(datum.value, '~g')"
 _DIGIT = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
 DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
@@ -336,14 +336,15 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
          "scale": {"type": "log", "domain": [bottom, ceiling], "nice": False}}  # fmt: skip
     tooltip = [*tips(layer="layer", run="run"), numeric_tip("y", "operations per core cycle"),
                numeric_tip("x", "operations per byte"), numeric_tip("cycles", "active core cycles")]  # fmt: skip
-    near: dict[tuple[float, float], list[ChartPoint]] = {}
+    labels: list[Spec] = []
+    places: list[tuple[float, float]] = []
     for point in sorted(points, key=lambda point: -point.cycles):
-        place = round(log10(point.intensity) / NEAR), round(log10(point.rate) / NEAR)
-        near.setdefault(place, []).append(point)
-    labels = [
-        {"x": first.intensity, "y": first.rate, "text": first.name + (f" and {len(more)} more" if more else "")}
-        for first, *more in list(near.values())[:LABELLED]
-    ]
+        right, up = (log(point.intensity / low) / log(high / low), log(point.rate / bottom) / log(ceiling / bottom))
+        if len(labels) < LABELLED and all(
+            abs(right - x) > LABEL_WIDTH or abs(up - y) > LABEL_HEIGHT for x, y in places
+        ):
+            labels.append({"x": point.intensity, "y": point.rate, "text": point.name})
+            places.append((right, up))
     layers: list[Spec] = [
         {"params": [*params, zoom_parameter("x", "y")], "mark": {"type": "circle", "clip": True},
          "encoding": {"x": x, "y": y, "color": colour("run", groups), "opacity": opacity, "tooltip": tooltip,

@@ -20,7 +20,7 @@ from pyv_npu.sections import Chart
 from pyv_npu.studies.sweep.effects import high_is_good, main_effect, numbers, pareto
 from pyv_npu.studies.sweep.figures import Cell
 from pyv_npu.studies.sweep.table import MODE, POINT, Table
-from pyv_npu.units import number, quantity, scale_of
+from pyv_npu.units import SCALES, number, quantity, scale_of
 
 MAX_CELLS = 30
 """Values of an axis of a heat map."""
@@ -144,7 +144,7 @@ def front(
     spec: dict[str, Any] = {"vconcat": [scatter]}
     names = [name for name in dict.fromkeys((*axes, *figures, *objectives)) if len({row[name] for row in rows}) > 1]
     if len(names) > 2 and len(rows) > 2:
-        spec["vconcat"].append(_parallel(rows, names, points, shade))
+        spec["vconcat"].append(_parallel(table, rows, names, points, shade))
     aims = ", ".join(f"{name} ({'large' if high_is_good(name) else 'small'} is good)" for name in objectives)
     caption = (
         f"{len(best)} of {len(table.good):,} points are beaten by no other in {aims}; "
@@ -153,41 +153,51 @@ def front(
     return Chart("front", f"{y} against {x}", caption, spec)
 
 
-def _parallel(rows: Sequence[Mapping[str, Cell]], names: Sequence[str], points: Sequence[Mapping[str, Any]],
-              shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
-    """Returns a line for each point through its values, each scaled from its least to its largest."""
+def _parallel(table: Table, rows: Sequence[Mapping[str, Cell]], names: Sequence[str],
+              points: Sequence[Mapping[str, Any]], shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+    """Returns a line for each point through its values, axis by axis downwards, each from its least to its largest."""
     places = {name: _places([row[name] for row in rows]) for name in names}
     data = [
-        {**point, "axis": name, "at": round(places[name][row[name]], 4), "value": number(row[name])}
+        {**point, "axis": name, "rank": rank, "at": round(places[name][row[name]], 4)}
         for row, point in zip(rows, points, strict=True)
-        for name in names
+        for rank, name in enumerate(names)
     ]
     ends = [
-        {"axis": name, "at": at, "text": number(value)}
+        {"axis": name, "at": at, "text": _text(table, name, value)}
         for name in names
         for value, at in places[name].items()
         if at in (0, 1)
     ]
-    across = {"field": "axis", "type": "nominal", "sort": None, "title": None,
-              "axis": {"labelAngle": -50, "labelLimit": 190, "labelOverlap": False, "grid": True},
-              "scale": {"type": "point", "padding": 0.4}}  # fmt: skip
-    up = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.08, 1.08]}}
+    down = {"field": "axis", "type": "nominal", "sort": None, "title": None, "scale": {"type": "point", "padding": 0.5},
+            "axis": {"labelOverlap": False, "grid": True, "domain": False, "ticks": False}}  # fmt: skip
+    across = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.02, 1.02]}}
     best = "datum.front === 'Pareto front'"
     opacity = {"condition": [
         {"test": {"and": [{"param": "chosen"}, best]}, "value": 1}, {"param": "chosen", "value": 0.3},
     ], "value": 0.03}  # fmt: skip
+    line = {"x": across, "y": down, "order": {"field": "rank"}, "detail": {"field": "point"}, "color": shade,
+            "opacity": opacity, "strokeWidth": {"condition": {"test": best, "value": 2.5}, "value": 1},
+            "tooltip": tips(point="point", mode="mode", set="set")}  # fmt: skip
+    text = {
+        "type": "text",
+        "align": {"expr": "datum.at ? 'right' : 'left'"},
+        "dy": -9,
+        "dx": {"expr": "datum.at ? -4 : 4"},
+    }
     return {
-        "data": {"values": data}, "height": 250,
+        "data": {"values": data}, "height": 38 * len(names),
         "layer": [
-            {"mark": {"type": "line"},
-             "encoding": {"x": across, "y": up, "detail": {"field": "point"}, "color": shade, "opacity": opacity,
-                          "strokeWidth": {"condition": {"test": best, "value": 2.5},
-                                          "value": 1},
-                          "tooltip": tips(point="point", mode="mode", set="set")}},
-            {"data": {"values": ends}, "mark": {"type": "text", "align": "left", "dx": 5},
-             "encoding": {"x": across, "y": up, "text": {"field": "text"}}},
+            {"mark": {"type": "line"}, "encoding": line},
+            {"data": {"values": ends}, "mark": text,
+             "encoding": {"x": across, "y": down, "text": {"field": "text"}}},
         ],
     }  # fmt: skip
+
+
+def _text(table: Table, name: str, value: Cell) -> str:
+    """Formats a value; a unit that has no prefix would not fit."""
+    unit = table.figures[name].unit if name in table.figures else ""
+    return quantity(value, unit) if isinstance(value, int | float) and unit in SCALES else number(value)
 
 
 def _places(values: Sequence[Cell]) -> dict[Cell, float]:

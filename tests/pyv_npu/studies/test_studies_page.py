@@ -18,7 +18,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for line in commands:
         name, *words = shlex.split(line)
         assert name == "pyv-npu" and main(words) == 0, line
