@@ -23,6 +23,7 @@ import pytest
 from hypothesis import settings
 
 from npu_device.event_loop import machine
+from npu_device.trace import counters
 from pyv_ext.engines.fast import engine
 from pyv_ext.machine import functions
 from pyv_native.compiler import Compiler
@@ -63,6 +64,7 @@ def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
         patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
         patch.setattr(functions, "CHECKED", True)
         patch.setattr(recorder, "CHECKED", True)
+        patch.setattr(counters, "CHECKED", True)
         patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
         yield texts
 

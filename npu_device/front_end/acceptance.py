@@ -69,8 +69,10 @@ def accept_command(
     piece: PieceRecord | None, dram: int, status: int, irq: int, scope: int, cycle: int,
 ) -> None:  # fmt: skip
     """Accept a command into its reserved entry of the queue; `issue.operands` are its operands."""
-    loop.front.reserved -= 1
-    loop.front.depth += 1
+    front = loop.front
+    front.reserved -= 1
+    front.depth += 1
+    front.depth_max = max(front.depth_max, front.depth)
     set_command(loop.issue, ticket, entry)
     requests = accept(
         loop.issue, entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq, scope, cycle

@@ -3,7 +3,7 @@
 """
 
 from npu_device.abi.opcodes import TicketState
-from npu_device.abi.registers import CONTROL, IRQ_ALL
+from npu_device.abi.registers import CONTROL, IRQ_ALL, TOTALS, TOTALS_OFFSET
 from npu_device.front_end.interrupts import acknowledge_irq
 from npu_device.front_end.submissions import doorbell
 from npu_device.reservation.scheduler import emit
@@ -12,11 +12,14 @@ from npu_device.trace.events import FRONTEND, Refusal, What
 from npu_device.units.state import EventLoop
 from pyv_native.intrinsics import u32
 
+MASK32 = 0xFFFF_FFFF
 _OFFSETS = {register.name: register.offset for register in CONTROL}
 QUEUE_HEAD, DOORBELL, IRQ_STATUS, IRQ_ACK, COMPLETED, TICKET_SEL, TICKET_STATUS = (
     _OFFSETS[name]
     for name in ("QUEUE_HEAD", "DOORBELL", "IRQ_STATUS", "IRQ_ACK", "COMPLETED", "TICKET_SEL", "TICKET_STATUS")
 )
+ACCEPTED = TOTALS_OFFSET + 8 * [counter.name for counter in TOTALS].index("ACCEPTED")
+"""Low half of PERF_ACCEPTED, which firmware polls while it submits."""
 OTHER = -1
 """Result for a register that is not handled here."""
 
@@ -45,6 +48,8 @@ def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, 
 def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
     """Return `register_value` for a read in cycle `now`. Emits NOTIFY when the read shows something new: an ended
     ticket, another count, interrupt causes."""
+    if offset == ACCEPTED and loop.front.accepted <= MASK32:  # else the read latches a high half that is not 0
+        return loop.front.accepted
     value = register_value(loop, offset)
     if offset == TICKET_STATUS and value & 0xFF >= TicketState.DONE:
         notify(loop, 0, offset, value, loop.front.selected, loop.front.selected, now + 1)

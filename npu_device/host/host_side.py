@@ -41,7 +41,7 @@ _LIMITS = {
     "ring_size": (MIN_SIZE, MAX_SIZE), "policy": (0, max(FullPolicy)), "base_low": _WORD, "base_high": _WORD,
     "head": _WORD, "tail": _WORD, "next_fetch": _WORD, "irq_mask": (0, IRQ_ALL), "irq_status": (0, IRQ_ALL),
     "error_ticket": (0, MODULUS - 1), "error_code": (0, max(TicketError)), "accepted": (0, LATEST),
-    "depth": (0, LATEST), "selected": _WORD,
+    "depth": (0, LATEST), "depth_max": (0, LATEST), "selected": _WORD,
 }  # fmt: skip
 """Values of `RegisterState`."""
 

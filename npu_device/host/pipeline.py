@@ -72,6 +72,7 @@ _UNCHANGED = (
     "ring_size",
     "policy",
     "accepted",
+    "depth_max",
     "irq_line",
     "error_ticket",
     "error_code",

@@ -48,6 +48,7 @@ class RegisterState:
     error_code: int = 0
     accepted: int = 0
     depth: int = 0
+    depth_max: int = 0
     selected: int = 0
     """TICKET_SEL."""
 

@@ -138,7 +138,8 @@ def unit_counts(config: NpuConfig) -> dict[Kind, int]:
 
 
 class Refusal(IntEnum):
-    """`aux` of REJECT. The first four are the values of `FullPolicy`."""
+    """`aux` of REJECT: submissions that were turned away up to OPERAND, then register accesses. The first four are the
+    values of `FullPolicy`."""
 
     RETRY = 0
     STALL = 1
@@ -149,12 +150,6 @@ class Refusal(IntEnum):
     RING_OVERFLOW = 6
     ACCESS = 7
     IGNORED_WRITE = 8
-
-
-SUBMISSION_REFUSALS = frozenset(
-    (Refusal.RETRY, Refusal.STALL, Refusal.TRAP, Refusal.DROP, Refusal.DISABLED, Refusal.OPERAND)
-)
-"""Those that turned a submission away; the others are about register accesses."""
 
 
 class Cause(IntEnum):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_device.trace.events import BEGINS, CACHED, ENDS, FRONTEND, WRITES, Cause, Kind, Record, Running, What
+from npu_device.trace.events import BEGINS, ENDS, FRONTEND, Cause, Kind, Record, Running, What
 from npu_device.trace.records import RECORD, Batch
 
 Integers = NDArray[np.int64]
@@ -67,15 +67,6 @@ def among(kinds: Collection[What]) -> Flags:
 IS_BEGIN, _IS_END, _IS_STEP = among(BEGINS), among(ENDS), among((*BEGINS, *ENDS))
 _PAIRED = among((*BEGINS, *ENDS, What.BARRIER_OPEN, What.BARRIER_CLOSE))
 """Records whose rows take two of them."""
-
-
-def first_begins(records: Batch) -> Flags:
-    """Flag the records that begin a step of a command; of several in a row of one command only the first."""
-    begins = np.flatnonzero(IS_BEGIN[records["what"]])
-    tickets = records["ticket"][begins]
-    chosen = np.zeros(len(records), dtype=np.bool_)
-    chosen[begins[np.diff(tickets, prepend=0) != 0]] = True
-    return chosen
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
@@ -296,37 +287,3 @@ def _stretch(rows: Table) -> None:
         later[:-1] = np.where(same, length[1:], 0)
         rows["end"][front] -= later
         rows["start"][front] = rows["end"][front] - length
-
-
-# -- what counters need --------------------------------------------------------------------------------------------
-
-_COUNTED = among(
-    (
-        What.FETCH, What.ACCEPT, What.REJECT, What.STALL, What.DONE, What.ERROR, What.BANK_BUSY, What.CHANNEL_BYTES,
-        What.L2_HIT, What.L2_MISS, What.L2_WRITE_BACK, What.STALE, What.QUANTIZE, What.DEQUANTIZE,
-        What.PAGES, What.CORE, What.ROWS,
-    )
-)  # fmt: skip
-"""By kind of event, whether it counts by itself."""
-_CAUSE_COUNTED = np.isin(
-    np.arange(max(Cause) + 1), (Cause.HAZARD, Cause.BARRIER, Cause.BANK_CONFLICT, Cause.QUANTIZE, Cause.DEQUANTIZE)
-)
-"""Other causes of a STALL are for those who explain a run."""
-
-
-def counted(
-    records: Batch, running: Running, number: int
-) -> tuple[list[Record], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Split records in bulk: those that are counted singly, the busy cycles of units, and the aligned bytes of
-    transfers by the flags of their begin. `running` and `number` as in `steps`."""
-    ended = steps(records, running, number)
-    alone = _COUNTED[records["what"]] & (
-        (records["what"] != What.STALL) | _CAUSE_COUNTED[np.minimum(records["aux"], max(Cause))]
-    )
-    busy = np.bincount(ended["unit"], ended["end"] - ended["start"])
-    flags = ended["aux"] & (WRITES | CACHED)
-    return (
-        records[alone | first_begins(records)].tolist(),
-        [(unit, int(busy[unit])) for unit in np.flatnonzero(busy).tolist()],
-        [(kind, int(ended["moved"][flags == kind].sum())) for kind in (0, WRITES, CACHED, WRITES | CACHED)],
-    )

@@ -290,6 +290,8 @@ class FrontEnd:
     """Commands that have not started, at most, those on their way included."""
     depth: int = 0
     """Commands that were accepted and have not started."""
+    depth_max: int = 0
+    """Maximum of `depth` since the device was made."""
     reserved: int = 0
     """Entries of descriptors on their way."""
     queue_refused: bool = False

@@ -1,4 +1,4 @@
-"""ENQCMD_T and reads of device registers through CSRs, compiled to machine code (docs/native-subset.md).
+"""ENQCMD_T and accesses of device registers through CSRs, compiled to machine code (docs/native-subset.md).
 
 They call a device's native functions (`Link`). Where an observer is attached, PMP restricts the hart, or there is no
 link, they return SLOW.
@@ -8,7 +8,7 @@ from pyv_ext.machine.accesses import memory_at
 from pyv_ext.machine.bus import advance, update_native, update_outputs
 from pyv_ext.machine.hart import call_custom
 from pyv_ext.machine.log import log_csr, log_leave
-from pyv_ext.machine.state import READ, SUBMIT, Answer, DeviceCall, DeviceRecord, Machine
+from pyv_ext.machine.state import READ, SUBMIT, WRITE, Answer, DeviceCall, DeviceRecord, Machine
 from pyv_ext.machine.traps import MACHINE
 from pyv_native.intrinsics import call_native, i32, load_u32, u32
 
@@ -26,6 +26,8 @@ def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int
         return submit_command(machine, machine.devices[call.number], acts, a, b)
     if call.kind == READ:
         return read_device_csr(machine, machine.devices[call.number], call, acts)
+    if call.kind == WRITE:
+        return write_device_csr(machine, machine.devices[call.number], call, acts, a)
     return call_custom(machine, number, acts, a, b)
 
 
@@ -68,3 +70,16 @@ def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, ac
         update_outputs(machine, acts + 1)
     log_csr(machine, acts, hart.pc, call.addr, value)
     return value
+
+
+def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int, value: int) -> int:
+    """Store to the device register behind a CSR; SLOW outside machine mode, or where Python has the register."""
+    hart = machine.hart
+    if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
+        return SLOW
+    advance(machine, acts)
+    done = call_native(device.write, device.buffer, call.addr, value, acts)
+    if not update_native(device) or not done:
+        return SLOW
+    update_outputs(machine, acts + 1)
+    return 0

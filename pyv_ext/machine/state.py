@@ -400,11 +400,12 @@ class CoreRecord:
 
 @record
 class DeviceCall:
-    """Custom instruction or CSR read that native code executes by a call; decoded instructions refer to it by index."""
+    """Custom instruction or CSR access that native code executes by a call; decoded instructions refer to it by
+    index."""
 
     kind: u8 = 0
     """PYTHON_CALL: a Python handler that touches no device; SUBMIT: submit the 64 bytes at rs1; READ: rd = the device
-    register at `addr`."""
+    register at `addr`; WRITE: that register = rs1, which is not read."""
     number: u8 = 0
     """Number of the device."""
     stable: bool = False
@@ -413,7 +414,7 @@ class DeviceCall:
     """Offset of the register."""
 
 
-PYTHON_CALL, SUBMIT, READ = range(3)
+PYTHON_CALL, SUBMIT, READ, WRITE = range(4)
 
 
 @record

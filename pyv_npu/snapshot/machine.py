@@ -94,10 +94,7 @@ def _present(name: str, state: Any, cycle: int) -> Any:
     """Returns the state of a part at `cycle`, to which the clock has come, without what only tells how it came
     there."""
     if name == "npu":
-        # when the latest event was, and which number the records have that began what runs: for reports
-        counters = state["counters"]
-        running = [[unit, *begin] for unit, _, *begin in counters["running"]]
-        return state | {"counters": counters | {"cycle": 0, "running": running}}
+        return state | {"counters": state["counters"] | {"cycle": 0}}  # of the latest event: for reports
     if name == "interrupts":
         # when the lines were looked at last, and when MEIP changed; the next look is at `cycle` or later
         due, seen = state["plic_due"], state["now"]

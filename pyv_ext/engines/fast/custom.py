@@ -1,5 +1,5 @@
-"""Custom instructions that touch no device, or one with code in the subset, and reads of CSRs that are its registers:
-native code calls handlers and devices, and goes on with the results."""
+"""Custom instructions that touch no device, or one with code in the subset, and accesses of CSRs that are its
+registers: native code calls handlers and devices, and goes on with the results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,7 @@ from pyv_ext.engines.core import Core
 from pyv_ext.engines.steps import trap_or_wait
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
-from pyv_ext.machine.state import MAX_CALLS, PYTHON_CALL, READ, SUBMIT
+from pyv_ext.machine.state import MAX_CALLS, PYTHON_CALL, READ, SUBMIT, WRITE
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
 
 LEAVE = -1
@@ -79,8 +79,11 @@ class CustomCalls:
         window = self._core.hart.csrs.windows.get(instruction.csr)
         offset, stable = getattr(window, "offset", None), getattr(window, "stable", None)
         number = clock.number(getattr(window, "device", None))
-        if offset is None or number is None or instruction.writes_csr:
+        if offset is None or number is None:
             return None
+        if instruction.writes_csr:
+            stores = instruction.name == "csrrw" and not instruction.rd
+            return (WRITE, number, offset(instruction.csr), False) if stores else None
         return READ, number, offset(instruction.csr), stable is not None and stable(instruction.csr)
 
 

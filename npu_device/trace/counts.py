@@ -1,0 +1,213 @@
+"""Totals of a device in the native subset: a fold over the records of its events (docs/npu-timing.md, "Events")."""
+
+from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.abi.memory_map import DRAM_BASE
+from npu_device.trace.events import CACHED, PACKED, TIGHT, WRITES, Cause, Kind, Refusal, What
+from pyv_native.intrinsics import load_i64, load_u16, load_u32
+from pyv_native.records import array, items, record, records
+
+EVENT_SIZE = PACKED.size
+KINDS = max(Kind) + 1
+UNIT, WHAT, TICKET, TILE, BYTES, AUX = 8, 10, 12, 16, 20, 28
+"""Offsets of the fields of an event, whose first is its cycle."""
+
+
+@record
+class UnitCount:
+    """Engine, DMA channel or bank: what it has done, and the step that it works on."""
+
+    busy: int = 0
+    """Cycles of steps that are over; bank: port cycles."""
+    conflicts: int = 0
+    """Bank: cycles by which steps were lengthened because they met others there."""
+    running: bool = False
+    """Whether a step is under way: what follows is of its begin, else 0."""
+    begin: int = 0
+    ticket: int = 0
+    flags: int = 0
+
+
+@record
+class Counts:
+    """Totals since the device was made; a soft reset does not touch them."""
+
+    accepted: int = 0
+    completed: int = 0
+    """Errors included."""
+    errors: int = 0
+    rejected: int = 0
+    """Refused submissions."""
+    bad_accesses: int = 0
+    """Register accesses that were refused or ignored."""
+    barrier_wait: int = 0
+    dram_bytes_read: int = 0
+    """Aligned bytes of transfers, lines of the L2, and descriptors that are fetched from a ring there."""
+    dram_bytes_written: int = 0
+    noc_bytes: int = 0
+    """Every transfer and every fetch from a ring crosses the NoC."""
+    activations: int = 0
+    """Rows opened by a timed DRAM for commands that are complete."""
+    bursts: int = 0
+    """Bursts moved by it."""
+    hits: int = 0
+    """Lines of the L2."""
+    misses: int = 0
+    write_backs: int = 0
+    stale: int = 0
+    """Stale lines that transfers read, and stale loads of the core."""
+    quantize_busy: int = 0
+    """Cycles of the KV engines of all channels."""
+    dequantize_busy: int = 0
+    quantize_exposed: int = 0
+    """Cycles by which they have lengthened transfers."""
+    dequantize_exposed: int = 0
+    kernels: int = 0
+    """Kernels that the core worked on."""
+    kernel_cycles: int = 0
+    pages_taken: int = 0
+    """Pages of encoded keys and values."""
+    pages_given_back: int = 0
+    pages_used: int = 0
+    pages_peak: int = 0
+    cycle: int = 0
+    """Cycle of the latest event."""
+    interleave: int = 1
+    """Bytes on a DRAM channel before the next one follows."""
+    channels: list[int] = items()
+    """Bytes that each of several DRAM channels has moved for commands that are complete."""
+    first: list[int] = array(KINDS)
+    """Index in `units` of the first unit of each kind."""
+    units: list[UnitCount] = records()
+
+
+def find_unit(counts: Counts, code: int) -> UnitCount:
+    """Return the counts of a unit."""
+    return counts.units[counts.first[code >> 8 & 0xF] + (code & 0xFF | code >> 12 << 8)]
+
+
+def count_transfer(counts: Counts, flags: int, size: int) -> None:
+    """Count aligned bytes that a transfer has moved; `flags`: of its begin."""
+    counts.noc_bytes += size
+    if not flags & CACHED:
+        if flags & WRITES:
+            counts.dram_bytes_written += size
+        else:
+            counts.dram_bytes_read += size
+
+
+def end_step(unit: UnitCount, cycle: int) -> None:
+    """Count the step under way, which ends in a cycle."""
+    unit.busy += cycle - unit.begin
+    unit.running = False
+    unit.begin = 0
+    unit.ticket = 0
+    unit.flags = 0
+
+
+def count_error(counts: Counts, ticket: int, cycle: int) -> None:
+    """Count a command that ends with an error, and its steps, which a reset has stopped."""
+    counts.errors += 1
+    counts.completed += 1
+    for unit in counts.units:
+        if unit.running and unit.ticket == ticket:
+            end_step(unit, cycle)
+
+
+def count_fetch(counts: Counts, address: int, slot: int) -> None:
+    """Count the fetch of a descriptor by the device; that of ENQCMD_T is read by the core."""
+    if slot != TIGHT and address >= DRAM_BASE:
+        counts.dram_bytes_read += DESCRIPTOR_SIZE
+        counts.noc_bytes += DESCRIPTOR_SIZE
+        if len(counts.channels) > 1:
+            counts.channels[address // counts.interleave % len(counts.channels)] += DESCRIPTOR_SIZE
+
+
+def count_stall(counts: Counts, code: int, cycles: int, cause: int) -> None:
+    """Count cycles of a STALL; other causes are for those who explain a run."""
+    if cause == Cause.BARRIER:
+        counts.barrier_wait += cycles
+    elif cause == Cause.BANK_CONFLICT:
+        unit = find_unit(counts, code)
+        unit.conflicts += cycles
+    elif cause == Cause.QUANTIZE:
+        counts.quantize_exposed += cycles
+    elif cause == Cause.DEQUANTIZE:
+        counts.dequantize_exposed += cycles
+
+
+def count_pages(counts: Counts, taken: int, given_back: int, used: int) -> None:
+    """Count pages of encoded keys and values."""
+    counts.pages_taken += taken
+    counts.pages_given_back += given_back
+    counts.pages_used = used
+    counts.pages_peak = max(counts.pages_peak, used)
+
+
+def count_other(counts: Counts, what: int, code: int, size: int, aux: int) -> None:
+    """Count an event that is not of every command."""
+    if what == What.REJECT:
+        if aux <= Refusal.OPERAND:
+            counts.rejected += 1
+        else:
+            counts.bad_accesses += 1
+    elif what == What.CHANNEL_BYTES:
+        counts.channels[code & 0xFF | code >> 12 << 8] += size
+    elif what == What.ROWS:
+        counts.activations += size
+        counts.bursts += aux
+    elif what == What.L2_HIT:
+        counts.hits += aux
+    elif what == What.L2_MISS:
+        counts.misses += aux
+        counts.dram_bytes_read += size
+    elif what == What.L2_WRITE_BACK:
+        counts.write_backs += aux
+        counts.dram_bytes_written += size
+    elif what == What.STALE:
+        counts.stale += aux if code >> 8 & 0xF == Kind.L2 else 1
+    elif what == What.QUANTIZE:
+        counts.quantize_busy += size
+    elif what == What.DEQUANTIZE:
+        counts.dequantize_busy += size
+    elif what == What.CORE:
+        counts.kernels += 1
+        counts.kernel_cycles += size
+
+
+def count_events(counts: Counts, events: int, number: int) -> None:
+    """Count `number` events at a host address, which follow those before."""
+    for index in range(number):
+        at = events + index * EVENT_SIZE
+        what = load_u16(at + WHAT)
+        code = load_u16(at + UNIT)
+        size = load_i64(at + BYTES)
+        aux = load_u32(at + AUX)
+        if what == What.DMA_BEGIN or what == What.TE_BEGIN or what == What.VE_BEGIN:
+            unit = find_unit(counts, code)
+            unit.running = True
+            unit.begin = load_i64(at)
+            unit.ticket = load_u32(at + TICKET)
+            unit.flags = aux
+        elif what == What.DMA_END or what == What.TE_END or what == What.VE_END:
+            unit = find_unit(counts, code)
+            count_transfer(counts, unit.flags, aux)
+            end_step(unit, load_i64(at))
+        elif what == What.STALL:
+            count_stall(counts, code, size, aux)
+        elif what == What.BANK_BUSY:
+            unit = find_unit(counts, code)
+            unit.busy += size
+        elif what == What.ACCEPT:
+            counts.accepted += 1
+        elif what == What.DONE:
+            counts.completed += 1
+        elif what == What.ERROR:
+            count_error(counts, load_u32(at + TICKET), load_i64(at))
+        elif what == What.FETCH:
+            count_fetch(counts, size, aux)
+        elif what == What.PAGES:
+            count_pages(counts, aux, load_u32(at + TILE), size)
+        else:
+            count_other(counts, what, code, size, aux)
+    if number:
+        counts.cycle = load_i64(events + (number - 1) * EVENT_SIZE)
