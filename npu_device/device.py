@@ -136,14 +136,18 @@ class NpuDevice:
         self._on_link(link)
 
     @property
-    def irq(self) -> bool:
-        """Level of the interrupt line."""
+    def level(self) -> bool:
+        """Level of the interrupt line as the device drives it."""
         pipeline = None if self._host is None else self._host.active
         if pipeline is None:
             return False
         storage = pipeline.storage
-        level = storage.arena.bytes[storage.level] != 0
-        return level if self._injector is None else self._injector.line(level)
+        return storage.arena.bytes[storage.level] != 0
+
+    @property
+    def irq(self) -> bool:
+        """Level of the interrupt line as the core sees it."""
+        return self.level if self._injector is None else self._injector.line(self.level)
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Check whether such an access is legal (pure); reading and writing do not differ."""

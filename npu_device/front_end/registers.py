@@ -47,7 +47,9 @@ def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, 
 
 def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
     """Return `register_value` for a read in cycle `now`. Emits NOTIFY when the read shows something new: an ended
-    ticket, another count, interrupt causes."""
+    ticket, another count, interrupt causes. An injector of faults may change QUEUE_HEAD."""
+    if offset == QUEUE_HEAD and loop.front.observed:
+        return OTHER
     if offset == ACCEPTED and loop.front.accepted <= MASK32:  # else the read latches a high half that is not 0
         return loop.front.accepted
     value = register_value(loop, offset)
@@ -62,8 +64,9 @@ def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
 
 def write_register(loop: EventLoop, offset: int, value: int, now: int) -> int:
     """Store to a register in cycle `now`, with effect from the next cycle on. Return 1; 0 for a register that is not
-    handled here. Reserved bits of IRQ_ACK are ignored and emit REJECT."""
-    if offset == DOORBELL:
+    handled here, or a doorbell that an injector of faults sees. Reserved bits of IRQ_ACK are ignored and emit
+    REJECT."""
+    if offset == DOORBELL and not loop.front.observed:
         doorbell(loop, value, now + 1)
     elif offset == TICKET_SEL:
         loop.front.selected = value

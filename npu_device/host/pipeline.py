@@ -147,9 +147,9 @@ class Pipeline:
         self._update_link()
 
     def _update_link(self) -> None:
-        """Report the entry points; None where an injector sees each access, or CPython runs the device."""
+        """Report the entry points; None where an injector drives the interrupt line, or CPython runs the device."""
         storage, module = self.storage, self._machine.module
-        if module is None or self._injector is not None:
+        if module is None or (self._injector is not None and self._injector.drives_line):
             self._report_link(None)
             return
         functions = (

@@ -12,6 +12,11 @@ class Injector:
     Cycles are those from whose start the change holds.
     """
 
+    @property
+    def drives_line(self) -> bool:
+        """Whether `line` may change the interrupt line: then native code of the core does not call the device."""
+        return False
+
     def line(self, level: bool) -> bool:
         """Return the interrupt line as the core sees it, where the device drives `level`."""
         return level

@@ -132,7 +132,8 @@ class Counters:
 
     def _options(self) -> dict[str, Any]:
         """Return the counters that only some configurations and programs have."""
-        counts, dram, options = self.counts, self._config.dram, {}
+        counts, dram = self.counts, self._config.dram
+        options: dict[str, Any] = {}
         if counts.kernels:
             options["core_kernels"] = {"count": counts.kernels, "cycles": counts.kernel_cycles}
         if dram.channels > 1:

@@ -272,7 +272,7 @@ class FrontEnd:
     inspected: int = 1
     """Whether the device looks at each cycle in which steps end or commands start."""
     observed: bool = False
-    """Whether ENQCMD_T is shown to an injector of faults."""
+    """Whether an injector of faults sees ENQCMD_T, doorbells, QUEUE_HEAD and descriptors."""
 
     base_low: u32 = 0
     base_high: u32 = 0

@@ -17,7 +17,6 @@ class Injection(Triggers):
 
     def _clear(self) -> None:
         super()._clear()
-        self._raw = self._machine.npu.irq
         self._masked = False
         self._masked_until = self._raised_until = 0
         self._again = 0
@@ -26,6 +25,11 @@ class Injection(Triggers):
         """Addresses of descriptors whose ENQCMD_T a fault has answered, and the cycles of the first answers."""
         self.retried: list[tuple[int, int]] = []
         """(cycle of the answer, cycle at which the program submitted the descriptor again)"""
+
+    @property
+    def drives_line(self) -> bool:
+        """Whether a fault changes the interrupt line, or its rises are recorded."""
+        return self._recorded is not None or any(one.fault.do.startswith("interrupt_") for one in self.armed)
 
     @property
     def over(self) -> bool:

@@ -31,6 +31,8 @@ from pyv_npu.faults.plan import Fault, Point
 
 BETWEEN = Stop(StopReason.BREAKPOINT, text="a fault acts between two instructions")
 LOAD_FAULT, STORE_FAULT = 5, 7
+COUNTED = "doorbell", "command", "depth", "opcode"
+"""Triggers that count what the NPU does."""
 MOST_FIRINGS = 1000
 """Firings of one fault that are remembered."""
 
@@ -117,6 +119,7 @@ class Triggers(Injector):
         self._counts = {"doorbell": 0, "command": 0}
         self._recorded: dict[Point, list[int]] | None = None
         self._at_boundary = False
+        self._attached = self._raw = False
 
     def arm(self, faults: Sequence[Fault], recorded: dict[Point, list[int]] | None = None) -> None:
         """Let these faults act from now on, and no others; `recorded` gets the cycles at which each point comes.
@@ -143,8 +146,25 @@ class Triggers(Injector):
         if self._by_trigger["address"]:
             self._guard()
         self._recorded = recorded
-        self._machine.npu.inject(self if self.armed or recorded is not None else None)
+        self.detach()
+        if (
+            recorded is not None
+            or any(self._by_trigger[kind] for kind in COUNTED)
+            or any(one.active for one in self.armed)
+        ):
+            self._attach()
         self._machine.clock.changed(self._machine.clock.now)
+
+    def _attach(self) -> None:
+        """Have the NPU ask for what acts on it."""
+        if not self._attached:
+            self._attached, self._raw = True, self._machine.npu.level
+            self._machine.npu.inject(self)
+
+    def detach(self) -> None:
+        """Let the NPU go on without asking: nothing acts on it until the trigger of a fault comes."""
+        self._attached = False
+        self._machine.npu.inject(None)
 
     def _resolve(self, fault: Fault) -> Fault:
         """Return the fault with addresses in place of symbols."""
@@ -264,6 +284,7 @@ class Triggers(Injector):
 
     def _trigger(self, one: ArmedFault, cycle: int) -> None:
         one.active = True
+        self._attach()
         if one.fault.action.point is Point.NOW:
             self._act(one, cycle)
 

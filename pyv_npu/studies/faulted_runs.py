@@ -84,7 +84,7 @@ class FaultedRuns:
             if self._injection.over:
                 if self._is_at(self._saved[begin]):
                     return self._evidence_of_reference()
-                self._platform.npu.inject(None)  # no fault is to come
+                self._injection.detach()
                 step *= 2
         return self._evidence(self._to(longest(self.reference.cycles)))
 

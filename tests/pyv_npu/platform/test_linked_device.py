@@ -59,15 +59,65 @@ def link_of(platform: Platform) -> int:
     return int(platform.clock.machine.devices[number].buffer)
 
 
-def test_an_injector_is_asked_in_python_as_long_as_it_is_there() -> None:
+class LineDriver(Injector):
+    """Injector that may change the interrupt line."""
+
+    drives_line = True
+
+
+def test_an_injector_that_drives_the_line_is_asked_in_python_as_long_as_it_is_there() -> None:
     platform = loaded()
     assert not link_of(platform)  # nothing was submitted
     platform.run(until=400_000)
-    assert link_of(platform)
-    platform.npu.inject(Injector())
+    buffer = platform.npu.host.pipeline.storage.arena.address
+    assert link_of(platform) == buffer
+    platform.npu.inject(LineDriver())
     assert not link_of(platform)
+    platform.npu.inject(Injector())
+    assert link_of(platform) == buffer
+    platform.npu.inject(LineDriver())
     platform.npu.inject(None)
-    assert link_of(platform) == platform.npu.host.pipeline.storage.arena.address
+    assert link_of(platform) == buffer
+
+
+@pytest.mark.parametrize("mode", ["loose", "tight"])
+@pytest.mark.parametrize("injector", [Injector, LineDriver])
+def test_an_injector_that_changes_nothing_changes_nothing(mode: str, injector: type[Injector]) -> None:
+    """Attached and detached within a run, at cycles at which commands are on their way."""
+    undisturbed, injected = loaded(mode), loaded(mode)
+    for end in range(400_000, 440_000, 4_000):
+        injected.npu.inject(injector() if end % 8_000 else None)
+        for platform in (undisturbed, injected):
+            platform.run(until=end)
+    assert injected.npu.counters.completed > 50
+    assert injected.events.hexdigest() == undisturbed.events.hexdigest()
+
+
+def test_doorbells_and_descriptors_of_native_code_reach_an_injector() -> None:
+    seen: list[str] = []
+
+    class Witness(Injector):
+        def doorbell(self, cycle: int, tail: int) -> bool:
+            seen.append("doorbell")
+            return True
+
+        def submission(self, cycle: int, address: int) -> bool:
+            seen.append("submission")
+            return True
+
+        def descriptor(self, cycle: int, content: bytes) -> bytes:
+            seen.append("descriptor")
+            return content
+
+    for mode, kind in (("loose", "doorbell"), ("tight", "submission")):
+        platform = loaded(mode)
+        platform.run(until=400_000)
+        platform.npu.inject(Witness())
+        accepted = platform.npu.counters.accepted
+        platform.run(until=420_000)
+        assert link_of(platform) and seen.count(kind) > 10
+        assert abs(seen.count("descriptor") - (platform.npu.counters.accepted - accepted)) <= 1
+        seen.clear()
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])
