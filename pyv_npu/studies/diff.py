@@ -150,8 +150,6 @@ def _runs(document: Any) -> dict[str, Run]:
         return {}
     if "loose" in document and "tight" in document:
         return {mode: document[mode] for mode in ("loose", "tight") if document[mode]}
-    if "runs" in document:
-        return {str(name): run for name, run in zip(document.get("sweep", ()), document["runs"], strict=False)}
     return {"": document} if "cycles" in document else {}
 
 

@@ -223,7 +223,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
             watch=traffic.add,
         )
         timing = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
-        detail = self._detail(config.npu, timed.cycles, timed.counters, traffic, timing)
+        detail = self._detail(config.npu, timed.cycles, traffic, timing)
         if self.made.job.storage.encoded:
             detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
         return Result(
@@ -247,7 +247,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         assert ran.events is not None and ran.cycles is not None
         for batch in ran.events.kept():
             traffic.add(batch)
-        detail = self._detail(config.npu, ran.cycles, ran.counters, traffic, {})
+        detail = self._detail(config.npu, ran.cycles, traffic, {})
         if self.made.job.storage.encoded:
             counted = (ran.counters or {}).get("kv_engines", {})
             engine_figures = engines.figures(counted, ran.cycles, config.npu)
@@ -257,15 +257,8 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
     def _traffic(self) -> KvTraffic:
         return KvTraffic(self.made.caches, (self.made.commands,))
 
-    def _detail(
-        self,
-        npu: NpuConfig,
-        cycles: int,
-        counters: Mapping[str, Any] | None,
-        traffic: KvTraffic,
-        timing: Mapping[str, Any],
-    ) -> "PhaseDetail":
-        llm = figures(npu, self.made, self.request.step, cycles, counters, traffic)
+    def _detail(self, npu: NpuConfig, cycles: int, traffic: KvTraffic, timing: Mapping[str, Any]) -> "PhaseDetail":
+        llm = figures(npu, self.made, self.request.step, cycles, traffic)
         return PhaseDetail(llm | {"phase": self.request.phase.value}, timing, self.made)
 
 

@@ -1,6 +1,5 @@
-"""Figures of a phase of a built-in decoder model: bytes of keys and values, bounds, the figures of a sweep."""
+"""Figures of a phase of a built-in decoder model: bytes of keys and values, bounds."""
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -16,9 +15,8 @@ from toolchain.quantize.codebook import VQ_BITS
 
 
 def figures(
-    config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, counters: Mapping[str, Any] | None,
-    traffic: KvTraffic,
-) -> dict[str, Any]:  # fmt: skip
+    config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, traffic: KvTraffic
+) -> dict[str, Any]:
     """Returns the `llm` object of a result. `step`: (tokens, position of the first)."""
     job, shape = compiled.job, compiled.job.shape
     tokens, position = step
@@ -47,7 +45,7 @@ def figures(
         ),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
-        "sweep": _sweep(config, cycles, counters), **stated,
+        **stated,
     }  # fmt: skip
 
 
@@ -99,17 +97,3 @@ def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
     if te.kind == "roofline" and te.speed == "by_bits":
         one = gemm_rate(te, BITS[expanded(job.weight_kind(layer))], job.activation_bits)
     return te.count * config.clusters * one
-
-
-def _sweep(config: NpuConfig, cycles: int, counters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the figures that a sweep over bit widths compares (docs/bit-widths.md, R24)."""
-    if counters is None:
-        return {"dma_cycles": None, "total_latency": cycles, "bw_usage": None}
-    moved = counters["dram_bytes_read"] + counters["dram_bytes_written"]
-    rates = Rates(config)
-    full = cycles * rates.total // rates.per_byte
-    return {
-        "dma_cycles": sum(counters["dma_busy"]),
-        "total_latency": cycles,
-        "bw_usage": moved / full if full else None,
-    }

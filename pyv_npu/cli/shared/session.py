@@ -97,13 +97,11 @@ def trace_argument(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> N
     parser.add_argument("--trace", type=partial(_traces, names), metavar="LIST", help=text)
 
 
-def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int = 1) -> None:
-    """Raise UsageError for an option that needs a core where there is none, or one run where there are several."""
+def check(args: argparse.Namespace, config: "Config", *, core: bool) -> None:
+    """Raise UsageError for an option that needs a core where there is none."""
     if config.run.sanitize and not core:
         raise UsageError("--sanitize: looks at firmware on the core, and this run has none; drop it")
     for name in _ON_CORE:
-        if core and runs > 1 and getattr(args, name) is not None:
-            raise UsageError(f"--{name}: is about one run, and --qbits-kv names {runs}; give one width")
         if not core and getattr(args, name) is not None:
             raise UsageError(f"--{name}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
     for name in ("gdb", "save"):
@@ -117,7 +115,7 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool, runs: int =
         raise UsageError(f"--gdb-files {args.gdb_files}: is about files of GDB; add --gdb PORT")
     if args.gdb_files is not None and not args.gdb_files.is_dir():
         raise UsageError(f"--gdb-files {args.gdb_files}: is no folder; make it first")
-    check_lines(args, config.platform.serial, core=core, runs=runs)
+    check_lines(args, config.platform.serial, core=core)
     check_traces(args)
 
 
@@ -127,14 +125,12 @@ def check_values(args: argparse.Namespace) -> None:
         raise UsageError("--timing-only: what a fault leads to shows in results, which it leaves out; drop it")
 
 
-def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool, runs: int) -> None:
+def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool) -> None:
     """Raise UsageError for lines of the UARTs that the run cannot have."""
     if lines and not core:
         raise UsageError(f"{KEY}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
     if not is_live(lines):
         return
-    if runs > 1:
-        raise UsageError(f"{KEY}: is about one run, and --qbits-kv names {runs}; give one width")
     for name in ("gdb", "faults"):
         if getattr(args, name) is not None:
             raise UsageError(

@@ -124,8 +124,8 @@ _TABLE: dict[str, tuple[OptionRow, ...]] = {
         OptionRow("--given", _DECODER, {"metavar": "N,N",
             "help": "the first of the new tokens; the others are chosen: the largest logit"}),
         OptionRow("--t-max", _CACHED, {**_NUMBER, "help": "tokens that the caches hold; default: what is needed"}),
-        OptionRow("--qbits-kv", _CACHED, {"metavar": "N[,N]",
-            "help": "bits of keys and values: 2, 4, 8, 16, or a list that runs all; built-in models: 4"}),
+        OptionRow("--qbits-kv", _CACHED, {**_NUMBER,
+            "help": "bits of keys and values: 2, 4, 8, 16; built-in models: 4; several: `sweep` with qbits-kv=2,4"}),
         OptionRow("--kv", _CACHED, {"choices": KV_METHODS, "metavar": "METHOD",
             "help": f"how keys and values are stored: {', '.join(KV_METHODS)} (pyv-npu docs kv-cache)"}),
         OptionRow("--thresholds", _DECODER, {"type": output.path, "metavar": "FILE.json",
@@ -153,17 +153,7 @@ def workload_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def workload(args: argparse.Namespace, config: "Config", kinds: Collection[WorkloadType], verb: str) -> "Workload[Any]":
-    """Return the workload of a command line. UsageError for an option, or a list, that the workload does not take."""
-    result = workloads(args, config, kinds, verb)
-    if len(result) > 1:
-        raise UsageError(f"--qbits-kv {args.qbits_kv}: {verb} takes one width; `run` takes a list")
-    return result[0]
-
-
-def workloads(
-    args: argparse.Namespace, config: "Config", kinds: Collection[WorkloadType], verb: str
-) -> "list[Workload[Any]]":
-    """Return the workloads of a command line, like `workload`: a list of KV widths has one for each."""
+    """Return the workload of a command line. UsageError for an option that the workload does not take."""
     program = config.run.program
     kind = _kind(args, program)
     if kind not in kinds:
@@ -175,7 +165,7 @@ def workloads(
             if kind not in row.kinds and getattr(args, row.name) is not None:
                 check_program(program)
                 raise UsageError(f"{row.option}: {_reason(row, kind, kinds)}; drop it")
-    return _workloads_of(args, program, kind, on_core=kinds is ON_CORE)
+    return _workload_of(args, program, kind, on_core=kinds is ON_CORE)
 
 
 def check_program(program: str) -> None:
@@ -217,22 +207,22 @@ def _reason(row: OptionRow, kind: WorkloadType, kinds: Collection[WorkloadType])
 # -- from options to workloads -----------------------------------------------------------------------------------------
 
 
-def _workloads_of(args: argparse.Namespace, program: str, kind: WorkloadType, on_core: bool) -> "list[Workload[Any]]":
+def _workload_of(args: argparse.Namespace, program: str, kind: WorkloadType, on_core: bool) -> "Workload[Any]":
     if kind is WorkloadType.FIRMWARE:
-        return [Firmware(program, values=not args.timing_only)]
+        return Firmware(program, values=not args.timing_only)
     if kind is WorkloadType.COMMAND_LIST:
         from pyv_npu.workloads.command_list import CommandList
 
-        return [CommandList(program)]
+        return CommandList(program)
     if kind is WorkloadType.MODEL:
         from pyv_npu.workloads.model import Model
 
-        return [Model(model_file(program), choices(args), args.inputs, _inputs(args.input or ()))]
+        return Model(model_file(program), choices(args), args.inputs, _inputs(args.input or ()))
     if kind is WorkloadType.TIMED:
         from pyv_npu.workloads.model import TimedModel
 
-        return [TimedModel(model_file(program), choices(args))]
-    return [*_generations(args, program)] if kind is WorkloadType.DECODER else [*_built_in(args, program, on_core)]
+        return TimedModel(model_file(program), choices(args))
+    return _generation(args, program) if kind is WorkloadType.DECODER else _built_in(args, program, on_core)
 
 
 def choices(args: argparse.Namespace) -> "Choices":
@@ -301,8 +291,8 @@ def _shapes(text: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
-    """Return a generation for each width of keys and values."""
+def _generation(args: argparse.Namespace, program: str) -> "Generation":
+    """Return the generation of an ONNX decoder."""
     from pyv_npu.workloads.decoder import Generation
     from pyv_npu.workloads.generation import GenerationRequest
 
@@ -311,13 +301,12 @@ def _generations(args: argparse.Namespace, program: str) -> "list[Generation]":
     if args.calibration and args.precision is None and (args.kv is None or args.thresholds is not None):
         raise UsageError(f"--calibration: {_GENERATING}; drop it")
     kv = _storage(args)
-    bits = [None] if args.qbits_kv is None else widths(args)
     request = GenerationRequest(
-        _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, bits[0], args.passes or "all",
+        _tokens(args, "prompt"), args.generate, _tokens(args, "given"), args.t_max, args.qbits_kv, args.passes or "all",
         args.qconfig, args.precision or "", *_calibration_options(args), args.granularity or "macro",
         args.submit or "firmware", kv, args.thresholds,
     )  # fmt: skip
-    return [Generation(model_file(program), request._replace(kv_bits=one)) for one in bits]
+    return Generation(model_file(program), request)
 
 
 def _tokens(args: argparse.Namespace, name: str) -> tuple[int, ...]:
@@ -340,8 +329,8 @@ def _weight_bits(text: str) -> int:
     return int(text)
 
 
-def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[BuiltIn]":
-    """Return a phase for each width of keys and values; on the core also where a mode is named."""
+def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "BuiltIn":
+    """Return the phase of a built-in model; on the core also where a mode is named."""
     from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 
     phase = Phase(args.phase or "decode")
@@ -351,7 +340,8 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
     if args.qbits_weight is not None:
         args.qbits_weight = _weight_bits(args.qbits_weight)
     fields = {"context": "context", "tokens": "tokens", "requests": "requests", "layers": "layers", "t_max": "t_max",
-              "qbits_weight": "weight_bits", "passes": "passes", "granularity": "granularity"}  # fmt: skip
+              "qbits_weight": "weight_bits", "qbits_kv": "kv_bits", "passes": "passes",
+              "granularity": "granularity"}  # fmt: skip
     values = {field: getattr(args, name) for name, field in fields.items() if getattr(args, name) is not None}
     request = PhaseRequest(program, phase, **values)
     if args.kv is not None and args.qconfig is not None:
@@ -362,11 +352,8 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "list[Bu
         for option, value in (("--qbits-kv", args.qbits_kv), ("--qbits-weight", args.qbits_weight)):
             if value is not None:
                 raise UsageError(f"{option}: --qconfig says it already; give one of them")
-        return [BuiltIn(request, on_core, args.qconfig)]
-    bits = widths(args)
-    if on_core and len(bits) > 1:
-        raise UsageError(f"--qbits-kv {args.qbits_kv}: one width on the core; `run` without --mode takes a list")
-    return [BuiltIn(request._replace(kv_bits=one), on_core) for one in bits]
+        return BuiltIn(request, on_core, args.qconfig)
+    return BuiltIn(request, on_core)
 
 
 def _storage(args: argparse.Namespace) -> str:
@@ -374,13 +361,3 @@ def _storage(args: argparse.Namespace) -> str:
     if args.kv is not None and args.qbits_kv is not None:
         raise UsageError(f"--qbits-kv: --kv {args.kv} says how keys and values are stored; drop one of them")
     return args.kv or ""
-
-
-def widths(args: argparse.Namespace) -> list[int]:
-    """Return the widths of keys and values that a command line names."""
-    named = ("4" if args.qbits_kv is None else args.qbits_kv).split(",")
-    if not all(one.isdecimal() for one in named) or len(set(named)) != len(named):
-        raise UsageError(
-            f"--qbits-kv {args.qbits_kv}: must be 2, 4, 8 or 16, or a list of different ones such as 4,8,16"
-        )
-    return [int(one) for one in named]

@@ -9,13 +9,10 @@ from pyv_npu.cli.shared import options, output, session, work
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.config.serial import input_files
 from pyv_npu.run_sections import summary
-from pyv_npu.sections import as_text
 from pyv_npu.workloads.workload import Session
 from toolchain.errors import CapacityError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyv_npu.config import Effective
     from pyv_npu.observe.instruments import Instruments
     from pyv_npu.result import Result
@@ -69,9 +66,8 @@ MODEL = "the model"
 
 
 def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    workloads = work.workloads(run_args, effective.config, work.RUN, NAME)
-    first = workloads[0]
-    effective = effective.with_defaults(first.defaults, first.needs)
+    workload = work.workload(run_args, effective.config, work.RUN, NAME)
+    effective = effective.with_defaults(workload.defaults, workload.needs)
     plan = None
     if run_args.faults is not None:
         from pyv_npu.faults.plan import read_plan
@@ -80,9 +76,9 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
         plan = read_plan(run_args.faults)
         effective = effective.with_defaults(fault_outcomes.defaults(effective.config), "--faults")
     config = effective.config
-    first.check(config)
-    session.check(shown, config, core=first.uses_core(config), runs=len(workloads))
-    files = [*first.files, *(one for one in (run_args.restore, run_args.faults) if one is not None)]
+    workload.check(config)
+    session.check(shown, config, core=workload.uses_core(config))
+    files = [*workload.files, *(one for one in (run_args.restore, run_args.faults) if one is not None)]
     files += [Path(name) for name in input_files(config.platform.serial)]
     call.begin_report(shown.report, NAME, effective, files)
     uart = None if shown.json else output.UartOutput(call.progress.erase)
@@ -90,24 +86,18 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     config = session.with_waveform(shown, config, folder)
     watch = session.instruments(shown, folder)
     drive = session.drive(shown, run_args.restore, watch, call)
-    results: list[Result[Any]] = []
-    for one in workloads:
-        call.progress.say(f"preparing {config.run.program}")
-        prepared = one.prepare(config)
-        keep = shown.report is not None
-        if plan is None:
-            call.progress.say(f"running {config.run.program}")
-            results.append(prepared.run(config, Session(uart, drive, keep=keep)))
-        else:
-            plain = Session(drive=session.drive(shown, run_args.restore, None, call), faults=())
-            injected = Session(uart, drive, faults=plan, keep=keep)
-            call.progress.say(f"running {config.run.program} without faults and with them")
-            results.append(fault_outcomes.run_both(prepared, config, plain, injected))
+    call.progress.say(f"preparing {config.run.program}")
+    prepared, keep = workload.prepare(config), shown.report is not None
+    if plan is None:
+        call.progress.say(f"running {config.run.program}")
+        result = prepared.run(config, Session(uart, drive, keep=keep))
+    else:
+        plain = Session(drive=session.drive(shown, run_args.restore, None, call), faults=())
+        injected = Session(uart, drive, faults=plan, keep=keep)
+        call.progress.say(f"running {config.run.program} without faults and with them")
+        result = fault_outcomes.run_both(prepared, config, plain, injected)
     if uart is not None:
         uart.finish()
-    if len(results) > 1:
-        return _show_widths(results, work.widths(run_args), effective, shown, call)
-    result = results[0]
     text = _text(result, watch) if call.report is not None or not shown.json else ""
     if call.report is not None:
         from pyv_npu.report.write import write_run
@@ -125,28 +115,6 @@ def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
     """Return the summary of a run, with the table of a profile."""
     text = summary(result)
     return f"{text}\n{watch.table}" if watch is not None and watch.table else text
-
-
-def _show_widths(
-    results: "Sequence[Result[Any]]", bits: "Sequence[int]", effective: "Effective", shown: argparse.Namespace,
-    call: Call,
-) -> int:  # fmt: skip
-    """Return the answer to a list of widths of keys and values, `bits`."""
-    from pyv_npu.report import widths
-
-    rows = [widths.width(*one) for one in zip(bits, results, strict=True)]
-    json = {
-        "schema": 1, "program": effective.config.run.program,
-        "sweep": {str(row.qbits_kv): {key: value for key, value in row._asdict().items() if key != "qbits_kv"}
-                  for row in rows},
-        "runs": [result.json for result in results],
-    }  # fmt: skip
-    text = as_text(widths.width_sections(results, rows))
-    if call.report is not None:
-        call.report.finish(json, text, effective)
-        widths.write(call.report.folder, results, rows)
-    call.show(json, text, as_json=shown.json)
-    return max(map(_exit_code, results))
 
 
 def _exit_code(result: "Result[Any]") -> int:

@@ -69,7 +69,7 @@ def pareto(table: Table, *figures: str) -> list[Row]:
 
 def high_is_good(figure: str) -> bool:
     """Tells whether the largest value of a figure is the best: rates and utilization."""
-    return any(word in figure for word in ("per_second", "per_watt", "utilization", "goodput", "capacity"))
+    return any(word in figure for word in ("per_second", "per_watt", "utilization", "usage", "goodput", "capacity"))
 
 
 def flat(table: Table, figure: str) -> bool:

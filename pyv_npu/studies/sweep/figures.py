@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npu_device.abi import DESCRIPTOR_SIZE
+from npu_device.cost.durations import Rates
 from pyv_npu.config import Config
 from pyv_npu.errors import UsageError, did_you_mean
 from pyv_npu.observe.analysis.energy import Prices
@@ -26,10 +27,18 @@ def derived_figures(run: Result[Any]) -> dict[str, Any]:
     """Returns a record's figures besides the JSON object of its run, those of all submissions."""
     result: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
+        "bw_usage": _bandwidth_share(run),
         "correct": run.correct,
         "difference": "" if run.correct else run.detail.difference,
     }
     return result if run.core is None else result | submissions(run)
+
+
+def _bandwidth_share(run: Result[Any]) -> float | None:
+    """Returns the share of DRAM's bandwidth that a run needed for what its DMA moved."""
+    rates, traffic = Rates(run.config.npu), run.json.get("traffic")
+    full = run.cycles * rates.total // rates.per_byte if run.cycles and rates.total else 0
+    return traffic["total"]["bytes_aligned"] / full if traffic and full else None
 
 
 def costs(config: Config) -> dict[str, int | float]:
@@ -145,6 +154,28 @@ def _first(*paths: str) -> Callable[[Record], Cell]:
     return lambda record: next((value for path in paths if (value := at(record, path)) is not None), None)
 
 
+def _decoder(path: str) -> Callable[[Record], Cell]:
+    """Returns a figure of a built-in model or of an ONNX decoder."""
+    return _first(f"result.llm.{path}", f"result.generate.{path}")
+
+
+def _kv_moved(record: Record) -> int | None:
+    tokens: Any = _decoder("kv_tokens")(record)
+    return sum(token["bytes_k"] + token["bytes_v"] for token in tokens) if tokens else None
+
+
+def _logits_error(record: Record) -> float | None:
+    steps = at(record, "result.generate.steps") or ()
+    return max((step["error"] for step in steps if step["error"] is not None), default=None)
+
+
+def _token_rate(record: Record) -> Cell:
+    cycles, clock = at(record, "result.cycles_by_step"), at(record, "derived.clock_hz")
+    if cycles and clock:
+        return (len(at(record, "result.generate.tokens")) - 1) * clock / sum(cycles)
+    return _first("result.llm.tokens_per_second", "result.output_tokens_per_second")(record)
+
+
 def _waits() -> Iterable[tuple[str, Figure]]:
     for name in ("ttft", "tpot", "itl", "e2e"):
         for point in ("mean", "p50", "p90", "p99"):
@@ -174,8 +205,7 @@ FIGURES: Mapping[str, Figure] = {
     "cycles": Figure("core cycles", "the whole run", _path("result.cycles")),
     "seconds": Figure("s", "the whole run", _seconds),
     "commands_per_second": Figure("1/s", "commands complete", _per_second("result.npu.completed")),
-    "tokens_per_second": Figure("tokens/s", "tokens of a decoder, or of answers",
-                                _first("result.llm.tokens_per_second", "result.output_tokens_per_second")),
+    "tokens_per_second": Figure("tokens/s", "tokens of a decoder, or of answers", _token_rate),
     "goodput": Figure("requests/s", "requests that meet the limits of --slo", _path("result.goodput")),
     "requests_per_second": Figure("requests/s", "requests answered", _path("result.requests_per_second")),
     **dict(_waits()),
@@ -207,6 +237,16 @@ FIGURES: Mapping[str, Figure] = {
     "bank_conflict_stall": Figure("core cycles", "stalled by bank conflicts, summed",
                                   lambda record: _sum(at(record, "result.npu.bank_conflict_stall"))),
     **dict(_roles()),
+    "kv_bytes_moved": Figure("bytes", "keys and values between DRAM and scratchpad, all steps", _kv_moved),
+    "kv_bytes_per_token": Figure("bytes", "keys and values of a token, all layers",
+                                 _decoder("kv_capacity.kv_bytes_per_token")),
+    "kv_capacity": Figure("tokens", "for which the caches fit DRAM beside all else",
+                          _decoder("kv_capacity.t_max_limit")),
+    "logits_error": Figure("", "largest error of the logits of a step, relative to the reference's largest value",
+                           _logits_error),
+    "dma_cycles": Figure("core cycles", "channels busy, summed over them",
+                         lambda record: _sum(at(record, "result.npu.dma_busy"))),
+    "bw_usage": Figure("share", "bandwidth of DRAM in use, mean", _path("derived.bw_usage")),
     "spm_bytes": Figure("bytes", "cost: scratchpad", _path("costs.spm_bytes")),
     "macs": Figure("MACs", "cost: multipliers of the tensor engines", _path("costs.macs")),
     "queue_bytes": Figure("bytes", "cost: ring and device queue", _path("costs.queue_bytes")),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from browser import chromium, draw_all, open_page
+from browser import chromium, open_page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
@@ -189,71 +189,42 @@ def test_tokens_of_a_conversation_are_drawn(models: Path, tmp_path: Path, browse
     assert "Keys and values by token, tight" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_widths_of_a_built_in_model_are_compared(
-    tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "out"
-    words = ["run", "llama2-7b", "--layers", "2", "--context", "8192", "--qbits-kv", "16,2,8,4"]
-    assert main([*words, "--json", "--report", str(folder)]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert list(made["sweep"]) == ["16", "2", "8", "4"] and len(made["runs"]) == 4
-    found = {int(row["qbits_kv"]): row for row in rows(folder / "widths.csv")}
-    least = int(found[2]["kv_bytes_moved"])
-    assert [int(found[bits]["kv_bytes_moved"]) for bits in (2, 4, 8, 16)] == [least, 2 * least, 4 * least, 8 * least]
-    tokens = [int(found[bits]["t_max_limit"]) for bits in (2, 4, 8, 16)]
+WIDTHS = "cycles,dma_cycles,bw_usage,tokens_per_second,kv_bytes_moved,kv_capacity,logits_error"
+
+
+def test_widths_of_a_built_in_model_are_points(tmp_path: Path) -> None:
+    words = ["llama2-7b", "--layers", "2", "--context", "8192"]
+    assert main(["sweep", *words, "qbits-kv=16,2,8,4", "--figures", WIDTHS, "-o", str(tmp_path / "bits")]) == 0
+    table = {int(row["qbits-kv"]): row for row in rows(tmp_path / "bits" / "table.csv")}
+    least = int(table[2]["kv_bytes_moved"])
+    assert [int(table[bits]["kv_bytes_moved"]) for bits in (2, 4, 8, 16)] == [least, 2 * least, 4 * least, 8 * least]
+    tokens = [int(table[bits]["kv_capacity"]) for bits in (2, 4, 8, 16)]
     assert [tokens[0] // one for one in tokens] == [1, 2, 4, 8]
-    page = figures(folder, browser)
-    for bits, run in zip((16, 2, 8, 4), made["runs"], strict=True):
-        row = found[bits]
-        assert int(row["total_latency"]) == run["cycles"] == made["sweep"][str(bits)]["total_latency"]
-        assert int(row["dma_cycles"]) == sum(run["npu"]["dma_busy"])
-        seconds = run["cycles"] / 1.2e9
-        assert int(row["bandwidth"]) == round(run["traffic"]["total"]["bytes_aligned"] / seconds)
-        assert float(row["tokens_per_second"]) == pytest.approx(1 / seconds)
-        assert row["error"] == ""
-        assert page[f"width.{bits}.total_latency"] == f"{run['cycles']:,}"
-        assert page[f"{bits} bits.traffic.kv.bytes_total"] == row["kv_bytes_moved"]
-    drawn = ["dma_cycles", "total_latency", "bandwidth", "tokens_per_second", "t_max_limit"]
-    assert [chart.name for chart in charts_of((folder / "report.html").read_text())] == [
-        f"widths_{name}" for name in drawn
-    ]
-    draw_all(browser)
-    assert browser.execute_script("return document.querySelectorAll('#widths svg').length") == len(drawn)
+    assert main(["run", *words, "--qbits-kv", "8", "--report", str(tmp_path / "run")]) == 0
+    run = json.loads((tmp_path / "run" / "result.json").read_text())
+    row, seconds = table[8], run["cycles"] / 1.2e9
+    assert int(row["cycles"]) == run["cycles"] and int(row["dma_cycles"]) == sum(run["npu"]["dma_busy"])
+    assert float(row["bw_usage"]) == pytest.approx(run["traffic"]["total"]["bytes_aligned"] / seconds / 102.4e9)
+    assert float(row["tokens_per_second"]) == pytest.approx(1 / seconds)
+    assert int(row["kv_bytes_moved"]) == run["traffic"]["kv"]["bytes_total"] and row["logits_error"] == ""
 
 
 @pytest.mark.slow
 def test_widths_of_a_decoder_have_an_error(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "out"
-    words = ["run", str(models / "decoder.onnx"), *GENERATE, "--qbits-kv", "2,4,8,16", "--sim-level", "IA_TIMING"]
-    assert main([*words, "--json", "--report", str(folder)]) == 0
-    made = json.loads(capsys.readouterr().out)
-    errors = [made["sweep"][bits]["error"] for bits in ("2", "4", "8", "16")]
+    words = [str(models / "decoder.onnx"), *GENERATE, "--sim-level", "IA_TIMING"]
+    assert main(["sweep", *words, "qbits-kv=2,4,8,16", "--figures", WIDTHS, "-o", str(tmp_path)]) == 0
+    table = rows(tmp_path / "table.csv")
+    errors = [float(row["logits_error"]) for row in table]
     assert errors == sorted(errors, reverse=True) and errors[0] > 10 * errors[2] > 0
-    assert errors[1] == max(step["error"] for step in made["runs"][1]["generate"]["steps"])
-    names = {chart.name for chart in charts_of((folder / "report.html").read_text())}
-    assert "widths_error" in names and "widths_dma_cycles" not in names
-    moved = [made["sweep"][bits]["kv_bytes_moved"] for bits in ("2", "4", "8", "16")]
+    capsys.readouterr()
+    assert main(["run", *words, "--qbits-kv", "4", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert errors[1] == max(step["error"] for step in run["generate"]["steps"])
+    rate = (len(run["generate"]["tokens"]) - 1) * 1.2e9 / sum(run["cycles_by_step"])
+    assert float(table[1]["tokens_per_second"]) == pytest.approx(rate)
+    moved = [int(row["kv_bytes_moved"]) for row in table]
     row, scales = moved[3] // 8, moved[0] - moved[3] // 8  # integers have 4 bytes more for each head and token
     assert moved == [row + scales, 2 * row + scales, 4 * row + scales, 8 * row] and scales == 384
-    assert main(["run", "--replay", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sweep"] == made["sweep"]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--qbits-kv", "4,4"], "--qbits-kv 4,4: must be 2, 4, 8 or 16, or a list of different ones such as 4,8,16"),
-        (["--qbits-kv", "4,x"], "--qbits-kv 4,x: must be 2, 4, 8 or 16, or a list"),
-        (["--qbits-kv", "4,5"], "--qbits-kv 5: must be one of 16, 8, 4, 2"),
-        (["--qbits-kv", "4,8", "--profile"], "--profile: is about one run, and --qbits-kv names 2; give one width"),
-    ],
-)
-def test_wrong_lists_are_one_line(
-    models: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", str(models / "decoder.onnx"), *GENERATE, *more]) == 64
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
 
 
 def test_charts_of_runs_with_any_name_are_files() -> None:

@@ -23,7 +23,8 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.Monk
         name, *words = shlex.split(line)
         assert name == "pyv-npu" and main(words) == 0, line
     made = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.html")}
-    assert {"bus/report.html", "llm/report.html", "point3/report.html", "diff.html"} <= made
+    assert {"bus/report.html", "llm/report.html", "serving/report.html", "diff.html"} <= made
+    assert sum(page.startswith("bus/reports/") for page in made) == 1
 
 
 def test_the_file_is_one(tmp_path: Path) -> None:

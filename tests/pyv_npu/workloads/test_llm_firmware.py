@@ -77,16 +77,9 @@ def test_loose_against_tight(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "the events are those of the recorded run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--sim-level", "IA_TIMING"], "--sim-level IA_TIMING: firmware runs at CA_HYBRID; drop --mode"),
-        (["--qbits-kv", "4,8"], "--qbits-kv 4,8: one width on the core"),
-    ],
-)
-def test_what_needs_no_core_says_so(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "llama2-7b", "--mode", "tight", *words]) == 64
-    assert message in capsys.readouterr().err
+def test_what_needs_no_core_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "llama2-7b", "--mode", "tight", "--sim-level", "IA_TIMING"]) == 64
+    assert "--sim-level IA_TIMING: firmware runs at CA_HYBRID; drop --mode" in capsys.readouterr().err
 
 
 def test_a_snapshot_of_more_dram_than_the_core_sees_is_refused() -> None:
