@@ -55,3 +55,19 @@ def test_an_input_beyond_dram_is_refused_before_calibration(tmp_path: Path, caps
     assert main(["run", str(path), "--precision", "int8", "--set", "npu.dram.size=4194304"]) == 65
     message = "input x: 8388608 bytes, npu.dram.size is 4194304: --set npu.dram.size=16777216"
     assert message in capsys.readouterr().err
+
+
+def test_a_model_has_more_dram_once_more_where_its_input_alone_needs_more(
+    tmp_path: Path,
+) -> None:
+    """The input asks for 256 MiB, its layers then for 512."""
+    path, large = tmp_path / "m.onnx", [1 << 10, 33 << 10]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    x, y, z = (
+        helper.make_tensor_value_info(*one) for one in (("x", 1, large), ("y", 1, [1 << 10, 4]), ("z", 1, large))
+    )
+    weights = [numpy_helper.from_array(random(large[1], 4), "w")]
+    path.write_bytes(helper.make_model(helper.make_graph(nodes, "g", [x], [y, z], weights)).SerializeToString())
+    options = "--precision int8 --calibration 1 --sim-level IA_TIMING --timing-only".split()
+    assert main(["run", str(path), *options, "--report", str(tmp_path / "report")]) == 0
+    assert "size: 536870912" in (tmp_path / "report" / "run.yaml").read_text()
