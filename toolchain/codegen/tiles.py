@@ -113,13 +113,13 @@ class TileSizes:
         """Returns (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
         those of the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
         staged = self.staged(demand)
-        if not self._product or self._staged_result:
-            return {name: (size, 1 if name == "sums" else ahead + 1) for name, size in staged.items()}
-        copies = {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
+        every, copies = ahead + 1, {"sums": 1}
+        if self._product and not self._staged_result:
+            every, copies = min(2, ahead + 1), {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
         for name in loops.resident:
             image = name == "in0" and self._layer.op_type == "CONV2D_T"
-            copies[name] = max(copies[name], loops.tiles("m" if image else AXES[name]))
-        return {name: (size, copies.get(name, min(2, ahead + 1))) for name, size in staged.items()}
+            copies[name] = max(ahead + 1, loops.tiles("m" if image else AXES[name]))
+        return {name: (size, copies.get(name, every)) for name, size in staged.items()}
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
         """Returns bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""

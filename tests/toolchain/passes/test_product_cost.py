@@ -10,6 +10,7 @@ import pytest
 from benchmarks.mapping import gemm
 from benchmarks.models.splits import DRAM_SIZE, bert_layer
 from npu_device.abi.memory_map import SPM_BASE
+from npu_device.abi.opcodes import LoopOrder
 from npu_device.config import NpuConfig
 from npu_device.operations.macro.table import MACROS
 from npu_device.operations.macro.workspace import Site
@@ -28,7 +29,7 @@ from toolchain.examples.builder import Builder
 from toolchain.examples.variants import in_int8
 from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_model.model import prepare
-from toolchain.passes.tiling import blocked_tiles
+from toolchain.passes.tiling import STAY, blocked_tiles
 
 NEAR = 1.05
 """Times the cycles of the search that the heuristic may take."""
@@ -59,6 +60,19 @@ def test_buffers_and_engines_are_those_of_the_device(name: str) -> None:
         assert macro.reserved.wanted == reserved, layer.id
         lanes = ProductCost(model.graph, layer, model.target, sizes).lanes(tile, d.prefetch_dist)
         assert macro.lanes(CONFIG.te.count) == lanes, layer.id
+
+
+def test_operands_stay_where_a_bias_by_row_comes_after_the_product_too() -> None:
+    """The vector command of the bias has buffers of its own, which do not replace those of the product."""
+    b = Builder()
+    model = compiled(b.model("m", [8640, 16], b.node("Add", b.node("MatMul", b.weight(256, 8640), "x"), b.weight(256, 1)),
+                             [256, 16]))  # fmt: skip
+    (layer,) = (layer for layer in model.graph.layers if layer.op_type in PRODUCTS)
+    assert layer.text("epilogue") == "bias_column"
+    blocked = layer.having(tile=(32, 16, 512), block=(32, 16, 8640), loop_order=int(LoopOrder.WEIGHT | STAY))
+    loops, sizes = loops_of(blocked, (32, 16, 512)), TileSizes(model.graph, blocked, model.target)
+    buffers = sizes.buffers(sizes.demand((32, 16, 512), loops), 1, loops)
+    assert (buffers["in0"], buffers["in1"]) == ((4 * 32 * 512, 17), (4 * 16 * 512, 17))
 
 
 def convolution(cin: int, cout: int, size: int, kernel: int, groups: int = 1) -> Any:
