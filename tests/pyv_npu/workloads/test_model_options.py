@@ -68,6 +68,6 @@ def test_a_model_has_more_dram_once_more_where_its_input_alone_needs_more(
     )
     weights = [numpy_helper.from_array(random(large[1], 4), "w")]
     path.write_bytes(helper.make_model(helper.make_graph(nodes, "g", [x], [y, z], weights)).SerializeToString())
-    options = "--precision int8 --calibration 1 --sim-level IA_TIMING --timing-only".split()
+    options = ["--precision", "int8", "--calibration", "1", "--sim-level", "IA_TIMING", "--timing-only"]
     assert main(["run", str(path), *options, "--report", str(tmp_path / "report")]) == 0
     assert "size: 536870912" in (tmp_path / "report" / "run.yaml").read_text()

@@ -65,8 +65,8 @@ def test_buffers_and_engines_are_those_of_the_device(name: str) -> None:
 def test_operands_stay_where_a_bias_by_row_comes_after_the_product_too() -> None:
     """The vector command of the bias has buffers of its own, which do not replace those of the product."""
     b = Builder()
-    model = compiled(b.model("m", [8640, 16], b.node("Add", b.node("MatMul", b.weight(256, 8640), "x"), b.weight(256, 1)),
-                             [256, 16]))  # fmt: skip
+    biased = b.node("Add", b.node("MatMul", b.weight(256, 8640), "x"), b.weight(256, 1))
+    model = compiled(b.model("m", [8640, 16], biased, [256, 16]))
     (layer,) = (layer for layer in model.graph.layers if layer.op_type in PRODUCTS)
     assert layer.text("epilogue") == "bias_column"
     blocked = layer.having(tile=(32, 16, 512), block=(32, 16, 8640), loop_order=int(LoopOrder.WEIGHT | STAY))
