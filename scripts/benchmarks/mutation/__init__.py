@@ -63,8 +63,9 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "codegen": (
         ("toolchain/codegen/*.py",),
-        ("tests/toolchain/passes", "tests/toolchain/decoders", "tests/pyv_npu/workloads",
-         "tests/pyv_npu/cli/test_outputs_whole.py"),
+        ("tests/toolchain/codegen", "tests/toolchain/passes", "tests/toolchain/decoders",
+         "tests/pyv_npu/workloads/test_models.py", "tests/pyv_npu/workloads/test_llm_tiles.py",
+         "tests/pyv_npu/workloads/test_mapping.py"),
     ),
     "latency": (
         ("pyv_npu/observe/latency/*.py",), ("tests/pyv_npu/observe", "tests/pyv_npu/studies/test_phases.py"),
