@@ -211,12 +211,18 @@ def const(e: OnnxEmitter) -> MlirTensor:
     return e.constant_of(e.attribute("value", "values"))
 
 
+def _along_axis(e: OnnxEmitter) -> tuple[MlirTensor, int]:
+    """Returns the operand and the axis of an operation along one."""
+    (x,) = operands(e, 1)
+    axis = e.number("axis")
+    if not 0 <= axis < x.rank:
+        e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+    return x, axis
+
+
 def _reduce(operator: str) -> Lower:
     def lower(e: OnnxEmitter) -> MlirTensor:
-        (x,) = operands(e, 1)
-        axis = e.number("axis")
-        if not 0 <= axis < x.rank:
-            e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+        x, axis = _along_axis(e)
         reduced = e.reduce(operator, x, [axis])
         return e.reshape(reduced, [1 if one == axis else size for one, size in enumerate(x.shape)])
 
@@ -224,10 +230,7 @@ def _reduce(operator: str) -> Lower:
 
 
 def _argmax(e: OnnxEmitter) -> MlirTensor:
-    (x,) = operands(e, 1)
-    axis = e.number("axis")
-    if not 0 <= axis < x.rank:
-        e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+    x, axis = _along_axis(e)
     shape = [size for one, size in enumerate(x.shape) if one != axis]
     return e.cast(e.node("ArgMax", [x], "INT64", shape, axis=axis, keepdims=0), result(e)[0])
 
@@ -283,10 +286,7 @@ def _gather(e: OnnxEmitter) -> MlirTensor:
 
 
 def _reverse(e: OnnxEmitter) -> MlirTensor:
-    (x,) = operands(e, 1)
-    axis = e.number("axis")
-    if not 0 <= axis < x.rank:
-        e.refuse(f"axis {axis}: the tensor has {x.rank} dimensions")
+    x, axis = _along_axis(e)
     ends = [e.index(number) for number in (-1, -(1 << 63), axis, -1)]
     return e.node("Slice", [x, *ends], x.kind, x.shape)
 

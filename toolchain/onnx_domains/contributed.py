@@ -66,23 +66,22 @@ _FUSED = ("activation", "activation_params", *_NUMBERS)
 
 
 def fused_convolution(parts: Decomposition) -> None:
-    node = parts.node
-    inputs = [parts.input(index) for index in range(3) if node.has(index)]
-    attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
-    x = parts.make("Conv", *inputs, **attributes)
+    node, x = parts.node, _product(parts, "Conv")
     if node.has(3):
         x = parts.make("Add", x, parts.input(3))
     _activate(parts, x, [float(value) for value in node.attribute("activation_params", [])])
 
 
 def fused_gemm(parts: Decomposition) -> None:
+    numbers = map(parts.node.attribute, _NUMBERS)
+    _activate(parts, _product(parts, "Gemm"), [float(value) for value in numbers if value is not None])
+
+
+def _product(parts: Decomposition, operator: str) -> str:
+    """Composes a product of the first three inputs, without its activation."""
     node = parts.node
-    inputs = [parts.input(index) for index in range(3) if node.has(index)]
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
-    numbers = map(node.attribute, _NUMBERS)
-    _activate(
-        parts, parts.make("Gemm", *inputs, **attributes), [float(value) for value in numbers if value is not None]
-    )
+    return parts.make(operator, *(parts.input(index) for index in range(3) if node.has(index)), **attributes)
 
 
 # -- activations -------------------------------------------------------------------------------------------------------

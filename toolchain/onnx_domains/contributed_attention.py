@@ -115,17 +115,10 @@ def packed(parts: Decomposition) -> None:
         shape = node.shape(4)[1:]
         past = [parts.reshaped(half, *shape) for half in _split(parts, parts.input(4), 0, [1, 1])]
     sizes = BatchSizes(batch, steps, steps, node.shape(4)[3] if past else 0)
-    added, causal = [], bool(node.attribute("unidirectional", 0))
-    if node.has(3):
-        added.append(_padding(parts, 3, sizes, "mask_index"))
-    if node.has(5):
-        added.append(parts.input(5))
-    if causal and past:
-        added.append(_causal(parts, sizes))
+    bias, causal = _bias(parts, sizes, 3, "mask_index")
     present = _attend(
-        parts, _split(parts, product, 2, widths), _sum(parts, added), past, [1],
-        heads=heads, kv_heads=heads, causal=causal and not past,
-    )  # fmt: skip
+        parts, _split(parts, product, 2, widths), bias, past, [1], heads=heads, kv_heads=heads, causal=causal
+    )
     if node.gives(1):
         parts.result("Concat", *(parts.make("Unsqueeze", one, parts.integers(0)) for one in present), axis=0, index=1)
 
@@ -153,17 +146,21 @@ def multi_head(parts: Decomposition) -> None:
         operands = [parts.make("Add", one, bias) for one, bias in zip(operands, biases, strict=True)]
     past = [parts.input(index) for index in (6, 7) if node.has(index)]
     sizes = BatchSizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
-    added, causal = [], bool(node.attribute("unidirectional", 0))
-    if node.has(4):
-        added.append(_padding(parts, 4, sizes, "key_padding_mask"))
-    if node.has(5):
+    bias, causal = _bias(parts, sizes, 4, "key_padding_mask")
+    _presents(parts, _attend(parts, operands, bias, past, [1, 2], heads=heads, kv_heads=heads, causal=causal))
+
+
+def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, what: str) -> tuple[str, bool]:
+    """Returns the sum of the mask (the input of this index), the attention bias and, with a past, the causal mask; and
+    whether the operator has the causal mask itself."""
+    causal, added = bool(parts.node.attribute("unidirectional", 0)), []
+    if parts.node.has(mask):
+        added.append(_padding(parts, mask, sizes, what))
+    if parts.node.has(5):
         added.append(parts.input(5))
-    if causal and past:
+    if causal and sizes.past:
         added.append(_causal(parts, sizes))
-    present = _attend(
-        parts, operands, _sum(parts, added), past, [1, 2], heads=heads, kv_heads=heads, causal=causal and not past
-    )
-    _presents(parts, present)
+    return _sum(parts, added), causal and not sizes.past
 
 
 def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:

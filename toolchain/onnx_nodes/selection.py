@@ -1,7 +1,8 @@
 """Operators that choose elements: by place, by size, by a mask."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,17 +119,18 @@ def one_hot(parts: Decomposition) -> None:
     parts.result("Where", mask, on, off)
 
 
+def _offsets(shape: Sequence[int], indices_shape: Sequence[int], axis: int) -> Any:
+    """Returns for each of the indices its offset in a flat table of this shape, without that along the axis."""
+    grids = enumerate(np.indices(indices_shape, sparse=True))
+    offsets = (grid * math.prod(shape[at + 1 :]) for at, grid in grids if at != axis)
+    return sum(offsets, start=np.zeros(indices_shape, np.int64))
+
+
 def gather_elements(parts: Decomposition) -> None:
     """Composes GatherElements as Gather from a table of all elements."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
-    shape_of_indices = node.shape(1)
-    step = math.prod(shape[axis + 1 :])
-    base = np.zeros(shape_of_indices, np.int64)
-    for at, size in enumerate(shape_of_indices):
-        if at != axis:
-            along = np.arange(size).reshape([-1 if one == at else 1 for one in range(len(shape_of_indices))])
-            base = base + along * math.prod(shape[at + 1 :])
+    step, base = math.prod(shape[axis + 1 :]), _offsets(shape, node.shape(1), axis)
     constant = node.constant(1)
     if constant is not None:
         places = parts.constant((base + constant % shape[axis] * step).astype(np.int64))
@@ -185,10 +187,7 @@ def scatter_elements(parts: Decomposition) -> None:
         _place(parts)
         return
     axis = node.axis(len(shape), 0)
-    base = np.zeros(indices.shape, np.int64)
-    for at, size in enumerate(indices.shape):
-        along = np.arange(size).reshape([-1 if one == at else 1 for one in range(indices.ndim)])
-        base = base + (indices % shape[axis] if at == axis else along) * math.prod(shape[at + 1 :])
+    base = _offsets(shape, indices.shape, axis) + indices % shape[axis] * math.prod(shape[axis + 1 :])
     _merge(parts, base.reshape(-1), 1)
 
 
@@ -284,11 +283,7 @@ def _compare_singly(parts: Decomposition, axis: int) -> _Compared:
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     size, count = math.prod(shape), math.prod(indices_shape)
     _bound(node, size, count, 1)
-    base = np.zeros(indices_shape, np.int64)
-    for at, length in enumerate(indices_shape):
-        if at != axis:
-            along = np.arange(length).reshape([-1 if one == at else 1 for one in range(len(indices_shape))])
-            base = base + along * math.prod(shape[at + 1 :])
+    base = _offsets(shape, indices_shape, axis)
     places = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
     step = parts.constant(np.array(math.prod(shape[axis + 1 :]), np.int64))
     places = parts.make("Add", parts.make("Mul", places, step), parts.constant(base))
