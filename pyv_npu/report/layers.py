@@ -7,7 +7,7 @@ from npu_device.levels.explain import Blocker
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.layers import Layer
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.report.pictures import CAUSES, TOP, Analyses, blocks, bottlenecks, counted, layers_under_roofs
+from pyv_npu.report.pictures import CAUSES, Analyses, blocks, bottlenecks, layers_under_roofs
 from pyv_npu.sections import Cell, Details, Heading, Note, Part, Section, Table, Value
 from pyv_npu.units import number, short
 from pyv_npu.verdict import BOUNDS
@@ -23,11 +23,10 @@ BUSY = {"te": "TE busy", "ve": "VE busy", "dma": "DMA busy", "core": "core busy"
 
 def of_model(analyses: Analyses, config: Config, program: str) -> list[Section]:
     bars = [bottlenecks(analysis, name) for name, analysis in analyses.items() if analysis.bottlenecks]
-    top = [_top(name, analysis) for name, analysis in analyses.items() if analysis.bottlenecks]
     bounds = [_bounds(name, analysis) for name, analysis in analyses.items()]
     rows = [part for name, analysis in analyses.items() for part in _layers(name, analysis)]
     return [
-        Section("bottlenecks", "Bottlenecks", [*bars, *top, *bounds]),
+        Section("bottlenecks", "Bottlenecks", [*bars, *bounds]),
         Section("roofline", "Roofline", layers_under_roofs(analyses, config, program)),
         Section("layers", "Layers", rows),
     ]
@@ -36,20 +35,6 @@ def of_model(analyses: Analyses, config: Config, program: str) -> list[Section]:
 def causes(analysis: Analysis) -> dict[str, int]:
     """Returns the causes of the makespan of the NPU in words, with their cycles."""
     return {CAUSES[cause]: cycles for cause, cycles in analysis.explanation.causes.items()}
-
-
-def _top(name: str, analysis: Analysis) -> Table:
-    """Returns the largest causes of layers; layers that differ in numbers only are one."""
-    whole = max(analysis.explanation.makespan, 1)
-    groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
-    spent: Counter[tuple[str, Blocker]] = Counter()
-    for pattern, group in groups.items():
-        for layer in group:
-            spent.update({(counted(pattern, group), cause): cycles for cause, cycles in layer.chain.items()})
-    rows = [(str(rank), layer, CAUSES[cause], cycles, cycles / whole)
-            for rank, ((layer, cause), cycles) in enumerate(spent.most_common(TOP), 1)]  # fmt: skip
-    heads = (f"top {len(rows)}, {name}", "layer", "cause", "core cycles", "of the makespan")
-    return Table(heads, rows, units=("", "", "", "", "share"), figures=f"{name}.top.{{0}}.{{head}}")
 
 
 def _bounds(name: str, analysis: Analysis) -> Table:

@@ -97,16 +97,14 @@ def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str,
 def bottlenecks(analysis: Analysis, name: str) -> Chart:
     """Returns the layers that cost most, by cause; layers that differ in numbers only are one row."""
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
-    spent = {counted(pattern, group): _causes(group) for pattern, group in groups.items()}
+    spent = {
+        pattern if len(group) == 1 else f"{pattern} ({len(group)}x)": _causes(group)
+        for pattern, group in groups.items()
+    }
     worst = sorted(spent, key=lambda each: -sum(spent[each].values()))[:TOP]
     caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
     rows = {each: spent[each] for each in worst}
     return stacked_bars(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")
-
-
-def counted(pattern: str, group: Sequence[Layer]) -> str:
-    """Returns the name of layers that are one row."""
-    return pattern if len(group) == 1 else f"{pattern} ({len(group)}x)"
 
 
 def _causes(group: Sequence[Layer]) -> dict[str, int]:

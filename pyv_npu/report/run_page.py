@@ -1,6 +1,6 @@
 """report.html of one run or two: their sections with charts, layers, call sites, time and parameters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyv_npu.config import Config, Effective
@@ -10,7 +10,7 @@ from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import layers, memory, page, pictures
 from pyv_npu.result import Runs
 from pyv_npu.run_sections.totals import counters
-from pyv_npu.sections import Chart, Details, Heading, Note, OverTime, Part, Section, Table, Value, Verdict
+from pyv_npu.sections import Chart, Details, Note, OverTime, Part, Section, Table, Value, Verdict
 from pyv_npu.verdict import key_figures, sentences
 
 
@@ -26,15 +26,16 @@ class ObservedRun(NamedTuple):
     distributions: Sequence[Chart]
 
 
-def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping[str, Sequence[Part]]) -> list[Section]:
-    """Adds to the sections of a result the charts and tables that only its page has; `sweeps`: charts by key."""
+def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Sequence[Part]) -> list[Section]:
+    """Adds to the sections of a result the charts and tables that only its page has; `sweeps`: charts."""
     run, config = next(iter(observed.runs.values())), next(iter(observed.configs.values()))
     charts: dict[str, Sequence[Part]] = {
         "latency": observed.distributions,
         "stages": pictures.reasons(observed.runs),
+        "sweeps": sweeps,
     }
     total, *rest = (each for each in sections if each.name != "host")
-    shown = [each._replace(parts=[*charts.get(each.name, ()), *_below_headings(each.parts, sweeps)]) for each in rest]
+    shown = [each._replace(parts=[*charts.get(each.name, ()), *each.parts]) for each in rest]
     front = next(
         (at for at, each in enumerate(shown) if each.name in ("tokens", "faults", "energy", "latency")), len(shown)
     )
@@ -51,14 +52,6 @@ def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Mapping
         total._replace(title=title, parts=[*total.parts, counters(observed.runs)]),
     ]
     return shown
-
-
-def _below_headings(parts: Sequence[Part], charts: Mapping[str, Sequence[Part]]) -> Iterator[Part]:
-    """Inserts charts below the heading of their key."""
-    for part in parts:
-        yield part
-        if isinstance(part, Heading):
-            yield from charts.get(part.text, ())
 
 
 def write_page(

@@ -21,7 +21,6 @@ from pyv_npu.report.run_page import ObservedRun, extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
 from pyv_npu.run_sections import comparison_sections, run_sections, summary
-from pyv_npu.run_sections.latency import UNITS
 from pyv_npu.sections import Part, Section, csv_tables, plain
 
 NOTE = "the note of the ELF"
@@ -38,8 +37,8 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
         write_report(folder.folder, [result], run_sections(result), used)
 
 
-def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Mapping[str, Sequence[Part]]) -> None:
-    """Writes the report of a comparison; `charts`: of its sweeps, by key."""
+def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Sequence[Part]) -> None:
+    """Writes the report of a comparison; `charts`: of its sweeps."""
     used = _used(folder, both.loose)
     folder.finish(both.json, text, used)
     _write_files(folder.folder, both.loose)
@@ -93,10 +92,10 @@ def write_report(
     sections: Sequence[Section],
     effective: Effective,
     comparison: Mapping[str, Any] | None = None,
-    sweep_charts: Mapping[str, Sequence[Part]] | None = None,
+    sweep_charts: Sequence[Part] = (),
 ) -> None:
     """Writes report.html and the CSV files of one run or two; `comparison` is the result of both, whose sweeps
-    have charts by their key."""
+    have charts."""
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     run = results[0].json
@@ -108,7 +107,7 @@ def write_report(
         {result.name: _gantt(result, _lanes(result), binned[result.name]) for result in results},
         cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
     )
-    shown = extended(sections, observed, sweep_charts or {})
+    shown = extended(sections, observed, sweep_charts)
     for name, table in csv_tables(shown).items():
         write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
     _write_cdf(folder / "latency_cdf.csv", latencies)
@@ -158,7 +157,7 @@ def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
 
 def _write_sweeps(path: Path, sweeps: Sequence[Mapping[str, Any]]) -> None:
     rows = [
-        (sweep["key"], point["value"], mode, figure, point[mode][figure], UNITS[figure])
+        (sweep["key"], point["value"], mode, figure, point[mode][figure], sweep["units"][figure])
         for sweep in sweeps
         for point in sweep["points"]
         for mode in ("loose", "tight")

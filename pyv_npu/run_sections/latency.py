@@ -7,7 +7,7 @@ from typing import Any
 from pyv_npu.config import Config
 from pyv_npu.config.schema import keys_of
 from pyv_npu.result import Runs, headline, stage_of
-from pyv_npu.sections import Cell, Heading, Note, Part, Table, Value
+from pyv_npu.sections import Cell, Note, Part, Table, Value
 from pyv_npu.text import MISSING
 from pyv_npu.units import number
 
@@ -104,33 +104,14 @@ def reasons(runs: Runs) -> list[Part]:
     return [Table(heads, rows, file="reasons.csv", figures="reasons.{0}.{head}"), Note(text, "muted")] if rows else []
 
 
-TITLES = {
-    "t_submit": "T_submit",
-    "core_per_command": "Core time of a submission",
-    "submit_per_compute": "T_submit / T_comp",
-    "response": "Response: arrival to accepted",
-    "rejected": "Rejected submissions",
-}
-UNITS = {
-    "t_submit": "core cycles",
-    "core_per_command": "core cycles",
-    "submit_per_compute": "ratio",
-    "response": "core cycles",
-    "rejected": "commands",
-}
-"""Figures of each run in a sweep. t_submit and response are means; core_per_command is the core time in submit
-functions over the commands, where overlapping calls count once; submit_per_compute is the sum of t_submit over the busy
-cycles of tensor and vector engines."""
-
-
 def sweep_parts(sweep: Mapping[str, Any]) -> list[Part]:
     """Returns the table of a sweep, a row for each value and mode, and its findings."""
     key, figures = sweep["key"], sweep["figures"]
     rows = [[str(point["value"]), mode, *(point[mode][figure] for figure in figures)]
             for point in sweep["points"] for mode in ("loose", "tight")]  # fmt: skip
-    units = ["", "", *(UNITS[figure] for figure in figures)]
+    units = ["", "", *map(sweep["units"].get, figures)]
     table = Table((key_heading(key), "mode", *figures), rows, units=units, figures=f"sweep.{key}.{{0}}.{{1}}.{{head}}")
-    return [Heading(key), table, *map(Note, sweep["findings"])]
+    return [table, *map(Note, sweep["findings"])]
 
 
 def key_unit(key: str) -> str:

@@ -162,17 +162,17 @@ def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: st
 
 def _swept(
     call: Call, config: "Config", prepared: "PreparedWorkload[Any]", sweeps: "list[Sweep]"
-) -> tuple[list[dict[str, Any]], "dict[str, list[Part]]", bool]:
-    """Return the sweeps that ran, the charts of all of them by key, and whether none was interrupted."""
+) -> tuple[list[dict[str, Any]], "list[Part]", bool]:
+    """Return the sweeps that ran, their charts, and whether none was interrupted."""
     from pyv_npu.studies.break_even import charts, run_sweep
 
     swept: list[dict[str, Any]] = []
-    drawn: dict[str, list[Part]] = {}
+    drawn: list[Part] = []
     for index, sweep in enumerate(sweeps):
         call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
         try:
             swept.append(run_sweep(config, prepared.program(), sweep))
         except KeyboardInterrupt:
             return swept, drawn, False
-        drawn[sweep.key] = charts(swept[-1])
+        drawn += charts(swept[-1])
     return swept, drawn, True

@@ -16,7 +16,8 @@ from pyv_npu.report.charts import (
     quantitative,
     tips,
 )
-from pyv_npu.sections import Chart
+from pyv_npu.run_sections.latency import key_heading
+from pyv_npu.sections import Chart, Note, Part
 from pyv_npu.studies.sweep.effects import high_is_good, main_effect, numbers, pareto
 from pyv_npu.studies.sweep.figures import Cell
 from pyv_npu.studies.sweep.table import MODE, POINT, Table
@@ -37,8 +38,8 @@ def split_by_mode(table: Table) -> Mapping[str, Table]:
     return {mode: Table(table.axes, table.figures, [row for row in table.rows if row[MODE] == mode]) for mode in modes}
 
 
-def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | None, list[str]]:
-    """Returns small multiples of the figures that an axis moves, and a sentence for each figure that it does not."""
+def effect_parts(table: Table, axis: str, figures: Sequence[str]) -> list[Part]:
+    """Returns small multiples of the figures that an axis moves, and a sentence on those that it does not."""
     views: list[dict[str, Any]] = []
     constant: list[str] = []
     for figure in figures:
@@ -56,14 +57,12 @@ def effects(table: Table, axis: str, figures: Sequence[str]) -> tuple[Chart | No
                         for value, mean in curve])
             for mode, curve in curves.items()
         ]  # fmt: skip
-        view = line_view(lines, axis, scale.unit or figure, dots=True, height=150, heading=figure)
+        view = line_view(lines, key_heading(axis), scale.unit or figure, dots=True, height=150, heading=figure)
         views.append({**view, "name": f"view{len(views)}"})
-    if not views:
-        return None, constant
-    spec = link_views(views)
-    return Chart(
-        f"effect_{axis}", axis, "mean over everything else; all charts of an axis move together", spec
-    ), constant
+    caption = "mean over everything else; " if len(table.axes) > 2 else ""
+    caption += "drag to move, Ctrl and wheel to zoom all charts of an axis"
+    parts: list[Part] = [Chart(f"effect_{axis}", axis, caption, link_views(views))] if views else []
+    return [*parts, *([Note(f"{axis} leaves these as they are: {'; '.join(constant)}.", "muted")] if constant else [])]
 
 
 def heat(table: Table, down: str, across: str, figure: str) -> Chart:

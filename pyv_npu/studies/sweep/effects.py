@@ -5,8 +5,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+from pyv_npu.run_sections.latency import key_unit
 from pyv_npu.studies.sweep.figures import COSTS, UNRANKED, Cell
 from pyv_npu.studies.sweep.table import MODE, Table
+from pyv_npu.units import number
 
 Row = Mapping[str, Cell]
 
@@ -19,8 +21,8 @@ def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
 def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]]:
     """Returns the mean of a figure at each value of an axis, over everything else."""
     results: dict[Cell, list[float]] = {}
-    for row, number in numbers(table, figure):
-        results.setdefault(row[axis], []).append(number)
+    for row, result in numbers(table, figure):
+        results.setdefault(row[axis], []).append(result)
     return [(value, _mean(results[value])) for value in table.varied(axis) if value in results]
 
 
@@ -37,7 +39,7 @@ class Effect(NamedTuple):
 
 def sensitivity(table: Table, figure: str) -> list[Effect]:
     """Returns axes with several values, those that move a figure most first."""
-    mean = _mean([number for _, number in numbers(table, figure)])
+    mean = _mean([result for _, result in numbers(table, figure)])
     effects = []
     for axis in table.axes:
         means = [value for _, value in main_effect(table, axis, figure)]
@@ -137,10 +139,10 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
             continue
         others = [name for name in table.axes if name not in (axis, MODE)]
         lines: dict[tuple[Cell, ...], dict[int, dict[Cell, float]]] = {}
-        for row, number in numbers(table, figure):
+        for row, result in numbers(table, figure):
             x = row[axis]
             assert isinstance(x, int)
-            lines.setdefault(tuple(row[name] for name in others), {}).setdefault(x, {})[row[MODE]] = number
+            lines.setdefault(tuple(row[name] for name in others), {}).setdefault(x, {})[row[MODE]] = result
         for fixed, line in lines.items():
             points = [
                 (x, both["loose"], both["tight"]) for x, both in line.items() if {"loose", "tight"} <= both.keys()
@@ -149,3 +151,23 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
             at = crossings(points)
             if len(points) > 1 and (at or len(ahead) == 1):
                 yield BreakEven(axis, figure, dict(zip(others, fixed, strict=True)), at, min(ahead, default=""))
+
+
+def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
+    """Describes where loose and tight break even over an axis, for each setting of everything else."""
+    at = sorted(value for each in lines for value in each.at)
+    always = {mode: sum(not each.at and each.cheaper == mode for each in lines) for mode in ("loose", "tight")}
+    if not at:
+        winners = [mode for mode, count in always.items() if count]
+        if len(winners) == 1:
+            rest = ", whatever else is set" if len(lines) > 1 else ""
+            return f"{figure}: {winners[0]} is cheaper at every value of {axis}{rest}."
+        return (f"{figure}: over {axis}, loose is cheaper everywhere in {always['loose']} of {len(lines)} settings of "
+                f"everything else, tight in {always['tight']}.")  # fmt: skip
+    span = number(at[0]) if at[0] == at[-1] else f"{number(at[0])} to {number(at[-1])}"
+    text = f"{figure}: loose and tight break even at {axis} = {span} {key_unit(axis)}".rstrip()
+    if len(lines) == 1:
+        return f"{text}."
+    others = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
+    crossing = sum(bool(each.at) for each in lines)
+    return f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in others)}."

@@ -223,6 +223,7 @@ FIGURES: Mapping[str, Figure] = {
     "core_per_command": Figure("core cycles", "core time in submit functions a command",
                                _path("derived.core_per_command")),
     "submit_per_compute": Figure("ratio", "t_submit over busy engine cycles", _path("derived.submit_per_compute")),
+    "response": Figure("core cycles", "arrival to accepted, mean", _path("derived.response")),
     "refused": Figure("attempts", "turned away by a full queue, or by a device that is disabled",
                       _path("result.npu.rejected")),
     "retried": Figure("attempts", "refused, and made again", _path("derived.retried")),

@@ -6,7 +6,16 @@ from pyv_npu.report.charts import FLAT
 from pyv_npu.report.page import render
 from pyv_npu.sections import Cell, Details, Note, Part, Section, Table, Tile, Value, Verdict, as_text
 from pyv_npu.studies.sweep import charts
-from pyv_npu.studies.sweep.effects import BreakEven, break_even, high_is_good, main_effect, numbers, pareto, sensitivity
+from pyv_npu.studies.sweep.effects import (
+    BreakEven,
+    break_even,
+    crossing_text,
+    high_is_good,
+    main_effect,
+    numbers,
+    pareto,
+    sensitivity,
+)
 from pyv_npu.studies.sweep.figures import COSTS
 from pyv_npu.studies.sweep.figures import Cell as Figure
 from pyv_npu.studies.sweep.table import ERROR, MODE, POINT
@@ -143,12 +152,8 @@ def _table(points: Points, command: str, links: Mapping[int, str]) -> list[Part]
 
 
 def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
-    parts: list[Part] = []
-    for axis in [axis for axis in axes if axis != MODE][:MAX_EFFECTS]:
-        chart, constant = charts.effects(points, axis, figures)
-        parts += [chart] if chart else []
-        parts += [Note(f"{axis} leaves these as they are: {'; '.join(constant)}.", "muted")] if constant else []
-    return parts
+    shown = [axis for axis in axes if axis != MODE][:MAX_EFFECTS]
+    return [part for axis in shown for part in charts.effect_parts(points, axis, figures)]
 
 
 def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:
@@ -187,7 +192,7 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
         crossings = list(break_even(points, name)) if name in figures else []
         for axis in dict.fromkeys(each.axis for each in crossings):
             lines = [each for each in crossings if each.axis == axis]
-            parts.append(Note(_crossing_text(name, axis, lines)))
+            parts.append(Note(crossing_text(name, axis, lines)))
             rows += [(name, axis, _settings(each), ", ".join(map(number, each.at))) for each in lines if each.at]
     heads = ("figure", "axis", "everything else", "equal at")
     return [
@@ -198,21 +203,3 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
 
 def _settings(each: BreakEven) -> str:
     return ", ".join(f"{name} = {value}" for name, value in each.fixed.items()) or "nothing"
-
-
-def _crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
-    at = sorted(value for each in lines for value in each.at)
-    always = {mode: sum(not each.at and each.cheaper == mode for each in lines) for mode in ("loose", "tight")}
-    if not at:
-        winners = [mode for mode, count in always.items() if count]
-        if len(winners) == 1:
-            return f"{figure}: {winners[0]} is cheaper at every value of {axis}, whatever else is set."
-        return (f"{figure}: over {axis}, loose is cheaper everywhere in {always['loose']} of {len(lines)} settings of "
-                f"everything else, tight in {always['tight']}.")  # fmt: skip
-    span = number(at[0]) if at[0] == at[-1] else f"{number(at[0])} to {number(at[-1])}"
-    text = f"{figure}: loose and tight break even at {axis} = {span}"
-    if len(lines) == 1:
-        return f"{text}."
-    rest = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
-    crossing = sum(bool(each.at) for each in lines)
-    return f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in rest)}."

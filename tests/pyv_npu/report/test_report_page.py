@@ -158,7 +158,7 @@ def test_every_part_is_there(report: Path, browser: Any) -> None:
     drawn = browser.execute_script(
         "return charts.map((chart) => [chart.name, chart.box.querySelectorAll('svg').length])"
     )
-    assert dict(drawn).items() >= {"latency_cdf": 1, "reasons": 1, "sweep_run.args.tile": 1}.items()
+    assert dict(drawn).items() >= {"latency_cdf": 1, "reasons": 1, "effect_run.args.tile": 1}.items()
     over_time = browser.execute_script("return gantts['gantt-loose'].rows.map((row) => row.name)")
     assert {"core", "queue", "te0", "te busy", "queue depth", "bank0"} <= {*over_time}
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")

@@ -6,11 +6,16 @@ import pytest
 
 from pyv_npu.config import load
 from pyv_npu.sections import Chart, Note
-from pyv_npu.studies.break_even import AUTOMATIC, Sweep, break_even, charts, run_sweep
+from pyv_npu.studies.break_even import AUTOMATIC, Sweep, charts, run_sweep
+from pyv_npu.studies.sweep.effects import break_even
+from pyv_npu.studies.sweep.figures import Figure
+from pyv_npu.studies.sweep.table import ERROR, MODE, Table
 
 
-def points(*rows: tuple[Any, float | None, float | None]) -> list[dict[str, Any]]:
-    return [{"value": value, "loose": {"f": loose}, "tight": {"f": tight}} for value, loose, tight in rows]
+def points(*rows: tuple[Any, float | None, float | None]) -> Table:
+    cells = [{"x": value, MODE: mode, "f": result, ERROR: None}
+             for value, *both in rows for mode, result in zip(("loose", "tight"), both, strict=True)]  # fmt: skip
+    return Table(("x", MODE), {"f": Figure("", "", lambda record: None)}, cells)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,7 @@ def points(*rows: tuple[Any, float | None, float | None]) -> list[dict[str, Any]
     ],
 )
 def test_break_even_is_where_straight_lines_cross(rows: list[Any], crossings: list[float]) -> None:
-    assert break_even(points(*rows), "f") == crossings
+    assert [at for line in break_even(points(*rows), "f") for at in line.at] == crossings
 
 
 def test_bus_latency_moves_loose_cycle_by_cycle_and_tight_not_at_all() -> None:
@@ -38,10 +43,9 @@ def test_bus_latency_moves_loose_cycle_by_cycle_and_tight_not_at_all() -> None:
     chart, note = charts(swept)
     assert isinstance(chart, Chart) and isinstance(note, Note)
     titles = [view["title"] for view in chart.spec["concat"]]
-    assert "T_submit" in titles and "Core time of a submission" not in titles
-    assert note.text.startswith(
-        "Over core.timing.mmio_one_way these stay: Core time of a submission (core cycles): loose "
-    )
+    assert "t_submit" in titles and "core_per_command" not in titles
+    assert chart.spec["concat"][0]["encoding"]["x"]["title"] == "core.timing.mmio_one_way (cycles)"
+    assert note.text.startswith("core.timing.mmio_one_way leaves these as they are: core_per_command: loose ")
     assert {param["name"]: len(param["views"]) for param in chart.spec["params"]} == {
         "shown": len(titles), "zoom": len(titles),
     }  # fmt: skip
@@ -60,7 +64,9 @@ def test_one_doorbell_for_many_pays_where_a_doorbell_is_dear() -> None:
 def test_a_break_even_has_the_unit_of_its_key() -> None:
     fixed = {"run.args.n": 4, "run.args.phases": 1, "run.args.tile": 16}
     swept = run_sweep(load().config, "submit_latency", Sweep("core.timing.custom_response", ("0", "60"), fixed))
-    assert "break-even of core_per_command: core.timing.custom_response = 1.0 cycles" in swept["findings"]
+    assert (
+        "core_per_command: loose and tight break even at core.timing.custom_response = 1 cycles." in swept["findings"]
+    )
 
 
 def test_the_report_sweeps_what_the_plan_asks_for() -> None:
