@@ -11,6 +11,8 @@ from pyv_npu.units import number, quantity, scale_of
 
 MAX_ROWS = 40
 """Rows of a table on a terminal."""
+COLUMN_DECIMALS = 4
+"""Decimals of a column with a prefix; the copy of a table has all digits."""
 WIDEST, LONG = 132, 48
 """Letters of a table on a terminal, and of a cell: a wider table with longer cells is written row by row."""
 
@@ -153,7 +155,7 @@ def layout(table: Table) -> TableLayout:
             return Cell(quantity(value, "share").removesuffix(" %"), name)
         if scales[at].factor == 1:
             return Cell(number(value), name)
-        return Cell(number(value / scales[at].factor), name, value=value)
+        return Cell(number(round(value / scales[at].factor, COLUMN_DECIMALS)), name, value=value)
 
     bare = [f"{head} ({unit})" if scale.factor != 1 and unit != "share" else shown
             for head, shown, unit, scale in zip(table.heads, heads, units, scales, strict=True)]  # fmt: skip

@@ -72,8 +72,8 @@ def quantity(value: float | None, unit: str) -> str:
     """Formats a figure with its unit and prefix: `1.5 MiB`, `12.3 ms`, `61.2 %`, `3,400 cycles`."""
     if value is None:
         return MISSING
-    if unit == "share" and abs(value) >= LEAST_SHARE:
-        return f"{100 * value:.1f} %"
+    if unit == "share":
+        return f"{100 * value:.1f} %" if abs(value) >= LEAST_SHARE else f"{number(float(f'{100 * value:.2g}'))} %"
     scale = scale_of([value], unit)
     scaled = value / scale.factor if scale.factor != 1 else value
     return f"{number(scaled)} {scale.unit}".rstrip()

@@ -1,7 +1,7 @@
 """Vega-Lite specifications of the charts of a page. Colours are those of the theme that draws them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import log
+from math import log, sqrt
 from typing import Any, NamedTuple
 
 from pyv_npu.observe.analysis.metrics import Roofline
@@ -321,10 +321,11 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
     roofs: list[Spec] = []
     if device.slope:
         first, last = max(low, bottom / device.slope), min(high, top / device.slope)
-        at = (first * last * last) ** (1 / 3)  # room for its text on a telephone
+        lower = max((roof.rate for roof in device.roofs if roof.rate < top), default=0.0)
+        rise = max(sqrt(top * lower), 0.6 * top)  # between the labels of roofs, where the line leaves room on its left
         roofs.append({"x": first, "y": first * device.slope, "x2": last, "y2": last * device.slope,
-                      "text": f"DRAM {device.slope:,.4g} bytes per cycle", "at": at,
-                      "rise": at * device.slope})  # fmt: skip
+                      "text": f"DRAM {device.slope:,.4g} bytes/cycle", "at": low, "rise": rise,
+                      "left": True})  # fmt: skip
     for roof in device.roofs:
         start = max(low, roof.rate / device.slope) if device.slope else low
         if roof.rate >= bottom:
@@ -343,7 +344,7 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
         if len(labels) < LABELLED and all(
             abs(right - x) > LABEL_WIDTH or abs(up - y) > LABEL_HEIGHT for x, y in places
         ):
-            labels.append({"x": point.intensity, "y": point.rate, "text": point.name})
+            labels.append({"x": point.intensity, "y": point.rate, "text": point.name, "left": right <= 0.5})
             places.append((right, up))
     layers: list[Spec] = [
         {"params": [*params, zoom_parameter("x", "y")], "mark": {"type": "circle", "clip": True},
@@ -352,10 +353,13 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
                                "scale": {"range": [25, 500]}}}},
         {"data": {"values": roofs}, "mark": {"type": "rule", "strokeWidth": 1.6, "clip": True},
          "encoding": {"x": x, "y": y, "x2": {"field": "x2"}, "y2": {"field": "y2"}}},
-        {"data": {"values": roofs}, "mark": {"type": "text", "align": "right", "dy": -7, "clip": True},
+        {"data": {"values": roofs},
+         "mark": {"type": "text", "align": {"expr": "datum.left ? 'left' : 'right'"},
+                  "dx": {"expr": "datum.left ? 4 : 0"}, "dy": -7, "clip": True},
          "encoding": {"x": {**x, "field": "at"}, "y": {**y, "field": "rise"}, "text": {"field": "text"}}},
         {"data": {"values": labels},
-         "mark": {"type": "text", "align": "left", "dx": 11, "fontSize": 10, "clip": True},
+         "mark": {"type": "text", "align": {"expr": "datum.left ? 'left' : 'right'"},
+                  "dx": {"expr": "datum.left ? 11 : -11"}, "fontSize": 10, "clip": True},
          "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
     ]  # fmt: skip
     return Chart(name, title, caption, specification(data, layers, 400))
