@@ -7,7 +7,7 @@ from npu_device.abi import memory_map as mm
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
-from toolchain.codegen.commands import AUTOMATIC, MappingOptions
+from toolchain.codegen.commands import AUTOMATIC, MappingOptions, Residency
 from toolchain.codegen.memory import remaining
 from toolchain.codegen.patches import lowered
 from toolchain.errors import ModelError, did_you_mean
@@ -119,6 +119,9 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
     """Return the decisions of the user for these passes and this form. ModelError where one of them could not act."""
     if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
         raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
+    if granularity == "tile" and mapping.residency not in (None, Residency.NONE):
+        rule = "tile commands have no blocks; auto, none, or --granularity macro"
+        raise ModelError(f"compiler.residency = {mapping.residency}: {rule}")
     if granularity == "tile" and mapping.search:
         raise ModelError("compiler.mapper = search: measures macro commands; heuristic, or --granularity macro")
     passes = {"prefetch": ("prefetch", "prefetch"), "search": ("mapper", "engines")}

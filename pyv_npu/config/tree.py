@@ -172,6 +172,9 @@ class CompilerConfig:
     loop_order: str = _key("auto", "operand of a product that stays while tiles pass: the sums of a tile, or a tile of "
                            "weights; auto: whichever is estimated to be faster", source=MAPPING,
                            choices=("auto", "output", "weight"))  # fmt: skip
+    residency: str = _key("auto", "operand of a product that stays in the scratchpad while a block of tiles passes; "
+                          "auto: whichever is estimated to be faster, none with a tile or loop order that is given",
+                          source=MAPPING, choices=("auto", "none", "inputs", "weights", "outputs"))  # fmt: skip
 
 
 @dataclass(frozen=True)

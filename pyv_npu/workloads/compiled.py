@@ -27,7 +27,7 @@ from pyv_npu.workloads.firmware import LEVEL
 from toolchain.backend import Program as Lowered
 from toolchain.codegen import Command, Target
 from toolchain.codegen.cmdq import document
-from toolchain.codegen.commands import AUTOMATIC, EnergyModel, MappingOptions, Objective
+from toolchain.codegen.commands import AUTOMATIC, EnergyModel, MappingOptions, Objective, Residency
 from toolchain.ir.text import render
 from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
@@ -56,6 +56,7 @@ def mapping_of(config: Config) -> MappingOptions:
         ),
         prefetch=compiler.prefetch,
         loop_order=None if compiler.loop_order == "auto" else LoopOrder[compiler.loop_order.upper()],
+        residency=None if compiler.residency == "auto" else Residency(compiler.residency),
         search=compiler.mapper == "search",
         objective=objective,
         energy=EnergyModel() if objective is Objective.CYCLES else energy_model(config),

@@ -45,6 +45,19 @@ class Objective(StrEnum):
         return cycles if self is Objective.CYCLES else round(energy if self is Objective.ENERGY else cycles * energy)
 
 
+class Residency(StrEnum):
+    """Operand of a product that stays in the scratchpad while the loops are at a block of tiles."""
+
+    NONE = "none"
+    """No loops over blocks."""
+    INPUTS = "inputs"
+    """Rows of in0."""
+    WEIGHTS = "weights"
+    """Columns of in1."""
+    OUTPUTS = "outputs"
+    """Sums, while both operands pass along k."""
+
+
 class EnergyModel(NamedTuple):
     """Energy that a mapping decides, pJ."""
 
@@ -69,6 +82,7 @@ class MappingOptions(NamedTuple):
     prefetch: int | None = None
     """Tiles that macro commands load ahead."""
     loop_order: LoopOrder | None = None
+    residency: Residency | None = None
     search: bool = False
     """Whether the best mappings by estimate are measured, and the best is taken."""
     objective: Objective = Objective.CYCLES

@@ -143,7 +143,8 @@ def _best(
     (min_time,) = times.values()
     best = group
     targets = [target]
-    if any(one.integer("loop_order") for one in group) and target.mapping.loop_order is None:
+    decided = target.mapping.loop_order is not None or target.mapping.residency is not None
+    if any(one.integer("loop_order") for one in group) and not decided:
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count
@@ -214,7 +215,7 @@ def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR
     forms = set[Hashable]()
     for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
-        form = candidate.integers("tile")[:2], candidate.integer("loop_order")
+        form = candidate.integers("tile")[:2], candidate.integer("loop_order"), candidate.integers("block")[:2]
         if form not in forms:
             forms.add(form)
             yield candidate.having(prefetch=distance(graph, candidate, target))

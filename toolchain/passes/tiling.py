@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from itertools import accumulate, pairwise, product
 from math import prod
+from sys import maxsize
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 
 from npu_device.abi.extended import Residence
 from npu_device.abi.opcodes import BITS, DataType, LoopOrder
-from npu_device.operations.loops import Loops
-from toolchain.codegen.commands import Objective, Target
+from npu_device.operations.loops import ORDER_MASK, Loops
+from toolchain.codegen.commands import Objective, Residency, Target
 from toolchain.codegen.estimate import SHARES, Estimate
 from toolchain.codegen.product_cost import computing
 from toolchain.codegen.tiles import (
@@ -197,7 +198,9 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
     layer = layer.without("loop_order", "block")
-    decided = target.mapping.loop_order
+    decided, residency = target.mapping.loop_order, target.mapping.residency
+    if residency is not None and residency is not Residency.NONE:
+        return _resident(graph, layer, target, residency)
     weight = layer.having(loop_order=int(LoopOrder.WEIGHT))
     if decided is LoopOrder.WEIGHT:
         return _in_order(graph, weight, target)
@@ -210,29 +213,63 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         return choice
     if (choice.cost - other.cost) * REORDER > choice.cost:
         choice = other
+    if residency is Residency.NONE or target.mapping.tile_of(layer.id) is not None or no_blocks(layer, target):
+        return choice
     return _in_blocks(graph, layer, target, choice.cost) or choice
 
 
-def _in_blocks(graph: Graph, layer: LayerIR, target: Target, plain: int) -> Choice | None:
+def no_blocks(layer: LayerIR, target: Target) -> str:
+    """The reason why a product has no loops over blocks; empty: it may have them."""
+    if target.tile_form:
+        return "commands in tile form have no blocks"
+    if layer.integer("batch", 1) > 1:
+        return "a batch of products has no blocks"
+    if target.te.kind == "systolic_ws_pipe":
+        return "engines of npu.te.kind = systolic_ws_pipe take tiles fold by fold"
+    if target.te.conv_lowering == "kernel_position":
+        return "npu.te.conv_lowering = kernel_position moves weights kernel by kernel"
+    return ""
+
+
+def _resident(graph: Graph, layer: LayerIR, target: Target, residency: Residency) -> Choice:
+    """The best tile of a product of which an operand stays in the scratchpad as the user wants. ModelError names a
+    layer that cannot follow."""
+    remedy = f"compiler.residency = {residency}: auto or none"
+    order = LoopOrder.WEIGHT if residency is Residency.WEIGHTS else LoopOrder.OUTPUT
+    if target.mapping.loop_order not in (None, order):
+        raise ModelError(f"{remedy}, or compiler.loop_order = {order.name.lower()}, which it takes")
+    if reason := no_blocks(layer, target):
+        raise ModelError(f"layer {layer.id} ({layer.op_type}): {reason}; {remedy}")
+    choice = _in_blocks(graph, layer, target, residency=residency)
+    if choice is None and residency is Residency.OUTPUTS:  # in a single tile along k they stay in the accumulator
+        return _in_order(graph, layer, target)
+    if choice is None:
+        need = f"no block of tiles fits {target.workspace} bytes of scratchpad"
+        raise ModelError(f"layer {layer.id} ({layer.op_type}): {need}; {remedy}, or a larger npu.spm.size")
+    return choice
+
+
+def _in_blocks(
+    graph: Graph, layer: LayerIR, target: Target, plain: int = maxsize, residency: Residency | None = None
+) -> Choice | None:
     """A product with loops over blocks, of which operands stay in the workspace, where that costs clearly less than
-    `plain`, the cost of its best tile without them."""
+    `plain`, the cost of its best tile without them. `residency`: the operand, None: any."""
     limit, limit_of_cut = plain - plain // REORDER, plain - plain // CUT
-    if target.tile_form or target.mapping.tile_of(layer.id) is not None or layer.integer("batch", 1) > 1:
-        return None
-    if target.te.kind == "systolic_ws_pipe" or target.te.conv_lowering == "kernel_position":
-        return None  # which take tiles fold by fold, or move weights kernel by kernel
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
         return None
-    estimate, best, depth = Estimate(graph, layer, target), None, whole(layer)[2]
+    estimate, best = Estimate(graph, layer, target), None
     assert estimate.product is not None
-    for tile, order, block, loops, demand in blocked_tiles(graph, layer, target, estimate.sizes):
+    for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
+        tile, demand, loops = blocked.tile, blocked.demand, blocked.loops
+        if residency is not None and blocked.residency is not residency:
+            continue
         if timed and estimate.product.lower_bound(tile, AHEAD, demand, loops) >= limit:
             continue
         cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
-        if cost < (limit if block[2] >= depth else min(limit, limit_of_cut)):
+        if cost < (min(limit, limit_of_cut) if blocked.residency is Residency.OUTPUTS else limit):
             limit = cost
-            best = Choice(layer.having(tile=tile, loop_order=order, block=block), cost)
+            best = Choice(blocked.of(layer), cost)
     return best
 
 
@@ -242,15 +279,23 @@ class BlockedTile(NamedTuple):
     tile: Tile
     order: int
     block: tuple[int, int, int]
+    residency: Residency
     loops: Loops
     demand: dict[str, int]
     """`TileSizes.demand`."""
 
+    def of(self, layer: LayerIR) -> LayerIR:
+        """The layer with this mapping."""
+        return layer.having(tile=self.tile, loop_order=self.order, block=self.block)
+
 
 def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes) -> Iterator[BlockedTile]:
     """Tiles of a product in each order over blocks, in the largest block that fits: a smaller one needs no more."""
-    extent = whole(layer)
-    for tile in _products(layer, target, graph.tensors[layer.inputs[0]].dtype):
+    extent, limit = whole(layer), target.mapping.tile_of(layer.id)
+    tiles: Iterable[Tile] = _products(layer, target, graph.tensors[layer.inputs[0]].dtype)
+    if limit is not None:
+        tiles = (limited(graph, layer, target, limit),)
+    for tile in tiles:
         if not whole_vectors(layer, tile):
             continue
         for order, blocks in _blocks(tile, extent, layer.op_type == "CONV2D_T"):
@@ -266,7 +311,10 @@ def _in_largest_block(
 
     def in_block(block: tuple[int, int, int]) -> BlockedTile:
         loops = loops_over(extent, tile, order, block)
-        return BlockedTile(tile, order, block, loops, sizes.demand(tile, loops))
+        residency = Residency.INPUTS if block[2] >= extent[2] else Residency.OUTPUTS
+        if order & ORDER_MASK == LoopOrder.WEIGHT:
+            residency = Residency.WEIGHTS
+        return BlockedTile(tile, order, block, residency, loops, sizes.demand(tile, loops))
 
     def fits(block: tuple[int, int, int]) -> bool:
         candidate = in_block(block)
@@ -311,11 +359,20 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
 def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     """A product with each tile that fits in each order of its loops that the user allows, the fastest by estimate
     first."""
-    choices, decided = list[Choice](), target.mapping.loop_order
-    for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if decided is None else (decided,):
-        ordered = layer.having(loop_order=int(order)) if order else layer
-        for tile, cost in _times(graph, ordered, target).items():
-            choices.append(Choice(ordered.having(tile=tile), cost))
+    choices, decided, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
+    if residency in (None, Residency.NONE):
+        for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if decided is None else (decided,):
+            ordered = layer.having(loop_order=int(order)) if order else layer
+            for tile, cost in _times(graph, ordered, target).items():
+                choices.append(Choice(ordered.having(tile=tile), cost))
+    if residency is not Residency.NONE and decided is None and not no_blocks(layer, target):
+        estimate = Estimate(graph, layer, target)
+        for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
+            if residency in (None, blocked.residency):
+                ahead = estimate.distance(blocked.tile, blocked.demand, blocked.loops)
+                choices.append(
+                    Choice(blocked.of(layer), estimate.cost(blocked.tile, ahead, blocked.demand, blocked.loops))
+                )
     return sorted(choices, key=lambda choice: choice.cost)
 
 
