@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from image_cases import attributes, nchw, out_size, shapes
 from npu_macro import MacroRig, block, random
+from npu_rig import BUFFER
 from onnx_reference import reference
 from shares import draws
 
@@ -17,6 +18,7 @@ from npu_device.abi.extended import Epilogue
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Pool, Reduce
 from npu_device.memory.operands import row_bytes
 from npu_device.operations.tile_form import Broadcast
+from npu_device.trace.events import What
 
 T = DataType
 Array = np.ndarray[Any, Any]
@@ -270,7 +272,7 @@ def gather(indices: list[int], kind: DataType = T.FP16, place: str = "dram") -> 
     out = rig.place(len(indices) * row_bytes(6, kind), place)
     index = rig.put(np.array([indices], np.int32), T.INT32)
     d = Descriptor(opcode=Opcode.GATHER, tile_m=3, type_in0=kind, type_in1=T.INT32, type_out=kind, in1_addr=index,
-                   out_addr=out, in0_addr=rig.put(table, kind, distance=16))  # fmt: skip
+                   out_addr=out, in0_addr=rig.put(table, kind, distance=16), write_status=1)  # fmt: skip
     ticket = rig.submit(rig.macro(d, block(Opcode.GATHER, m=len(indices), n=6, k=9, ld0=16)))
     rig.idle()
     return rig, table, out, rig.status(ticket)
@@ -289,5 +291,7 @@ def test_gather_takes_rows_and_counts_from_the_end(kind: DataType, place: str) -
 def test_an_index_beyond_the_table_is_an_error_ticket(index: int) -> None:
     rig, _, out, status = gather([1, index])
     assert status == 4 | TicketError.ADDRESS << 8
-    assert f"index 1 is {index}" in rig.device.error_log[0].reason
+    (entry,) = rig.device.error_log
+    assert f"index 1 is {index}" in entry.reason and entry.cycle == rig.stamps(What.ERROR)[entry.ticket]
+    assert rig.bytes_at(BUFFER + 56, 4) == (2 | TicketError.ADDRESS << 8).to_bytes(4, "little")
     assert not rig.get(out, 2, 6, T.FP16).any()
