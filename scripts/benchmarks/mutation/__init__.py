@@ -43,6 +43,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "npu_device/issue/retirement.py", "npu_device/issue/results.py", "npu_device/issue/engines.py"),
         ("tests/npu_device/issue", "tests/npu_device/reservation", "tests/npu_device/host",
          "tests/npu_device/levels/test_width.py", "tests/npu_device/decode/test_errors.py", "tests/npu_device/external",
+         "tests/npu_device/operations/test_macro_vector.py", "tests/pyv_npu/engines/test_external_runs.py",
          "tests/pyv_npu/snapshot/test_snapshot.py", "tests/pyv_npu/faults/test_injection.py",
          "tests/fuzzing/test_fuzz.py"),
     ),
@@ -58,8 +59,9 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "event_loop": (
         ("npu_device/units/*.py", "npu_device/front_end/*.py", "npu_device/event_loop/*.py", "npu_device/dram/*.py"),
         ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",
-         "tests/npu_device/decode/test_errors.py", "tests/pyv_npu/snapshot/test_snapshot.py",
-         "tests/fuzzing/test_fuzz.py"),
+         "tests/npu_device/decode/test_errors.py", "tests/npu_device/issue/test_order.py",
+         "tests/npu_device/issue/test_reset.py", "tests/pyv_npu/engines/test_external_runs.py",
+         "tests/pyv_npu/snapshot/test_snapshot.py", "tests/fuzzing/test_fuzz.py"),
     ),
     "codegen": (
         ("toolchain/codegen/*.py",),

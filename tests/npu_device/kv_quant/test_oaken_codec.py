@@ -129,6 +129,13 @@ def test_counts_and_entries_must_agree() -> None:
         oaken.decode(Encoded(made.dense, made.counts, made.sparse[:-1], made.meta), GOLDEN)
 
 
+def test_counts_of_outliers_that_are_assumed_add_up_to_their_share() -> None:
+    cache = EncodedCache(64, 2, 9, 96)
+    counts = np.frombuffer(cache.expected_counts(100), np.uint8)
+    assert len(counts) == cache.chunks * 9
+    assert counts.max() - counts.min() <= 1 and abs(counts.sum() - 0.1 * 9 * 2 * 96) < 1
+
+
 @pytest.mark.parametrize(("heads", "size"), [(2, 32), (1, 128), (4, 16), (4, 80), (2, 96), (3, 64)])
 def test_a_cache_gives_back_what_was_appended_in_any_portions(heads: int, size: int) -> None:
     """The bytes of tokens do not depend on how many came at once; chunks may cover several heads."""
