@@ -4,7 +4,6 @@ Made from the run objects of docs/results.md, "JSON". Times are core cycles.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from pyv_npu.config import Config
 from pyv_npu.observe.analysis.metrics import roofline
@@ -40,64 +39,6 @@ ADVICE = {
     "scratchpad port": "wider ports of the scratchpad (npu.spm.port)",
 }
 """Cause -> what to change first."""
-
-
-class CyclesLine(NamedTuple):
-    """Line of the table of cycles."""
-
-    name: str
-    key: str
-    depth: int
-    """Lines of the next depth below it add up to it, where they cover all of it."""
-    cycles: Mapping[str, int | None]
-    """Cycles by mode."""
-
-
-def cycles_table(runs: Runs, alone: Mapping[str, int | None]) -> list[CyclesLine]:
-    """Returns the table of cycles by figure. `alone`: cycles of the commands without firmware, by mode.
-
-    Empty without submissions.
-    """
-    parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
-    if not any(parts.values()):
-        return []
-
-    def part(name: str) -> dict[str, int | None]:
-        return {mode: None if values is None else values[name] for mode, values in parts.items()}
-
-    before, work = part("before_submission"), part("work")
-    lines = [
-        CyclesLine(
-            "whole run: start of the core to exit", "cycles", 0, {mode: run["cycles"] for mode, run in runs.items()}
-        ),
-        CyclesLine("before the first submission", "cycles_parts.before_submission", 1, before),
-        CyclesLine("first submission to last completion", "cycles_parts.work", 1, work),
-        CyclesLine("after the last completion", "cycles_parts.after_completion", 1, part("after_completion")),
-        CyclesLine("NPU makespan: cycle 0 to the last completion", "makespan", 0, _sum(before, work, 1)),
-    ]
-    if any(cycles is not None for cycles in alone.values()):
-        kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
-        added = _sum(_sum(work, alone, -1), kernels, -1)
-        lines[3:3] = [
-            CyclesLine("the same commands without firmware", "without_firmware", 2, dict(alone)),
-            *([CyclesLine("kernels on the core", "core_kernels", 2, kernels)] if any(kernels.values()) else []),
-            CyclesLine("added by submitting them", "added_by_submission", 2, added),
-        ]
-    return lines
-
-
-def kernel_cycles(run: Run) -> int:
-    """Returns core cycles of a run that its kernels took."""
-    return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
-
-
-def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
-    """Returns first plus or minus second, None where one is unknown."""
-    totals: dict[str, int | None] = {}
-    for mode, cycles in first.items():
-        other = second.get(mode)
-        totals[mode] = None if cycles is None or other is None else cycles + sign * other
-    return totals
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

@@ -1,16 +1,13 @@
 """Totals of runs: counters, cycles by phase, ratios of a comparison, energy and external engines."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyv_npu.config import Config
 from pyv_npu.result import SAME_RESULTS, Run, Runs, agrees, checks, submission_of
 from pyv_npu.sections import Cell, Details, Facts, Heading, Note, Part, Table, Value, Verdict
 from pyv_npu.text import MISSING
 from pyv_npu.units import duration, number, quantity
-
-if TYPE_CHECKING:
-    from pyv_npu.verdict import CyclesLine
 
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 WHOLE = {"cycles": "whole run"}
@@ -130,24 +127,49 @@ def spread_text(spread: Sequence[float] | None) -> str:
 
 
 def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[Part]:
-    """Returns core cycles and their time; nothing where nothing was submitted."""
-    if not any(run.get("cycles_parts") for run in runs.values()):
+    """Returns core cycles and their time; nothing where nothing was submitted. `alone`: cycles of the commands without
+    firmware, by mode."""
+    parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
+    if not any(parts.values()):
         return []
-    from pyv_npu.verdict import cycles_table, sentences
+    from pyv_npu.verdict import sentences
 
-    lines = cycles_table(runs, {mode: alone.get(mode) for mode in runs})
-    verdict = sentences(runs, {}) if not any(alone.values()) else []
-    heads = ("", *runs, *(f"{mode}, time" for mode in runs))
+    def part(name: str) -> dict[str, int | None]:
+        return {mode: None if values is None else values[name] for mode, values in parts.items()}
+
+    def row(name: str, spent: Mapping[str, int | None], depth: int = 0) -> list[Value]:
+        times = (Cell(duration(each, config.npu.clock_hz), value=each) for each in spent.values())
+        return [Cell(name, kind=f"depth{depth}" if depth else ""), *spent.values(), *times]
+
+    before, work = part("before_submission"), part("work")
+    rows = [
+        row("whole run: start of the core to exit", {mode: run["cycles"] for mode, run in runs.items()}),
+        row("before the first submission", before, 1),
+        row("first submission to last completion", work, 1),
+    ]
+    if any(alone.values()):
+        without = {mode: alone.get(mode) for mode in runs}
+        kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
+        rows.append(row("the same commands without firmware", without, 2))
+        rows += [row("kernels on the core", kernels, 2)] if any(kernels.values()) else []
+        rows.append(row("added by submitting them", _sum(_sum(work, without, -1), kernels, -1), 2))
+    rows.append(row("after the last completion", part("after_completion"), 1))
+    rows.append(row("NPU makespan: cycle 0 to the last completion", _sum(before, work, 1)))
+    verdict = [] if any(alone.values()) else sentences(runs, {})
     note = "The phases add up to the whole run. Without firmware: the NPU has all commands in cycle 0."
-    table = Table(heads, [_cycles_row(line, runs, config) for line in lines], figures="{head}.cycles.{0}")
-    parts: list[Part] = [Verdict(verdict)] if verdict else []
-    return [*parts, table, Note(note, "muted")] if lines else parts
+    table = Table(("", *runs, *(f"{mode}, time" for mode in runs)), rows, figures="{head}.cycles.{0}")
+    return [*([Verdict(verdict)] if verdict else []), table, Note(note, "muted")]
 
 
-def _cycles_row(line: "CyclesLine", runs: Runs, config: Config) -> list[Value]:
-    times = [line.cycles[mode] for mode in runs]
-    texts = [Cell(duration(cycles, config.npu.clock_hz), value=cycles) for cycles in times]
-    return [Cell(line.name, kind=f"depth{line.depth}" if line.depth else ""), *times, *texts]
+def kernel_cycles(run: Run) -> int:
+    """Returns core cycles of a run that its kernels took."""
+    return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
+
+
+def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
+    """Returns first plus or minus second, None where one is unknown."""
+    pairs = {mode: (cycles, second.get(mode)) for mode, cycles in first.items()}
+    return {mode: None if a is None or b is None else a + sign * b for mode, (a, b) in pairs.items()}
 
 
 def energy_estimate(runs: Runs) -> list[Part]:

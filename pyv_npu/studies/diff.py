@@ -391,12 +391,7 @@ class Difference:
             "settings": [one._asdict() for one in self.settings],
             "changes": [_json(one) for one in self.changes],
             "breakdowns": [
-                {
-                    "run": one.run,
-                    "name": one.name,
-                    "total": _json(one.total),
-                    "parts": [_json(part) for part in one.parts],
-                }
+                {**one._asdict(), "total": _json(one.total), "parts": [_json(part) for part in one.parts]}
                 for one in self.breakdowns
             ],
             "beyond": [{"limit": text, **_json(change)} for text, change in violations],

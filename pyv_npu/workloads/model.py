@@ -19,8 +19,8 @@ from pyv_npu.config.tree import CORE_LEVELS
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform, check_engine
 from pyv_npu.result import Detail, Result, Stopwatch
+from pyv_npu.run_sections.totals import kernel_cycles
 from pyv_npu.sections import Facts, Heading, Part, Section, Table, Value
-from pyv_npu.verdict import kernel_cycles
 from pyv_npu.workloads import ia, timing
 from pyv_npu.workloads.checks import MISSING, Checks, codes_row, compare, converted_error, precision, precision_rows
 from pyv_npu.workloads.compiled import (

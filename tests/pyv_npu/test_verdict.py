@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pyv_npu.cli import main
 from pyv_npu.config import Config, load
 from pyv_npu.config.schema import keys_of
+from pyv_npu.run_sections.totals import cycles
 from pyv_npu.units import quantity
-from pyv_npu.verdict import ADVICE, cycles_table, key_figures, sentences
+from pyv_npu.verdict import ADVICE, key_figures, sentences
 from toolchain.examples import EXAMPLES
 
 
@@ -65,7 +66,7 @@ def test_what_limits_a_run_is_said() -> None:
 
 
 def test_nothing_submitted_has_no_table() -> None:
-    assert cycles_table({"tight": {"cycles": 5, "cycles_parts": None}}, {}) == []
+    assert cycles({"tight": {"cycles": 5, "cycles_parts": None}}, Config(), {}) == []
 
 
 def test_advice_names_keys_of_the_configuration() -> None:

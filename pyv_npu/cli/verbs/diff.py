@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pyv_native.files import write_text
 from pyv_npu.cli.shared import output
 from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.text import as_json
@@ -35,8 +34,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     violations = diff.failures(before, after, limits)
     difference = diff.Difference(before, after)
     if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(args.output, page(difference))
+        output.make_folder(args.output.parent, "--output")
+        output.write_file(args.output, "--output", page(difference))
     json: dict[str, Any] = difference.to_json([(limit.text, change) for limit, change in violations])
     output.show(as_json(json) if args.json else render(difference))
     for limit, change in violations:

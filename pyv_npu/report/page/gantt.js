@@ -131,12 +131,7 @@ class Gantt {
     pointer(this);
   }
 
-  get from() { return axis.from; }
-  get to() { return axis.to; }
-  get end() { return axis.end; }
   get width() { return Math.max(this.canvas.clientWidth - Gantt.LEFT - 8, 1); }
-  show(from, to) { axis.show(from, to); }
-  zoom(factor, share) { axis.zoom(factor, share); }
   x(cycle) { return Gantt.LEFT + (cycle - axis.from) / (axis.to - axis.from) * this.width; }
   share(event) { return Math.min(1, Math.max(0, (event.offsetX - Gantt.LEFT) / this.width)); }
   cycle(event) { return axis.from + (axis.to - axis.from) * this.share(event); }
@@ -306,11 +301,11 @@ class Gantt {
   /* Of `count` columns of pixels, which share of each is covered by spans; they may overlap. Not 0 where a span is.
      `owner` is told a span of each column, the last that begins there. */
   columns(lane, count, owner) {
-    const share = new Float32Array(count), scale = count / (this.to - this.from);
-    let reached = this.from;
-    for (let index = above(lane.reach, this.from); index < lane.count && lane.start[index] < this.to; index++) {
-      const left = (Math.max(lane.start[index], reached) - this.from) * scale;
-      const right = Math.min((lane.stop[index] - this.from) * scale, count);
+    const share = new Float32Array(count), scale = count / (axis.to - axis.from);
+    let reached = axis.from;
+    for (let index = above(lane.reach, axis.from); index < lane.count && lane.start[index] < axis.to; index++) {
+      const left = (Math.max(lane.start[index], reached) - axis.from) * scale;
+      const right = Math.min((lane.stop[index] - axis.from) * scale, count);
       const first = Math.max(0, Math.min(Math.floor(left), count - 1)), last = Math.floor(right);
       if (owner) owner.fill(index, first, Math.max(first + 1, Math.min(Math.ceil(right), count)));
       if (right <= left) {

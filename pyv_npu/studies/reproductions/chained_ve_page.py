@@ -1,11 +1,10 @@
 """Sections of `pyv-npu reproduce chained-ve`: the paper's table, its experiment, charts and tables of the sweep."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from npu_device.cost.dataflow import Engines, run
+from pyv_npu.csv_table import csv_text
 from pyv_npu.report.charts import Line, cells, lines
 from pyv_npu.sections import Cell, Chart, Details, Facts, Heading, Note, Part, Section, Table, Tile
 from pyv_npu.studies.reproductions import Reproduction
@@ -91,14 +90,6 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
     }  # fmt: skip
 
 
-def _csv(rows: Rows) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def _paper(json: Mapping[str, Any]) -> list[Part]:
     """The paper's table and its accesses to keys."""
     by_length: dict[int, dict[int, Cell]] = {}
@@ -180,4 +171,5 @@ def reproduced(json: Mapping[str, Any]) -> Reproduction:
                 [_figures(json["sweep"], kind) for kind in kinds]),
     ]  # fmt: skip
     title = f"Chained Vector Engine: {experiment['shape']}"
-    return Reproduction(title, json, _tiles(experiment), sections, {"sweep.csv": _csv(json["sweep"])})
+    table = csv_text(list(json["sweep"][0]), [list(row.values()) for row in json["sweep"]])
+    return Reproduction(title, json, _tiles(experiment), sections, {"sweep.csv": table})

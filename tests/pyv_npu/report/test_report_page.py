@@ -203,7 +203,7 @@ def drawing(browser: Any, start: int, end: int) -> dict[str, int]:
           counted.rectangles++;
           Object.getPrototypeOf(painter).fillRect.apply(painter, where);
         };
-        chart.show(...arguments);
+        axis.show(...arguments);
         delete painter.fillRect;
         real.forEach((restore) => restore());
         return counted;

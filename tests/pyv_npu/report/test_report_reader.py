@@ -135,7 +135,7 @@ def test_a_table_is_sorted_and_saved_as_csv(page: Any, report: Path) -> None:
 
 def test_both_runs_share_one_axis_and_its_keys(page: Any) -> None:
     keys = "axis.charts[0].canvas.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0]}));"
-    shown = "return axis.charts.map((chart) => [chart.from, chart.to])"
+    shown = "return axis.charts.map((chart) => [axis.from, axis.to])"
     whole = page.execute_script(shown)
     assert whole[0] == whole[1] and whole[0][0] == 0
     ends = page.execute_script("return axis.charts.map((chart) => chart.run.end)")

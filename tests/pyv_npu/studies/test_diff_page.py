@@ -162,7 +162,7 @@ def test_nothing_is_cut_off_in_light_and_dark(page: Any) -> None:
 def test_a_and_b_move_together(page: Any) -> None:
     names = page.execute_script("return axis.charts.map((chart) => chart.name)")
     assert names == ["A loose", "B loose", "A tight", "B tight"]
-    shown = "return axis.charts.map((chart) => [chart.from, chart.to])"
+    shown = "return axis.charts.map((chart) => [axis.from, axis.to])"
     ends = page.execute_script("return axis.charts.map((chart) => chart.run.end)")
     assert page.execute_script(shown) == [[0, max(ends)]] * 4 and len(set(ends)) == 4
     press = "axis.charts[1].canvas.dispatchEvent(new KeyboardEvent('keydown', {key: '+'}));"
