@@ -1,84 +1,86 @@
 """report.html of one run or two: their sections with charts, layers, call sites, time and parameters."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyv_npu.config import Config, Effective
 from pyv_npu.config.schema import flatten, keys_of
 from pyv_npu.observe.analysis.model import Analysis
-from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.report import layers, memory, page, pictures
-from pyv_npu.result import Runs
+from pyv_npu.result import Result
 from pyv_npu.run_sections.totals import counters
-from pyv_npu.sections import Chart, Details, Note, OverTime, Part, Section, Table, Value, Verdict
+from pyv_npu.sections import Details, Note, OverTime, Part, Section, Table, Value, Verdict
 from pyv_npu.verdict import key_figures, sentences
 
+MAX_PLACES = 20
+"""Call sites of a run that the page lists."""
 
-class ObservedRun(NamedTuple):
-    """Runs of a page, with what result.json does not hold; all by the name of the run."""
-
-    runs: Runs
-    configs: Mapping[str, Config]
-    analyses: Mapping[str, Analysis]
-    sites: Mapping[str, Sequence[tuple[str, Distribution]]]
-    """Function and source line of call sites, with cycles from start to accepted."""
-    gantts: Mapping[str, Any]
-    distributions: Sequence[Chart]
+Results = Sequence[Result[Any]]
+"""One run or two."""
 
 
-def extended(sections: Sequence[Section], observed: ObservedRun, sweeps: Sequence[Part]) -> list[Section]:
-    """Adds to the sections of a result the charts and tables that only its page has; `sweeps`: charts."""
-    run, config = next(iter(observed.runs.values())), next(iter(observed.configs.values()))
-    charts: dict[str, Sequence[Part]] = {
-        "latency": observed.distributions,
-        "stages": pictures.reasons(observed.runs),
-        "sweeps": sweeps,
-    }
+def extended(
+    sections: Sequence[Section], results: Results, charts: Mapping[str, Sequence[Part]], gantts: Mapping[str, Any]
+) -> list[Section]:
+    """Adds to the sections of a result the charts and tables that only its page has; `charts`: by the name of their
+    section; `gantts`: by the name of the run."""
+    runs, analyses = {result.name: result.json for result in results}, _analyses(results)
+    charts = {**charts, "stages": pictures.reasons(runs)}
     total, *rest = (each for each in sections if each.name != "host")
     shown = [each._replace(parts=[*charts.get(each.name, ()), *each.parts]) for each in rest]
     front = next(
         (at for at, each in enumerate(shown) if each.name in ("tokens", "faults", "energy", "latency")), len(shown)
     )
     shown[front:front] = [
-        *layers.of_model(observed.analyses, config, run["program"]),
-        Section("traffic", "Traffic", memory.traffic(observed.runs, observed.analyses)),
-        Section("kv", "Keys and values", memory.keys_and_values(observed.runs)),
+        *layers.of_model(analyses, results[0].config, results[0].program),
+        Section("traffic", "Traffic", memory.traffic(runs, analyses)),
+        Section("kv", "Keys and values", memory.keys_and_values(runs)),
     ]
     end = next((at for at, each in enumerate(shown) if each.name == "parameters"), len(shown))
-    title = "The run" if len(observed.runs) == 1 else "The runs"
+    title = "The run" if len(runs) == 1 else "The runs"
     shown[end:end] = [
-        Section("sites", "Call sites", _sites(observed.sites)),
-        Section("time", "Over time", [OverTime(observed.gantts)]),
-        total._replace(title=title, parts=[*total.parts, counters(observed.runs)]),
+        Section("sites", "Call sites", _sites(results)),
+        Section("time", "Over time", [OverTime(gantts)]),
+        total._replace(title=title, parts=[*total.parts, counters(runs)]),
     ]
     return shown
 
 
 def write_page(
-    sections: Sequence[Section], observed: ObservedRun, effective: Effective, comparison: Mapping[str, Any] | None
+    sections: Sequence[Section], results: Results, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
     """Writes the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
-    run = next(iter(observed.runs.values()))
+    runs, analyses = {result.name: result.json for result in results}, _analyses(results)
+    configs = {result.name: result.config for result in results}
+    run = results[0].json
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; cycles are core cycles"
     )
-    causes = {name: layers.causes(analysis) for name, analysis in observed.analyses.items()}
-    verdict = sentences(observed.runs, causes)
+    causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
+    verdict = sentences(runs, causes)
     total = next(each for each in sections if each.name == "run")
     warnings = [part for part in total.parts if isinstance(part, Note) and part.kind == "warning"]
     head: list[Part] = [Note(subtitle, "muted"), *warnings, *([Verdict(verdict)] if verdict else [])]
     body = [each._replace(parts=[part for part in each.parts if part not in head and not isinstance(part, Verdict)])
             for each in sections if each.name != "parameters"]  # fmt: skip
     entries = [part for each in sections if each.name == "parameters" for part in each.parts]
-    body.append(Section("parameters", "Parameters", [*entries, *_differences(observed.configs), parameters(effective)]))
-    tiles = key_figures(observed.runs, observed.configs, observed.analyses, comparison)
-    return page.render(f"{run['program']}: {' against '.join(observed.runs)}", head, tiles, body)
+    body.append(Section("parameters", "Parameters", [*entries, *_differences(configs), parameters(effective)]))
+    tiles = key_figures(runs, configs, analyses, comparison)
+    return page.render(f"{run['program']}: {' against '.join(runs)}", head, tiles, body)
 
 
-def _sites(sites: Mapping[str, Sequence[tuple[str, Distribution]]]) -> list[Part]:
-    rows = [(place, mode, len(cycles), cycles.p50, cycles.max)
-            for mode, places in sites.items() for place, cycles in places]  # fmt: skip
+def _analyses(results: Results) -> dict[str, Analysis]:
+    return {result.name: result.analysis for result in results if result.analysis is not None}
+
+
+def _sites(results: Results) -> list[Part]:
+    """Returns the call sites with most submissions: function, source line, and the cycles from start to accepted."""
+    rows = [
+        (core.program.place(site) or hex(site), result.name, len(cycles), cycles.p50, cycles.max)
+        for result in results if (core := result.core) is not None
+        for site, cycles in core.latency.by_call_site()[:MAX_PLACES]
+    ]  # fmt: skip
     heads = ("function, source line", "mode", "n", "start to accepted, P50 (core cycles)", "max (core cycles)")
     return [Table(heads, rows)] if rows else []
 

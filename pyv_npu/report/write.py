@@ -6,18 +6,16 @@ from typing import Any
 
 from npu_device.trace.events import unit_counts
 from npu_device.trace.spans import UNITS as ENGINES
-from npu_device.trace.spans import Table
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.config import Effective, with_values
 from pyv_npu.csv_table import write_csv
 from pyv_npu.observe.analysis.metrics import Metric, metrics
-from pyv_npu.observe.latency.percentiles import Distribution
 from pyv_npu.observe.latency.rows import Submissions
 from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
 from pyv_npu.report.pictures import cumulative, distribution_steps
 from pyv_npu.report.run_folder import RunFolder
-from pyv_npu.report.run_page import ObservedRun, extended, write_page
+from pyv_npu.report.run_page import extended, write_page
 from pyv_npu.report.timeline import write_latency_csv, write_timeline
 from pyv_npu.result import Comparison, Result
 from pyv_npu.run_sections import comparison_sections, run_sections, summary
@@ -82,9 +80,6 @@ def write_lines(folder: Path, run: Result[Any]) -> None:
 
 # -- the page and its tables -------------------------------------------------------------------------------------------
 
-MAX_PLACES = 20
-"""Call sites of a run that the page lists."""
-
 
 def write_report(
     folder: Path,
@@ -99,31 +94,16 @@ def write_report(
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     run = results[0].json
-    observed = ObservedRun(
-        {result.name: result.json for result in results},
-        {result.name: result.config for result in results},
-        {result.name: result.analysis for result in results if result.analysis is not None},
-        {result.name: _sites(result) for result in results},
-        {result.name: _gantt(result, _lanes(result), binned[result.name]) for result in results},
-        cumulative(latencies, f"{run['program']}, preset {run['preset']}"),
-    )
-    shown = extended(sections, observed, sweep_charts)
+    curves = cumulative(latencies, f"{run['program']}, preset {run['preset']}")
+    gantts = {result.name: _gantt(result, binned[result.name]) for result in results}
+    shown = extended(sections, results, {"latency": curves, "sweeps": sweep_charts}, gantts)
     for name, table in csv_tables(shown).items():
         write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
     _write_cdf(folder / "latency_cdf.csv", latencies)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
     _write_metrics(folder / "metrics.csv", results)
-    write_text(folder / "report.html", write_page(shown, observed, effective, comparison))
-
-
-def _sites(run: Result[Any]) -> list[tuple[str, Distribution]]:
-    """Returns function and source line of the call sites with most submissions, and the cycles from start to
-    accepted."""
-    if run.core is None:
-        return []
-    sites = run.core.latency.by_call_site()[:MAX_PLACES]
-    return [(run.core.program.place(site) or hex(site), cycles) for site, cycles in sites]
+    write_text(folder / "report.html", write_page(shown, results, effective, comparison))
 
 
 def _series(run: Result[Any]) -> Series:
@@ -137,17 +117,12 @@ def _engines(run: Result[Any]) -> dict[str, int]:
     return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
 
 
-def _lanes(run: Result[Any]) -> dict[str, Table]:
-    return lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
-
-
-def _gantt(run: Result[Any], shown: Mapping[str, Table], binned: Series) -> dict[str, Any]:
+def _gantt(run: Result[Any], binned: Series) -> dict[str, Any]:
     names, waits = ((), ()) if run.analysis is None else (run.analysis.names, run.analysis.waits)
     assert run.cycles is not None, "a report shows runs with time"
+    shown = lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
     tickets = run.spans.commands["ticket"]
-    return gantt_chart(
-        shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz
-    )  # fmt: skip
+    return gantt_chart(shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz)
 
 
 def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:

@@ -89,6 +89,15 @@ def test_a_baseline_without_a_folder_has_percentiles_only(programs: list[Path]) 
     assert list(charts(page)) == ["A"]
 
 
+def test_a_page_that_cannot_be_written_is_one_line(
+    programs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["diff", str(programs[0]), str(programs[0]), "-o", str(tmp_path / "file" / "diff.html")]) == 64
+    error = capsys.readouterr().err
+    assert error == f"pyv-npu: error: --output {tmp_path / 'file'}: File exists: choose another place\n"
+
+
 RUN = 'id="gantt-tight">'
 
 
