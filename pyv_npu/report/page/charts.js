@@ -55,11 +55,10 @@ class Chart {
 
   async render() {
     await (library ||= load());
-    const dark = theme.now ? theme.now === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     let columns = Math.max(1, Math.floor((this.width - 50) / (longest(this.spec) * 7 + 34)));
     const embed = (margin) => {
       const narrow = { axisY: { labelLimit: this.width < 500 ? 110 : 220 }, legend: { columns } };
-      const config = merge(THEMES.common, THEMES[dark ? "dark" : "light"], narrow);
+      const config = merge(THEMES.common, THEMES[document.documentElement.dataset.theme], narrow);
       return vegaEmbed(this.box, fit(this.spec, this.width, margin), { mode: "vega-lite", config, renderer: "svg", actions: false, logLevel: 1, tooltip: showTip });
     };
     let result, over = 0, wide = false;

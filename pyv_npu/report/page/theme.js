@@ -4,11 +4,11 @@ const theme = {
   choices: ["", "light", "dark"],
   names: { "": "theme: system", light: "theme: light", dark: "theme: dark" },
   now: "",
+  system: matchMedia("(prefers-color-scheme: dark)"),
   changed: [],
   set(choice) {
     theme.now = theme.choices.includes(choice) ? choice : "";
-    if (theme.now) document.documentElement.dataset.theme = theme.now;
-    else delete document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = theme.now || (theme.system.matches ? "dark" : "light");
     try { localStorage.setItem("pyv-npu-theme", theme.now); } catch { /* a browser may keep nothing for files */ }
     const button = document.getElementById("theme");
     if (button) button.textContent = theme.names[theme.now];
@@ -16,7 +16,7 @@ const theme = {
   },
 };
 try { theme.set(localStorage.getItem("pyv-npu-theme") || ""); } catch { theme.set(""); }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme.set(theme.now));
+theme.system.addEventListener("change", () => theme.set(theme.now));
 document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme").textContent = theme.names[theme.now];
   document.getElementById("theme").onclick = () =>
