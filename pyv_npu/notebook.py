@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyv_npu.errors import UsageError
 from pyv_npu.observe.analysis.metrics import Metric, metrics
-from pyv_npu.report.layers import causes
+from pyv_npu.report.run_page import first_screen
 from pyv_npu.report.timeline import LATENCY_COLUMNS, TimelineRow, latency_columns, named
 from pyv_npu.result import Result
 from pyv_npu.run_sections import run_sections, summary
 from pyv_npu.sections import Details, Facts, Heading, Note, Part, Section, Table, Tile, Verdict, layout
 from pyv_npu.text import html_table
-from pyv_npu.verdict import key_figures, sentences
 from toolchain.errors import require_extra
 
 if TYPE_CHECKING:
@@ -27,19 +26,12 @@ def mimebundle(result: Result[Any]) -> dict[str, str]:
 
 def html(result: Result[Any]) -> str:
     """Formats the first screen of a report and the sections of the terminal text; layers are folded."""
-    run = result.json
-    analyses = {} if result.analysis is None else {result.name: result.analysis}
-    text = (
-        sentences({result.name: run}, {name: causes(each) for name, each in analyses.items()}) if run["cycles"] else []
-    )
+    text, tiles = first_screen([result])
     first, *rest = run_sections(result)
-    tiles: list[Tile] = []
-    if result.cycles is not None:
-        tiles = key_figures({result.name: run}, {result.name: result.config}, analyses)
-    for name, analysis in analyses.items():
-        each = [(layer.name, " ".join(layer.operations), layer.active) for layer in analysis.layers]
+    if result.analysis is not None:
+        each = [(layer.name, " ".join(layer.operations), layer.active) for layer in result.analysis.layers]
         table = Table(("layer", "operations", "active cycles"), each)
-        rest.append(Section("layers", "", [Details(f"layers of {name} ({len(each)})", table)]))
+        rest.append(Section("layers", "", [Details(f"layers of {result.name} ({len(each)})", table)]))
     rest = [each._replace(parts=[part for part in each.parts if not isinstance(part, Verdict)]) for each in rest]
     return as_html([first._replace(parts=[Verdict(text), *first.parts]), *rest], tiles)
 

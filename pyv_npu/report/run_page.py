@@ -9,7 +9,7 @@ from pyv_npu.observe.analysis.model import Analysis
 from pyv_npu.report import layers, memory, page, pictures
 from pyv_npu.result import Result
 from pyv_npu.run_sections.totals import counters
-from pyv_npu.sections import Details, Note, OverTime, Part, Section, Table, Value, Verdict
+from pyv_npu.sections import Details, Note, OverTime, Part, Section, Table, Tile, Value, Verdict
 from pyv_npu.verdict import key_figures, sentences
 
 MAX_PLACES = 20
@@ -46,19 +46,27 @@ def extended(
     return shown
 
 
+def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) -> tuple[list[str], list[Tile]]:
+    """Returns the sentences and the figures that a reader sees first; none of runs without time."""
+    runs, analyses = {result.name: result.json for result in results}, _analyses(results)
+    if not all(run["cycles"] for run in runs.values()):
+        return [], []
+    causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
+    configs = {result.name: result.config for result in results}
+    return sentences(runs, causes), key_figures(runs, configs, analyses, comparison)
+
+
 def write_page(
     sections: Sequence[Section], results: Results, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
     """Writes the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
-    runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     configs = {result.name: result.config for result in results}
     run = results[0].json
     subtitle = (
         f"preset {run['preset']}, core {run['core'] or 'none'}, {run['sim_level']}, "
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; cycles are core cycles"
     )
-    causes = {name: layers.causes(analysis) for name, analysis in analyses.items()}
-    verdict = sentences(runs, causes)
+    verdict, tiles = first_screen(results, comparison)
     total = next(each for each in sections if each.name == "run")
     warnings = [part for part in total.parts if isinstance(part, Note) and part.kind == "warning"]
     head: list[Part] = [Note(subtitle, "muted"), *warnings, *([Verdict(verdict)] if verdict else [])]
@@ -66,8 +74,7 @@ def write_page(
             for each in sections if each.name != "parameters"]  # fmt: skip
     entries = [part for each in sections if each.name == "parameters" for part in each.parts]
     body.append(Section("parameters", "Parameters", [*entries, *_differences(configs), parameters(effective)]))
-    tiles = key_figures(runs, configs, analyses, comparison)
-    return page.render(f"{run['program']}: {' against '.join(runs)}", head, tiles, body)
+    return page.render(f"{run['program']}: {' against '.join(configs)}", head, tiles, body)
 
 
 def _analyses(results: Results) -> dict[str, Analysis]:
