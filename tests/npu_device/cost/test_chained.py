@@ -109,6 +109,19 @@ def test_gains_grow_with_sparsity(window: int, chained_steps: int, skipped: int)
     assert skipped == -(-chained.pairs(256, 256, window=window) // 8)
 
 
+def test_a_tile_takes_as_long_as_its_keys_where_they_are_slow() -> None:
+    """Tiles on the diagonal, at the edge of a window with the own key and without, and between."""
+    unit = chain(8, "dataflow", lanes=128, lat=1000, restart=0)
+    kinds = set[tuple[bool, ...]]()
+    for window in (0, 16, 32, 33):
+        work = chained.masked(unit, 64, 64, 128, 16, window=window)
+        grid = chained.tiles(unit, 64, 64, 0, True, window)
+        kinds.add((grid.diagonal > 0, grid.edge[0] > 0, grid.edge[1] > 0, grid.other > 0))
+        count = grid.diagonal + sum(grid.edge) + grid.other
+        assert work.steps + work.key_wait == count * chained.read_cycles(unit, 128, 16, 2)
+    assert all(map(any, zip(*kinds, strict=True)))
+
+
 TABLE = {
     16: {8: (24, 17)},
     32: {8: (80, 66), 16: (48, 33)},
