@@ -1,20 +1,28 @@
 """Cycles of products by the calibrated values of their estimate, and by the mapper (docs/mapping.md)."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from math import exp, log
+from math import exp, log, prod
+from typing import NamedTuple
 from unittest.mock import patch
 
-from npu_device.abi.opcodes import DataType
+from onnx import ModelProto
+
+from benchmarks.mapping_optimum import least_traffic
+from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig
-from pyv_npu.workloads.compiled import target_of
+from pyv_npu.config import Config
+from pyv_npu.workloads.compiled import energy_model, target_of
 from pyv_npu.workloads.timing import run_commands
 from toolchain.backend import compile_layers
 from toolchain.codegen import estimate, product_cost
-from toolchain.codegen.commands import MappingOptions
+from toolchain.codegen.commands import Command, MappingOptions, Objective
+from toolchain.compiler import compile_model
+from toolchain.examples.builder import Builder
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
+from toolchain.onnx_model.model import prepare
 from toolchain.passes import choices
 
 PRODUCTS = (
@@ -28,6 +36,36 @@ DEVICES = ((2, 102_400_000_000), (1, SLOW_DRAM), (2, SLOW_DRAM), (8, SLOW_DRAM),
 """MiB of scratchpad, bytes per second of DRAM."""
 IDLE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1))
 FARTHEST = (1, 2, 3, 4, 6, 8)
+
+
+MATRICES = (
+    (384, 768, 768), (384, 3072, 768), (384, 768, 3072), (384, 384, 64), (384, 64, 384), (128, 768, 768),
+    (128, 3072, 768), (128, 768, 3072), (512, 4096, 4096), (512, 11008, 4096), (512, 4096, 11008), (128, 4096, 4096),
+    (16, 4096, 4096), (16, 11008, 4096), (1, 4096, 4096), (1024, 1024, 1024), (2048, 512, 512), (784, 512, 128),
+    (196, 1024, 256), (3136, 64, 256),
+)  # fmt: skip
+"""M, N and K: of BERT-base, of prompts and steps of llama2-7b, of 1 x 1 convolutions, and square ones."""
+CONVOLUTIONS = (
+    (3, 64, 224, 7, 2), (64, 64, 56, 1, 1), (64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (256, 64, 56, 1, 1),
+    (256, 128, 56, 1, 1), (128, 128, 56, 3, 2), (256, 512, 56, 1, 2), (128, 512, 28, 1, 1), (512, 128, 28, 1, 1),
+    (128, 128, 28, 3, 1), (256, 256, 28, 3, 2), (512, 1024, 28, 1, 2), (256, 1024, 14, 1, 1), (1024, 256, 14, 1, 1),
+    (256, 256, 14, 3, 1), (512, 512, 14, 3, 2), (1024, 2048, 14, 1, 2), (512, 2048, 7, 1, 1), (512, 512, 7, 3, 1),
+)  # fmt: skip
+"""Channels, filters, pixels along a side, kernel and stride: those of ResNet-50."""
+SIZES = (1, 2, 8)
+RATES = (SLOW_DRAM, 51_200_000_000, 102_400_000_000)
+NEAR, BALANCED = 1.15, 1.3
+"""Times the largest lower bound that a product may take: where that is at least 1.5 times the other, and else."""
+MACS = 1024
+"""Products of an engine in a cycle, in fp16."""
+
+
+class Shape(NamedTuple):
+    """A product: its text, multiplications, and bytes that it moves at least, by those of the scratchpad."""
+
+    text: str
+    macs: int
+    least: dict[int, int]
 
 
 def gemm(m: int, n: int, k: int, operands: DataType = DataType.FP16, result: DataType = DataType.FP16) -> Graph:
@@ -66,11 +104,79 @@ def calibrations() -> Iterator[tuple[str, str, int]]:
             yield "FARTHEST", str(tiles), mean_cycles()
 
 
+def convolution(cin: int, cout: int, size: int, kernel: int, stride: int) -> ModelProto:
+    """Returns a model of one convolution in fp16."""
+    b, pad = Builder("float16"), kernel // 2
+    y = b.node("Conv", "x", b.weight(cout, cin, kernel, kernel), pads=[pad] * 4, strides=[stride] * 2)
+    out = (size + 2 * pad - kernel) // stride + 1
+    return b.model("conv", [1, cin, size, size], y, [1, cout, out, out])
+
+
+def shapes() -> Iterator[tuple[Shape, tuple[int, ...] | ModelProto]]:
+    """Yields each shape, and M, N and K or the model of a convolution. Of a convolution each byte that it needs moves
+    once at least, of a matrix product what an exhaustive search finds."""
+    accumulator = NpuConfig().te.acc_bytes
+    for matrix in MATRICES:
+        least = {mib: least_traffic(*matrix, 2, mib << 20, accumulator) for mib in SIZES}
+        yield Shape(" x ".join(map(str, matrix)), prod(matrix), least), matrix
+    for cin, cout, size, kernel, stride in CONVOLUTIONS:
+        out = (size + 2 * (kernel // 2) - kernel) // stride + 1
+        used = size if kernel >= stride else out
+        bytes_once = 2 * (cin * used * used + cout * cin * kernel * kernel + cout * out * out)
+        text = f"{cin} to {cout}, {size} x {size}, kernel {kernel}, stride {stride}"
+        macs = out * out * cout * cin * kernel * kernel
+        yield Shape(text, macs, dict.fromkeys(SIZES, bytes_once)), convolution(cin, cout, size, kernel, stride)
+
+
+def product_of(source: tuple[int, ...] | ModelProto, npu: NpuConfig, options: MappingOptions) -> tuple[Command, ...]:
+    """Returns the commands of a product alone, whose operands are in DRAM."""
+    if isinstance(source, tuple):
+        m, n, k = source
+        return tuple(compile_layers(gemm(m, n, k), target_of(npu, options)).commands)
+    model = compile_model(prepare(source, "conv"), target_of(npu, options), passes="-residency,-fusion")
+    return tuple(each for each in model.commands if each.descriptor.opcode in (Opcode.CONV2D_T, Opcode.GEMM_T))
+
+
+def print_shapes() -> None:
+    """Prints, over nine devices, the largest cycles over the largest lower bound, and the largest traffic with the
+    objective energy over the least."""
+    print(f"{'product':<45}{'cycles':>8}{'within':>8}{'traffic':>9}{'within':>8}")
+    met = [0, 0]
+    for shape, source in shapes():
+        worst, within = [0.0, 0.0], [0, 0]
+        for mib in SIZES:
+            for rate in RATES:
+                npu = device(mib, rate)
+                run = run_commands(product_of(source, npu, MappingOptions()), npu)
+                energy = MappingOptions(objective=Objective.ENERGY, energy=energy_model(Config(npu=npu)))
+                frugal = run_commands(product_of(source, npu, energy), npu)
+                assert run.counters is not None and frugal.counters is not None
+                bounds = sorted((moved(run.counters) * npu.clock_hz // rate, shape.macs // (npu.te.count * MACS)))
+                ratios = run.cycles / bounds[1], moved(frugal.counters) / shape.least[mib]
+                limits = NEAR if 2 * bounds[1] >= 3 * bounds[0] else BALANCED, 1.1
+                for index in range(2):
+                    worst[index] = max(worst[index], ratios[index])
+                    within[index] += ratios[index] <= limits[index]
+        met = [total + count for total, count in zip(met, within, strict=True)]
+        figures = f"{worst[0]:>8.3f}{within[0]:>8}{worst[1]:>9.3f}{within[1]:>8}"
+        print(f"{shape.text:<45}{figures}", flush=True)
+    print(f"{'all':<45}{'':>8}{met[0]:>8}{'':>9}{met[1]:>8}")
+
+
+def moved(counters: Mapping[str, int]) -> int:
+    """Returns bytes of DRAM, read and written."""
+    return counters["dram_bytes_read"] + counters["dram_bytes_written"]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibrate", action="store_true", help="mean cycles by the calibrated constants instead")
+    parser.add_argument("--shapes", action="store_true", help="40 products on 9 devices against lower bounds instead")
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.shapes:
+        print_shapes()
+        return
     if args.calibrate:
         print("geometric mean of the cycles of 7 products on 5 devices")
         for name, value, figure in calibrations():

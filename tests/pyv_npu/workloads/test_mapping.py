@@ -6,10 +6,10 @@ from math import prod
 from typing import Any
 
 import pytest
-from mapping_optimum import least_traffic
 from onnx import TensorProto, helper
 
 from benchmarks.mapping import SLOW_DRAM, device, gemm
+from benchmarks.mapping_optimum import least_traffic
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.trace.events import ROLE, WRITES, Role, What
