@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.mapping import SLOW_DRAM, device, gemm
-from benchmarks.mapping_optimum import least_traffic
+from benchmarks.mapping.optimum import least_traffic
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.trace.events import ROLE, WRITES, Role, What

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from onnx import ModelProto
 
-from benchmarks.mapping_optimum import least_traffic
+from benchmarks.mapping.optimum import least_traffic
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.config import DramConfig, NpuConfig, SpmConfig
 from pyv_npu.config import Config
