@@ -1,4 +1,5 @@
-"""The device's counters: a fold over the event stream and nothing else (docs/npu-timing.md, "Events")."""
+"""The device's counters: a fold over the event stream (docs/npu-timing.md, "Events"), but for the maximum depth of the
+queue, which is that of the front end."""
 
 from collections.abc import Callable, Collection
 from functools import cache
