@@ -66,8 +66,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
                 f"{name}: input {value.name} has {shape_text(value)}: an exported decoder has {IDS}, {MASK}, "
                 f"{POSITIONS} and caches [1, heads, past, size], nothing else"
             )
-    _check_free(inputs.values(), name)
-    _check_integers(inputs.values(), name)
+    _check_inputs(inputs.values(), name)
     branch = {BRANCH: 1.0} if BRANCH in inputs else {}
     first = prepare(copy, name, _shapes(inputs, _PASTS[-1]), external, branch)
     outputs = _outputs(proto, first)
@@ -80,9 +79,12 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     return form.proto
 
 
-def _check_free(values: Iterable[Any], name: str) -> None:
-    """Raises ModelError where numbers of tokens, new or past, are fixed."""
+def _check_inputs(values: Iterable[Any], name: str) -> None:
+    """Raises ModelError where ids, positions or mask are not INT64 or INT32, or numbers of tokens are fixed."""
     for value in values:
+        kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+        if value.name in (IDS, POSITIONS, MASK) and kind not in ("INT64", "INT32"):
+            raise ModelError(f"{name}: input {value.name} is {kind}: must be INT64 or INT32")
         dims = value.type.tensor_type.shape.dim
         axis = 2 if len(dims) == 4 else 1
         if value.name != BRANCH and len(dims) > axis and known_size(dims[axis]):
@@ -90,14 +92,6 @@ def _check_free(values: Iterable[Any], name: str) -> None:
                 f"{name}: input {value.name} has {shape_text(value)}: a decoder that generates has any number of "
                 f"tokens in dimension {axis}: export it with dynamic shapes of new tokens and of the past"
             )
-
-
-def _check_integers(values: Iterable[Any], name: str) -> None:
-    """Raises ModelError where ids, positions or mask are not INT64 or INT32."""
-    for value in values:
-        kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
-        if value.name in (IDS, POSITIONS, MASK) and kind not in ("INT64", "INT32"):
-            raise ModelError(f"{name}: input {value.name} is {kind}: must be INT64 or INT32")
 
 
 def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
