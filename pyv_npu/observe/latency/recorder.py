@@ -173,7 +173,7 @@ class Recorder:
             result = self._calls[function](self._arena, *arguments)
         finally:
             self._nesting -= 1
-        if self._root.handed_over:
+        if self._calls is _interpreted_calls() and self._root.handed_over:
             self._compile()
         if result and not self._nesting:  # the buffer stays while native code is under way
             self._spill()
@@ -183,8 +183,7 @@ class Recorder:
 
     def _compile(self) -> None:
         """Use compiled functions from now on: submissions are under way."""
-        if self._calls is _interpreted_calls():
-            self._calls = _compiled_calls(CHECKED)
+        self._calls = _compiled_calls(CHECKED)
 
     def _spill(self) -> None:
         """Move finished rows and evidence out of the buffer."""
@@ -214,7 +213,7 @@ class Recorder:
 
     def read(self, chunk: CoreChunk) -> None:
         """Read a chunk of the core log."""
-        if LogKind.LEAVE in chunk.kinds():
+        if self._calls is _interpreted_calls() and LogKind.LEAVE in chunk.kinds():
             self._compile()
         self._call(submissions.read_log, chunk.address, chunk.count)
 
