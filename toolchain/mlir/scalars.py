@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,11 @@ def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:
     lower = SCALARS.get(name)
     if lower is None:
         e.refuse(f"this operation is not supported; supported of its dialect are {', '.join(_like(name))}")
+    parameters = signature(lower)
+    try:
+        parameters.bind(e, *operands)
+    except TypeError:
+        e.refuse(f"takes operands {', '.join([*parameters.parameters][1:])}, got {len(operands)}")
     return lower(e, *operands)
 
 

@@ -57,13 +57,13 @@ def compare(graph: Graph, layer: LayerIR, commands: Sequence[Command], target: T
     return Comparison(layer.id, cycles / run.cycles, size / moved if moved else 1.0, read)
 
 
-def comparisons(proto: Any, npu: NpuConfig, form: Sequence[str]) -> Iterator[Comparison]:
+def comparisons(proto: Any, npu: NpuConfig, op_types: Sequence[str]) -> Iterator[Comparison]:
     """Yields those of all layers of a model of some types, each of which runs alone."""
     model = compile_model(prepare(proto, "m"), target_of(npu))
     commands = defaultdict[str, list[Command]](list)
     for command in model.commands:
         commands[command.layer].append(command)
-    layers = [layer for layer in model.graph.layers if layer.op_type in form]
+    layers = [layer for layer in model.graph.layers if layer.op_type in op_types]
     assert layers
     for layer in layers:
         yield compare(model.graph, layer, commands[layer.id], model.target, npu)

@@ -35,6 +35,11 @@ def function(body: str, inputs: str = "%x: tensor<4x8xf32>", out: str = "tensor<
         (function('  %r = "tosa.exp"(%x) : (tensor<4xf64>) -> tensor<4xf64>', "%x: tensor<4xf64>", "tensor<4xf64>"),
          "supported are ranked tensors of f32"),
         ("", "m.mlir:1:1: Could not parse entire input: not read in this form: if mlir-opt accepts the module, give"),
+        (function("  %r = arith.cmpf ogt, %x : tensor<4x8xf32>", out="tensor<4x8xi1>"),
+         "m.mlir:2:3: arith.cmpf: takes operands x, y, got 1"),
+        *((function(f'  %r = "{name}"({", ".join(["%x"] * count)}) : '
+                    f'({", ".join(["tensor<4x8xf32>"] * count)}) -> tensor<4x8xf32>'), "m.mlir")
+          for name, count in (("arith.addf", 1), ("arith.addf", 3), ("math.exp", 2), ("math.fma", 2))),
         (function("  %r = arith.muli %x, %x : tensor<4x8xi64>", "%x: tensor<4x8xi64>", "tensor<4x8xi64>"),
          "m.mlir:2:3: arith.muli: a product of i64 has more bits than the 32 of the device's integers"),
         (function("  %r = linalg.mul ins(%x, %x : tensor<4x8xi64>, tensor<4x8xi64>) outs(%x : tensor<4x8xi64>)"
