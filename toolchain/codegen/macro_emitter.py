@@ -23,7 +23,7 @@ class MacroEmitter:
         self.kinds = [graph.tensors[name].dtype for name in layer.inputs]
         self.roles = [graph.tensors[name].role for name in layer.inputs]
         self.kind = graph.tensors[layer.outputs[0]].dtype
-        self._bytes = [graph.tensors[name].size for name in layer.inputs]
+        self.bytes_in = [graph.tensors[name].size for name in layer.inputs]
         self.bytes_out = graph.tensors[layer.outputs[-1]].size
         """Bytes of the last output: of keys or values, which are alike."""
         self.sizes = [graph.tensors[name].elements for name in layer.inputs]
@@ -33,7 +33,7 @@ class MacroEmitter:
         self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
         """Elements between the rows of in0 and of the result; 0: they follow each other."""
         self._operands = StoredOperands(graph, layer, memory)
-        self._pitches = [graph.tensors[name].pitch for name in layer.inputs]
+        self.input_pitches = [graph.tensors[name].pitch for name in layer.inputs]
         self._made: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = layer.integer("turn", turn)
@@ -44,14 +44,6 @@ class MacroEmitter:
         self._cluster = layer.integer("cluster")
         self._base = SPM_BASE + self._cluster * SPM_CLUSTER_STRIDE + (SLOT if unaware else 0)
         self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
-
-    def pitch_of(self, index: int) -> int:
-        """Returns elements between the rows of an input; 0: they follow each other."""
-        return self._pitches[index]
-
-    def bytes_in(self, index: int) -> int:
-        """Returns bytes of an input."""
-        return self._bytes[index]
 
     def rows_in(self, rows: int, columns: int) -> int:
         """Return bytes from a row of in0 to the row that is `rows` further."""

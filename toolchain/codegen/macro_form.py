@@ -52,8 +52,8 @@ def gemm(e: MacroEmitter) -> None:
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
     books, per_op = _codebooks(e)
-    if e.pitch_of(1):
-        words["ld1"] = e.pitch_of(1) * BITS[e.kinds[1]] // 8
+    if e.input_pitches[1]:
+        words["ld1"] = e.input_pitches[1] * BITS[e.kinds[1]] // 8
     size = m * n * BITS[e.kind] // 8
     for index in range(layer.integer("batch")):
         fields = {
@@ -230,7 +230,7 @@ def rope(e: MacroEmitter) -> None:
 
 def kv_append(e: MacroEmitter) -> None:
     """Emit commands that append rows of tokens to a log, from the position on."""
-    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.pitch_of(0), {}, Appended.ACTIVATION)
+    _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.input_pitches[0], {}, Appended.ACTIVATION)
 
 
 def kv_update(e: MacroEmitter) -> None:
@@ -239,7 +239,7 @@ def kv_update(e: MacroEmitter) -> None:
     for side, out in enumerate(e.outs):
         index = sides + 1 + side
         scale = _kv_scale(e, index) if index < len(e.inputs) else {}
-        _append(e, e.inputs[side], out, e.inputs[sides], e.kinds[side], e.pitch_of(side), scale)
+        _append(e, e.inputs[side], out, e.inputs[sides], e.kinds[side], e.input_pitches[side], scale)
 
 
 def _append(
@@ -272,7 +272,7 @@ def attention(e: MacroEmitter) -> None:
     tile = {"tile_m": e.tile[0], "tile_n": e.tile[1], "tile_k": size, "param0": float_bits(layer.real("softcap", 0.0))}
     zero = (0, layer.integer("zero1"), layer.integer("zero2"), 0)
     batch = layer.integer("batch", 1)
-    tokens = e.bytes_in(1) // batch
+    tokens = e.bytes_in[1] // batch
     new, kind, step, pitch = _new_tokens(e)
     scale = _kv_scale(e, 4) if len(e.inputs) - 2 * bool(new) > 4 else {}
     for index in range(batch):
@@ -292,7 +292,7 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
         return 0, DataType.NONE, 0, 0
     (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
     width = layer.integer("kv_heads") * layer.integer("n") // layer.integer("heads")
-    pitch = (e.pitch_of(len(e.inputs) - 2) or width) * BITS[kind] // 8
+    pitch = (e.input_pitches[-2] or width) * BITS[kind] // 8
     if not -(1 << 31) <= second - first < 1 << 31:
         raise ModelError(
             f"layer {layer.id}: new keys and values lie {second - first} bytes apart, a command reaches 2 GiB: "
