@@ -76,7 +76,7 @@ def export(effective: Effective, destination: Path) -> Path:
     if destination.suffix != ".fmu":
         raise UsageError(f"-o {destination}: the name of a unit ends in .fmu")
     program = boot.find_program(effective.config.run.program)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # the unit is there already
         folder = Path(name)
         shutil.copyfile(program, folder / FIRMWARE)
         (folder / CONFIG).write_text(render(effective), encoding="utf-8")
