@@ -2,6 +2,7 @@
 reads memory that is not there otherwise, and tensors that have their values."""
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ LARGE = 1 << 16
 """Bytes of a tensor of which the size alone is looked at."""
 _WIDE = ("Constant",)
 """Operators whose integers are values."""
+_EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
+"""Equation of an Einsum: shape inference of onnx does not end for a hyphen alone."""
 
 
 def check_rules(model: Any, name: str) -> None:
@@ -42,6 +45,8 @@ def _broken(node: Any, *, in_function: bool) -> str:
             return f"attribute {attribute.name} refers to {attribute.ref_attr_name}, outside of a function"
         if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output):
             return f"attribute num_outputs={attribute.i}: the node has {len(node.output)} outputs"
+        if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+            return "attribute equation: must be letters, commas and ..., and an arrow before those of the result"
         wrong = [value for value in (attribute.i, *attribute.ints) if value not in INTEGERS]
         if wrong and node.domain in ("", "ai.onnx") and node.op_type not in _WIDE:
             return f"attribute {attribute.name}={wrong[0]}: must be in {INTEGERS.start}..{INTEGERS.stop - 1}"

@@ -207,3 +207,13 @@ def test_text_that_is_not_utf8_is_refused_wherever_it_is(tmp_path: Path) -> None
         except ModelError:
             refusals += 1
     assert refusals > 60
+
+
+@pytest.mark.parametrize("equation", ["-", "ij-", "ij->-", "i$j->i"])
+def test_an_equation_of_other_characters_is_refused_before_onnx_reads_it(equation: str) -> None:
+    """Shape inference of onnx never ends for "-"."""
+    node = helper.make_node("Einsum", ["x"], ["y"], name="e", equation=equation)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]))
+    with pytest.raises(ModelError, match=r"node e \(Einsum\): attribute equation: must be letters, commas"):
+        prepare(model, "m")
