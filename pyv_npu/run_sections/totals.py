@@ -147,7 +147,7 @@ def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[
         row("before the first submission", before, 1),
         row("first submission to last completion", work, 1),
     ]
-    if any(alone.values()):
+    if any(cycles is not None for cycles in alone.values()):  # 0 where all is kernels on the core
         without = {mode: alone.get(mode) for mode in runs}
         kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
         rows.append(row("the same commands without firmware", without, 2))
