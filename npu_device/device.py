@@ -70,7 +70,7 @@ class NpuDevice:
         self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
         self._caps = _caps(config, instructions)
         self._core_bytes = config.dram.core_bytes
-        self._counters = Counters(config, events, self._depth_max)
+        self._counters = Counters(config, events)
         self._host: HostSide | None = None
         self._injector: Injector | None = None
         self._link: DeviceLink | None = None
@@ -94,9 +94,6 @@ class NpuDevice:
             if self.on_use is not None:
                 self.on_use()
         return host
-
-    def _depth_max(self) -> int:
-        return 0 if self._host is None else int(self._host.front.depth_max)
 
     @property
     def used(self) -> bool:
@@ -238,6 +235,8 @@ class NpuDevice:
     @property
     def counters(self) -> Counters:
         """Totals of all events so far."""
+        if self._host is not None:
+            self._counters.depth_max = int(self._host.front.depth_max)
         return self._counters.up_to_date()
 
     @property

@@ -242,7 +242,7 @@ class RegisterFile:
             "REJECTED": lambda _: counters().rejected,
             "BAD_ACCESSES": lambda _: counters().bad_accesses,
             "QUEUE_DEPTH": lambda _: self._host.front.depth,
-            "QUEUE_DEPTH_MAX": lambda _: counters().depth_max,
+            "QUEUE_DEPTH_MAX": lambda _: self._host.front.depth_max,
             "BARRIER_WAIT": lambda _: counters().barrier_wait,
             "BANK_CONFLICT_STALL": lambda _: counters().bank_conflict_stall,
             "DRAM_BYTES_READ": lambda _: counters().dram_bytes_read,

@@ -54,9 +54,10 @@ class Counters:
     barrier_wait, dram_bytes_read, dram_bytes_written, noc_bytes = Total(), Total(), Total(), Total()
     cycle = Total()
 
-    def __init__(self, config: NpuConfig, events: EventStream, depth_max: Callable[[], int]) -> None:
-        """`depth_max()`: value of QUEUE_DEPTH_MAX."""
-        self._config, self._events, self._depth_max = config, events, depth_max
+    def __init__(self, config: NpuConfig, events: EventStream) -> None:
+        self._config, self._events = config, events
+        self.depth_max = 0
+        """Maximum of commands accepted and not started, which the device fills in."""
         events.subscribe(self._count_batch)
         self._counted = events.count
         """Events that are counted, of the whole stream."""
@@ -92,11 +93,6 @@ class Counters:
     @property
     def submitted(self) -> int:
         return self.accepted + self.rejected
-
-    @property
-    def depth_max(self) -> int:
-        """Commands accepted and not started, at most."""
-        return self._depth_max()
 
     @property
     def bank_conflict_stall(self) -> int:

@@ -13,7 +13,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Evidence:
-    """Notes besides the rows, ready to complete them."""
+    """Notes besides the rows, ready to complete them. NONE ends the arrays that are read by the result of a search."""
 
     def __init__(self, validate: int, evidence: Table) -> None:
         """`evidence`: of a recorder; rows that come later are not seen."""
@@ -26,16 +26,19 @@ class Evidence:
         self._changes, level, _ = rows_of(EXTERNAL_LEVEL)
         self._up = np.append(level != 0, False)
         self._rises = np.flatnonzero(level)
-        self._handlers, *_ = rows_of(HANDLER_START)
+        self._rising = _ended(self._changes[self._rises])
+        handlers, *_ = rows_of(HANDLER_START)
+        self._handlers = _ended(handlers)
         looks, ends, _ = rows_of(LOOK)
         order = np.argsort(looks, kind="stable")  # of registers and of CSRs
-        self._looks, self._ends = looks[order], ends[order]
+        self._looks, self._ends = looks[order], _ended(ends[order])
         looks, ends, tickets = rows_of(TICKET_LOOK)
         order = np.lexsort((looks, tickets))
-        self._tickets, self._ticket_ends = tickets[order], ends[order]
-        self._names = self._tickets[np.diff(self._tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma
+        tickets = tickets[order]
+        self._tickets, self._ticket_ends = _ended(tickets), _ended(ends[order])
+        self._names = tickets[np.diff(tickets, prepend=NONE) != 0]  # np.unique would import numpy.ma
         self._cycles = 2 + int(looks.max(initial=0))
-        self._keys = np.searchsorted(self._names, self._tickets) * self._cycles + looks[order]
+        self._keys = np.searchsorted(self._names, tickets) * self._cycles + looks[order]
 
     def complete(self, rows: Integers) -> Integers:
         """Writes everything that is known of accepted rows into them, and returns them."""
@@ -58,14 +61,14 @@ class Evidence:
         """t5: when mip shows the completion; t6: the first handler from then on."""
         t4 = column["t4"][chosen]
         index = np.searchsorted(self._changes, t4, side="right")
-        t5 = np.where(self._up[index - 1], t4, _at(self._changes[self._rises], np.searchsorted(self._rises, index)))
-        t6 = _at(self._handlers, np.searchsorted(self._handlers, t5))
+        t5 = np.where(self._up[index - 1], t4, self._rising[np.searchsorted(self._rises, index)])
+        t6 = self._handlers[np.searchsorted(self._handlers[:-1], t5)]
         column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
 
     def _complete_notices(self, column: dict[str, Integers]) -> None:
         """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
         t4, t6, t7 = column["t4"], column["t6"], column["t7"]
-        register_reads = _at(self._ends, np.searchsorted(self._looks, t4))
+        register_reads = self._ends[np.searchsorted(self._looks, t4)]
         reads = np.stack([t7, register_reads, self._ticket_reads(column["ticket"], t4)])
         first = np.where(reads == NONE, _NEVER, reads).min(axis=0)
         done = t4 != NONE
@@ -76,9 +79,9 @@ class Evidence:
         """The end of the first read from t4 on that showed this ticket done."""
         keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
         at = np.searchsorted(self._keys, keys)
-        return np.where(_at(self._tickets, at) == ticket, _at(self._ticket_ends, at), NONE)
+        return np.where(self._tickets[at] == ticket, self._ticket_ends[at], NONE)
 
 
-def _at(values: Integers, index: Integers) -> Integers:
-    """`values[index]`, NONE behind the last one."""
-    return np.append(values, NONE)[index]
+def _ended(values: Integers) -> Integers:
+    """The values, and NONE."""
+    return np.append(values, NONE)

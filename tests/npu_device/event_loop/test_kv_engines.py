@@ -34,7 +34,7 @@ def move(
     """One transfer of so many bytes of nibbles."""
     config = replace(CONFIG, kv_quant=engine, dram=replace(CONFIG.dram, bytes_per_second=rate))
     timing, events = Timing(config), EventStream(keep=True)
-    counters = Counters(config, events, lambda: 0)
+    counters = Counters(config, events)
     machine = Machine(config, timing, events, analytic=analytic, interpreted=not native)
     spm = make_region(SPM_BASE, 1, 4 * size)
     piece = Transfer(write, Role.KV, size, size, size // 128, spm, make_region(0, 1, size), 0, 2 * size)

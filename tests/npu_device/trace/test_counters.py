@@ -40,7 +40,7 @@ OFFSETS = {counter.name: TOTALS_OFFSET + 8 * index for index, counter in enumera
 def counted(config: NpuConfig, seen: NDArray[np.void], sizes: Sequence[int]) -> Counters:
     """Counters that were given all of `seen`, in batches of these sizes in turn."""
     stream = EventStream()
-    made = Counters(config, stream, lambda: 0)
+    made = Counters(config, stream)
     at, turn = 0, 0
     while at < len(seen):
         for record in PACKED.iter_unpack(seen[at : at + sizes[turn % len(sizes)]].tobytes()):
@@ -108,7 +108,7 @@ def test_batches_count_as_single_events_do(
 def counters(*events: tuple[int, ...], config: NpuConfig | None = None) -> Counters:
     """Counters of a default device after these events."""
     stream = EventStream()
-    made = Counters(config or NpuConfig(), stream, lambda: 0)
+    made = Counters(config or NpuConfig(), stream)
     for event in events:
         stream.emit(*event)
     return made.up_to_date()

@@ -120,6 +120,6 @@ def test_a_command_on_a_terminal(tmp_path: Path) -> None:
     assert process.wait(60) == 75
     assert out.startswith(b"{\n") and out.endswith(b"}\n")
     shown = seen.decode()
-    state = re.escape(ERASE + bar(0, 1)) + r" cycle [\d,]+, [\d,]+ of 4,000,000 commands complete, \d s"
+    state = re.escape(ERASE) + r"\[[#.]{24}\] \d+ % cycle [\d,]+, [\d,]+ of 4,000,000 commands complete, \d s"
     assert re.search(state, shown)
     assert shown.rsplit(ERASE, 1)[1].startswith("pyv-npu: 3 s are over at pc 0x8000")
