@@ -34,8 +34,9 @@ from pyv_native.records import WORD, layout
 from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 MAX_WINDOW = 1 << 32
-MAX_ORDERS = 1024
-"""Orders; the next makes room for as many others."""
+MIN_ORDERS, MAX_ORDERS = 1 << 10, 1 << 14
+"""Orders at least and at most; while more commands are in flight there are as many. The next one drops all others, and
+looks at each of these commands for it."""
 POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
 _NUMBER = layout(Entry).fields["number"].word
 
@@ -137,7 +138,7 @@ class Station:
         plain = order.macro is None and order.total is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
         if not plain or id(order) in self._order_ids or len(order.operands) > MAX_OPERAND_WORDS * WORD:
             return
-        if len(self._orders) >= MAX_ORDERS:
+        if len(self._orders) >= min(max(MIN_ORDERS, len(self._commands)), MAX_ORDERS):
             self._forget_orders()
         view = self.buffer.add_order(descriptor[:STATUS_OFFSET])
         self._orders[view.offset] = order
