@@ -47,10 +47,11 @@ def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, 
 
 def read_register(loop: EventLoop, offset: int, now: int, _third: int) -> int:
     """Return `register_value` for a read in cycle `now`. Emits NOTIFY when the read shows something new: an ended
-    ticket, another count, interrupt causes. An injector of faults may change QUEUE_HEAD."""
+    ticket, another count, interrupt causes. Return OTHER for QUEUE_HEAD while an
+    injector of faults sees it, which may change it."""
     if offset == QUEUE_HEAD and loop.front.observed:
         return OTHER
-    if offset == ACCEPTED and loop.front.accepted <= MASK32:  # else the read latches a high half that is not 0
+    if offset == ACCEPTED and loop.front.accepted <= MASK32:  # above 32 bits Python latches the high half
         return loop.front.accepted
     value = register_value(loop, offset)
     if offset == TICKET_STATUS and value & 0xFF >= TicketState.DONE:

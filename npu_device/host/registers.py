@@ -89,7 +89,7 @@ class RegisterFile:
         self._ring = host.ring
         self._counters = counters
         self._latched: dict[int, int] = {}
-        """Offset of a LO half -> the HI half as it was then."""
+        """Offset of a LO half -> the HI half as it was then, unless that was 0."""
         self._identification = _identification(config, caps)
         self._counts = self._counter_sources()
         self._running = frozenset(self._counts) - frozenset(
@@ -109,7 +109,11 @@ class RegisterFile:
         """Return the value in cycle `now`; 0 for a register that can only be written."""
         if offset in self._counts:
             value = self._counts[offset](now)
-            self._latched[offset] = value >> 32 & MASK32
+            high = value >> 32 & MASK32
+            if high:  # else there is no entry: native code reads a small counter without one
+                self._latched[offset] = high
+            else:
+                self._latched.pop(offset, None)
             return value & MASK32
         if offset - WORD in self._counts:
             return self._latched.get(offset - WORD, 0)

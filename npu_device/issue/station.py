@@ -35,8 +35,8 @@ from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 MAX_WINDOW = 1 << 32
 MIN_ORDERS, MAX_ORDERS = 1 << 10, 1 << 14
-"""Orders at least and at most; while more commands are in flight there are as many. The next one drops all others, and
-looks at each of these commands for it."""
+"""Bounds of the capacity of the decode cache, which grows with the number of command objects. A full cache is flushed,
+and a flush visits every command in flight."""
 POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
 _NUMBER = layout(Entry).fields["number"].word
 

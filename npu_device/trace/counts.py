@@ -44,7 +44,7 @@ class Counts:
     """Aligned bytes of transfers, lines of the L2, and descriptors that are fetched from a ring there."""
     dram_bytes_written: int = 0
     noc_bytes: int = 0
-    """Every transfer and every fetch from a ring crosses the NoC."""
+    """Every transfer and every fetch from a ring in DRAM crosses the NoC."""
     activations: int = 0
     """Rows opened by a timed DRAM for commands that are complete."""
     bursts: int = 0
@@ -74,7 +74,7 @@ class Counts:
     interleave: int = 1
     """Bytes on a DRAM channel before the next one follows."""
     channels: list[int] = items()
-    """Bytes that each of several DRAM channels has moved for commands that are complete."""
+    """Bytes that each of several DRAM channels has moved for commands that are complete, and for fetches."""
     first: list[int] = array(KINDS)
     """Index in `units` of the first unit of each kind."""
     units: list[UnitCount] = records()
@@ -144,7 +144,7 @@ def count_pages(counts: Counts, taken: int, given_back: int, used: int) -> None:
 
 
 def count_other(counts: Counts, what: int, code: int, size: int, aux: int) -> None:
-    """Count an event that is not of every command."""
+    """Count a rare event."""
     if what == What.REJECT:
         if aux <= Refusal.OPERAND:
             counts.rejected += 1

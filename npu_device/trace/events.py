@@ -1,4 +1,4 @@
-"""The event stream: the only source of counters, metrics and traces (docs/npu-timing.md, "Events").
+"""The event stream: the source of counters, metrics and traces (docs/npu-timing.md, "Events").
 
 | what | unit | ticket | bytes | aux |
 |---|---|---|---|---|

@@ -1,7 +1,7 @@
 """ENQCMD_T and accesses of device registers through CSRs, compiled to machine code (docs/native-subset.md).
 
-They call a device's native functions (`Link`). Where an observer is attached, PMP restricts the hart, or there is no
-link, they return SLOW.
+They call a device's native functions (`Link`). They return SLOW where an observer is attached, PMP restricts the hart
+or it is not in machine mode, there is no link, or the device leaves the register or the descriptor to Python.
 """
 
 from pyv_ext.machine.accesses import memory_at
@@ -73,7 +73,8 @@ def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, ac
 
 
 def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int, value: int) -> int:
-    """Store to the device register behind a CSR; SLOW outside machine mode, or where Python has the register."""
+    """Store to the device register behind a CSR; SLOW outside machine mode, or for a register that
+    `device.write` leaves to Python."""
     hart = machine.hart
     if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
         return SLOW

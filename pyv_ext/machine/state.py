@@ -422,7 +422,7 @@ class SubmissionSettings:
     """Constants for native ENQCMD_T. All but `observed` are set by the latency probe; `observed` is True until then."""
 
     observed: bool = True
-    """Whether ENQCMD_T and CSR reads of devices execute in Python, because an observer wants each."""
+    """Whether ENQCMD_T and CSR accesses of devices execute in Python, because an observer wants each."""
     response: int = 0
     """Cycles from the answer to the next instruction."""
     flags_offset: int = 0

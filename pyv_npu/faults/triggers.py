@@ -31,8 +31,8 @@ from pyv_npu.faults.plan import Fault, Point
 
 BETWEEN = Stop(StopReason.BREAKPOINT, text="a fault acts between two instructions")
 LOAD_FAULT, STORE_FAULT = 5, 7
-COUNTED = "doorbell", "command", "depth", "opcode"
-"""Triggers that count what the NPU does."""
+NPU_TRIGGERS = "doorbell", "command", "depth", "opcode"
+"""Triggers that observe the NPU."""
 MOST_FIRINGS = 1000
 """Firings of one fault that are remembered."""
 
@@ -149,20 +149,20 @@ class Triggers(Injector):
         self.detach()
         if (
             recorded is not None
-            or any(self._by_trigger[kind] for kind in COUNTED)
+            or any(self._by_trigger[kind] for kind in NPU_TRIGGERS)
             or any(one.active for one in self.armed)
         ):
             self._attach()
         self._machine.clock.changed(self._machine.clock.now)
 
     def _attach(self) -> None:
-        """Have the NPU ask for what acts on it."""
+        """Subscribe to the NPU's points of injection."""
         if not self._attached:
             self._attached, self._raw = True, self._machine.npu.level
             self._machine.npu.inject(self)
 
     def detach(self) -> None:
-        """Let the NPU go on without asking: nothing acts on it until the trigger of a fault comes."""
+        """Unsubscribe from the NPU's points of injection, until the trigger of a fault comes."""
         self._attached = False
         self._machine.npu.inject(None)
 

@@ -55,7 +55,7 @@ class Residency(StrEnum):
     WEIGHTS = "weights"
     """Columns of in1."""
     OUTPUTS = "outputs"
-    """Sums, while both operands pass along k."""
+    """Partial sums; both operands stream along k."""
 
 
 class EnergyModel(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from npu_device.abi.opcodes import LoopOrder
-from toolchain.codegen.commands import Objective, Target
+from toolchain.codegen.commands import Objective, Residency, Target
 from toolchain.codegen.estimate import Estimate
 from toolchain.codegen.measure import measured
 from toolchain.codegen.product_cost import ProductCost, computing
@@ -143,8 +143,9 @@ def _best(
     (min_time,) = times.values()
     best = group
     targets = [target]
-    decided = target.mapping.loop_order is not None or target.mapping.residency is not None
-    if any(one.integer("loop_order") for one in group) and not decided:
+    mapping = target.mapping
+    open_order = mapping.loop_order is None and mapping.residency in (None, Residency.NONE)
+    if open_order and any(one.integer("loop_order") for one in group):
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count

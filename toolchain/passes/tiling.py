@@ -213,13 +213,13 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         return choice
     if (choice.cost - other.cost) * REORDER > choice.cost:
         choice = other
-    if residency is Residency.NONE or target.mapping.tile_of(layer.id) is not None or no_blocks(layer, target):
+    if residency is Residency.NONE or target.mapping.tile_of(layer.id) is not None or block_obstacle(layer, target):
         return choice
     return _in_blocks(graph, layer, target, choice.cost) or choice
 
 
-def no_blocks(layer: LayerIR, target: Target) -> str:
-    """The reason why a product has no loops over blocks; empty: it may have them."""
+def block_obstacle(layer: LayerIR, target: Target) -> str:
+    """Return the reason why a product has no loops over blocks; empty: it may have them."""
     if target.tile_form:
         return "commands in tile form have no blocks"
     if layer.integer("batch", 1) > 1:
@@ -232,20 +232,22 @@ def no_blocks(layer: LayerIR, target: Target) -> str:
 
 
 def _resident(graph: Graph, layer: LayerIR, target: Target, residency: Residency) -> Choice:
-    """The best tile of a product of which an operand stays in the scratchpad as the user wants. ModelError names a
-    layer that cannot follow."""
+    """Return the best tile of a product of which an operand stays in the scratchpad as the user wants. ModelError names
+    a layer that cannot follow."""
     remedy = f"compiler.residency = {residency}: auto or none"
     order = LoopOrder.WEIGHT if residency is Residency.WEIGHTS else LoopOrder.OUTPUT
     if target.mapping.loop_order not in (None, order):
-        raise ModelError(f"{remedy}, or compiler.loop_order = {order.name.lower()}, which it takes")
-    if reason := no_blocks(layer, target):
+        needed, fixed = (each.name.lower() for each in (order, target.mapping.loop_order))
+        rule = f"needs compiler.loop_order = {needed}, here it is {fixed}"
+        raise ModelError(f"compiler.residency = {residency} {rule}: change one of them, or set either to auto")
+    if reason := block_obstacle(layer, target):
         raise ModelError(f"layer {layer.id} ({layer.op_type}): {reason}; {remedy}")
     choice = _in_blocks(graph, layer, target, residency=residency)
-    if choice is None and residency is Residency.OUTPUTS:  # in a single tile along k they stay in the accumulator
+    if choice is None and residency is Residency.OUTPUTS:  # those of a single tile stay in the accumulator
         return _in_order(graph, layer, target)
     if choice is None:
-        need = f"no block of tiles fits {target.workspace} bytes of scratchpad"
-        raise ModelError(f"layer {layer.id} ({layer.op_type}): {need}; {remedy}, or a larger npu.spm.size")
+        reason = f"no block of tiles fits {target.workspace} bytes of scratchpad"
+        raise ModelError(f"layer {layer.id} ({layer.op_type}): {reason}; {remedy}, or a larger npu.spm.size")
     return choice
 
 
@@ -269,7 +271,7 @@ def _in_blocks(
         cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
         if cost < (min(limit, limit_of_cut) if blocked.residency is Residency.OUTPUTS else limit):
             limit = cost
-            best = Choice(blocked.of(layer), cost)
+            best = Choice(blocked.apply_to(layer), cost)
     return best
 
 
@@ -284,8 +286,8 @@ class BlockedTile(NamedTuple):
     demand: dict[str, int]
     """`TileSizes.demand`."""
 
-    def of(self, layer: LayerIR) -> LayerIR:
-        """The layer with this mapping."""
+    def apply_to(self, layer: LayerIR) -> LayerIR:
+        """Return the layer with this mapping."""
         return layer.having(tile=self.tile, loop_order=self.order, block=self.block)
 
 
@@ -359,19 +361,20 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
 def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     """A product with each tile that fits in each order of its loops that the user allows, the fastest by estimate
     first."""
-    choices, decided, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
+    choices, loop_order, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
     if residency in (None, Residency.NONE):
-        for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if decided is None else (decided,):
+        for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if loop_order is None else (loop_order,):
             ordered = layer.having(loop_order=int(order)) if order else layer
             for tile, cost in _times(graph, ordered, target).items():
                 choices.append(Choice(ordered.having(tile=tile), cost))
-    if residency is not Residency.NONE and decided is None and not no_blocks(layer, target):
+    automatic = residency is None and loop_order is None and target.mapping.tile_of(layer.id) is None
+    if (automatic or residency not in (None, Residency.NONE)) and not block_obstacle(layer, target):
         estimate = Estimate(graph, layer, target)
         for blocked in blocked_tiles(graph, layer, target, estimate.sizes):
             if residency in (None, blocked.residency):
                 ahead = estimate.distance(blocked.tile, blocked.demand, blocked.loops)
                 choices.append(
-                    Choice(blocked.of(layer), estimate.cost(blocked.tile, ahead, blocked.demand, blocked.loops))
+                    Choice(blocked.apply_to(layer), estimate.cost(blocked.tile, ahead, blocked.demand, blocked.loops))
                 )
     return sorted(choices, key=lambda choice: choice.cost)
 

@@ -55,13 +55,13 @@ CONVOLUTIONS = (
 SIZES = (1, 2, 8)
 RATES = (SLOW_DRAM, 51_200_000_000, 102_400_000_000)
 NEAR, BALANCED = 1.15, 1.3
-"""Times the largest lower bound that a product may take: where that is at least 1.5 times the other, and else."""
+"""Ratios of cycles to the larger of both times that are near: where that is at least 1.5 times the other, and else."""
 MACS = 1024
 """Products of an engine in a cycle, in fp16."""
 
 
 class Shape(NamedTuple):
-    """A product: its text, multiplications, and bytes that it moves at least, by those of the scratchpad."""
+    """A product: its text, multiplications, and least DRAM bytes by MiB of scratchpad."""
 
     text: str
     macs: int
@@ -138,8 +138,8 @@ def product_of(source: tuple[int, ...] | ModelProto, npu: NpuConfig, options: Ma
 
 
 def print_shapes() -> None:
-    """Prints, over nine devices, the largest cycles over the largest lower bound, and the largest traffic with the
-    objective energy over the least."""
+    """Prints for each product the worst ratios over nine devices, of its cycles to the time of its traffic or of its
+    multiplications, and of its traffic with the objective energy to the least, and how many devices are near."""
     print(f"{'product':<45}{'cycles':>8}{'within':>8}{'traffic':>9}{'within':>8}")
     met = [0, 0]
     for shape, source in shapes():

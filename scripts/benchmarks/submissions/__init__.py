@@ -1,7 +1,7 @@
 """CPU time and memory of submissions, of tile commands in a list and of a fault campaign, beside the goals.
 
 Each row is measured in a process of its own, warmed up by a short run of the same kind. `--against CHECKOUT` measures
-every row in another checkout too, by turns. Rows have the full amount of work with `--divide 1`, some minutes.
+every row in another checkout too, by turns. Rows have the full amount of work with `--divide 1`, 90 seconds.
 """
 
 import argparse

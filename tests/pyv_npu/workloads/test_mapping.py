@@ -159,7 +159,7 @@ def test_residency_that_a_layer_cannot_follow_is_refused_by_name() -> None:
     form = "macro"
     remedy = "compiler.residency = weights: auto or none"
     refused(
-        f"^{remedy}, or compiler.loop_order = weight, which it takes$", device(1),
+        "^compiler.residency = weights needs compiler.loop_order = weight, here it is output: change", device(1),
         residency=Residency.WEIGHTS, loop_order=LoopOrder.OUTPUT,
     )  # fmt: skip
     pipe = replace(device(1), te=replace(NpuConfig().te, kind="systolic_ws_pipe"))
