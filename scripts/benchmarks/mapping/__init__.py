@@ -54,7 +54,7 @@ CONVOLUTIONS = (
 """Channels, filters, pixels along a side, kernel and stride: those of ResNet-50."""
 SIZES = (1, 2, 8)
 RATES = (SLOW_DRAM, 51_200_000_000, 102_400_000_000)
-NEAR, BALANCED = 1.15, 1.3
+MAX_RATIO, MAX_RATIO_BALANCED = 1.15, 1.3
 """Ratios of cycles to the larger of both times that are near: where that is at least 1.5 times the other, and else."""
 MACS = 1024
 """Products of an engine in a cycle, in fp16."""
@@ -121,14 +121,16 @@ def shapes() -> Iterator[tuple[Shape, tuple[int, ...] | ModelProto]]:
         yield Shape(" x ".join(map(str, matrix)), prod(matrix), least), matrix
     for cin, cout, size, kernel, stride in CONVOLUTIONS:
         out = (size + 2 * (kernel // 2) - kernel) // stride + 1
-        used = size if kernel >= stride else out
-        bytes_once = 2 * (cin * used * used + cout * cin * kernel * kernel + cout * out * out)
+        input_side = size if kernel >= stride else out
+        bytes_once = 2 * (cin * input_side * input_side + cout * cin * kernel * kernel + cout * out * out)
         text = f"{cin} to {cout}, {size} x {size}, kernel {kernel}, stride {stride}"
         macs = out * out * cout * cin * kernel * kernel
         yield Shape(text, macs, dict.fromkeys(SIZES, bytes_once)), convolution(cin, cout, size, kernel, stride)
 
 
-def product_of(source: tuple[int, ...] | ModelProto, npu: NpuConfig, options: MappingOptions) -> tuple[Command, ...]:
+def compile_product(
+    source: tuple[int, ...] | ModelProto, npu: NpuConfig, options: MappingOptions
+) -> tuple[Command, ...]:
     """Returns the commands of a product alone, whose operands are in DRAM."""
     if isinstance(source, tuple):
         m, n, k = source
@@ -141,29 +143,31 @@ def print_shapes() -> None:
     """Prints for each product the worst ratios over nine devices, of its cycles to the time of its traffic or of its
     multiplications, and of its traffic with the objective energy to the least, and how many devices are near."""
     print(f"{'product':<45}{'cycles':>8}{'within':>8}{'traffic':>9}{'within':>8}")
-    met = [0, 0]
+    totals = [0, 0]
     for shape, source in shapes():
-        worst, within = [0.0, 0.0], [0, 0]
+        max_ratios, near_counts = [0.0, 0.0], [0, 0]
         for mib in SIZES:
             for rate in RATES:
                 npu = device(mib, rate)
-                run = run_commands(product_of(source, npu, MappingOptions()), npu)
+                run = run_commands(compile_product(source, npu, MappingOptions()), npu)
                 energy = MappingOptions(objective=Objective.ENERGY, energy=energy_model(Config(npu=npu)))
-                frugal = run_commands(product_of(source, npu, energy), npu)
-                assert run.counters is not None and frugal.counters is not None
-                bounds = sorted((moved(run.counters) * npu.clock_hz // rate, shape.macs // (npu.te.count * MACS)))
-                ratios = run.cycles / bounds[1], moved(frugal.counters) / shape.least[mib]
-                limits = NEAR if 2 * bounds[1] >= 3 * bounds[0] else BALANCED, 1.1
+                energy_run = run_commands(compile_product(source, npu, energy), npu)
+                assert run.counters is not None and energy_run.counters is not None
+                bounds = sorted(
+                    (dram_traffic(run.counters) * npu.clock_hz // rate, shape.macs // (npu.te.count * MACS))
+                )
+                ratios = run.cycles / bounds[1], dram_traffic(energy_run.counters) / shape.least[mib]
+                limits = MAX_RATIO if 2 * bounds[1] >= 3 * bounds[0] else MAX_RATIO_BALANCED, 1.1
                 for index in range(2):
-                    worst[index] = max(worst[index], ratios[index])
-                    within[index] += ratios[index] <= limits[index]
-        met = [total + count for total, count in zip(met, within, strict=True)]
-        figures = f"{worst[0]:>8.3f}{within[0]:>8}{worst[1]:>9.3f}{within[1]:>8}"
+                    max_ratios[index] = max(max_ratios[index], ratios[index])
+                    near_counts[index] += ratios[index] <= limits[index]
+        totals = [total + count for total, count in zip(totals, near_counts, strict=True)]
+        figures = f"{max_ratios[0]:>8.3f}{near_counts[0]:>8}{max_ratios[1]:>9.3f}{near_counts[1]:>8}"
         print(f"{shape.text:<45}{figures}", flush=True)
-    print(f"{'all':<45}{'':>8}{met[0]:>8}{'':>9}{met[1]:>8}")
+    print(f"{'all':<45}{'':>8}{totals[0]:>8}{'':>9}{totals[1]:>8}")
 
 
-def moved(counters: Mapping[str, int]) -> int:
+def dram_traffic(counters: Mapping[str, int]) -> int:
     """Returns bytes of DRAM, read and written."""
     return counters["dram_bytes_read"] + counters["dram_bytes_written"]
 
