@@ -9,6 +9,7 @@ copy them, and they are needed as arrays all the same.
 import math
 import mmap
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ def read_file(path: Path) -> ModelFile:
     if bytes(data[: len(_POINTER)]) == _POINTER:
         raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
     content, stored_tensors = without_values(data, SMALL)
-    proto = _parse(path, content)
+    proto = _parse(path, content, stored_tensors)
     reshaped = {name for node in proto.graph.node if node.op_type in RESHAPES for name in node.input}
     external: dict[str, Values] = {}
     try:
@@ -124,17 +125,42 @@ def one_line(error: Exception) -> str:
     return text[:200] or type(error).__name__
 
 
-def _parse(path: Path, data: bytes) -> Any:
-    """Return the protobuf in the bytes of a file. ModelError: it is none."""
+def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
+    """Return the protobuf in the bytes of a file without the values of `stored` tensors. ModelError: it is none."""
     try:
         model = onnx.load_model_from_string(data)
-        for node in model.graph.node:
-            for text in (node.name, node.op_type, *node.input, *node.output):
-                if not isinstance(text, str):  # protobuf lets through what is no UTF-8
-                    raise ValueError(f"the name {text!r} is not UTF-8")
+        names = chain(_names_of_graph(model.graph), *map(_names_of_function, model.functions))
+        for text in chain(names, (each.tensor.name for each in stored)):
+            if not isinstance(text, str):  # protobuf lets through what is no UTF-8
+                raise ValueError(f"the name {text!r} is not UTF-8")
     except Exception as error:
         raise ModelError(f"{path}: no ONNX model ({one_line(error)}): export it again") from None
     return model
+
+
+def _names_of_graph(graph: Any) -> Iterator[object]:
+    """Yield the names in a graph and in those of its nodes."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    yield from _names_of_nodes(graph.node)
+
+
+def _names_of_function(function: Any) -> Iterator[object]:
+    """Yield the names in a function."""
+    yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    yield from _names_of_nodes(function.node)
+
+
+def _names_of_nodes(nodes: Any) -> Iterator[object]:
+    """Yield the names of nodes, of their attributes, and in their graphs."""
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for graph in subgraphs(node):
+            yield from _names_of_graph(graph)
 
 
 def _inner(model: Any) -> Iterator[Any]:

@@ -87,6 +87,14 @@ MODELS: dict[str, tuple[Any, str]] = {
     "more data than elements": (relu(with_more_data_than_elements), "tensor w: cannot reshape array of size 3"),
     "function that reads nothing": (with_invalid_function(), "input 'c' of node"),
     "operator not UTF-8": (not_utf8(one_node("Relu", {"x": IMAGE}), b"Relu", b"Re\xffu"), "is not UTF-8"),
+    "input not UTF-8": (
+        not_utf8(one_node("Relu", {"image": IMAGE}), b"\n\x05image", b"\n\x05ima\xb0e"),
+        "the name b'ima\\xb0e' is not UTF-8",
+    ),
+    "weights not UTF-8": (
+        not_utf8(one_node("Add", {"x": IMAGE}, constants={"weights": random(5)}), b"weights", b"\xb0eights"),
+        "the name b'\\xb0eights' is not UTF-8",
+    ),
     "attribute not UTF-8": (
         not_utf8(one_node("Pad", {"x": IMAGE}, constants={"p": np.zeros(8, np.int64)}, mode="edge"), b"edge",
                  b"ed\xffe"),
