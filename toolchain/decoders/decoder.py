@@ -235,7 +235,7 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     if not caches:
         raise ModelError(f"{name}: no Attention whose past_key and past_value are inputs of the model: not a decoder")
     links.check_alone(name, caches)
-    if (heads := sum(cache.heads for cache in caches[::2])) > MAX_HEADS:
+    if (heads := max(sum(cache.heads for cache in caches[side::2]) for side in (0, 1))) > MAX_HEADS:
         raise ModelError(f"{name}: caches of {heads:,} heads: must be at most {MAX_HEADS:,} in all layers")
     names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
     for other in inputs:

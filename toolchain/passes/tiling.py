@@ -62,6 +62,8 @@ ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 DEPTHS = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 DEPTH_STEP = 16
+MAX_CYCLES = 1 << 40
+"""Cycles at which layers count as equally long: their sums fit 64 bits."""
 KEYS = (1024, 2048, 4096, 8192)
 """Of a tile of attention of a single query, which sees all of them."""
 
@@ -98,7 +100,7 @@ class Company(Enum):
 
 def _companies(graph: Graph) -> list[Company]:
     engines = np.array([layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers], bool)
-    times = np.array([bound(graph, layer) for layer in graph.layers], np.int64)
+    times = np.array([min(bound(graph, layer), MAX_CYCLES) for layer in graph.layers], np.int64)
     clusters = np.array([layer.integer("cluster") for layer in graph.layers])
     found = []
     for index, (layer, free) in enumerate(zip(graph.layers, independent_layers(graph), strict=True)):

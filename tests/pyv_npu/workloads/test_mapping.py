@@ -255,6 +255,11 @@ def test_a_tile_is_cut_to_whole_groups_and_bytes() -> None:
     assert layer.integers("tile") == (13, 8, 13), "13 filters would end within a group of 8"
 
 
+def test_a_product_of_more_cycles_than_64_bits_count_is_refused_by_its_size() -> None:
+    with pytest.raises(ModelError, match="bytes of DRAM"):
+        compile_layers(gemm(1 << 26, 1 << 26, 1 << 26), target_of(NpuConfig()))
+
+
 def test_tile_commands_keep_sums() -> None:
     graph = gemm(64, 64, 64)
     with pytest.raises(ModelError, match=r"compiler\.loop_order = weight: tile commands keep sums"):

@@ -126,10 +126,10 @@ def _reads(model: Any, tensor: str) -> None:
     model.graph.node.append(helper.make_node("Shape", [tensor], ["length"], name="length"))
 
 
-def _caches(model: Any, heads: int, size: int) -> None:
+def _caches(model: Any, heads: int, size: int, side: str = "") -> None:
     for value in (*model.graph.input, *model.graph.output):
         dims = value.type.tensor_type.shape.dim
-        if len(dims) == 4:
+        if len(dims) == 4 and side in value.name:
             dims[1].dim_value, dims[3].dim_value = heads, size
 
 
@@ -159,6 +159,7 @@ def _mask(model: Any) -> None:
         (_mask, "no causal attention of its cache past_key_values.0.key"),
         (lambda m: _caches(m, 4, 8), r"Q, K and V of \[64, 32, 32\] elements with 4 heads: with a cache of 4 heads"),
         (lambda m: _caches(m, 1 << 40, 8), r"heads: must be at most 1,048,576 in all layers"),
+        (lambda m: _caches(m, 1 << 40, 8, "value"), r"heads: must be at most 1,048,576 in all layers"),
         (lambda m: _reads(m, "past_key_values.0.key"), r"\(Shape\) reads past_key_values.0.key: a cache is read by"),
         (lambda m: _reads(m, "present.1.value"), r"\(Shape\) reads present.1.value: a cache is read by"),
         (lambda m: _attention(m).input.__setitem__(5, "past_key_values.0.key"), "is the past of two inputs"),
