@@ -168,6 +168,8 @@ def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
     text = f"{figure}: loose and tight break even at {axis} = {span} {key_unit(axis)}".rstrip()
     if len(lines) == 1:
         return f"{text}."
-    others = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
+    clauses = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
     crossing = sum(bool(each.at) for each in lines)
-    return f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in others)}."
+    return (
+        f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in clauses)}."
+    )

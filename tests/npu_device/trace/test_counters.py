@@ -40,17 +40,17 @@ OFFSETS = {counter.name: TOTALS_OFFSET + 8 * index for index, counter in enumera
 def counted(config: NpuConfig, seen: NDArray[np.void], sizes: Sequence[int]) -> Counters:
     """Counters that were given all of `seen`, in batches of these sizes in turn."""
     stream = EventStream()
-    made = Counters(config, stream)
+    totals = Counters(config, stream)
     at, turn = 0, 0
     while at < len(seen):
         for record in PACKED.iter_unpack(seen[at : at + sizes[turn % len(sizes)]].tobytes()):
             stream.emit(*record)
         if turn % 3 == 0:
-            made.up_to_date()
+            totals.up_to_date()
         if turn % 3 != 1:
             stream.flush()
         at, turn = at + sizes[turn % len(sizes)], turn + 1
-    return made.up_to_date()
+    return totals.up_to_date()
 
 
 def recount(seen: NDArray[np.void]) -> tuple[dict[str, int], Counter[int]]:
@@ -95,9 +95,9 @@ def test_batches_count_as_single_events_do(
     assert counted(config, half, sizes).state() == counted(config, half, [1]).state(), "of steps that run, too"
     depth = device.counters.depth_max
     assert device.counters.to_json() == single.to_json() | {"queue_depth_max": depth}
-    totals, busy = recount(seen)
+    reference, busy = recount(seen)
     if not config.l2.enabled:
-        assert {name: getattr(single, name) for name in totals} == totals
+        assert {name: getattr(single, name) for name in reference} == reference
     engines = [unit for kind in (Kind.TE, Kind.VE, Kind.DMA, Kind.BANK) for unit in single.units(kind)]
     assert {unit: cycles for unit in engines if (cycles := single.busy(unit, single.cycle))} == busy
     assert single.completed == len(commands)
@@ -108,16 +108,16 @@ def test_batches_count_as_single_events_do(
 def counters(*events: tuple[int, ...], config: NpuConfig | None = None) -> Counters:
     """Counters of a default device after these events."""
     stream = EventStream()
-    made = Counters(config or NpuConfig(), stream)
+    totals = Counters(config or NpuConfig(), stream)
     for event in events:
         stream.emit(*event)
-    return made.up_to_date()
+    return totals.up_to_date()
 
 
 def test_rare_events() -> None:
     engine, channel, store = unit_code(Kind.TE, 0), unit_code(Kind.DMA, 0), unit_code(Kind.DMA, 1)
     bank = unit_code(Kind.BANK, 3)
-    made = counters(
+    totals = counters(
         (1, FRONTEND, What.REJECT, 0, 0, 0, Refusal.OPERAND),
         (2, FRONTEND, What.REJECT, 0, 0, 0, Refusal.RING_OVERFLOW),
         (3, engine, What.TE_BEGIN, 7, 0, 0, 0),
@@ -134,16 +134,16 @@ def test_rare_events() -> None:
         (11, store, What.DMA_BEGIN, 8, 0, 0, WRITES | CACHED),
         (12, store, What.DMA_END, 8, 0, 64, 64),
     )
-    assert (made.rejected, made.bad_accesses, made.submitted, made.errors, made.completed) == (1, 1, 1, 1, 1)
-    assert made.busy(engine, 100) == 7, "an error ends the step of its command"
-    assert made.busy(channel, 100) == 97, "the step of another command goes on"
-    assert (made.noc_bytes, made.dram_bytes_written) == (64, 0), "the L2 has taken the bytes"
-    assert made.bank_conflict_stall == made.to_json()["bank_conflict_stall"][3] == 5
-    assert made.to_json()["kv_engines"] == {
+    assert (totals.rejected, totals.bad_accesses, totals.submitted, totals.errors, totals.completed) == (1, 1, 1, 1, 1)
+    assert totals.busy(engine, 100) == 7, "an error ends the step of its command"
+    assert totals.busy(channel, 100) == 97, "the step of another command goes on"
+    assert (totals.noc_bytes, totals.dram_bytes_written) == (64, 0), "the L2 has taken the bytes"
+    assert totals.bank_conflict_stall == totals.to_json()["bank_conflict_stall"][3] == 5
+    assert totals.to_json()["kv_engines"] == {
         "quantize_busy": 8, "dequantize_busy": 9, "quantize_exposed": 6, "dequantize_exposed": 7
     }  # fmt: skip
-    assert made.to_json()["kv_pages"] == {"taken": 7, "given_back": 3, "used": 4, "peak": 5}
-    assert made.to_json()["core_kernels"] == {"count": 1, "cycles": 11}
+    assert totals.to_json()["kv_pages"] == {"taken": 7, "given_back": 3, "used": 4, "peak": 5}
+    assert totals.to_json()["core_kernels"] == {"count": 1, "cycles": 11}
 
 
 def test_state_of_other_steps_is_refused() -> None:

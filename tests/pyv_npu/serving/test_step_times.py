@@ -140,11 +140,11 @@ def test_requests_side_by_side_take_what_whole_steps_take(kv: str) -> None:
 
 def test_a_model_may_have_one_layer() -> None:
     """Times between layers are those of two, however few the model has."""
-    one = StepTimes(Simulator(NPU, replace(LLAMA, layers=1), 16), kv_storage("fp16"))
+    single_layer = StepTimes(Simulator(NPU, replace(LLAMA, layers=1), 16), kv_storage("fp16"))
     deep = StepTimes(Simulator(NPU, LLAMA, 16), kv_storage("fp16"), 1)
     for chunks in ([(37, 0)], [(1, 100)] * 3):
-        assert one.cycles(chunks) == deep.cycles(chunks)
-        assert abs(one.check(0, chunks).error) < 0.02
+        assert single_layer.cycles(chunks) == deep.cycles(chunks)
+        assert abs(single_layer.check(0, chunks).error) < 0.02
 
 
 def test_requests_side_by_side_have_an_engine_each() -> None:

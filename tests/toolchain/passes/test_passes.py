@@ -107,7 +107,7 @@ SHARED = {
     "other engines": ("ELTWISE(z) {function: 'RELU', m: 1, n: 30000}", "x, w, z"),
     "its own commands": ("ELTWISE(t) {function: 'RELU', m: 1, n: 30000}", "x, w"),
 }
-"""What runs beside a product -> the second layer, and the inputs of the graph."""
+"""Second layer beside a product, and the inputs of the graph, by name."""
 
 
 @pytest.mark.parametrize("beside", SHARED)
