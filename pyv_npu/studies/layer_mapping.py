@@ -1,4 +1,4 @@
-"""Mapping of a model's products to the device: tiles, loop nest, traffic, lower bounds and the best alternatives."""
+"""Mapping of a model's layers to the device: tiles, loop nest, traffic, lower bounds and the best alternatives."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ ALTERNATIVES = 3
 
 
 class LayerRun(NamedTuple):
-    """A product alone on the device, with one mapping."""
+    """A layer alone on the device, with one mapping."""
 
     layer: LayerIR
     cycles: int
@@ -47,6 +47,11 @@ class LayerRun(NamedTuple):
     def limit(self) -> str:
         """The resource with the largest lower bound."""
         return max(self.bounds, key=lambda name: self.bounds[name])
+
+    @property
+    def roofline(self) -> str:
+        """The unit of the device with the largest lower bound."""
+        return max(self.bounds.keys() - {"critical_path"}, key=lambda name: (self.bounds[name], name))
 
     @property
     def dram_bytes(self) -> int:
@@ -176,39 +181,55 @@ def _mapping_cells(layer: LayerIR) -> tuple[str, ...]:
     return _size(layer.integers("tile")), _order(layer), str(prefetch), str(engines or "all")
 
 
-def products(program: Program) -> list[LayerIR]:
-    """Return layers that have a loop nest which the compiler chooses."""
-    return [layer for layer in program.graph.layers if layer.op_type in PRODUCTS and layer.integers("tile")]
+def _is_mapped(layer: LayerIR) -> bool:
+    """Check whether a layer has a loop nest which the compiler chooses."""
+    return layer.op_type in PRODUCTS and bool(layer.integers("tile"))
 
 
 class Overview(NamedTuple):
-    """The products of a model and their mappings."""
+    """The layers of a model on engines: mappings of products, and the time of each layer beside its roofline."""
 
-    layers: list[LayerIR]
+    runs: list[LayerRun]
+    """In the order of submission."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "layers": [
-                {"layer": layer.id, "op_type": layer.op_type, "extent": list(whole(layer)), **_attributes(layer)}
-                for layer in self.layers
+                {
+                    "layer": run.layer.id, "op_type": run.layer.op_type,
+                    **({"extent": list(whole(run.layer)), **_attributes(run.layer)} if _is_mapped(run.layer) else {}),
+                    "cycles": run.cycles, "roofline": run.roofline, "roofline_cycles": run.bounds[run.roofline],
+                }
+                for run in self.runs
             ]
-        }
+        }  # fmt: skip
 
     @property
     def text(self) -> str:
-        rows = [(layer.id, layer.op_type, _size(whole(layer)), *_mapping_cells(layer)) for layer in self.layers]
-        return columns(("layer", "operation", "M x N x K", *MAPPING_HEADS), rows)
+        heads = ("layer", "operation", "M x N x K", *MAPPING_HEADS, "cycles", "roofline", "of cycles")
+        rows = []
+        for run in self.runs:
+            cells = ("",) * (1 + len(MAPPING_HEADS))
+            if _is_mapped(run.layer):
+                cells = _size(whole(run.layer)), *_mapping_cells(run.layer)
+            share = quantity(run.bounds[run.roofline] / run.cycles if run.cycles else None, "share")
+            rows.append((run.layer.id, run.layer.op_type, *cells, f"{run.cycles:,}", run.roofline, share))
+        return columns(heads, rows)
 
 
-def overview(program: Program) -> Overview:
-    """Return the products of a model and their mappings."""
-    return Overview(products(program))
+def overview(program: Program, config: Config) -> Overview:
+    """Return the layers of a model that engines compute, each simulated alone; none with operands larger than the
+    DRAM."""
+    graph, model = program.graph, energy_model(config)
+    layers = [layer for layer in graph.layers if layer.op_type != "CORE"]
+    runs = [_simulate(graph, layer, program.target, config.npu, model) for layer in layers]
+    return Overview([run for run in runs if run is not None])
 
 
 def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
     """Return the mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such
     product."""
-    named = {layer.id: layer for layer in products(program)}
+    named = {layer.id: layer for layer in program.graph.layers if _is_mapped(layer)}
     if name not in named:
         raise BadInputError(
             f"--layer {name}: the model has no such product{did_you_mean(name, named)}; without --layer all "

@@ -12,7 +12,7 @@ from pyv_npu.text import as_json
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="MODEL", help="an ONNX model or an MLIR module")
     parser.add_argument(
-        "--layer", metavar="NAME", help="a product, simulated with other mappings too; default: list all"
+        "--layer", metavar="NAME", help="a product, simulated with other mappings too; default: all layers, each alone"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     work.arguments(parser, (work.WorkloadType.MODEL,))
@@ -34,7 +34,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     call.progress.say(f"compiling {args.program}")
     program = compile_for(config, model_file(args.program), choices)
     if args.layer is None:
-        table = overview(program)
+        call.progress.say("simulating each layer")
+        table = overview(program, config)
         show(as_json(table.to_json()) if args.json else table.text)
         return OK
     call.progress.say(f"simulating {args.layer}")

@@ -16,7 +16,7 @@ from npu_device.trace.events import ROLE, WRITES, Role, What
 from npu_device.trace.run_spans import Spans
 from pyv_npu.config import Config, load
 from pyv_npu.errors import BadInputError
-from pyv_npu.studies.layer_mapping import layer_mapping
+from pyv_npu.studies.layer_mapping import layer_mapping, overview
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import compare
 from pyv_npu.workloads.compiled import energy_model, mapping_of, target_of
@@ -223,6 +223,23 @@ def test_an_explanation_shows_what_runs() -> None:
     assert any("in1" in line and "stationary" in line for line in lines)
     with pytest.raises(BadInputError, match="--layer nm: the model has no such product"):
         layer_mapping(program, Config(npu=npu), "nm")
+
+
+@pytest.mark.parametrize(
+    ("name", "slow_layers"), [("mobilenet_v2_int8", ["globalaveragepool149.quantize"]), ("mobilenet_v2", [])]
+)
+@pytest.mark.slow
+def test_layers_take_less_than_twice_their_roofline(name: str, slow_layers: list[str]) -> None:
+    """The exception: 1,280 elements, whose scale, zero point and elements arrive one after the other."""
+    config = Config()
+    program = compile_model(prepare(EXAMPLES[name](), name), target_of(config.npu))
+    table = overview(program, config)
+    above = [run.layer.id for run in table.runs if run.cycles > 2 * run.bounds[run.roofline]]
+    assert above == slow_layers
+    assert len(table.runs) == len(program.graph.layers)
+    rows = table.to_json()["layers"]
+    assert all(0 < row["roofline_cycles"] <= row["cycles"] for row in rows)
+    assert {row["op_type"] for row in rows if "tile" in row} <= {"CONV2D_T", "GEMM_T"}
 
 
 @pytest.mark.parametrize(
