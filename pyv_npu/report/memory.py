@@ -10,7 +10,7 @@ from pyv_npu.report.charts import Line, lines
 from pyv_npu.report.pictures import blocks
 from pyv_npu.result import Runs
 from pyv_npu.sections import Cell, Details, Heading, Note, Part, Table, Value
-from pyv_npu.units import number, scale_of
+from pyv_npu.units import quantity, scale_of
 
 NAMES = {"weight": "weights", "activation": "activations", "kv": "keys and values", "total": "all transfers"}
 SIZES = ("read", "written", "bytes_total", "bytes_aligned", "utilization")
@@ -84,12 +84,12 @@ def _capacity(name: str, figures: Mapping[str, Any]) -> list[Part]:
     sizes = figures.get("kv_capacity")
     texts = {
         "t_max": "tokens that the caches hold (T_max)", "t_max_limit": "the largest T_max that fits DRAM",
-        "kv_bytes_per_token": "bytes of a token, all layers", "dram_bytes": "DRAM, bytes",
-        "other_bytes": "of it for all else, bytes",
+        "kv_bytes_per_token": "a token, all layers", "dram_bytes": "DRAM", "other_bytes": "of it for all else",
     }  # fmt: skip
     if sizes is None:
         return []
-    rows = [(text, Cell(number(sizes[key]), f"{name}.capacity.{key}")) for key, text in texts.items()]
+    rows = [(text, Cell(quantity(sizes[key], "bytes" if "bytes" in key else ""), f"{name}.capacity.{key}"))
+            for key, text in texts.items()]  # fmt: skip
     return [Table(("capacity", ""), rows)]
 
 

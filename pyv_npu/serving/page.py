@@ -45,7 +45,9 @@ def _server(run: "ServedWorkload") -> Facts:
     """Returns model, device and limits of the scheduler."""
     serving, npu = run.serving, run.serving.npu
     return Facts([
-        ("model", f"{serving.shape.name}, {run.layers} layers, weights of {serving.weight_bits} bits"),
+        ("model", serving.shape.name),
+        ("layers", number(run.layers)),
+        ("weights", f"{serving.weight_bits} bits"),
         ("keys and values", serving.kv.name),
         ("engines", f"{npu.clusters * npu.te.count} tensor engines at {run.run.clock_hz / 1e6:,g} MHz"),
         ("DRAM", f"{quantity(npu.dram.size, 'bytes')}, {quantity(npu.dram.rate, 'bytes/s')}"),

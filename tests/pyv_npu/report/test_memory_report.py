@@ -24,6 +24,7 @@ from pyv_npu.report.memory import NAMES
 from pyv_npu.report.page import render
 from pyv_npu.report.vega import charts_of
 from pyv_npu.sections import Chart, Section
+from pyv_npu.units import quantity
 from toolchain.examples import EXAMPLES
 from toolchain.examples.decoder_kv import decoder_kv
 
@@ -168,7 +169,7 @@ def test_a_report_shows_roles_layers_tokens_and_capacity(
         assert sum(int(row["value"]) for row in layers) == run["traffic"][role]["bytes_aligned"]
         assert all(page[f"CA_HYBRID.traffic.{row['name']}.{NAMES[role]}, aligned"] == row["value"] for row in layers)
     for key, value in run["llm"]["kv_capacity"].items():
-        assert page[f"CA_HYBRID.capacity.{key}"] == f"{value:,}"
+        assert page[f"CA_HYBRID.capacity.{key}"] == quantity(value, "bytes" if "bytes" in key else "")
     (token,) = run["llm"]["kv_tokens"]
     assert page["CA_HYBRID.token.63.keys moved"] == str(token["bytes_k"])
     for layer in run["llm"]["kv_layers"]:
