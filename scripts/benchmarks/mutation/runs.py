@@ -5,6 +5,7 @@ run that failed for others of its module, then those that call its function, the
 others, the shortest first, until one fails, takes five times as long as before, or the budget is spent.
 """
 
+import cProfile
 import hashlib
 import importlib
 import importlib.abc
@@ -21,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -119,27 +120,24 @@ class CoverageRecorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        calls: set[CodeType] = set()
+        profiler = cProfile.Profile(subcalls=False, builtins=False)
 
         def on_limit(*_: object) -> None:
             self._late.add(item.nodeid)  # a test of properties may fail with what ends it
             pytest.skip("takes too long for mutants")
 
-        def profile(frame: FrameType, event: str, _: object) -> None:
-            if event == "call":
-                calls.add(frame.f_code)
-
         signal.signal(signal.SIGVTALRM, on_limit)
         signal.setitimer(signal.ITIMER_VIRTUAL, self.limit)
         start = time.process_time()
-        sys.setprofile(profile)
+        profiler.enable()
         try:
             return (yield)
         finally:
-            sys.setprofile(None)
+            profiler.disable()
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             cpu = time.process_time() - start
             if cpu < self.limit:
+                calls = (entry.code for entry in profiler.getstats() if isinstance(entry.code, CodeType))
                 places = ((code.co_filename, code.co_firstlineno) for code in calls)
                 functions = frozenset((name, line) for name, line in places if name in self.files)
                 self.coverage[item.nodeid] = Coverage(cpu, functions)
