@@ -5,6 +5,7 @@ copied to swap space or back (request: tokens). Blocks hold four tokens.
 """
 
 import tracemalloc
+from array import array
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -15,7 +16,7 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.serving.blocks import BlockPool
 from pyv_npu.serving.requests import Request, Workload
 from pyv_npu.serving.scheduler import SchedulerConfig, prefix_keys
-from pyv_npu.serving.server import Run, serve
+from pyv_npu.serving.server import Run, Served, serve
 
 GHZ = 1_000_000_000
 STEP = 100
@@ -95,6 +96,10 @@ CASES = [
          {"max_num_batched_tokens": SchedulerConfig(1).max_num_batched_tokens, "blocks": 600}),
     Case("blocks behind a sliding window are given back", [(20, 2)],
          ["0:8@0", "0:8@8", "0:4@16", "0:1@20 | | 0"], {"blocks": 5, "window": 6, "max_num_batched_tokens": 8}),
+    Case("of a sliding window what its next token attends to waits in swap space", [(7, 6), (7, 6)],
+         ["0:7@0", "0:1@7 1:7@0", "0:1@8 | 1 | | 1:3", "0:1@9", "0:1@10", "0:1@11 1:1@7 | | 0 | 1:3",
+          *(f"1:1@{at}" for at in range(8, 11)), "1:1@11 | | 1"],
+         {"blocks": 3, "window": 4, "swap_blocks": 4, "max_num_batched_tokens": 8}),
     Case("its own blocks after a preemption, generated tokens included", [(7, 7), (7, 7)],
          ["0:7@0 1:7@0", *(f"0:1@{at} 1:1@{at}" for at in range(7, 12)), "0:1@12 | 1 | 0", "1:5@8 | | 1"],
          {"prefix_cache": True, "blocks": 6}, [list(range(7)), list(range(50, 57))]),
@@ -140,6 +145,25 @@ def test_blocks_that_were_never_given_out_take_no_memory() -> None:
     pool = BlockPool(3, 16)
     pool.release(pool.take(2))
     assert pool.free == 3 and pool.take(3) == [2, 1, 0] and pool.used == 3
+
+
+def test_a_shared_block_is_free_when_its_last_user_gives_it_back() -> None:
+    pool = BlockPool(3, 16)
+    blocks = pool.take(2)
+    pool.share(blocks[:1])
+    assert (pool.free, pool.idle(blocks)) == (1, 0)
+    pool.release(blocks)
+    assert (pool.free, pool.idle(blocks)) == (2, 1)
+    pool.release(blocks[:1])
+    assert (pool.free, pool.idle(blocks), pool.allocated, pool.released) == (3, 2, 3, 3)
+
+
+def test_latencies_are_those_of_the_moments_of_tokens() -> None:
+    """Time per output token is the mean of the gaps, rounded down."""
+    served = Served(Request(0, 0, 4, 4), arrival=10, tokens_at=[100, 120, 160, 181])
+    assert served.times(GHZ) == (90, 27, 171, array("q", [20, 40, 21]))
+    served.tokens_at = [100]
+    assert served.times(GHZ) == (90, None, 90, array("q"))
 
 
 def test_a_request_that_can_never_fit_is_refused_by_name() -> None:
