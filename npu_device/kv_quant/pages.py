@@ -31,11 +31,6 @@ class Pages(NamedTuple):
         """Bytes of all pages."""
         return (self.dense + self.sparse + self.meta) * self.page_bytes
 
-    @property
-    def slack(self) -> float:
-        """Share of the payload that pages take beyond it."""
-        return self.bytes / self.payload - 1 if self.payload else 0.0
-
 
 def pages(cache: EncodedCache, tokens: int, entries: Iterable[int], page_bytes: int) -> Pages:
     """Pages of `tokens` tokens of a cache; `entries`: bytes of each stream of entries."""

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import mutation
 from benchmarks.mutation import runs
 from benchmarks.mutation.defects import DEFECTS, Defect
-from benchmarks.mutation.mutants import mutants
+from benchmarks.mutation.mutants import Mutant, mutants
 from pyv_native.arena import Arena
 from pyv_native.module import NativeModule
 from pyv_native.records import record
@@ -50,6 +50,21 @@ def test_each_mutant_is_another_program_of_the_same_form() -> None:
     for one in found:
         assert ast.dump(ast.parse(one.source)) != ast.dump(ast.parse(SOURCE))
         assert one.source.count("\n") == SOURCE.count("\n")
+
+
+def test_a_sample_stays_where_other_places_are_edited() -> None:
+    path = mutation.ROOT / "m.py"
+    before = [(path, one) for one in mutants("def f(a):\n    a += 1\n    a += 1\n    return a < 3 or a == 9\n")]
+    after = [
+        (path, one) for one in mutants("X = 4\n\n\ndef f(a):\n    a += 1\n    a += 1\n    return a < 3 or a == 9\n")
+    ]
+
+    def drawn(places: list[tuple[Path, Mutant]], seed: str, count: int = 4) -> list[tuple[str, str]]:
+        return [(one.before, one.after) for _, one in mutation.draw(places, count, seed)]
+
+    common = [change for change in drawn(after, "s", 99) if change[0] != "4"]
+    assert common[:4] == drawn(before, "s") and len(common) == len(before)
+    assert len({tuple(drawn(before, str(seed))) for seed in range(9)}) > 4
 
 
 def test_functions_begin_with_their_decorators_and_modules_with_none() -> None:

@@ -10,7 +10,6 @@ import fnmatch
 import hashlib
 import json
 import os
-import random
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.host import ROOT
 from benchmarks.mutation.defects import DEFECTS
-from benchmarks.mutation.mutants import mutants
+from benchmarks.mutation.mutants import Mutant, mutants
 from benchmarks.mutation.runs import record_coverage, run_mutant, select_tests
 from benchmarks.runner import name_in, positive
 from pyv_npu.errors import BadInputError
@@ -141,6 +140,19 @@ def put_defects_back(text: str) -> int:
     return missed
 
 
+def draw(places: list[tuple[Path, Mutant]], count: int, seed: str) -> list[tuple[Path, Mutant]]:
+    """Returns a sample ordered by digests of the seed and the text of a place: edits elsewhere do not change it."""
+    equals = Counter[str]()
+
+    def rank(place: tuple[Path, Mutant]) -> str:
+        path, mutant = place
+        text = f"{seed} {path.relative_to(ROOT)} {mutant.text} {mutant.before} {mutant.after}"
+        equals[text] += 1
+        return digest(f"{text} {equals[text]}")
+
+    return sorted(places, key=rank)[:count]
+
+
 def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
     """Runs mutants of an area and prints the survivors."""
     patterns, tests = AREAS[area]
@@ -149,7 +161,7 @@ def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
     suite = record_coverage(ROOT, tests, paths, args.longest, folder)
     paths = [path for path in paths if fnmatch.fnmatch(path.relative_to(ROOT).as_posix(), args.module)]
     places = [(path, mutant) for path in paths for mutant in mutants(path.read_text(encoding="utf-8"))]
-    sample = random.Random(f"{area} {args.seed}").sample(places, min(args.places, len(places)))
+    sample = draw(places, args.places, f"{area} {args.seed}")
     results, killers = Results(folder), Counter[str]()
     files = {test.partition("::")[0] for test in suite.tests}
     versions = {file: digest((ROOT / file).read_text(encoding="utf-8")) for file in files}

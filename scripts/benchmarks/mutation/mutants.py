@@ -26,6 +26,8 @@ class Mutant(NamedTuple):
     line: int
     function: int
     """First line of the function that is changed, its decorators included; 0 outside functions."""
+    text: str
+    """Line of the source."""
     before: str
     after: str
     source: str
@@ -45,7 +47,8 @@ def mutants(source: str) -> list[Mutant]:
         begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         changed = data[:begin] + text.encode() + data[end:]
         before = " ".join(data[begin:end].decode().split())
-        result.append(Mutant(node.lineno, function, before, text, changed.decode()))
+        whole = data[starts[node.lineno - 1] : starts[node.lineno]].decode().strip()
+        result.append(Mutant(node.lineno, function, whole, before, text, changed.decode()))
     return sorted(result, key=lambda mutant: (mutant.line, mutant.before, mutant.after))
 
 

@@ -414,6 +414,17 @@ def test_pages_of_a_ring_stay() -> None:
     assert rows(128) == [128 * 32, 128 * 128, 64 * 4] and rows(130) == rows(128)
 
 
+def test_tokens_before_a_window_are_passed_once_they_have_left_the_tail() -> None:
+    cache = EncodedCache(0, 1, 512, 64, codecs.AGED_TOKEN)
+
+    def dense(tokens: int, first: int) -> tuple[int, ...]:
+        span = KvAccess(cache, tokens, 1, Sizes(np.zeros((tokens, 0), np.int64)), first).row_bytes()[0]
+        return tuple(size // 32 for size in (span.size, span.stored, span.passed))
+
+    assert dense(257, 100) == (129, 128, 100)
+    assert dense(257, 200) == (129, 128, 128), "those up to 200 wait in the tail"
+
+
 def test_codes_of_grouped_heads_lie_side_by_side() -> None:
     """An append writes a token's codes of four heads at once; with three heads each has rows of its own."""
     cache = EncodedCache(0, 4, 8, 64, codecs.GROUPED_HEADS)

@@ -61,6 +61,17 @@ def test_the_fast_form_is_the_plain_one(seed: int, t: Thresholds, code: str, sca
     assert np.array_equal(oaken.decode(made, t, code), np.array(rows, np.float16))
 
 
+def test_a_side_that_rounding_left_without_a_code_gets_one() -> None:
+    """Steps that fp16 rounds down would put the largest code of a group below zero."""
+    x = np.ones((64, 64), np.float32)
+    x[:, 0], x[:, 1] = -4 - np.linspace(1, 2, 64), np.nextafter(np.float32(4), np.float32(5))
+    made = oaken.encode(x, GOLDEN)
+    meta = made.meta.view(np.float16).reshape(64, 3, 2).astype(np.float32)
+    low, step = meta[:, oaken.OUTER].T
+    assert (low < 0).all() and (low + oaken.OUTLIER_TOP * step >= 0).all()
+    assert np.array_equal(made.sparse, oaken_plain.encode(x.tolist(), GOLDEN, oaken.MSB_CLAMP).sparse)
+
+
 @pytest.mark.parametrize("code", oaken.OUTLIER_CODES)
 def test_no_outlier_changes_its_side_and_errors_are_at_most_a_step(code: str) -> None:
     """O10 over 320 token-vectors: with msb_clamp nothing decodes on the wrong side, sign_mag keeps outer elements."""

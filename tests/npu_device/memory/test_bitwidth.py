@@ -49,7 +49,7 @@ def test_r3_packing_does_not_change_the_size_of_a_contiguous_tile(elements: int,
 
 
 def test_r3_rows() -> None:
-    assert [bitwidth.pack_factor(qbits) for qbits in (2, 4, 8)] == [4, 2, 1]
+    assert [bitwidth.pack_factor(qbits) for qbits in (1, 2, 4, 8)] == [8, 4, 2, 1]
     assert [bitwidth.tensor_bytes((3, 3), 4, mode) for mode in bitwidth.PACKINGS] == [5, 6, 9]
     bitwidth.check_spm_offset(8000, 64)
     bitwidth.check_spm_offset(4000)
