@@ -330,10 +330,8 @@ class Scheduler:
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
             computed = context + tokens
-            if context < entry.furthest:
-                entry.recomputed += min(entry.furthest, computed) - context
-            if computed > entry.furthest:
-                entry.furthest = computed
+            entry.recomputed += max(0, min(entry.furthest, computed) - context)
+            entry.furthest = max(entry.furthest, computed)
             entry.computed = computed
             if entry.keys:
                 for index in range(context // size, min(computed // size, len(entry.keys))):

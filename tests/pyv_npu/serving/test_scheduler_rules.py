@@ -172,6 +172,8 @@ def test_a_request_that_can_never_fit_is_refused_by_name() -> None:
     assert [one.request.id for one in run.served] == [1]
     run = run_of([Request(0, 0, 12, 6), Request(1, 0, 12, 5)], blocks=5, watermark=1)
     assert run.refused == {0: "18 tokens need 5 blocks of 4: there are 4"}
+    run = run_of([Request(0, 0, 5, 5), Request(1, 0, 5, 4)], chunked_prefill=False, max_num_batched_tokens=8)
+    assert run.refused == {0: "9 tokens at once: the budget of a step is 8, and chunks are off"}
 
 
 def test_prompts_of_equal_pieces_share_all_full_blocks() -> None:
@@ -179,6 +181,7 @@ def test_prompts_of_equal_pieces_share_all_full_blocks() -> None:
     first, second = (Request(index, 0, 8, 6, units=(5, 6), unit_tokens=4) for index in range(2))
     keys, other = prefix_keys(first, 4), prefix_keys(second, 4)
     assert len(keys) == 3 and keys[:2] == other[:2] and keys[2] != other[2]
+    assert len(prefix_keys(replace(first, output_toks=4), 4)) == 2, "nobody computes the last token of an answer"
 
 
 def test_a_workload_of_which_nothing_fits_is_an_error() -> None:
@@ -190,7 +193,7 @@ def test_a_workload_of_which_nothing_fits_is_an_error() -> None:
 
 def test_recomputed_tokens_are_counted() -> None:
     run = run_of([Request(0, 0, 7, 4), Request(1, 0, 7, 4)], blocks=4)
-    assert [(one.preemptions, one.recomputed) for one in run.served] == [(0, 0), (1, 8)]
+    assert [(one.preemptions, one.recomputed, one.first_scheduled) for one in run.served] == [(0, 0, 0), (1, 8, 0)]
 
 
 lengths = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), st.integers(0, 2))
