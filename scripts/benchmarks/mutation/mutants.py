@@ -63,8 +63,14 @@ def _changes(node: ast.AST, function: int) -> Iterator[tuple[ast.expr | ast.stmt
         if name in ("annotation", "returns", "decorator_list", "bases", "type_comment"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _unchanged(child):
+            if isinstance(child, ast.AST) and not _unchanged(child) and not _is_unknown_size(node, child):
                 yield from _changes(child, function)
+
+
+def _is_unknown_size(node: ast.AST, child: ast.AST) -> bool:
+    """Returns whether a part of a node is the -1 of a reshape: any other negative number means the same."""
+    is_reshape = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape"
+    return is_reshape and isinstance(child, ast.UnaryOp) and isinstance(child.op, ast.USub)
 
 
 def _unchanged(node: ast.AST) -> bool:

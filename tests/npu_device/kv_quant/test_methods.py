@@ -425,6 +425,16 @@ def test_tokens_before_a_window_are_passed_once_they_have_left_the_tail() -> Non
     assert dense(257, 200) == (129, 128, 128), "those up to 200 wait in the tail"
 
 
+def test_a_chunk_has_no_more_entries_than_elements() -> None:
+    cache = EncodedCache(0, HEADS, 4, DIM, codecs.OAKEN)
+    memory, counts = Memory(cache.size), np.zeros((4, cache.chunks), np.uint8)
+    counts[0, 0], counts[1, 0] = 64, 65
+    memory.write(cache.rows("counts", 0, 4), counts)
+    assert cache.lengths(memory.read, 1).sum() == 64
+    with pytest.raises(NpuDeviceError, match="token 1 has a chunk of 65 outliers, a chunk has 64 elements"):
+        cache.lengths(memory.read, 2)
+
+
 def test_codes_of_grouped_heads_lie_side_by_side() -> None:
     """An append writes a token's codes of four heads at once; with three heads each has rows of its own."""
     cache = EncodedCache(0, 4, 8, 64, codecs.GROUPED_HEADS)
