@@ -31,6 +31,7 @@ from toolchain.codegen.tiles import (
     TileSizes,
     fit,
     limited,
+    loops_of,
     loops_over,
     smaller,
     whole,
@@ -354,7 +355,7 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
     if limit is not None and layer.op_type in PRODUCTS:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
         return Choice(layer.having(tile=tile), estimate.cost(tile, estimate.distance(tile)))
-    times = _times(graph, layer, target)
+    times = _times(graph, layer, target, near=True)
     least = min(times.values())
     tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
     return Choice(layer.having(tile=tile), times[tile])
@@ -381,8 +382,9 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
     return sorted(choices, key=lambda choice: choice.cost)
 
 
-def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
-    """Estimated cost of each tile that fits, in the order that the layer has."""
+def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> dict[Tile, int]:
+    """Estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one part in
+    `CLOSE` of the least cost, and perhaps others."""
     plain = fit(graph, layer, target, AHEAD)
     candidates: Iterable[Tile] = smaller(layer, plain)
     if layer.op_type in PRODUCTS:
@@ -392,12 +394,19 @@ def _times(graph: Graph, layer: LayerIR, target: Target) -> dict[Tile, int]:
     elif layer.op_type == "COPY":
         candidates = ()
     estimate = Estimate(graph, layer, target)
+    product_cost = estimate.product if near and target.mapping.objective is Objective.CYCLES else None
     times = {plain: estimate.cost(plain, estimate.distance(plain))}
+    least = times[plain]
     for tile in candidates:
-        if tile not in times and whole_vectors(layer, tile):
-            demand = estimate.sizes.demand(tile)
-            if estimate.sizes.need(demand, AHEAD) <= target.workspace:
-                times[tile] = estimate.cost(tile, estimate.distance(tile, demand), demand)
+        if tile in times or not whole_vectors(layer, tile):
+            continue
+        demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
+        if estimate.sizes.need(demand, AHEAD, loops) > target.workspace:
+            continue
+        if product_cost and (product_cost.lower_bound(tile, AHEAD, demand, loops) - least) * CLOSE > least:
+            continue
+        times[tile] = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
+        least = min(least, times[tile])
     return times
 
 
