@@ -34,6 +34,19 @@ PEERS = (
     Peer("ZigZag 3.9, 32x32 int8", "GEMM 4096", 71_500_000, 3.8, 216),
 )
 
+ZIGZAG_TRAFFIC = {
+    (1024, 1024, 1024): {1: 12.583, 8: 6.291},
+    (384, 3072, 768): {1: 7.668, 8: 7.668},
+    (128, 4096, 4096): {1: 38.797, 8: 35.652},
+    (512, 11008, 4096): {1: 281.805, 8: 105.644},
+    (128, 3072, 768): {1: 5.702, 8: 5.702},
+}
+"""zigzag-dse 3.9.1, loma, lpf_limit 6, the least energy of DRAM alone: M, N and K in fp16 -> MiB of scratchpad -> MB of
+DRAM traffic. 64 x 32 multipliers, sums of 32 bits in 256 KiB, one scratchpad for all operands, without double
+buffers."""
+ZIGZAG_TRAFFIC_CONV = {(64, 64, 56, 3, 1): 0.877, (256, 64, 56, 1, 1): 2.040, (512, 512, 7, 3, 1): 4.819}
+"""The same of convolutions, with 1 and with 8 MiB: channels, filters, pixels along a side, kernel, stride -> MB."""
+
 LLAMA_FINISH = (200_838, 212_609, 347_959, 351_301, 1_274_574, 1_286_841, 1_791_525, 1_794_867)
 """ONNXim C1: cycles at which the stages of prefill 100 are finished, in the order of `workloads.llama_layer`."""
 
