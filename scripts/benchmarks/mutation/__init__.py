@@ -54,7 +54,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/pyv_npu/workloads/test_encoded_kv.py", "tests/pyv_npu/workloads/test_encoded_shapes.py"),
     ),
     "cost": (("npu_device/cost/*.py",), ("tests/npu_device/cost", "tests/npu_device/event_loop",
-         "tests/npu_device/operations", "tests/npu_device/levels")),
+         "tests/npu_device/operations", "tests/npu_device/levels", "tests/pyv_npu/observe/test_energy.py")),
     "event_loop": (
         ("npu_device/units/*.py", "npu_device/front_end/*.py", "npu_device/event_loop/*.py", "npu_device/dram/*.py"),
         ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",

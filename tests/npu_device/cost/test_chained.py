@@ -120,6 +120,8 @@ def test_a_tile_takes_as_long_as_its_keys_where_they_are_slow() -> None:
         count = grid.diagonal + sum(grid.edge) + grid.other
         assert work.steps + work.key_wait == count * chained.read_cycles(unit, 128, 16, 2)
     assert all(map(any, zip(*kinds, strict=True)))
+    grid = chained.tiles(unit, 64, 128, 64, True, 33)
+    assert (grid.side, grid.diagonal, grid.edge, grid.other) == (16, 4, (4, 0), 4), "behind a past of four tiles"
 
 
 TABLE = {

@@ -16,7 +16,7 @@ from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode
 from npu_device.config import DmaConfig, DramConfig, NocConfig, NpuConfig, SpmConfig, TeConfig, VeConfig
 from npu_device.cost import durations as timing
 from npu_device.cost.rates import Rates
-from npu_device.cost.sequencer import classes
+from npu_device.cost.sequencer import Bus, classes
 from npu_device.cost.tensor import product
 from npu_device.memory.region import Region, make_region
 from npu_device.trace.events import What
@@ -261,3 +261,11 @@ def test_groups_side_by_side(kind: str, m: int, n: int, k: int, groups: int) -> 
         assert together == math.ceil(groups / blocks) * whole <= groups * one
     else:
         assert together == groups * one
+
+
+def test_a_line_of_which_a_part_is_written_crosses_the_bus_twice() -> None:
+    """R21: 16 bytes across two lines of 64, four bursts each."""
+    part, whole = make_region(56, 1, 16), make_region(64, 1, 128)
+    bus = Bus(64, 16, read_modify_write=True)
+    assert bus.size(part, write=True) == (256, 16) and bus.size(part, write=False) == (128, 8)
+    assert bus.size(whole, write=True) == (128, 8)

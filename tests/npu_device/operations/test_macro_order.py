@@ -6,6 +6,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npu_rig import DRAM, SPM, Rig
@@ -307,6 +308,23 @@ def test_what_every_plan_holds(case: MacroCase, buffering: str, lowering: str, e
     if macro.d.opcode == Opcode.GEMM_T:
         b = macro.block
         assert sum(step.m * step.n * step.k for step in steps if isinstance(step, Compute)) == b.m * b.n * b.k
+
+
+@pytest.mark.parametrize("order", [0x10, 0x20, 0x30, 0x31, 0x11, 0x32, 0x12, 0x22])
+@pytest.mark.parametrize("block", [(128, 128, 64), (256, 64, 128), (64, 192, 64)])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_tiles_that_stay_are_replaced_after_their_last_use(order: int, block: tuple[int, int, int], lanes: int) -> None:
+    d = Descriptor(
+        opcode=Opcode.GEMM_T, tile_m=64, tile_n=64, tile_k=64, type_in0=INT8, type_in1=INT8, type_out=INT32,
+        in0_addr=DRAM, in1_addr=DRAM + 0x10_0000, out_addr=DRAM + 0x20_0000, prefetch_dist=3, extended=1,
+    )  # fmt: skip
+    own = dict(zip(("block_m", "block_n", "block_k"), block, strict=True))
+    words = Extended.make(
+        Opcode.GEMM_T, own=own, m=256, n=320, k=128, loop_order=order, workspace=SPM, workspace_bytes=2 << 20
+    )
+    macro = MACROS[Opcode.GEMM_T](d, words, Site(SPM, 2 << 20, 1 << 17, 1 << 13))
+    plan = macro.plan(Setting(Bus(32, 64), lambda distance: buffers("full", distance), "im2col"), lanes)
+    check_buffers(macro, plan)
 
 
 def test_every_operation_with_a_macro_form_has_one() -> None:

@@ -15,6 +15,7 @@ from work_count import lines
 from npu_device.levels.explain import Blocker
 from npu_device.trace.events import What
 from npu_device.trace.stream import all_records
+from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines.core import StopReason
 from pyv_ext.protocols import Placed
@@ -212,6 +213,21 @@ def test_other_faults_end_those_before_them() -> None:
     slow = platform.clint.record.divider
     platform.inject()
     assert 4 * platform.clint.record.divider == slow
+    page = platform.bus.rams[0].base >> PAGE_BITS
+    address = [page << PAGE_BITS, (page << PAGE_BITS) + 3]
+    platform.inject(
+        {"at": {"address": address}, "do": "interrupt_spurious"}, {"at": {"doorbell": 1}, "do": "doorbell_lost"}
+    )
+    assert platform.bus.store_ok[page] == 0 and platform.npu.host.registers.injector is not None
+    platform.inject()
+    assert platform.bus.store_ok[page] == 1 and platform.npu.host.registers.injector is None
+
+
+@pytest.mark.parametrize(("action", "at"), [("flip_ring", "doorbell"), ("flip_descriptor", "command")])
+def test_a_bit_is_one_of_a_descriptor(action: str, at: str) -> None:
+    assert make_fault({"at": {at: 1}, "do": action, "bit": 511}).values["bit"] == 511
+    with pytest.raises(BadInputError, match="512"):
+        make_fault({"at": {at: 1}, "do": action, "bit": 512})
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
