@@ -28,7 +28,9 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "abi": (
         ("npu_device/abi/descriptor.py", "npu_device/abi/extended.py", "npu_device/abi/kv_block.py",
          "npu_device/abi/cmdq.py", "npu_device/abi/registers.py", "npu_device/host/*.py", "npu_device/decode/*.py"),
-        ("tests/npu_device/abi", "tests/npu_device/decode", "tests/npu_device/host"),
+        ("tests/npu_device/abi", "tests/npu_device/decode", "tests/npu_device/host",
+         "tests/npu_device/levels/test_command_list.py", "tests/npu_device/operations/test_macro_order.py",
+         "tests/pyv_npu/snapshot/test_snapshot.py"),
     ),
     "hazards": (
         ("npu_device/reservation/hazards.py", "npu_device/reservation/barriers.py", "npu_device/issue/in_flight.py",

@@ -9,6 +9,7 @@ from npu_device.abi.descriptor import PARTS, WORDS, Descriptor, Part, Word, chec
 from npu_device.abi.errors import AbiError, ReturnCode, TicketError
 from npu_device.abi.extended import Extended, alignments
 from npu_device.abi.instructions import CSRS, CUSTOM_INSTRUCTIONS, check_instructions
+from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import MEMORY_MAP, check_map
 from npu_device.abi.registers import REGISTERS, UNITS, Bits, check_registers
 
@@ -135,6 +136,12 @@ def test_registers_are_those_of_the_abi() -> None:
         "IRQ_MASK": 0x28, "IRQ_ACK": 0x2C, "COMPLETED": 0x30, "TICKET_SEL": 0x34, "TICKET_STATUS": 0x38,
         "ID_VERSION": 0x3C,
     }  # fmt: skip
+
+
+def test_words_about_keys_are_those_of_the_abi() -> None:
+    assert KvHalf().pack().hex() == "0100" + "00" * 10 + "4000" + "00" * 18
+    half = KvHalf((1, 2, 3, 4), 7, 1, 64)
+    assert KvHalf.unpack(half.pack()) == half
 
 
 def test_alignments_of_operands_are_read_as_they_were_written() -> None:

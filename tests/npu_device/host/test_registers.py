@@ -132,6 +132,16 @@ def test_the_ring_does_not_shrink_below_what_it_holds() -> None:
     assert ignored(rig) == [REG["QUEUE_SIZE"], REG["QUEUE_TAIL"]]
 
 
+def test_a_tail_counts_from_what_was_fetched() -> None:
+    rig = Rig(NpuConfig(mode="loose", spm=SMALL_SPM, queue=QueueConfig(size=8)))
+    rig.ring(*[Descriptor()] * 5)
+    rig.idle()
+    rig.write("CTRL", 0)
+    for tail in (14, 13, 4):
+        rig.write("QUEUE_TAIL", tail)
+    assert rig.read("QUEUE_TAIL") == 13 and ignored(rig) == [REG["QUEUE_TAIL"]] * 2
+
+
 def test_the_ring_base_has_64_bits() -> None:
     rig = Rig(enable=False)
     rig.write("QUEUE_BASE_LO", 0xFFFF_FFC0)
@@ -191,6 +201,19 @@ def test_unit_counters_count_what_runs_now() -> None:
     rig.idle()
     assert rig.device.read(0x500, 4, rig.now) == rig.stamps(What.DMA_END)[1] - begin
     assert rig.device.read(0x508, 4, rig.now) == 0
+
+
+def test_each_unit_has_its_counter() -> None:
+    rig = Rig()
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=256, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)
+    for index in range(2):
+        rig.submit(load.with_(stream=index + 1, out_addr=SPM + 0x1000 * index))
+    rig.idle()
+    busy = [rig.device.read(0x500 + 8 * index, 4, rig.now) for index in range(2)]
+    assert sorted(busy) == sorted(
+        end - begin
+        for begin, end in ((rig.stamps(What.DMA_BEGIN)[ticket], rig.stamps(What.DMA_END)[ticket]) for ticket in (1, 2))
+    )
 
 
 def test_the_line_is_a_level_of_status_and_mask() -> None:

@@ -15,7 +15,7 @@ from shares import draws
 
 from npu_device.abi.descriptor import PARTS, Descriptor
 from npu_device.abi.errors import TicketError
-from npu_device.abi.extended import Extended
+from npu_device.abi.extended import Extended, alignments
 from npu_device.abi.opcodes import DataType, Eltwise, Opcode, Reduce
 from npu_device.config import NpuConfig, SpmConfig, TeConfig
 from npu_device.cost.plan import NONE, Compute, Plan, Transfer, buffers
@@ -356,6 +356,15 @@ def test_a_workspace_that_is_too_small_names_the_excess_and_a_tile_that_fits() -
     rig.submit(d.with_(in0_addr=SPM + 64))
     rig.idle()
     assert "lies in the workspace" in rig.device.error_log[2].reason
+    made = made._replace(workspace_bytes=0xF000)
+    rig.memory.write_bytes(BLOCKS, made.pack())
+    rig.submit(d.with_(in0_addr=SPM + 0xF000))
+    rig.idle()
+    assert len(rig.device.error_log) == 3, "behind the workspace is not in it"
+    rig.memory.write_bytes(BLOCKS, made._replace(alignments=alignments({"in1": 1 << 13})).pack())
+    rig.submit(d)
+    rig.idle()
+    assert "alignment of in1 8192: must be a power of two up to 4096" in rig.device.error_log[3].reason
 
 
 def test_a_command_of_too_many_tiles_is_refused_before_anything_is_made_of_it() -> None:

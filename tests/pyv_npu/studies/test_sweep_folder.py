@@ -1,11 +1,12 @@
-"""Columns of a sweep's table.parquet have one type each."""
+"""Folder of a sweep: columns of table.parquet have one type each, points have a size that they can have."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyv_npu.studies.sweep.folder import SweepFolder
+from pyv_npu.studies.sweep.folder import SweepFolder, read_point
 
 LOW = -(1 << 63)
 
@@ -24,3 +25,11 @@ def test_a_column_has_one_type(column: list[Any], typed: list[Any], tmp_path: Pa
     path = SweepFolder(tmp_path).write_parquet(["x"], [[value] for value in column])
     found = [row["x"] for row in parquet.read_table(path).to_pylist()]
     assert found == typed and list(map(type, found)) == list(map(type, typed))
+
+
+def test_a_point_of_any_size_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    path.touch()
+    os.truncate(path, 1 << 29)
+    with pytest.raises(OSError, match="536870912 bytes, the most is 268435456"):
+        read_point(path)
