@@ -15,7 +15,7 @@ from toolchain.errors import ToolchainError
 
 PROGRAM = "scripts/bench"
 NAMES = (
-    "core", "submissions", "tile-form", "npu", "models", "real-models", "llm", "serve", "sweep", "sanitize",
+    "core", "submissions", "tile-form", "npu", "models", "real-models", "int8", "llm", "serve", "sweep", "sanitize",
     "oaken", "level-error", "dma-share", "kv-methods", "mapping", "mutation",
 )  # fmt: skip
 

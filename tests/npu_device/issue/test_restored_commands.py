@@ -1,0 +1,74 @@
+"""Commands in flight as plain data: they go on from any cycle, and a state that cannot be is refused by its field."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from npu_rig import DRAM, DRAM_SIZE, SPM, Rig
+
+from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.opcodes import DataType, Gemm, Opcode
+from npu_device.reservation.tickets import MODULUS
+from pyv_native.state import StateError
+
+HOLD = Descriptor(
+    opcode=Opcode.GEMM_T, function=Gemm.HOLD, tile_m=8, tile_n=16, tile_k=64, type_in0=DataType.INT8,
+    type_in1=DataType.INT8, type_out=DataType.INT32, in0_addr=SPM, in1_addr=SPM + 0x1000, out_addr=SPM + 0x3000,
+)  # fmt: skip
+ADD = HOLD.with_(function=0, accumulate=1)
+STATUS = DRAM + DRAM_SIZE - 8
+
+
+def rig_of(*descriptors: Descriptor) -> Rig:
+    rig = Rig()
+    rig.spm[0][:0x2000] = np.arange(0x2000) % 7
+    for descriptor in descriptors:
+        rig.submit(descriptor)
+    return rig
+
+
+def restored(rig: Rig, change: Callable[[dict[str, Any]], None] = lambda command: None) -> Rig:
+    """A rig with the memory and the state of another one; `change`: of its first command in flight."""
+    rig.events.flush()
+    state = rig.device.state()
+    change(state["pipeline"]["execution"]["commands"][0])
+    other = Rig()
+    other.dram[:], other.spm[0][:] = rig.dram, rig.spm[0]
+    other.device.load_state(state)
+    other.now = rig.now
+    return other
+
+
+@pytest.mark.parametrize("cycle", range(6, 52, 3))
+def test_a_product_and_its_sum_go_on_from_any_cycle(cycle: int) -> None:
+    rig = rig_of(HOLD, ADD)
+    rig.go(max(rig.now, cycle))
+    other = restored(rig)
+    assert other.device.state() == rig.device.state()
+    assert other.idle() == rig.idle()
+    assert np.array_equal(other.spm[0], rig.spm[0]) and other.device.state() == rig.device.state()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sum", 1), ("prio", 16), ("stream", 16), ("ticket", 0), ("number", 0), ("hazards_clear", 0),
+        ("gates_clear", 0), ("unit", 1 << 16), ("status_address", STATUS + 4), ("stage", "gone"), ("position", 0),
+        ("failure", [1, "x"]), ("accumulated", None), ("accumulated", bytes(508)), ("writes", None),
+        ("writes", [[[DRAM + DRAM_SIZE - 63, 1, 64, 64], bytes(64)]]),
+    ],
+)  # fmt: skip
+def test_a_state_that_cannot_be_is_refused_by_its_field(field: str, value: Any) -> None:
+    rig = rig_of(HOLD)
+    rig.go(rig.now + 10)
+    with pytest.raises(StateError, match=field):
+        restored(rig, lambda command: command.update({field: value}))
+
+
+@pytest.mark.parametrize(("field", "value"), [("status_address", STATUS), ("ticket", MODULUS - 1), ("prio", 15)])
+def test_the_last_of_a_range_is_taken(field: str, value: int) -> None:
+    rig = rig_of(HOLD)
+    rig.go(rig.now + 10)
+    other = restored(rig, lambda command: command.update({field: value}))
+    assert other.device.state()["pipeline"]["execution"]["commands"][0][field] == value
