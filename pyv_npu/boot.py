@@ -231,7 +231,7 @@ def requirements(program: Program) -> Requirements:
             raise BadInputError(
                 f"{program.name}: note of type {note.type} in {mm.NOTE_SECTION} is broken: {REBUILD}"
             ) from None
-    arguments = [one._replace(values=ranges.get(one.name, one.values)) for one in arguments]
+    arguments = [argument._replace(values=ranges.get(argument.name, argument.values)) for argument in arguments]
     ordered = tuple(sorted(arguments, key=lambda argument: argument.slot))
     return Requirements(slot, dram, spm, ordered, tuple(files), tuple(noise))
 

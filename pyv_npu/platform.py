@@ -383,7 +383,7 @@ class Platform:
 
         if self.program is None:
             raise UsageError("nothing to inject faults into: load a program first")
-        plan = [one if isinstance(one, Fault) else make_fault(one) for one in faults]
+        plan = [fault if isinstance(fault, Fault) else make_fault(fault) for fault in faults]
         if self.injection is None:
             self.injection = Injection(self, self.program)
             self.outputs.in_spm = {}

@@ -90,7 +90,7 @@ def compile_layers(
     """
     names, stages = selected(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
-        names = [one for one in names if one not in MACRO_ONLY]
+        names = [name for name in names if name not in MACRO_ONLY]
     target = target._replace(
         mapping=_mapping(graph, target.mapping, names, granularity), tile_form=granularity == "tile"
     )
@@ -157,13 +157,15 @@ def _by_phase(
     named = tuple(name for name, _ in phases if name)
     phase_commands: list[list[Command]] = []
     for name, position in phases:
-        layers = [one for one in graph.layers if (one.id.startswith(name) if name else not one.id.startswith(named))]
+        layers = [
+            layer for layer in graph.layers if (layer.id.startswith(name) if name else not layer.id.startswith(named))
+        ]
         phase_commands.append(generate(replace(graph, layers=layers), memory, target, "tile", position))
     longest = max((len(one) for one, (name, _) in zip(phase_commands, phases, strict=True) if not name), default=0)
     idle = Command(graph.layers[-1].id, Descriptor(opcode=Opcode.NOP))
     for one, (name, _) in zip(phase_commands, phases, strict=True):
         one += [idle] * (0 if name else longest - len(one))
-    return [command for one in phase_commands for command in one]
+    return [command for phase_command in phase_commands for command in phase_command]
 
 
 def addressed(commands: list[Command], base: int) -> list[Command]:

@@ -49,7 +49,7 @@ def build_image(
     if compiled.kernels:
         values["kernels"] = compiled.kernels
         if b"kernels\0" not in firmware:
-            layer = next(one.layer for one in compiled.commands if one.descriptor.opcode == Opcode.CORE)
+            layer = next(command.layer for command in compiled.commands if command.descriptor.opcode == Opcode.CORE)
             raise ToolchainError(f"layer {layer}: is a kernel on the core, which this firmware does not run")
     apart = apart or compiled.memory.beyond
     content = pieces(compiled, inputs, apart=apart or bare)

@@ -20,14 +20,15 @@ _TYPES = ("type_in0", "type_in1", "type_out", "type_kv")
 
 def tensor_lines(graph: Graph) -> Iterator[str]:
     """Yields a JSON object per tensor."""
-    for one in graph.tensors.values():
+    for tensor in graph.tensors.values():
         line: dict[str, Any] = {
-            "stage": TENSORS, "id": one.id, "role": one.role, "shape": one.shape, "dtype": one.dtype.name.lower(),
-            "qbits": one.qbits, "layout": one.layout, "storage_class": one.storage_class,
-            "alignment_bytes": one.alignment_bytes, "is_kv_head_split": one.is_kv_head_split,
+            "stage": TENSORS, "id": tensor.id, "role": tensor.role, "shape": tensor.shape,
+            "dtype": tensor.dtype.name.lower(), "qbits": tensor.qbits, "layout": tensor.layout,
+            "storage_class": tensor.storage_class, "alignment_bytes": tensor.alignment_bytes,
+            "is_kv_head_split": tensor.is_kv_head_split,
         }  # fmt: skip
-        if one.view_of:
-            line |= {"view_of": one.view_of, "offset": one.offset, "pitch": one.pitch}
+        if tensor.view_of:
+            line |= {"view_of": tensor.view_of, "offset": tensor.offset, "pitch": tensor.pitch}
         yield json.dumps(line)
 
 

@@ -92,15 +92,16 @@ def load(
 def _settings_of_mode(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings with the key that QUEUE_SIZE means in the mode that they choose."""
     mode = next(
-        (one.value for one in reversed(settings) if one.path == "npu.mode"), keys_of(Config)["npu.mode"].default
+        (setting.value for setting in reversed(settings) if setting.path == "npu.mode"),
+        keys_of(Config)["npu.mode"].default,
     )
     key = "npu.queue.size" if mode == "loose" else "npu.queue.tight_size"
-    direct = [one for one in settings if one.origin == COMMAND_LINE or one.origin.startswith(ARGUMENT)]
+    direct = [setting for setting in settings if setting.origin == COMMAND_LINE or setting.origin.startswith(ARGUMENT)]
     sizes = {str(one.value): one.path for one in direct if one.path in (QUEUE_SIZE, key)}
     if len(sizes) > 1:
         text = " and ".join(f"{path} = {value}" for value, path in sizes.items())
         raise UsageError(f"{text}: are one value in {mode} mode; drop one of them")
-    return [one._replace(path=key) if one.path == QUEUE_SIZE else one for one in settings]
+    return [setting._replace(path=key) if setting.path == QUEUE_SIZE else setting for setting in settings]
 
 
 def check_isa(effective: Effective, name: str) -> None:

@@ -140,7 +140,7 @@ class Trigger(NamedTuple):
     def __str__(self) -> str:
         value = self.value
         if self.kind == "address":
-            value = "..".join(_hex(one) for one in dict.fromkeys(value))
+            value = "..".join(_hex(end) for end in dict.fromkeys(value))
         elif self.kind == "random":
             value = f"seed {value[0]}, rate {value[1]}"
         elif self.kind == "pc":
@@ -274,7 +274,7 @@ def _trigger(document: Any, location: str) -> Trigger:
         ends = value if isinstance(value, list) else [value, value]
         if len(ends) != 2:
             raise BadInputError(f"{location}: {value}: must be an address or [first, last]")
-        value = tuple(_address(one, location) for one in ends)
+        value = tuple(_address(end, location) for end in ends)
         if all(isinstance(one, int) for one in value) and value[0] > value[1]:
             raise BadInputError(f"{location}: {_hex(value[0])}: the first address is behind the last one")
     elif kind == "random":

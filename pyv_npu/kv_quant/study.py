@@ -32,7 +32,7 @@ def sweep_chart(rows: Rows, of: str) -> Chart:
     """Returns errors by bits of an element."""
     return lines(
         "ratios", "Errors by bits", f"shares of outer, middle and inner group; {of}",
-        [Line(name, sorted((one["b_eff"], one[name]) for one in rows)) for name in ("keys", "values")],
+        [Line(name, sorted((row["b_eff"], row[name]) for row in rows)) for name in ("keys", "values")],
         "bits of an element", "relative error", dots=True,
     )  # fmt: skip
 
@@ -41,6 +41,6 @@ def ablation_chart(rows: Rows, of: str) -> Chart:
     """Returns errors of each variant at its bits."""
     return lines(
         "ablations", "Parts of Oaken", f"relative error of keys; {of}",
-        [Line(one["variant"], [(one["bits"], one["keys"])]) for one in rows],
+        [Line(row["variant"], [(row["bits"], row["keys"])]) for row in rows],
         "bits of an element", "relative error", dots=True,
     )  # fmt: skip

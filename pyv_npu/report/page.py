@@ -35,7 +35,7 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
         "deflated": lambda run: deflated(json.dumps(run, separators=(",", ":"))),
     }
     folder = resources.files("pyv_npu.report") / "page"
-    shown = [(one.name, one.title, _side_by_side(one.parts)) for one in sections if one.parts]
+    shown = [(section.name, section.title, _side_by_side(section.parts)) for section in sections if section.parts]
     drawn = any(isinstance(part, Charts) for _, _, parts in shown for part in parts)
     style, theme, *scripts = (
         Markup((folder / name).read_text(encoding="utf-8"))

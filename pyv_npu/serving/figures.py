@@ -76,18 +76,18 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
     """Return the figures of a run."""
     times, hz = run.times, run.clock_hz
     values = {
-        "ttft": [one.ttft for one in times], "tpot": [one.tpot for one in times if one.tpot is not None],
-        "itl": [gap for one in times for gap in one.itl], "e2e": [one.e2e for one in times],
+        "ttft": [time.ttft for time in times], "tpot": [time.tpot for time in times if time.tpot is not None],
+        "itl": [gap for time in times for gap in time.itl], "e2e": [time.e2e for time in times],
     }  # fmt: skip
     seconds = run.end / hz
-    good = sum(_meets(one, limits) for one in times)
+    good = sum(_meets(time, limits) for time in times)
     prompts, answers = (sum(getattr(one.request, name) for one in run.served) for name in ("input_toks", "output_toks"))
     swap = sum(row.swap for row in run.ledger)
     out, back = (sum(row.swapped_tokens[at] for row in run.ledger if row.swapped) for at in range(2))
     return {
         "requests": len(run.served), "refused": len(run.refused), "seconds": seconds,
         **{f"{name}_ns": distribution(values[name]) for name in FIGURES},
-        **offered_load(run, [one.e2e for one in times]),
+        **offered_load(run, [time.e2e for time in times]),
         "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
         "input_tokens": prompts, "output_tokens": answers,
         "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
@@ -161,7 +161,10 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
     if not values:
         return None
     ordered = sorted(values)
-    return {"mean": sum(ordered) / len(ordered), **{f"p{one}": nearest_rank(ordered, one) for one in PERCENTILES}}
+    return {
+        "mean": sum(ordered) / len(ordered),
+        **{f"p{percentile}": nearest_rank(ordered, percentile) for percentile in PERCENTILES},
+    }
 
 
 def requests_csv(run: Run, model: str, kv: KvBytes) -> str:

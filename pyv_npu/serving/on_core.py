@@ -42,11 +42,11 @@ def serve_on_core(
     first. PyvNpuError where its decisions are not those of the host's scheduler. The errors of `check`."""
     check(config, workload)
     scheduler, hz = Scheduler(config), platform.npu.clock_hz
-    refused = {one.id: why for one in workload.requests if (why := scheduler.refusal(one))}
+    refused = {request.id: why for request in workload.requests if (why := scheduler.refusal(request))}
     if len(refused) == len(workload.requests):
         first = next(iter(refused))
         raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
-    gone = [one for one in workload.requests if one.id in refused]
+    gone = [request for request in workload.requests if request.id in refused]
     arrivals = Arrivals(workload, hz)
     progress(arrivals.progress)
     port = ServerPort(arrivals, gone, step_cycles, swap_cycles)
@@ -78,7 +78,7 @@ def _small(npu: NpuConfig) -> NpuConfig:
 def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfig) -> tuple[dict[int, Entry], int, int]:
     """Let the host's scheduler decide on the same arrivals before the same steps: (its requests, blocks given out, and
     given back). PyvNpuError names the first step at which it decides otherwise."""
-    scheduler, entries, known = Scheduler(config), dict[int, Entry](), {one.id: one for one in requests}
+    scheduler, entries, known = Scheduler(config), dict[int, Entry](), {request.id: request for request in requests}
     for index, row in enumerate(port.ledger):
         for request in port.taken[index]:
             entries[request] = scheduler.add(known[request])
@@ -101,7 +101,7 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
 def control(port: ServerPort) -> dict[str, Any]:
     """Core cycles of the firmware by reason, in all steps; and its share of the time from token to token, in steps in
     which all requests generate."""
-    sums = {name: sum(one[at] for one in port.reasons) for at, name in enumerate(REASONS)}
+    sums = {name: sum(reason[at] for reason in port.reasons) for at, name in enumerate(REASONS)}
     steps = max(1, len(port.reasons))
     busy = sum(sums[name] for name in REASONS[:3])
     between, own = 0, 0

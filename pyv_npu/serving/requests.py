@@ -63,17 +63,17 @@ class Workload:
     def scaled(self, factor: float) -> "Workload":
         """The same requests, all times multiplied by `factor`."""
         made = [
-            replace(one, arrival_ns=int(one.arrival_ns * factor), gap_ns=int(one.gap_ns * factor))
-            for one in self.requests
+            replace(request, arrival_ns=int(request.arrival_ns * factor), gap_ns=int(request.gap_ns * factor))
+            for request in self.requests
         ]
         return replace(self, requests=tuple(made))
 
     @property
     def rate(self) -> float:
         """Requests per second that are offered. UsageError where they arrive together, or some wait for answers."""
-        times = [one.arrival_ns for one in self.requests]
+        times = [request.arrival_ns for request in self.requests]
         spread = max(times, default=0) - min(times, default=0)
-        if self.clients or not spread or any(one.after is not None for one in self.requests):
+        if self.clients or not spread or any(request.after is not None for request in self.requests):
             raise UsageError(
                 f"--workload {self.name}: has no rate, requests arrive together or after an answer; give poisson:RATE, "
                 "or a file with times"
@@ -95,24 +95,25 @@ def fitted(workload: Workload, longest: int, how: str) -> Workload:
     if how == "refuse":
         return workload
     made, changed = [], 0
-    for one in workload.requests:
-        if one.total <= longest:
-            made.append(one)
+    for request in workload.requests:
+        if request.total <= longest:
+            made.append(request)
             continue
         changed += 1
         if how == "cut-prompt":
-            prompt, answer = longest - one.output_toks, one.output_toks
+            prompt, answer = longest - request.output_toks, request.output_toks
         else:
-            prompt = max(1, one.input_toks * longest // one.total)
+            prompt = max(1, request.input_toks * longest // request.total)
             answer = longest - prompt
         if prompt < 1 or answer < 1:
             raise BadInputError(
-                f"request {one.id}: {one.input_toks} + {one.output_toks} tokens cannot be cut to --max-model-len "
-                f"{longest} by --overlong {how}: nothing is left; --overlong cut-both, or a larger length"
+                f"request {request.id}: {request.input_toks} + {request.output_toks} tokens cannot be cut to "
+                f"--max-model-len {longest} by --overlong {how}: nothing is left; --overlong cut-both, or a larger "
+                "length"
             )
-        cut = one.input_toks - prompt
-        made.append(replace(one, input_toks=prompt, output_toks=answer, tokens=one.tokens[cut:], units=(),
-                            answer=one.answer[:answer]))  # fmt: skip
+        cut = request.input_toks - prompt
+        made.append(replace(request, input_toks=prompt, output_toks=answer, tokens=request.tokens[cut:], units=(),
+                            answer=request.answer[:answer]))  # fmt: skip
     return replace(workload, requests=tuple(made), changed=changed)
 
 
@@ -134,14 +135,14 @@ class Arrivals:
         self._waiting: dict[int, list[Request]] = {}
         self._idle: deque[Request] = deque()
         self._due: list[tuple[int, int, Request]] = []
-        known = {one.id for one in workload.requests}
-        for one in workload.requests:
-            if one.after is not None and one.after in known:
-                self._waiting.setdefault(one.after, []).append(one)
+        known = {request.id for request in workload.requests}
+        for request in workload.requests:
+            if request.after is not None and request.after in known:
+                self._waiting.setdefault(request.after, []).append(request)
             elif workload.clients:
-                self._idle.append(one)
+                self._idle.append(request)
             else:
-                self._push(cycles_of(one.arrival_ns, clock_hz), one)
+                self._push(cycles_of(request.arrival_ns, clock_hz), request)
         self._closed = workload.clients > 0
         for _ in range(min(workload.clients, len(self._idle))):
             self._push(0, self._idle.popleft())

@@ -187,7 +187,7 @@ class ProductTimes:
 
     def table(self) -> dict[str, list[list[int]]]:
         """Cycles that were simulated, to be kept."""
-        return {name: [[*one] for one in sorted(part.items())] for name, part in self._cycles.items()}
+        return {name: [[*item] for item in sorted(part.items())] for name, part in self._cycles.items()}
 
     def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
         """Take on what `table` gave."""

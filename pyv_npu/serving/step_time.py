@@ -228,7 +228,7 @@ class StepTimes:
         key = tuple(chunks), layers
         if key not in self._whole:
             self._runs += 1
-            parts = [Chunk(*one) for one in chunks]
+            parts = [Chunk(*chunk) for chunk in chunks]
             beside = self._side_by_side(chunks)
             self._whole[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
         return self._whole[key]

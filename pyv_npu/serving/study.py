@@ -182,7 +182,7 @@ class ServedWorkload(Detail):
     @property
     def worst(self) -> float | None:
         """The largest error of a step that the check saw."""
-        errors = [abs(one.error) for one in self.checks]
+        errors = [abs(check.error) for check in self.checks]
         return max(errors, default=None)
 
     @property
@@ -208,7 +208,7 @@ class ServedWorkload(Detail):
             "step_time": {
                 "parts_simulated": self.simulated, "steps_checked": len(self.checks), "largest_error": self.worst,
                 "layers_error": self.bend,
-                "checks": [{**one._asdict(), "error": one.error} for one in self.checks],
+                "checks": [{**check._asdict(), "error": check.error} for check in self.checks],
             },
         }  # fmt: skip
 

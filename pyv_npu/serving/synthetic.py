@@ -30,7 +30,7 @@ class Drawn(NamedTuple):
 def is_synthetic(text: str) -> bool:
     """Checks whether a workload names an arrival process and no file."""
     name = text.partition(":")[0]
-    return name in {one.partition(":")[0] for one in ARRIVALS} and not Path(text).is_file()
+    return name in {arrival.partition(":")[0] for arrival in ARRIVALS} and not Path(text).is_file()
 
 
 def draw(how: Drawn) -> Workload:

@@ -282,5 +282,5 @@ _READERS: dict[str, Callable[[_Row, int], list[Request]]] = {
 
 def _from_zero(requests: list[Request]) -> list[Request]:
     """Dates: the first request arrives at 0."""
-    begin = min((one.arrival_ns for one in requests), default=0)
-    return [replace(one, arrival_ns=one.arrival_ns - begin) for one in requests]
+    begin = min((request.arrival_ns for request in requests), default=0)
+    return [replace(request, arrival_ns=request.arrival_ns - begin) for request in requests]

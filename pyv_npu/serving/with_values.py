@@ -113,7 +113,7 @@ class DecoderServer:
         found = list(request.tokens)
         if not found:
             source = np.random.default_rng(request.id)
-            found = [int(one) for one in source.integers(0, self.vocab, request.input_toks)]
+            found = [int(token) for token in source.integers(0, self.vocab, request.input_toks)]
         if bad := [one for one in found if not 0 <= one < self.vocab]:
             raise UsageError(f"request {request.id}: token {bad[0]}: the vocabulary has 0..{self.vocab - 1}")
         return found
@@ -130,7 +130,7 @@ class DecoderServer:
 
     def compute(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
         """Go through the ledger of a run with values: request -> the tokens of its answer."""
-        known = {one.id: one for one in workload.requests}
+        known = {request.id: request for request in workload.requests}
         held = {request: Held(self.prompt(known[request])) for request in known if request not in run.refused}
         free = list(range(len(self.slots)))
         for row in run.ledger:
@@ -245,7 +245,7 @@ def serve_values(
     """Serve with values; `core`: the platform whose firmware schedules, None: the host does. `progress`: as of
     `Session`. UsageError, ModelError,
     BadInputError: what cannot be served, one line."""
-    longest = max(one.total for one in workload.requests)
+    longest = max(request.total for request in workload.requests)
     for name, value, most in (("--max-num-seqs", config.max_num_seqs, MOST_SLOTS),
                               ("tokens of a request", longest, MOST_SERVED)):  # fmt: skip
         if value > most:

@@ -158,7 +158,7 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 
 def to_json(campaigns: Sequence[Campaign]) -> dict[str, Any]:
     """Returns counts by action and outcome, shares with their intervals, and every run, by mode."""
-    return {one.mode: _mode_json(one) for one in campaigns}
+    return {campaign.mode: _mode_json(campaign) for campaign in campaigns}
 
 
 def _mode_json(one: Campaign) -> dict[str, Any]:
@@ -201,11 +201,11 @@ def csv(campaigns: Sequence[Campaign]) -> str:
     """Returns a CSV line for each run."""
     heads = ("mode", "run", "do", "at", "parameters", "acted", "outcome", "detected_by", "cycles_lost")
     rows = list[list[str]]()
-    for one in campaigns:
-        for run in one.runs:
+    for campaign in campaigns:
+        for run in campaign.runs:
             values = " ".join(f"{name}={value}" for name, value in run.fault.values.items())
             verdict = run.verdict
-            cells = [one.mode, run.number, run.fault.do, run.fault.at, values, run.acted, verdict.outcome.value,
+            cells = [campaign.mode, run.number, run.fault.do, run.fault.at, values, run.acted, verdict.outcome.value,
                      " ".join(verdict.detected_by), verdict.cycles_lost]  # fmt: skip
             rows.append(["" if cell is None else str(cell).replace(",", ";") for cell in cells])
     return csv_text(heads, rows)

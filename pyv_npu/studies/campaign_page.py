@@ -38,7 +38,7 @@ class CampaignFolder:
         which a run adds its mode and its file of faults; `inputs`: the hash of each input file."""
         folder = self.place / FAULTS
         folder.mkdir(parents=True, exist_ok=True)
-        names = {name_of(one.mode, run): run for one in campaigns for run in one.runs}
+        names = {name_of(campaign.mode, run): run for campaign in campaigns for run in campaign.runs}
         for old in folder.iterdir():
             if old.name not in names:
                 old.unlink()
@@ -59,8 +59,12 @@ def name_of(mode: str, run: CampaignRun) -> str:
 def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], faults: Path) -> str:
     """Returns the document; `faults`: the folder of the files of faults."""
     tiles = [
-        Tile(f"{one.mode}.{outcome.name.lower()}", number(one.total()[outcome]), f"{outcome.value}, {one.mode}")
-        for one in campaigns
+        Tile(
+            f"{campaign.mode}.{outcome.name.lower()}",
+            number(campaign.total()[outcome]),
+            f"{outcome.value}, {campaign.mode}",
+        )
+        for campaign in campaigns
         for outcome in WORST_FIRST[:3]
     ]
     outcomes = outcome_sections(campaigns)

@@ -296,7 +296,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
         FigureChange(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))
     ]
     total = FigureChange(run, name, sum(before.values()), sum(after.values()))
-    changed = sorted((one for one in changes if one.delta), key=lambda one: -abs(one.delta))
+    changed = sorted((change for change in changes if change.delta), key=lambda one: -abs(one.delta))
     return Breakdown(run, name, total, tuple(changed))
 
 
@@ -373,13 +373,17 @@ class Difference:
     @property
     def sentence(self) -> str:
         """Main difference: the run whose cycles changed most, with the breakdown of its change."""
-        changed = [one for one in self.changes if one.figure == "cycles"]
+        changed = [change for change in self.changes if change.figure == "cycles"]
         if not changed:
             return "no cycle differs" + ("" if self.changes else ", and no other figure")
         largest = max(changed, key=lambda one: abs(one.share or 0.0))
-        candidates = [one for one in self.breakdowns if one.run == largest.run and one.name in (CYCLES, CAUSES)]
+        candidates = [
+            breakdown
+            for breakdown in self.breakdowns
+            if breakdown.run == largest.run and breakdown.name in (CYCLES, CAUSES)
+        ]
         head = f"{largest.run}: " if largest.run else ""
-        return next((one.sentence for one in candidates), f"{head}cycles {largest.text}")
+        return next((candidate.sentence for candidate in candidates), f"{head}cycles {largest.text}")
 
     def to_json(self, violations: Sequence[tuple[str, FigureChange]]) -> dict[str, Any]:
         """Returns the JSON object of `pyv-npu diff --json`."""
@@ -388,11 +392,15 @@ class Difference:
             "a": self.before.name,
             "b": self.after.name,
             "sentence": self.sentence,
-            "settings": [one._asdict() for one in self.settings],
-            "changes": [_json(one) for one in self.changes],
+            "settings": [setting._asdict() for setting in self.settings],
+            "changes": [_json(change) for change in self.changes],
             "breakdowns": [
-                {**one._asdict(), "total": _json(one.total), "parts": [_json(part) for part in one.parts]}
-                for one in self.breakdowns
+                {
+                    **breakdown._asdict(),
+                    "total": _json(breakdown.total),
+                    "parts": [_json(part) for part in breakdown.parts],
+                }
+                for breakdown in self.breakdowns
             ],
             "beyond": [{"limit": text, **_json(change)} for text, change in violations],
         }

@@ -25,7 +25,7 @@ SHARE = 4
 
 def arguments(program: Program, config: Config, count: int) -> list[dict[str, int]]:
     """Returns the program's arguments in each of `count` phases; [] where it takes neither argument, or each is 0."""
-    defaults = {one.name: one.default for one in requirements(program).arguments}
+    defaults = {argument.name: argument.default for argument in requirements(program).arguments}
     values = {name: config.run.args.get(name, defaults[name]) for name in JITTERED if name in defaults}
     values = {name: value for name, value in values.items() if value >= SHARE}
     if not values:

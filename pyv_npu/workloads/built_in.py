@@ -222,7 +222,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
             keep=session.keep,
             watch=traffic.add,
         )
-        timing = {"events": timed.events.count, "finished": [one._asdict() for one in timed.layers]}
+        timing = {"events": timed.events.count, "finished": [layer._asdict() for layer in timed.layers]}
         detail = self._detail(config.npu, timed.cycles, traffic, timing)
         if self.made.job.storage.encoded:
             detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})

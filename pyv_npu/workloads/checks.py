@@ -298,7 +298,7 @@ def _check_layers(
         return {}
     want, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
     results = {name: check(values, want[name], min_limit) for name, values in outputs.items()}
-    if not compiled.precision and not all(one["ok"] for one in results.values()):
+    if not compiled.precision and not all(result["ok"] for result in results.values()):
         results = _check_rounding(source, inputs, outputs, want, results)
     return results
 

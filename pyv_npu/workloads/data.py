@@ -237,7 +237,7 @@ def prompts(decoder: Decoder, files: Sequence[Path], seed: int, runs: int = RUNS
     UsageError for arrays that are no tokens of the decoder."""
     if not files:
         seeds = range(seed + 1, seed + 1 + runs)
-        return [np.random.default_rng(one).integers(0, decoder.vocab, PROMPT).tolist() for one in seeds]
+        return [np.random.default_rng(seed).integers(0, decoder.vocab, PROMPT).tolist() for seed in seeds]
     return [_tokens(decoder, path) for path in files]
 
 

@@ -399,7 +399,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         if request.exact and not decoder.decoder.rounded:
             return [{} for _ in range(request.new)]
         replay = self.decode(npu, tokens[len(request.prompt) :])
-        same = all(replay.read(name) == memory[name] for name in (LOG, *(one.tensor for one in decoder.caches)))
+        same = all(replay.read(name) == memory[name] for name in (LOG, *(cache.tensor for cache in decoder.caches)))
         return replay.codes if same else [{} for _ in replay.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:

@@ -327,14 +327,14 @@ def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) ->
     """Returns capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
     program, tensors = compiled.compiled, compiled.compiled.graph.tensors
-    caches = sum(one.bytes_alloc for one in compiled.caches) if encoded is None else 0
+    caches = sum(cache.bytes_alloc for cache in compiled.caches) if encoded is None else 0
     grows = caches + tensors[LOG].size
     used = program.end - DRAM_BASE - grows
     return kv_capacity(
         compiled.caches,
         min(npu.dram.size, DRAM_CORE_VISIBLE),
         used,
-        sum(one.token_bytes for one in compiled.caches) if encoded is None else encoded,
+        sum(cache.token_bytes for cache in compiled.caches) if encoded is None else encoded,
         tensors[LOG].size // compiled.t_max + TOKEN_BYTES,
     )
 

@@ -142,7 +142,7 @@ def kv_errors(
         parts = compiled.stored(keys.past)
         rows.append(
             {
-                "layer": layer, "qbits_kv": "/".join(sorted({_width(one) for one in parts})),
+                "layer": layer, "qbits_kv": "/".join(sorted({_width(part) for part in parts})),
                 **{f"error_{SIDES[side]}":
                    error(cached(compiled, read, cache.past, past[cache.past].shape[2]), past[cache.past])
                    for side, cache in enumerate((keys, values))},

@@ -412,7 +412,7 @@ class ModelTimingDetail(Detail):
                 "precision": precision(self.compiled),
                 "checks": {},
             },
-            "finished": [one._asdict() for one in self.layers],
+            "finished": [layer._asdict() for layer in self.layers],
             **({} if explanation is None else {"explanation": explanation}),
         }
 

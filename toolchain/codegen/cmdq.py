@@ -19,7 +19,7 @@ _OWN_WORDS = ("zero_point", "per_op")
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
     """Returns the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
     compiler."""
-    listed = [one for command in commands for one in _entries(command, target)]
+    listed = [entry for command in commands for entry in _entries(command, target)]
     for index, one in enumerate(listed):
         one["id"] = index
     result = {"schema": SCHEMA, "commands": listed}

@@ -133,7 +133,7 @@ class _Arena(NamedTuple):
 
 def _resident(graph: Graph) -> _Arena:
     """Return addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
-    stored = [one for one in graph.tensors.values() if not one.view_of and one.storage_class == SPM]
+    stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
     for tensor in sorted(stored, key=lambda one: (-one.size, spans[one.id])):
         first, last = spans[tensor.id]
@@ -171,7 +171,7 @@ def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *
         end = addresses[tensor.id] + tensor.size
     bounds = weights, end
     outside = set(map(graph.storage, (*graph.inputs, *graph.outputs))) | on_core(graph)
-    written = [one for one in graph.tensors.values() if not one.view_of and one.id not in addresses]
+    written = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.id not in addresses]
     seen = _shared(graph, [one for one in written if not apart or one.id in outside],
                    end if weights == MODEL_BASE else MODEL_BASE, target.alignment)  # fmt: skip
     hidden = _shared(graph, [one for one in written if apart and one.id not in outside], end, target.alignment)
@@ -202,7 +202,7 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
         for name in (*layer.outputs, *layer.inputs):
             stored = graph.storage(name)
             spans[stored] = spans.get(stored, (index, index))[0], index
-    caches = [one.id for one in graph.tensors.values() if one.role is Role.KV]
+    caches = [tensor.id for tensor in graph.tensors.values() if tensor.role is Role.KV]
     for name in (*graph.inputs, *graph.outputs, *caches):
         spans[graph.storage(name)] = -1, len(graph.layers)
     return spans
@@ -222,7 +222,7 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
     """Name the first tensor that reaches beyond the DRAM, and a size that would do."""
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
     ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items() if at < mm.KV_BASE)
-    end, name = next((one for one in ends if one[0] > limit), ends[-1])
+    end, name = next((end for end in ends if end[0] > limit), ends[-1])
     visible_bytes = placed.commands - (placed.weights[1] - placed.weights[0] if not placed.beyond else 0) - mm.DRAM_BASE
     if visible_bytes > visible:
         raise ModelError(

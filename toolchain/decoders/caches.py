@@ -69,7 +69,7 @@ def _write(layer: LayerIR) -> tuple[str, ...]:
 def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
     """Yields for each command the indices of the caches whose elements it moves: none, one, or keys and values
     alike."""
-    starts = [one.start for one in caches]
+    starts = [cache.start for cache in caches]
 
     def holding(address: int) -> tuple[int, ...]:
         index = bisect_right(starts, address) - 1

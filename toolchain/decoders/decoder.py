@@ -330,7 +330,7 @@ def compile_decoder(
         step, graph, target, passes=passes, granularity="tile" if tiled else "macro", phases=phases
     )
     count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
-    blocks = tuple(np.asarray(one, np.int32) for one in kv_blocks)
+    blocks = tuple(np.asarray(kv_block, np.int32) for kv_block in kv_blocks)
     return CompiledDecoder(decoder, compiled, count, prompt, t_max, kv_scales or {}, tiled, blocks)
 
 
@@ -440,7 +440,7 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
         LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
     ]  # fmt: skip
     caches = [one.id for cache in decoder.caches for one in parts_of(shared.tensors, cache.past)]
-    caches += [one.id for one in shared.tensors.values() if one.role is Role.KV and SCALES in one.id]
+    caches += [tensor.id for tensor in shared.tensors.values() if tensor.role is Role.KV and SCALES in tensor.id]
     graph.inputs = tuple(dict.fromkeys((*graph.inputs, *caches, POSITION)))
     graph.outputs = (LOG, NEXT, *caches)
     return graph.dropped_unused()

@@ -235,7 +235,7 @@ class _Form:
             if node.output[0] in by_end:
                 heads = by_end[node.output[0]]
                 readers = [one for one in self.graph.node if node.output[0] in one.input]
-                replaced.update(one.output[0] for one in readers if turns(one))
+                replaced.update(reader.output[0] for reader in readers if turns(reader))
                 keys, values = (presents[one.present] for one in heads.appended)
                 yield from as_operator(heads, makers, (keys, values), readers)
             elif node.output[0] not in replaced:

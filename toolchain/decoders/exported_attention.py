@@ -327,7 +327,9 @@ def as_operator(
     results = [f"{prefix}attended", *presents]
     nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, attention.name, **numbers))
     nodes.append(helper.make_node("Reshape", [f"{prefix}attended", f"{prefix}heads"], [f"{prefix}rows"]))
-    nodes += [helper.make_node("Identity", [f"{prefix}rows"], list(one.output)) for one in readers if turns(one)]
+    nodes += [
+        helper.make_node("Identity", [f"{prefix}rows"], list(reader.output)) for reader in readers if turns(reader)
+    ]
     if len(attention.shape) == 4:
         nodes.append(helper.make_node("Transpose", [f"{prefix}rows"], [attention.end.output[0]], perm=_TURN))
         return nodes

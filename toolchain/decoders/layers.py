@@ -51,14 +51,14 @@ class LayerDecoder(Decoder):
     def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[DecodeStep]:
         """Yields the prompt at once, then token by token, without the last."""
         run, past = ReferenceExecution(self.graph), 0
-        for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [one]) for one in tokens[self.prompt : -1])):
+        for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [token]) for token in tokens[self.prompt : -1])):
             positions = np.arange(past, past + len(part))
-            layers = [one for one in self.graph.layers if one.id.startswith(PROMPT) == bool(prefix)]
+            layers = [layer for layer in self.graph.layers if layer.id.startswith(PROMPT) == bool(prefix)]
             run.write(prefix + IDS, np.asarray(part))
             wide = self.positions and prefix
             run.write(prefix + (POSITIONS if wide else POSITION), positions if wide else positions[:1])
             run.layers(layers)
-            log = next(one for one in layers if LOG in one.outputs)
+            log = next(layer for layer in layers if LOG in layer.outputs)
             yield DecodeStep(run.wide(log.inputs[0]).reshape(len(part), self.vocab), {}, {}, {})
             past += len(part)
 
@@ -69,7 +69,7 @@ def load_layers(path: Path) -> LayerDecoder:
     if not is_graph(source):
         raise ModelError(f"{path}: is no decoder: --generate takes one in ONNX, or its NPU-IR (--emit npu-mlir)")
     graph = graph_of(source)
-    updates = [one for one in graph.layers if one.op_type == "KV_UPDATE" and not one.id.startswith(PROMPT)]
+    updates = [layer for layer in graph.layers if layer.op_type == "KV_UPDATE" and not layer.id.startswith(PROMPT)]
     missing = [one for one in (PROMPT + IDS, PROMPT + NEXT, IDS, POSITION, NEXT, LOG) if one not in graph.tensors]
     if missing or not updates:
         raise ModelError(f"{path}: no decoder: it has no {missing[0] if missing else 'layer that updates a cache'}")

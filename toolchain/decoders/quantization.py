@@ -70,7 +70,7 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
                 codes = pair(name, scale_of(-largest[name], largest[name]))
                 result += codes.nodes
                 graph.initializer.extend(codes.constants)
-                kinds |= {one.name: one.data_type for one in codes.constants}
+                kinds |= {constant.name: constant.data_type for constant in codes.constants}
                 node.input[new], grid = f"{name}.dq", list(codes.nodes[1].input[1:])
             before, after = node.input[past], node.output[present]
             node.input[past], node.output[present] = f"{before}.dq", f"{after}.float"

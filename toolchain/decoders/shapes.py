@@ -308,7 +308,7 @@ class Job:
     def cache(self, layer: int, base: int) -> KvCache:
         """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
-        bits = tuple(BITS[self.stored_kind(one)] for one in self.head_bits(layer))
+        bits = tuple(BITS[self.stored_kind(head_bit)] for head_bit in self.head_bits(layer))
         return KvCache(base, self.requests, shape.cache_heads, self.t_max, shape.cache_dim, bits, self.pad_rows)
 
     def weight_kind(self, layer: int) -> DataType:

@@ -253,15 +253,15 @@ class OnnxEmitter:
     def concat(self, parts: Sequence[MlirTensor], axis: int) -> MlirTensor:
         if not parts or not 0 <= axis < parts[0].rank:
             self.refuse(f"axis {axis}: must be a dimension of the operands")
-        others = {(*one.shape[:axis], *one.shape[axis + 1 :], one.rank, one.kind) for one in parts}
+        others = {(*part.shape[:axis], *part.shape[axis + 1 :], part.rank, part.kind) for part in parts}
         if len(others) > 1:
             self.refuse("its operands must have equal types and equal sizes of the other dimensions")
         if len(parts) == 1:
             return parts[0]
         shape = list(parts[0].shape)
-        shape[axis] = sum(one.shape[axis] for one in parts)
-        if all(one.values is not None for one in parts):
-            return self.constant(np.concatenate([one.values for one in parts if one.values is not None], axis))
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        if all(part.values is not None for part in parts):
+            return self.constant(np.concatenate([part.values for part in parts if part.values is not None], axis))
         return self.node("Concat", parts, parts[0].kind, shape, axis=axis)
 
     def pad(self, tensor: MlirTensor, low: Sequence[int], high: Sequence[int], value: MlirTensor) -> MlirTensor:

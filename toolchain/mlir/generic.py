@@ -169,7 +169,7 @@ def _combiner(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> tuple[str, 
     joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
         e.refuse(f"its body must join a value with the result so far by one of {', '.join(COMBINERS)}")
-    value = next((one for one in joined.operands if one is not total), None)
+    value = next((operand for operand in joined.operands if operand is not total), None)
     if value is None or len(list(total.uses)) != uses:
         e.refuse("its body must use the result so far once")
     return op_name(joined), value
@@ -277,7 +277,7 @@ def _evaluate(
         elif name == "linalg.index":
             values[op.results[0]] = indices.get(e.number("dim")) or e.refuse("no such dimension")
         else:
-            operands = [values[one] if one in values else e.get(one) for one in op.operands]
+            operands = [values[operand] if operand in values else e.get(operand) for operand in op.operands]
             values[op.results[0]] = scalars.apply(e, name, operands)
     e.op = outside
     return values[value] if value in values else e.get(value)
@@ -302,7 +302,7 @@ def contraction(e: OnnxEmitter, how: Reduction, value: SSAValue, result: Operand
     owner = value.owner
     if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
         return None
-    factors = [_factor(block, one) for one in owner.operands]
+    factors = [_factor(block, operand) for operand in owner.operands]
     if factors[0] is None or factors[1] is None:
         return None
     (first, cast0), (second, cast1) = factors[0], factors[1]

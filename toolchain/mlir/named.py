@@ -17,7 +17,7 @@ def _operands(e: OnnxEmitter, ins: int) -> tuple[list[MlirTensor], MlirTensor]:
     """Returns inputs, and what the result starts from."""
     if len(e.op.operands) != ins + 1:
         e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
-    values = [e.get(one) for one in e.op.operands]
+    values = [e.get(operand) for operand in e.op.operands]
     return values[:-1], values[-1]
 
 

@@ -125,7 +125,7 @@ def _extract(e: OnnxEmitter, table: MlirTensor, *indices: MlirTensor) -> MlirTen
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
     first, *others = indices
-    rank = len(np.broadcast_shapes(*(one.shape for one in indices))) - len(others)
+    rank = len(np.broadcast_shapes(*(index.shape for index in indices))) - len(others)
     ramps = iota(e, (*[1] * rank, *table.shape[1:]))[rank:]
     if all(_same_values(*pair) for pair in zip(others, ramps, strict=True)) and first.rank == len(ramps) + rank:
         rows = e.reshape(first, first.shape[:rank]) if math.prod(first.shape[rank:]) == 1 else None
@@ -259,7 +259,7 @@ def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:
 
 def _like(name: str) -> list[str]:
     dialect = name.partition(".")[0]
-    return [one for one in SCALARS if one.startswith(f"{dialect}.")] or list(SCALARS)
+    return [scalar for scalar in SCALARS if scalar.startswith(f"{dialect}.")] or list(SCALARS)
 
 
 def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:

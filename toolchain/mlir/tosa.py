@@ -32,7 +32,7 @@ def result(e: OnnxEmitter) -> tuple[str, tuple[int, ...]]:
 def zero_points(e: OnnxEmitter, operands_of_zeros: Sequence[MlirTensor], *names: str) -> list[int]:
     """Returns zero points of operands, or of quantization_info or attributes by name; 0 by default."""
     if operands_of_zeros:
-        return [int(np.asarray(e.needed(one, "a zero point")).reshape(-1)[0]) for one in operands_of_zeros]
+        return [int(np.asarray(e.needed(operand, "a zero point")).reshape(-1)[0]) for operand in operands_of_zeros]
     info = e.attribute("quantization_info")
     numbers = dict(re.findall(r"(\w+)\s*=\s*(-?\d+)", str(info))) if info is not None else {}
     return [int(numbers.get(name, 0)) or e.number(name, 0) for name in names]
@@ -44,7 +44,7 @@ def _numbers(
     """Returns a list of whole numbers from an operand that is constant, or from an attribute."""
     if operands_of_numbers:
         values = np.asarray(e.needed(operands_of_numbers[0], name)).reshape(-1)
-        return e.sized(tuple(int(one) for one in values), size, name)
+        return e.sized(tuple(int(value) for value in values), size, name)
     return e.numbers(name, size=size)
 
 
@@ -172,7 +172,7 @@ def _clamp(e: OnnxEmitter) -> MlirTensor:
         if not isinstance(value, FloatAttr | IntegerAttr):
             e.refuse(f"needs attribute {name}_fp, {name}_int or {name}_val")
         ends.append(_within(float(value.value.data), x.kind))
-    return e.node("Clip", [x, *(e.scalar(one, x.kind) for one in ends)], x.kind, x.shape)
+    return e.node("Clip", [x, *(e.scalar(end, x.kind) for end in ends)], x.kind, x.shape)
 
 
 def _within(value: float, kind: str) -> float:
@@ -349,7 +349,7 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
         if not linear:
             x = _take(e, x, np.where(2 * rest >= above, rows[1], rows[0]), axis)
             continue
-        first, second = (_take(e, x, one, axis) for one in rows)
+        first, second = (_take(e, x, row, axis) for row in rows)
         weights = (rest / above).reshape([-1 if one == axis else 1 for one in range(4)]).astype(NUMPY[x.kind])
         parts = [e.elementwise("Mul", part, e.constant(weight, x.kind))
                  for part, weight in ((first, 1 - weights), (second, weights))]  # fmt: skip

@@ -35,7 +35,7 @@ def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attribut
     `rows` with -1."""
     make = helper.make_node
     first, limit = make(name, inputs, ["found"]), make("Constant", [], ["limit"])
-    first.attribute.extend(_attribute_reference(one, one) for one in attributes)
+    first.attribute.extend(_attribute_reference(attribute, attribute) for attribute in attributes)
     limit.attribute.append(_attribute_reference("value_int", "rows"))
     nodes = [
         first, limit, make("Shape", ["found"], ["count"], start=axis, end=axis + 1),

@@ -54,7 +54,7 @@ def definition(node: Node) -> list[Any]:
     except RuntimeError:  # what a definition by context does not know
         return []
     nodes = [NodeProto.FromString(one.SerializeToString()) for one in inlined.graph.node]
-    if any(one.op_type == proto.op_type for one in nodes):
+    if any(node.op_type == proto.op_type for node in nodes):
         return []
     outside = {*proto.input, *proto.output, ""}
     for index, one in enumerate(nodes):

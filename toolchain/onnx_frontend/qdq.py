@@ -146,7 +146,7 @@ class _Fusion:
             "QConv" if node.op_type == "Conv" else "QGemm",
             [a.name, b.name, steps, bias, "" if added is None else added.name], [nodes[-1].output[0]],
             name=node_name(node), domain=DOMAIN, zero0=a.zero, zero1=b.zero,
-            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(one, "Relu") for one in nodes)),
+            zero_out=zero, scale=scale.reshape(-1).tolist(), relu=int(any(_is(node, "Relu") for node in nodes)),
             **attributes,
         )  # fmt: skip
 

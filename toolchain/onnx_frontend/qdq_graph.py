@@ -184,8 +184,8 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
         factors.append(cache)
     attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     coded = helper.make_node(
-        OPERATOR, inputs, outputs, name=node_name(node), domain=domain, zero_kv=[one.zero for one in factors],
-        scale_kv=[float(one.scale.reshape(-1)[0]) for one in factors], **attributes,
+        OPERATOR, inputs, outputs, name=node_name(node), domain=domain, zero_kv=[factor.zero for factor in factors],
+        scale_kv=[float(factor.scale.reshape(-1)[0]) for factor in factors], **attributes,
     )  # fmt: skip
     return OnCodes(coded, removed)
 

@@ -221,7 +221,7 @@ class ControlFlow(OpenRows):
         rows = len(step_outputs[0])
         orders = self._placed(attributes, "scan_output_directions", rows)
         for index, axis in enumerate(self._placed(attributes, "scan_output_axes", rows)):
-            outer, slices = proto.output[count + index], [one[index] for one in step_outputs]
+            outer, slices = proto.output[count + index], [step_output[index] for step_output in step_outputs]
             if outer:
                 self._stack(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 

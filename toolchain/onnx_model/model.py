@@ -310,7 +310,7 @@ def _check_frames(model: Any) -> None:
 def _check_functions(model: Any, name: str) -> None:
     """Raises ModelError where functions of a model call themselves, or become too many nodes in the place of their
     calls."""
-    functions = {(one.domain, one.name): one.node for one in model.functions}
+    functions = {(function.domain, function.name): function.node for function in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 
     def size_of(nodes: Any, inside: tuple[tuple[str, str], ...]) -> int:

@@ -127,16 +127,16 @@ def in_double(proto: Any) -> Any:
     changed.CopyFrom(proto)
     graph = changed.graph
     attributes = [one for node in graph.node for one in node.attribute]
-    for tensor in (*graph.initializer, *(one.t for one in attributes if one.HasField("t"))):
+    for tensor in (*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))):
         if tensor.data_type in FLOATS:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.elem_type in FLOATS:
             value.type.tensor_type.elem_type = double
-    for one in attributes:
-        if one.name == "to" and one.i in FLOATS:
-            one.i = double
+    for attribute in attributes:
+        if attribute.name == "to" and attribute.i in FLOATS:
+            attribute.i = double
     return changed
 
 

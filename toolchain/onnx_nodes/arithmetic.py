@@ -377,7 +377,7 @@ def _contract(
     rows, columns = [one for one in left if one not in both], [one for one in right if one not in both]
 
     def count(letters: list[str]) -> int:
-        return math.prod(sizes[one] for one in letters)
+        return math.prod(sizes[letter] for letter in letters)
 
     a = parts.make("Transpose", a, perm=[left.index(one) for one in (*batch, *rows, *inner)])
     b = parts.make("Transpose", b, perm=[right.index(one) for one in (*batch, *inner, *columns)])

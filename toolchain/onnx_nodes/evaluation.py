@@ -59,7 +59,7 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=list(opsets))
     results: Any = ReferenceEvaluator(model, new_ops=CORRECTED).run(None, dict(feeds))
-    return [np.asarray(one) for one in results]
+    return [np.asarray(result) for result in results]
 
 
 def infer_outputs(

@@ -29,7 +29,9 @@ class _Terms:
         self.x = parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
 
     def __call__(self, operator: str, *operands: str | float) -> str:
-        return self.parts.make(operator, *(one if isinstance(one, str) else self._number(one) for one in operands))
+        return self.parts.make(
+            operator, *(operand if isinstance(operand, str) else self._number(operand) for operand in operands)
+        )
 
     def _number(self, value: float) -> str:
         return self.parts.constant(np.array(value, np.float32))
@@ -45,8 +47,8 @@ class _Terms:
         """Returns x + x cubed P(x squared)."""
         square = self("Mul", x, x)
         total = self("Mul", square, coefficients[0])
-        for one in coefficients[1:-1]:
-            total = self("Mul", self("Add", total, one), square)
+        for coefficient in coefficients[1:-1]:
+            total = self("Mul", self("Add", total, coefficient), square)
         total = self("Mul", self("Add", total, coefficients[-1]), square)
         return self("Add", self("Mul", total, x), x)
 

@@ -121,7 +121,7 @@ class _RecurrentLayer:
         for name in ("alpha", "beta"):
             remaining = list(self.node.attribute(f"activation_{name}", []))
             takes = (*_WITH_ALPHA, "HardSigmoid") if name == "alpha" else ("HardSigmoid",)
-            numbers[name] = [remaining.pop(0) if remaining and one in takes else None for one in names]
+            numbers[name] = [remaining.pop(0) if remaining and name in takes else None for name in names]
         functions_of_layer = [_Activation(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
         return functions_of_layer[direction * len(usual) : (direction + 1) * len(usual)]
 

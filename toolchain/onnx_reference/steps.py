@@ -59,7 +59,9 @@ class _RecurrentOperator(OpRun):
             weights += np.split(np.zeros(2 * rows, wide) if b is None else b[way].astype(wide), 2)
             weights += np.split(np.zeros(3 * hidden, wide) if p is None else p[way].astype(wide), 3)
             starts = [h, c][: 2 if "LSTM" in type(self).__name__ else 1]
-            state = [np.zeros((x.shape[1], hidden), wide) if one is None else one[way].astype(wide) for one in starts]
+            state = [
+                np.zeros((x.shape[1], hidden), wide) if start is None else start[way].astype(wide) for start in starts
+            ]
             back, used = how["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
             for at in reversed(range(len(x))) if back else range(len(x)):
                 result = self._step(x[at].astype(wide), state, weights, used)
@@ -69,8 +71,8 @@ class _RecurrentOperator(OpRun):
             last.append(state)
         outputs = [every, *(np.stack(one) for one in zip(*last, strict=True))]
         if how.get("layout"):
-            outputs = [every.transpose(2, 0, 1, 3), *(one.swapaxes(0, 1) for one in outputs[1:])]
-        return tuple(one.astype(kind) for one in outputs)
+            outputs = [every.transpose(2, 0, 1, 3), *(output.swapaxes(0, 1) for output in outputs[1:])]
+        return tuple(output.astype(kind) for output in outputs)
 
     def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
         raise NotImplementedError

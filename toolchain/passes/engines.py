@@ -55,7 +55,10 @@ def run(graph: Graph, target: Target) -> Graph:
             measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
             key = (
                 concurrent and concurrent.copies,
-                *((signature(graph, one), one.integer("cluster")) for one in measured_layers),
+                *(
+                    (signature(graph, measured_layer), measured_layer.integer("cluster"))
+                    for measured_layer in measured_layers
+                ),
             )
             if key not in known:
                 shared = concurrent and (concurrent.copies, len(concurrent.products))

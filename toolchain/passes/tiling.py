@@ -148,8 +148,8 @@ def _parts(before: Sequence[set[int]]) -> list[int]:
     count = len(before)
     nearest: dict[int, int] = {}
     for index, names in enumerate(before):
-        for one in names:
-            nearest.setdefault(one, index)
+        for name in names:
+            nearest.setdefault(name, index)
     met = Counter(nearest.values())
     left = Counter(max(names) for names in before if names)
     ends = accumulate(1 - met[index] for index in range(count))

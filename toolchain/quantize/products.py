@@ -344,7 +344,7 @@ class ProductQuantizer:
         if node.op_type != "Add":
             return None
         makers = (self._makers.get(name) for name in node.input)
-        names = (one.output[0] for one in makers if one is not None and one.op_type == "MatMul")
+        names = (maker.output[0] for maker in makers if maker is not None and maker.op_type == "MatMul")
         return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
 
     def _bias(self, node: Any) -> str:

@@ -139,7 +139,7 @@ def _with_values(command: ServingCommand, effective: "Effective", shown: argpars
     with bad_models():
         requests = command.requests()
         most = min(command.max_num_seqs, len(requests.requests), MOST_SLOTS)
-        longest = max(one.total for one in requests.requests)
+        longest = max(request.total for request in requests.requests)
         size = max(1, command.block_size)
         blocks = most * -(-longest // size) if command.blocks is None else command.blocks
         limits = command.limits(blocks, most, command.max_model_len)

@@ -128,8 +128,8 @@ class SubmissionChecks:
             one for one in self._ledger.holdings.at(region.address, region.end - region.address)
             if one.owner is not owner and conflict(one.region, region)
         ]  # fmt: skip
-        readers = [one.owner.number for one in overlaps if one.role is HoldingRole.INPUT]
-        for other in (one.owner for one in overlaps if one.role is HoldingRole.OUTPUT):
+        readers = [overlap.owner.number for overlap in overlaps if overlap.role is HoldingRole.INPUT]
+        for other in (overlap.owner for overlap in overlaps if overlap.role is HoldingRole.OUTPUT):
             ordered = other.number <= owner.all_before or (
                 other.cluster == owner.cluster and other.number <= owner.cluster_before
             )

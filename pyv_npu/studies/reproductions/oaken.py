@@ -149,7 +149,7 @@ class Study:
         shares = {one.name: {batch: self.costs.parts(one, "llama2-7b", batch, CONTEXT) for batch in BATCHES}
                   for one in (LPU_LPDDR, OAKEN_LPDDR)}  # fmt: skip
         each = "; ".join(
-            f"{name} " + ", ".join(f"{100 * one['attention'] / sum(one.values()):.0f}" for one in rows.values())
+            f"{name} " + ", ".join(f"{100 * row['attention'] / sum(row.values()):.0f}" for row in rows.values())
             for name, rows in shares.items()
         )
         yield Claim("F12b", "share of attention in a step, 7B, batch 16..256, %", "figure 12b, no number", each,
@@ -157,7 +157,9 @@ class Study:
 
     def _capacity(self) -> Iterator[Claim]:
         model = "llama2-13b"
-        alive = {length: {one.name for one in SYSTEMS if coexist(one, model, 16, length)} for length in LENGTHS}
+        alive = {
+            length: {system.name for system in SYSTEMS if coexist(system, model, 16, length)} for length in LENGTHS
+        }
         met = not any("hbm" in name or "a100" in name for name in alive[16384]) and alive[32768] == {OAKEN_LPDDR.name}
         yield Claim("P9", "longest sequence, 13B, batch 16", "HBM fails at 16K, only Oaken-LPDDR at 32K",
                     "; ".join(f"{length // 1024}K {', '.join(sorted(names))}" for length, names in alive.items()
@@ -186,13 +188,13 @@ class Study:
     def by_length(self) -> dict[str, list[float]]:
         """Throughput of 16 sequences of 13B, half in and half out; 0: they do not fit at the same time."""
         return {
-            one.name: [
-                self.rate(one, "llama2-13b", 16, (length // 2, length // 2))
-                if coexist(one, "llama2-13b", 16, length)
+            system.name: [
+                self.rate(system, "llama2-13b", 16, (length // 2, length // 2))
+                if coexist(system, "llama2-13b", 16, length)
                 else 0
                 for length in LENGTHS
             ]
-            for one in SYSTEMS
+            for system in SYSTEMS
         }
 
     def gains(self) -> dict[str, dict[str, float]]:
@@ -215,7 +217,7 @@ class Study:
     def _others(self) -> Iterator[Claim]:
         shares = [100 * AREA[name] / AREA["core"] for name in ("quantization engine", "dequantization engine")]
         power = 100 * (1 - POWER["oaken"] / POWER["a100"])
-        met = [round(one, 2) for one in shares] == [1.86, 6.35] and round(power, 1) == 44.3
+        met = [round(share, 2) for share in shares] == [1.86, 6.35] and round(power, 1) == 44.3
         yield Claim("P13", "area of the engines, power against an A100", "1.86 %, 6.35 %; -44.3 %",
                     f"{shares[0]:.2f} %, {shares[1]:.2f} %; -{power:.1f} %", COMPUTED, met, None,
                     "of the constants of table 4")  # fmt: skip
@@ -245,7 +247,8 @@ class Study:
                 for name in ("llama2-13b", "opt-30b")
             },
             "figure11": {
-                name: {one.name: [self.rate(one, name, batch) for batch in SHOWN] for one in SYSTEMS} for name in SIX
+                name: {system.name: [self.rate(system, name, batch) for batch in SHOWN] for system in SYSTEMS}
+                for name in SIX
             },
             "figure12a": [one._asdict() for one in ratio_sweep([layer()], RATIO_SWEEP)],
             "figure12b": {
@@ -263,7 +266,7 @@ def _sizes() -> Iterator[Claim]:
     counted = {name: counted_bits(width) for name, width in widths.items()}
     paper = {"7B": 4.82, "13B": 4.82, "70B": 4.89}
     near = all(abs(found[name] - paper[name]) <= 0.01 for found in (bits, counted) for name in paper)
-    shown = "/".join(f"{one:.3f}" for one in bits.values())
+    shown = "/".join(f"{bit:.3f}" for bit in bits.values())
     text = f"{shown}; counted by the codec {'/'.join(f'{one:.3f}' for one in counted.values())}"
     yield Claim("P1", "bits of an element, Llama2 7B/13B/70B", "4.82/4.82/4.89", text, COMPUTED, near)
     saved = 1 - element_bits(4096) / 16

@@ -176,7 +176,7 @@ class StepCosts:
             )
             yield name, sum(parts), sum(run.attention(0))
         tables = sorted((name, table["layers"]) for name, table in self.tables.get("products", {}).items())
-        for index, (name, layers) in enumerate([one for one in tables if one[1]][::PRODUCT_SAMPLES]):
+        for index, (name, layers) in enumerate([table for table in tables if table[1]][::PRODUCT_SAMPLES]):
             rows, cycles = _spread(layers, index)
             simulator = _simulator(*name.split("/"))
             yield name, cycles, simulator.run([Chunk(rows, 0)], Parts.BETWEEN, 2).between
@@ -217,7 +217,7 @@ class StepCosts:
     def trace(self, machine: Machine, model: str, path: Path) -> float:
         """New tokens per second of the requests of a file, all at once: what the system can serve."""
         work = read_workload(path)
-        work = replace(work, requests=tuple(replace(one, arrival_ns=0, after=None) for one in work.requests))
+        work = replace(work, requests=tuple(replace(request, arrival_ns=0, after=None) for request in work.requests))
         return self._rate(machine_for(machine, model), model, work)
 
     def _rate(self, machine: Machine, model: str, work: Workload) -> float:

@@ -120,7 +120,9 @@ def data_of(module: b.ModuleOp) -> list[Data]:
 def _read(op: dialect.DescriptorOp | dialect.ExtendedOp) -> Data:
     texts = {name: value.data for name, value in op.attributes.items() if isinstance(value, b.StringAttr)}
     values: dict[str, Any] = {
-        name: value.value.data if isinstance(value, b.IntegerAttr) else tuple(int(one) for one in value.get_values())
+        name: value.value.data
+        if isinstance(value, b.IntegerAttr)
+        else tuple(int(element) for element in value.get_values())
         for name, value in op.attributes.items()
         if isinstance(value, b.IntegerAttr | b.DenseArrayBase)
     }

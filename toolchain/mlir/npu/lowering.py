@@ -113,7 +113,7 @@ class _FunctionLowering:
         self._text: list[str] = []
 
     def lines(self) -> list[str]:
-        name, parameters = self.function.sym_name.data, ", ".join(f"%{one}: i32" for one in PARAMETERS)
+        name, parameters = self.function.sym_name.data, ", ".join(f"%{parameter}: i32" for parameter in PARAMETERS)
         if self.mode == "tight":
             self._text = [f"llvm.func @{PREFIX}_tight_{name}({parameters}) -> i32 {{"]
         else:

@@ -28,11 +28,11 @@ def model_of(graph: Graph, name: str) -> OnnxModel:
 
     def values(names: tuple[str, ...]) -> list[Any]:
         infos: list[Any] = []
-        for one in names:
-            tensor = graph.tensors[one]
+        for name in names:
+            tensor = graph.tensors[name]
             code = helper.np_dtype_to_tensor_dtype(NUMPY[tensor.dtype])
             assert tensor.dtype in kinds
-            infos.append(helper.make_tensor_value_info(one, code, tensor.shape))
+            infos.append(helper.make_tensor_value_info(name, code, tensor.shape))
         return infos
 
     proto = helper.make_model(

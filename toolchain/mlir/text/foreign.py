@@ -223,7 +223,7 @@ def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
     else:
         arguments = parser.parse_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_argument)
         body = parser.parse_region(arguments)
-    return make(op, [*ins, *outs], [one.type for one in outs], body_attributes, [body])
+    return make(op, [*ins, *outs], [out.type for out in outs], body_attributes, [body])
 
 
 def _short_body(
@@ -251,7 +251,7 @@ def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
 
     def group() -> Attribute:
         numbers = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, parser.parse_integer)
-        return ArrayAttr([IntegerAttr(one, i64) for one in numbers])
+        return ArrayAttr([IntegerAttr(number, i64) for number in numbers])
 
     groups = parser.parse_comma_separated_list(Parser.Delimiter.SQUARE, group)
     if parser.parse_optional_keyword("output_shape"):

@@ -111,7 +111,7 @@ class MlirSource:
             self._fail(parser.pos, str(error) or type(error).__name__, _REMEDY)
 
     def _fail(self, at: int, what: str, remedy: str = "") -> NoReturn:
-        line = next((one.strip() for one in what.splitlines() if one.strip()), "syntax error")
+        line = next((row.strip() for row in what.splitlines() if row.strip()), "syntax error")
         raise ModelError(f"{self._at(at)}: {line[:LONGEST].rstrip('.!')}{remedy}")
 
     def _at(self, offset: int) -> str:

@@ -154,7 +154,7 @@ def integers(value: Attribute | None) -> tuple[int, ...] | None:
         kind = value.elt_type
         if not isinstance(kind, b.IntegerType) or kind.width.data not in _WIDTHS:
             return None
-        return tuple(int(one) for one in value.get_values())
+        return tuple(int(element) for element in value.get_values())
     if isinstance(value, b.ArrayAttr):
         if not all(isinstance(one, b.IntegerAttr) for one in value.data):
             return None
@@ -163,7 +163,7 @@ def integers(value: Attribute | None) -> tuple[int, ...] | None:
         kind, count = value.type.element_type, math.prod(value.type.get_shape())
         if not isinstance(kind, b.IntegerType | b.IndexType) or count > MOST_INTEGERS:
             return None
-        values = tuple(int(one) for one in value.get_values())
+        values = tuple(int(element) for element in value.get_values())
         return values * count if len(values) == 1 else values
     if isinstance(value, b.IntegerAttr):
         return (value.value.data,)
