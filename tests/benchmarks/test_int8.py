@@ -23,13 +23,26 @@ def two_products() -> onnx.ModelProto:
     )
 
 
-def test_figures_are_those_of_both_quantizations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_those_of_both_quantizations(tmp_path: Path) -> None:
     onnx.save(two_products(), tmp_path / "two.onnx")
     figures = int8.measure(tmp_path / "two.onnx", tmp_path)
     assert figures.floats == 0 and 0 < figures.cycles_int8 < figures.cycles
     assert figures.theirs - 1 < figures.ours < 60 and figures.theirs > 20
-    assert runner.main(["int8", str(tmp_path / "two.onnx")]) == (figures.cycles_int8 > figures.cycles / 2)
-    assert f"{figures.cycles:,}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("figures", "code"),
+    [
+        (int8.Figures(0, 1000, 500, 30.0, 31.0), 0), (int8.Figures(1, 1000, 500, 30.0, 31.0), 1),
+        (int8.Figures(0, 1000, 501, 30.0, 31.0), 1), (int8.Figures(0, 1000, 500, 29.9, 31.0), 1),
+    ],
+)  # fmt: skip
+def test_a_missed_limit_is_an_exit_code(
+    figures: int8.Figures, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(int8, "measure", lambda path, folder: figures)
+    assert runner.main(["int8", "two.onnx"]) == code
+    assert f"two                       {figures.floats}        1,000" in capsys.readouterr().out
 
 
 def test_signal_to_error_is_of_all_elements() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,10 +61,15 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, name: str) -> None:
 
 def test_drafts_of_processes_that_have_ended_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyv_native.files._CLEAN", set())
-    names = (f".x.{1 << 22}.part", f".x.{os.getppid()}.part", ".x.word.part", f"x.{1 << 22}.part")
+    other = subprocess.Popen(["sleep", "60"])
+    names = (f".x.{1 << 22}.part", f".x.{other.pid}.part", ".x.word.part", f"x.{1 << 22}.part")
     for name in names:
         (tmp_path / name).write_text("half")
     write_text(tmp_path / "y", "whole")
+    with pytest.raises(subprocess.TimeoutExpired):  # nothing has reached it
+        other.wait(0.1)
+    other.kill()
+    other.wait()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], "y"])
 
 

@@ -10,6 +10,7 @@ import fnmatch
 import hashlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -224,6 +225,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints survivors and scores; returns 1 if no test notices a known defect that was put back."""
     start = time.time()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a mutant may send 1 where a process is asked whether it runs
     import llvmlite.binding  # noqa: F401  # imported once, for all forks
     import numpy  # noqa: F401
     import onnx.reference  # noqa: F401
