@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from npu_rig import DRAM, DRAM_SIZE, SPM, Rig
+from npu_rig import DRAM, DRAM_SIZE, SMALL_SPM, SPM, Rig
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.opcodes import DataType, Gemm, Opcode
+from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
+from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
+from npu_device.config import NpuConfig
 from npu_device.reservation.tickets import MODULUS
 from pyv_native.state import StateError
 
@@ -33,8 +35,10 @@ def restored(rig: Rig, change: Callable[[dict[str, Any]], None] = lambda command
     rig.events.flush()
     state = rig.device.state()
     change(state["pipeline"]["execution"]["commands"][0])
-    other = Rig()
-    other.dram[:], other.spm[0][:] = rig.dram, rig.spm[0]
+    other = Rig(rig.config)
+    other.dram[:] = rig.dram
+    for mine, its in zip(other.spm, rig.spm, strict=True):
+        mine[:] = its
     other.device.load_state(state)
     other.now = rig.now
     return other
@@ -48,6 +52,30 @@ def test_a_product_and_its_sum_go_on_from_any_cycle(cycle: int) -> None:
     assert other.device.state() == rig.device.state()
     assert other.idle() == rig.idle()
     assert np.array_equal(other.spm[0], rig.spm[0]) and other.device.state() == rig.device.state()
+
+
+@pytest.mark.parametrize("cycle", range(10, 1100, 40))
+def test_barriers_of_every_scope_hold_what_comes_later(cycle: int) -> None:
+    """Of a cluster, of a stream, of the device; each has commands of the other kinds before and behind it."""
+    load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=256, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)
+    barrier = Descriptor(opcode=Opcode.BARRIER)
+    rig = Rig(NpuConfig(clusters=2, spm=SMALL_SPM))
+    for index, (scope, stream, cluster) in enumerate((
+        (None, 1, 0), (Scope.CLUSTER, 1, 0), (None, 2, 0), (None, 2, 1), (Scope.TILE, 2, 1), (None, 2, 1), (None, 3, 1),
+        (Scope.CLUSTER, 3, 1), (None, 1, 0), (None, 3, 1), (Scope.GLOBAL, 1, 0), (None, 4, 0), (None, 4, 1),
+    )):  # fmt: skip
+        place = SPM + cluster * SPM_CLUSTER_STRIDE + 0x100 * index
+        rig.submit(
+            load.with_(stream=stream, cluster=cluster, out_addr=place)
+            if scope is None else barrier.with_(function=scope, stream=stream, cluster=cluster)
+        )  # fmt: skip
+    rig.go(max(rig.now, cycle))
+    if not rig.device.state()["pipeline"]["execution"]["commands"]:
+        return
+    other = restored(rig)
+    before = len(rig.records())
+    assert other.idle() == rig.idle()
+    assert (other.records() == rig.records()[before:]).all()
 
 
 @pytest.mark.parametrize(
