@@ -29,10 +29,12 @@ def html(result: Result[Any]) -> str:
     text, tiles = first_screen([result])
     first, *rest = run_sections(result)
     if result.analysis is not None:
-        each = [(layer.name, " ".join(layer.operations), layer.active) for layer in result.analysis.layers]
-        table = Table(("layer", "operations", "active cycles"), each)
-        rest.append(Section("layers", "", [Details(f"layers of {result.name} ({len(each)})", table)]))
-    rest = [each._replace(parts=[part for part in each.parts if not isinstance(part, Verdict)]) for each in rest]
+        layer_rows = [(layer.name, " ".join(layer.operations), layer.active) for layer in result.analysis.layers]
+        table = Table(("layer", "operations", "active cycles"), layer_rows)
+        rest.append(Section("layers", "", [Details(f"layers of {result.name} ({len(layer_rows)})", table)]))
+    rest = [
+        section._replace(parts=[part for part in section.parts if not isinstance(part, Verdict)]) for section in rest
+    ]
     return as_html([first._replace(parts=[Verdict(text), *first.parts]), *rest], tiles)
 
 

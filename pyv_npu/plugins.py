@@ -73,8 +73,8 @@ def fault_of(error: BaseException) -> BadInputError | None:
         text = str(error)
     except Exception:
         text = "an error without a text"
-    what = " ".join(f"{type(error).__name__}: {text}".split())
-    return BadInputError(f"{frames[at].f_code.co_filename}:{lines[at]}: {what}; correct this line")
+    detail = " ".join(f"{type(error).__name__}: {text}".split())
+    return BadInputError(f"{frames[at].f_code.co_filename}:{lines[at]}: {detail}; correct this line")
 
 
 def _is_plugin(frame: FrameType) -> bool:
@@ -83,10 +83,10 @@ def _is_plugin(frame: FrameType) -> bool:
 
 def _list_of(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
     kind, value = _NAMES[name], names.get(name, ())
-    if not isinstance(value, list | tuple) or not all(isinstance(one, kind) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, kind) for item in value):
         raise BadInputError(f"{file}: {name}: must be a list of {kind.__name__} (`pyv-npu docs extending`)")
-    for index, one in enumerate(value):
-        rules = _rules_of_device(one) if isinstance(one, Placed) else _rules_of_instruction(one)
+    for index, item in enumerate(value):
+        rules = _rules_of_device(item) if isinstance(item, Placed) else _rules_of_instruction(item)
         for part, holds, rule in rules:
             if not holds:
                 raise BadInputError(f"{file}: {name}[{index}]: {part}: must be {rule} (`pyv-npu docs extending`)")

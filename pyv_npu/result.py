@@ -103,13 +103,13 @@ class CoreRun:
         reasons = {entry.ticket: entry.reason for entry in self.log}
         return [
             {
-                "ticket": each.ticket,
-                "code": each.error,
-                "text": TICKET_ERROR_TEXT[TicketError(each.error)],
-                "reason": reasons.get(each.ticket),
-                "submitted_at": self.program.place(each.call_site) or None,
+                "ticket": submission.ticket,
+                "code": submission.error,
+                "text": TICKET_ERROR_TEXT[TicketError(submission.error)],
+                "reason": reasons.get(submission.ticket),
+                "submitted_at": self.program.place(submission.call_site) or None,
             }
-            for each in self.latency.accepted.failed[:SHOWN_ERRORS]
+            for submission in self.latency.accepted.failed[:SHOWN_ERRORS]
         ]
 
     @property
@@ -125,7 +125,7 @@ def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) 
     from npu_device.abi.opcodes import Opcode  # of the device, which most firmware does without
     from npu_device.issue.retirement import UNKNOWN
 
-    sites = {each.ticket: each.call_site for each in latency.accepted.failed}
+    sites = {submission.ticket: submission.call_site for submission in latency.accepted.failed}
     named = {int(opcode): opcode.name for opcode in Opcode}
     return [
         {
@@ -331,10 +331,10 @@ class Result(Generic[D]):
         """Returns the same run with what the workload that it was part of knows."""
         return replace(cast("Result[Any]", self), detail=detail, commands=commands, memory=memory or {})
 
-    def on_core(self, what: str) -> CoreRun:
-        """Returns the core's part. UsageError, for the figure `what`, in a run without a core."""
+    def on_core(self, figure: str) -> CoreRun:
+        """Returns the core's part. UsageError, for `figure`, in a run without a core."""
         if self.core is None:
-            raise UsageError(f"no {what}: nothing is submitted at {self.config.run.sim_level}; run at CA_HYBRID")
+            raise UsageError(f"no {figure}: nothing is submitted at {self.config.run.sim_level}; run at CA_HYBRID")
         return self.core
 
 

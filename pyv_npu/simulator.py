@@ -101,8 +101,8 @@ class Simulator:
         faults: str | Path | Sequence[Mapping[str, Any]] = (),
     ) -> None:
         options = {
-            "sim_level": ("run.sim_level", _one("level", level, "sim_level", sim_level)),
-            "mode": ("npu.mode", _one("mode", mode, "te_mode", te_mode)),
+            "sim_level": ("run.sim_level", _alias_value("level", level, "sim_level", sim_level)),
+            "mode": ("npu.mode", _alias_value("mode", mode, "te_mode", te_mode)),
             "te_isa": ("core.custom", None if te_isa is None else tuple(te_isa)),
             "mmio_base": ("platform.mmio_base", mmio_base),
             "queue_size": (QUEUE_SIZE, queue_size),
@@ -205,15 +205,15 @@ class Simulation:
     """The result of a run of a model. Times are core cycles."""
 
     def __init__(
-        self, result: Result[ModelDetail], effective: Effective, choices: Choices, given: Tensors,
+        self, result: Result[ModelDetail], effective: Effective, choices: Choices, inputs: Tensors,
         faults: Sequence[Fault], source: _Source,
     ) -> None:  # fmt: skip
-        """Made by `Simulator.run`; `given`: the inputs that are not random."""
+        """Made by `Simulator.run`; `inputs`: those that are not random."""
         self._source = source
         self._result = result
         self._effective = effective
         self._choices = choices
-        self._given = dict(given)
+        self._inputs = dict(inputs)
         self._faults = faults
 
     def __repr__(self) -> str:
@@ -291,9 +291,9 @@ class Simulation:
             result = replace(result, config=with_values(result.config, program))
         line = ["pyv-npu", "run", effective.config.run.program, *self._choices.command_line]
         files = [str(file) for file in self._choices.files]
-        if self._given:
+        if self._inputs:
             line += ["--inputs", str(path / INPUTS)]
-            inside[INPUTS] = archive({name: np.asarray(value) for name, value in self._given.items()})
+            inside[INPUTS] = archive({name: np.asarray(value) for name, value in self._inputs.items()})
         if self._faults:
             line += ["--faults", str(path / FAULTS)]
             inside[FAULTS] = json.dumps({"faults": [fault.plain for fault in self._faults]}, indent=1).encode()
@@ -307,7 +307,7 @@ class Simulation:
         return page if page.exists() else path / "summary.txt"
 
 
-def _one(first: str, value: str | None, second: str, other: str | None) -> str | None:
+def _alias_value(first: str, value: str | None, second: str, other: str | None) -> str | None:
     """Return the value of an argument that has two names."""
     if value is not None and other is not None and value != other:
         raise UsageError(f"{first} = {value} and {second} = {other}: are one argument; give one of them")

@@ -31,8 +31,8 @@ def integer(text: str) -> int:
     power = _POWER.fullmatch(text)
     if power is None:
         return int(text, 0)
-    whole, fraction, exponent = power[1], power[2] or "", int(power[3])
-    value, rest = divmod(int(whole + fraction) * 10**exponent, 10 ** len(fraction))
+    integer_part, fraction, exponent = power[1], power[2] or "", int(power[3])
+    value, rest = divmod(int(integer_part + fraction) * 10**exponent, 10 ** len(fraction))
     if rest:
         raise ValueError(f"{text}: not an integer")
     return value
@@ -90,4 +90,4 @@ def columns(
         return "  ".join(aligned)
 
     lines = [*map(line, above), "-" * len(line(heads)), *map(line, rows)]
-    return "\n".join(each.rstrip() for each in lines)
+    return "\n".join(row.rstrip() for row in lines)

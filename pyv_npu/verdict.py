@@ -117,10 +117,10 @@ def _advice(ranked: list[tuple[str, int]]) -> str:
     return f" Try {change} first." if change else ""
 
 
-def _bound_text(ranked: list[tuple[str, int]], whole: int, of: str) -> str:
+def _bound_text(ranked: list[tuple[str, int]], total: int, of: str) -> str:
     if not ranked:
         return ""
-    shares = ", ".join(f"{name} {spent / whole:.0%}" for name, spent in ranked[:SHOWN_CAUSES])
+    shares = ", ".join(f"{name} {spent / total:.0%}" for name, spent in ranked[:SHOWN_CAUSES])
     return f"of {of}, {shares}."
 
 
@@ -175,12 +175,12 @@ def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[T
     spread = (comparison.get("phases") or {}).get("spread", {})
     for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"
-        both = [stage_of(run, stage).get(figure) for run in runs.values()]
-        if comparison["ratio"].get(key) is None or None in both:
+        values = [stage_of(run, stage).get(figure) for run in runs.values()]
+        if comparison["ratio"].get(key) is None or None in values:
             continue
-        times = " / ".join(duration(cycles, hertz) for cycles in both)
+        times = " / ".join(duration(cycles, hertz) for cycles in values)
         phases = "" if spread.get(key) is None else f"; over phases {' to '.join(number(end) for end in spread[key])}"
-        cycles = " / ".join(f"{value:,}" for value in both)
+        cycles = " / ".join(f"{value:,}" for value in values)
         text = f"{STAGE_TEXTS[stage]} {figure.upper()}, loose / tight: {cycles} cycles, {times}{phases}"
         yield Tile(f"ratio.{key}", f"{number(comparison['ratio'][key])}x", text)
     if comparison["ratio"]["cycles"] is not None:
@@ -202,7 +202,7 @@ def _decoder_figures(mode: str, run: Run) -> Iterator[Tile]:
     )
     yield Tile(f"{mode}.kv_bytes", quantity(llm["kv_bytes_used"], "bytes"), text)
     bounds = llm["bound"]
-    name = max(bounds, key=lambda each: bounds[each]).removesuffix("_cycles")
+    name = max(bounds, key=lambda bound: bounds[bound]).removesuffix("_cycles")
     text = f"bounds the run: {quantity(llm['bound_share'], 'share')} of its time at least"
     yield Tile(f"{mode}.bound", BOUNDS.get(name, name), text)
 

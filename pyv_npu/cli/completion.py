@@ -38,7 +38,7 @@ complete -c pyv-npu -a '(__pyv_npu)'
 """,
 }
 _WORDS = "words"
-_HOW = {
+_SETUP = {
     "bash": 'eval "$(pyv-npu completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(pyv-npu completion zsh)"    # in ~/.zshrc, after compinit',
     "fish": "pyv-npu completion fish > ~/.config/fish/completions/pyv-npu.fish",
@@ -46,7 +46,7 @@ _HOW = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "; ".join(_HOW.values())
+    parser.epilog = "; ".join(_SETUP.values())
     parser.add_argument("shell", choices=(*SCRIPTS, _WORDS), help="the shell; words: what may follow a command line")
     parser.add_argument("line", nargs="*", metavar="WORD", help="with words: after --, the last of them is unfinished")
 
@@ -86,7 +86,7 @@ def options(verb: str) -> dict[str, list[str]]:
     parser = argparse.ArgumentParser()
     module_of(verb).arguments(parser)
     rows = [row for row in parser._actions if row.option_strings]
-    return {name: [str(one) for one in row.choices or ()] for row in rows for name in row.option_strings}
+    return {name: [str(choice) for choice in row.choices or ()] for row in rows for name in row.option_strings}
 
 
 def _values(option: str, choices: Mapping[str, Sequence[str]]) -> Sequence[str]:

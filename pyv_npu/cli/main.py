@@ -103,8 +103,8 @@ class _ArgumentParser(argparse.ArgumentParser):
             hint = did_you_mean(str(value), names)
             if action.metavar == _COMMAND:
                 self.error(f"{value}: no such command{hint}")
-            what = action.option_strings[0] if action.option_strings else action.metavar or action.dest
-            self.error(f"{what} {value}: choose {', '.join(names)}{hint}")
+            argument = action.option_strings[0] if action.option_strings else action.metavar or action.dest
+            self.error(f"{argument} {value}: choose {', '.join(names)}{hint}")
 
 
 class _Verb(_ArgumentParser):
@@ -112,13 +112,13 @@ class _Verb(_ArgumentParser):
 
     verb = ""
 
-    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+    def parse_known_args(self, *positional: Any, **named: Any) -> Any:
         if self.verb:
             module, self.verb = module_of(self.verb), ""
             self.add_argument("--traceback", action="store_true", help="show where an error came from")
             module.arguments(self)
             self.set_defaults(execute=module.execute, perform=getattr(module, "perform", None))
-        args, unknown = super().parse_known_args(*given, **named)
+        args, unknown = super().parse_known_args(*positional, **named)
         words = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
         if words and not any(word.startswith("-") for word in unknown):
             setattr(args, words, [*getattr(args, words), *unknown])  # argparse ends them at the first option
@@ -313,9 +313,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: Exception, command_line: Sequence[str]) -> int:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        what = " ".join(str(error).split()) or "the host gives no more"
+        text = " ".join(str(error).split()) or "the host gives no more"
         return _fail(
-            f"out of memory: {what}; asked for by {' '.join(command_line)}: make it smaller, or raise the limit of the "
+            f"out of memory: {text}; asked for by {' '.join(command_line)}: make it smaller, or raise the limit of the "
             "process",
             output.BAD_INPUT,
         )
@@ -326,8 +326,8 @@ def _report(error: Exception, command_line: Sequence[str]) -> int:
         fault = plugins.fault_of(error)
         if fault is not None:
             return _fail(str(fault), fault.exit_code)
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        return _fail(f"internal error: {what}; a bug of PyV-NPU: --traceback shows where", output.MODEL_BUG)
+        detail = " ".join(f"{type(error).__name__}: {error}".split())
+        return _fail(f"internal error: {detail}; a bug of PyV-NPU: --traceback shows where", output.MODEL_BUG)
     if code == output.TOOLCHAIN and (lines := getattr(error, "output", "")):
         sys.stdout.flush()
         sys.stderr.write(f"{lines}\n")  # the compiler's own, as people and editors know them

@@ -19,7 +19,7 @@ class KeyRuleError(BadInputError):
 
 
 class KeyShape(Enum):
-    ONE = auto()
+    SCALAR = auto()
     LIST = auto()
     TABLE = auto()
 
@@ -30,7 +30,7 @@ class KeyForm:
 
     scalar: type
     """int, bool or str."""
-    shape: KeyShape = KeyShape.ONE
+    shape: KeyShape = KeyShape.SCALAR
     optional: bool = False
     """`none` is a value too."""
     count: int | None = None
@@ -97,8 +97,8 @@ class Key(NamedTuple):
             for name, item in raw.items()
         }
 
-    def _scalar(self, item: object, whole: object) -> Value:
-        """Converts `item` to a scalar; messages show the `whole` value."""
+    def _scalar(self, item: object, full_value: object) -> Value:
+        """Converts `item` to a scalar; messages show `full_value`."""
         kind, value = self.form.scalar, item
         if isinstance(item, str):
             if kind is bool:
@@ -110,12 +110,12 @@ class Key(NamedTuple):
         elif isinstance(item, float) and kind is int and item.is_integer():
             value = int(item)  # 25.6e+9 of a YAML file
         if type(value) is not kind:
-            raise self._error(whole, self._words())
+            raise self._error(full_value, self._words())
         if "choices" in self.rule and value not in self.rule["choices"]:
             hint = did_you_mean(str(value), self.rule["choices"])
-            raise self._error(whole, f"must be one of {', '.join(self.rule['choices'])}{hint}")
+            raise self._error(full_value, f"must be one of {', '.join(self.rule['choices'])}{hint}")
         if isinstance(value, int) and not self._is_in_range(value):
-            raise self._error(whole, self._words())
+            raise self._error(full_value, self._words())
         return value
 
     def _is_in_range(self, value: int) -> bool:
@@ -144,7 +144,7 @@ class Key(NamedTuple):
             return f"must be an integer{self._range()}{none}{default}"
         return f"must be {'true or false' if self.form.scalar is bool else 'a word'}{none}"
 
-    def _range(self, each: str = "") -> str:
+    def _range(self, suffix: str = "") -> str:
         rule, text = self.rule, ""
         low, high = rule.get("min"), rule.get("max")
         if low is not None and high is not None:
@@ -155,7 +155,7 @@ class Key(NamedTuple):
             text += ", a power of two"
         if rule.get("multiple_of", 1) > 1:
             text += f", a multiple of {self.show(rule['multiple_of'])}"
-        return text + each if text else ""
+        return text + suffix if text else ""
 
     def _error(self, raw: object, rule: str) -> KeyRuleError:
         return KeyRuleError(f"{self.path} = {self.show(raw)}: {rule}")

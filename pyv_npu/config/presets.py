@@ -78,7 +78,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
         raise BadInputError(f"{path}: extends itself; let it extend a shipped preset")
     entries = read_entries(path, _sections())
     words = {entry.path: _word(path, entry) for entry in entries if entry.path in _WORDS}
-    own = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
+    value_entries = {entry.path.removeprefix("values."): entry for entry in entries if entry.path.startswith("values.")}
     texts = {entry.path.removeprefix("sources."): entry for entry in entries if entry.path.startswith("sources.")}
     for entry in entries:
         if entry.path not in _WORDS and not entry.path.startswith(("values.", "sources.")):
@@ -87,7 +87,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
         if word not in words:
             raise BadInputError(f"{path}: {word}: is missing; a preset holds {', '.join(_REQUIRED)}")
     for name, entry in texts.items():
-        if name not in own:
+        if name not in value_entries:
             raise _error(path, entry, f"{entry.path}: this file sets no such value; set it or remove the source")
     values: dict[str, PresetNumber] = {}
     for entry in entries:
@@ -96,7 +96,7 @@ def _read(path: str, children: tuple[str, ...]) -> Preset:
                 values.update(_read(_locate(entry.value, folder), (*children, real_path)).values)
             except BadInputError as error:
                 raise _error(path, entry, f"extends: {error}") from None
-    for name, entry in own.items():
+    for name, entry in value_entries.items():
         source = _word(path, texts[name]) if name in texts else words["source"]
         values[name] = PresetNumber(_check_entry(path, name, entry), source)
     return Preset(words["name"], words["basis"], values)

@@ -75,13 +75,13 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
         raise BadInputError(f"{path}: not YAML: {str(error).splitlines()[0]}; correct the file") from None
     finally:
         loader.dispose()
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for entry in entries:
-        if entry.path in seen:
+        if entry.path in lines:
             raise BadInputError(
-                f"{path}:{entry.line}: {entry.path}: given twice, first in line {seen[entry.path]}; keep one"
+                f"{path}:{entry.line}: {entry.path}: given twice, first in line {lines[entry.path]}; keep one"
             )
-        seen[entry.path] = entry.line
+        lines[entry.path] = entry.line
     return entries
 
 

@@ -28,13 +28,13 @@ class Coherence:
         """Pages that commands have used."""
         bus.on_cbo.append(self._cbo)
         if l2.incoherent:
-            l2.on_use = self._used
+            l2.on_use = self._watch_pages
             bus.guards.append(self._stores)
             bus.watchers.append(self._on_load)
 
     # -- what commands use -------------------------------------------------------------------------------------
 
-    def _used(self, regions: Iterable[Region]) -> None:
+    def _watch_pages(self, regions: Iterable[Region]) -> None:
         for region in regions:
             low, high = max(region.address, self._ram.base), min(region.end, self._ram.end)
             for page in range(low >> PAGE_BITS, high + PAGE - 1 >> PAGE_BITS):
@@ -51,9 +51,9 @@ class Coherence:
         if write and address >> PAGE_BITS in self._pages:
             self._l2.core_writes(address, size)
 
-    def _on_load(self, seen: WatchedLoad) -> None:
-        if seen.address >> PAGE_BITS in self._pages:
-            self._l2.core_reads(seen.address, seen.size, seen.start)
+    def _on_load(self, load: WatchedLoad) -> None:
+        if load.address >> PAGE_BITS in self._pages:
+            self._l2.core_reads(load.address, load.size, load.start)
 
     def _cbo(self, name: str, address: int, start: int) -> None:
         self._l2.act(start + 1, address, ACTIONS[name])

@@ -31,8 +31,8 @@ class CoreTraffic:
             bus.watch(page)
             bus.watch_stores(page, self._on_store)
 
-    def _on_load(self, seen: WatchedLoad) -> None:
-        self._access(seen.address, seen.start)
+    def _on_load(self, load: WatchedLoad) -> None:
+        self._access(load.address, load.start)
 
     def _on_store(self, address: int, size: int, now: int) -> None:
         self._access(address, now - self._store_acts)

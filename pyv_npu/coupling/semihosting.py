@@ -32,7 +32,7 @@ def semihosting(
             content = Path(options.input).read_bytes()
     except OSError as error:
         raise BadInputError(f"semihosting.input = {options.input}: {error.strerror}; name a file") from None
-    used = max(
+    program_end = max(
         (end for end in (segment.end for segment in program.segments) if memory.base <= end <= memory.end),
         default=memory.base,
     )
@@ -46,5 +46,5 @@ def semihosting(
         console_input=content,
         clock_hz=config.npu.clock_hz,
         start=options.time,
-        free=FreeMemory(-(-used // _ALIGNMENT) * _ALIGNMENT, memory.end),
+        free=FreeMemory(-(-program_end // _ALIGNMENT) * _ALIGNMENT, memory.end),
     )

@@ -25,16 +25,16 @@ class SerialInput:
     def __init__(self, uart: Uart, clock: Clock) -> None:
         self._uart = uart
         self._clock = clock
-        self._held = bytearray()
-        self._due: int | None = None
+        self._pending = bytearray()
+        self._next_poll: int | None = None
         clock.attach(self, shared=True)
 
     def send(self, data: bytes) -> None:
         """Take bytes of the host; the machine does not run."""
         now = self._clock.now
-        if self._held or not self._ready(now):
-            self._held += data
-            self._due = now + INTERVAL if self._due is None else self._due
+        if self._pending or not self._ready(now):
+            self._pending += data
+            self._next_poll = now + INTERVAL if self._next_poll is None else self._next_poll
         else:
             self._uart.feed(data)
         self._clock.changed(now)
@@ -44,21 +44,21 @@ class SerialInput:
         return bool(now >= PATIENCE or record.ier & 1 or record.fcr & FCR_ENABLE or self._uart.console.data)
 
     def next_event(self) -> int | None:
-        return self._due
+        return self._next_poll
 
     def advance(self, now: int) -> None:
-        if self._due is None or self._due > now:
+        if self._next_poll is None or self._next_poll > now:
             return
-        self._due = None if self._ready(now) else now + INTERVAL
-        if self._due is None:
-            self._uart.feed(bytes(self._held))
-            self._held.clear()
+        self._next_poll = None if self._ready(now) else now + INTERVAL
+        if self._next_poll is None:
+            self._uart.feed(bytes(self._pending))
+            self._pending.clear()
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        return {"held": bytes(self._held), "due": self._due}
+        return {"held": bytes(self._pending), "due": self._next_poll}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "held", "due")
-        self._held[:] = fields.data("held")
-        self._due = fields.optional("due", 0, LATEST)
+        self._pending[:] = fields.data("held")
+        self._next_poll = fields.optional("due", 0, LATEST)

@@ -15,9 +15,9 @@ def send(kind: int, body: bytes = b"") -> None:
     transmit.write(struct.pack("<IB", 1 + len(body), kind) + body)
 
 
-def event(cycle: int, what: int, operand: int = 0, size: int = 0, block: tuple[int, int, int, int] = (0, 0, 0, 0),
+def event(cycle: int, kind: int, operand: int = 0, size: int = 0, block: tuple[int, int, int, int] = (0, 0, 0, 0),
           data: bytes = b"") -> tuple[int, bytes]:  # fmt: skip
-    return cycle, struct.pack("<QBBHIIIII", cycle, what, operand, 0, size, *block) + data
+    return cycle, struct.pack("<QBBHIIIII", cycle, kind, operand, 0, size, *block) + data
 
 
 def step(body: bytes) -> list[tuple[int, bytes]]:
@@ -61,7 +61,7 @@ def main() -> None:
             send(STATE, struct.pack("<Q", at) + started)
         elif kind == LOAD:  # the same step again, without what had happened
             at, started = struct.unpack_from("<Q", body)[0], body[8:]
-            events = [one for one in step(started) if one[0] >= at] if started else []
+            events = [entry for entry in step(started) if entry[0] >= at] if started else []
             send(READY)
         elif kind == BYE:
             break

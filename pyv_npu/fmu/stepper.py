@@ -58,7 +58,7 @@ class Stepper:
         self._stop: Stop | None = None
         self._time = 0
         """Picoseconds."""
-        self._due = Fraction(0)
+        self._elapsed = Fraction(0)
         """Cycles until then."""
         self._slowdown = 1
 
@@ -82,9 +82,9 @@ class Stepper:
             platform.clock.changed(platform.clock.now)
             self._slowdown = dram_slowdown
         rate = Fraction(self._config.npu.clock_hz * round(clock_scale * SCALE), SCALE * PICOSECONDS)
-        self._due += (end - self._time) * rate
+        self._elapsed += (end - self._time) * rate
         self._time = end
-        cycle = int(self._due)
+        cycle = int(self._elapsed)
         if self._stop is None and platform.cycle < cycle:
             stop = platform.run(until=cycle)
             self._stop = None if stop.reason is StopReason.LIMIT else stop

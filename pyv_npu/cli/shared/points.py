@@ -76,7 +76,7 @@ class SweepPoints:
         self._plain = vars(parse([self.verb, self._program]))
         self._options = {_option_of(name) for name in command.options} - _NOT_AXES
         self._arguments = _arguments(self._program) if self.verb == "run" else ()
-        self._known: dict[tuple[str, str], AxisSetting] = {}
+        self._axis_settings: dict[tuple[str, str], AxisSetting] = {}
 
     @property
     def name(self) -> str:
@@ -146,9 +146,9 @@ class SweepPoints:
         args = copy(self._base)
         args.settings = list(args.settings)
         for name, value in values.items():
-            one = self._setting(name, value)
-            args.settings += one.settings
-            for attribute, selection in one.options.items():
+            setting = self._setting(name, value)
+            args.settings += setting.settings
+            for attribute, selection in setting.options.items():
                 setattr(args, attribute, selection)
         return args
 
@@ -161,15 +161,15 @@ class SweepPoints:
         return f"run.args.{name}" if self._kind(name) == "argument" else name
 
     def _setting(self, name: str, value: str) -> AxisSetting:
-        if (name, value) not in self._known:
+        if (name, value) not in self._axis_settings:
             if self._kind(name) == "option":
                 parsed = vars(self._parse([self.verb, self._program, *self._axis_words(name, value)]))
                 changed = {key: now for key, now in parsed.items() if now != self._plain.get(key)}
                 setting = AxisSetting(changed.pop("settings", ()), changed)
             else:
                 setting = AxisSetting([(self._key(name), value)], {})
-            self._known[name, value] = setting
-        return self._known[name, value]
+            self._axis_settings[name, value] = setting
+        return self._axis_settings[name, value]
 
     def _kind(self, name: str) -> str | None:
         """Returns key, option or argument; None for an unknown name."""

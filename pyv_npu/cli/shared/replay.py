@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE = "run.yaml"
 OPTION = "--replay"
-_KEPT = ("json", "report", "trace", "profile", "traceback", "trusted")
+_OUTPUT = ("json", "report", "trace", "profile", "traceback", "trusted")
 """Options that say what is wanted of the run, not what runs."""
 _VERBS = ("run", "compare", "serve")
 """Whose reports have a record."""
@@ -168,8 +168,8 @@ def _check_harmless(config: "Config", path: Path) -> None:
 
 def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
     """Raise UsageError for an option that contradicts the record."""
-    changed = [name for name, value in vars(args).items() if name not in _KEPT and value != getattr(plain, name)]
+    changed = [name for name, value in vars(args).items() if name not in _OUTPUT and value != getattr(plain, name)]
     if changed:
-        allowed = ", ".join(f"--{name}" for name in _KEPT)
+        allowed = ", ".join(f"--{name}" for name in _OUTPUT)
         name = "settings of the run" if changed[0] == "settings" else changed[0]
         raise UsageError(f"{OPTION}: repeats a run as it was recorded, {name} cannot change; only {allowed} go with it")

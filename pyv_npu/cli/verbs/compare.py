@@ -65,34 +65,34 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     prepared = workload.prepare(config)
     try:
         watches = {mode: session.instruments_of_mode(shown) for mode in ("loose", "tight")}
-        both = compare(prepared, config, lambda mode: Session(drive=session.observed(call, watches[mode], mode)))
+        comparison = compare(prepared, config, lambda mode: Session(drive=session.observed(call, watches[mode], mode)))
     except Interrupted as interrupted:
         if call.report is not None:
             from pyv_npu.report.write import write_half
 
             write_half(call.report, interrupted.loose)
         raise
-    cut = both.tight.stop.reason == "interrupted"
+    cut = comparison.tight.stop.reason == "interrupted"
     program = prepared.program() if isinstance(prepared, LoadedFirmware) else None
     if run_args.phases and program is None:
         raise UsageError(f"--phases {run_args.phases}: {config.run.program} has no phases: drop it")
     swept, charts, complete = _swept(call, config, prepared, [] if cut else sweeps)
-    both = replace(both, sweeps=swept)
-    if program is not None and both.same_results is not None and complete:
-        both = replace(both, placement=_placement(call, config, program, both))
+    comparison = replace(comparison, sweeps=swept)
+    if program is not None and comparison.same_results is not None and complete:
+        comparison = replace(comparison, placement=_placement(call, config, program, comparison))
         if run_args.phases != 0:
-            both = replace(both, phases=_phases(call, config, program, both, run_args.phases))
-    text = as_text(comparison_sections(both, config))
+            comparison = replace(comparison, phases=_phases(call, config, program, comparison, run_args.phases))
+    text = as_text(comparison_sections(comparison, config))
     if call.report is not None:
         from pyv_npu.report.write import write_comparison
 
         call.progress.say(f"writing {call.report.place}")
-        write_comparison(call.report, both, text, charts)
+        write_comparison(call.report, comparison, text, charts)
         call.report.cut = call.report.cut or not complete
-        session.write_traces(shown, both.runs, watches, call.report.folder)
-    call.show(both.json, text, as_json=shown.json)
-    codes = [_exit_code(mode, run) for mode, run in both.runs.items()]
-    match both.json["same_results"]:
+        session.write_traces(shown, comparison.runs, watches, call.report.folder)
+    call.show(comparison.json, text, as_json=shown.json)
+    codes = [_exit_code(mode, run) for mode, run in comparison.runs.items()]
+    match comparison.json["same_results"]:
         case None:
             diagnose("whether both modes leave the same results is unknown: a run was cut")
         case False:
@@ -121,14 +121,16 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
     return code
 
 
-def _placement(call: Call, config: "Config", program: "Program", both: "Comparison") -> "Mapping[str, Any] | None":
+def _placement(
+    call: Call, config: "Config", program: "Program", comparison: "Comparison"
+) -> "Mapping[str, Any] | None":
     """Return both modes at equal distances; None where that says nothing, or Ctrl-C came."""
     call.progress.say("both modes at equal distances")
-    return _run_study(call, "equal distances", lambda: run_placement(config, program, both))
+    return _run_study(call, "equal distances", lambda: run_placement(config, program, comparison))
 
 
 def _phases(
-    call: Call, config: "Config", program: "Program", both: "Comparison", count: int | None
+    call: Call, config: "Config", program: "Program", comparison: "Comparison", count: int | None
 ) -> "Mapping[str, Any] | None":
     """Return the spread of the ratios over phases; None where there are none, or Ctrl-C came."""
     from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
@@ -139,7 +141,7 @@ def _phases(
             diagnose(f"{program.name} takes neither burst nor gap, or they are 0: there is one phase")
         return None
     call.progress.say(f"{count} more phases in both modes")
-    return _run_study(call, "phases", lambda: run_phases(config, program, both.ratio, count))
+    return _run_study(call, "phases", lambda: run_phases(config, program, comparison.ratio, count))
 
 
 def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]") -> "Mapping[str, Any] | None":

@@ -19,14 +19,14 @@ from toolchain.gnu import APPLICATIONS, BOTH
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    one = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     for name, text in _BUILD.items():
-        one.add_argument(f"--{name}", dest="what", action="store_const", const=name, help=text)
-    one.add_argument(
+        group.add_argument(f"--{name}", dest="what", action="store_const", const=name, help=text)
+    group.add_argument(
         "--schema", dest="what", action="store_const", const="schema",
         help="JSON schema of the configuration, by which editors complete and check YAML",
     )  # fmt: skip
-    one.add_argument("--json", dest="what", action="store_const", const="json", help="what ships, as one JSON object")
+    group.add_argument("--json", dest="what", action="store_const", const="json", help="what ships, as one JSON object")
     parser.add_argument("program", nargs="?", metavar="config.json", help="a configuration of a decoder, or a built-in "
                         "one: what is derived from it")  # fmt: skip
     parser.add_argument("--march", metavar="ISA", help="with --cflags and --ldflags: as of `pyv-npu build`")
@@ -45,7 +45,7 @@ _BUILD = {
 def execute(args: argparse.Namespace, call: Call) -> int:
     for name, allowed in (("march", ("cflags", "ldflags")), ("slot", ("cflags",))):
         if getattr(args, name) is not None and args.what not in allowed:
-            raise UsageError(f"--{name}: goes with {' and '.join(f'--{one}' for one in allowed)}; drop it")
+            raise UsageError(f"--{name}: goes with {' and '.join(f'--{flag}' for flag in allowed)}; drop it")
     if args.program is not None:
         if args.what not in (None, "json"):
             raise UsageError(f"--{args.what}: is about this package, not about {args.program}; drop one of them")
@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return OK
 
 
-def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
+def _build(topic: str, march: str | None, slot: int) -> Sequence[str]:
     """Returns the words of an answer for a build system."""
     march = march or gnu.MARCH
     answers: dict[str, Callable[[], Sequence[str]]] = {
@@ -78,7 +78,7 @@ def _build(what: str, march: str | None, slot: int) -> Sequence[str]:
         "include": lambda: [str(gnu.firmware_folder() / gnu.HEADERS)],
         "runtime": lambda: [str(path) for path in gnu.runtime_sources()],
     }
-    return answers[what]()
+    return answers[topic]()
 
 
 class _Block(NamedTuple):

@@ -82,8 +82,8 @@ def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[st
     from pyv_npu.kv_quant.encoded_kv import tokens_by_channels
     from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
 
-    whole = [np.concatenate([tokens_by_channels(np.asarray(run, np.float32)) for run in cache]) for cache in caches]
-    layers = list(zip(whole[::2], whole[1::2], strict=True))
+    tensors = [np.concatenate([tokens_by_channels(np.asarray(run, np.float32)) for run in cache]) for cache in caches]
+    layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     try:
         return {
             "ablations": [row._asdict() for row in ablations(layers, head_dim)],

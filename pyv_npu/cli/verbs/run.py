@@ -78,7 +78,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     config = effective.config
     workload.check(config)
     session.check(shown, config, core=workload.uses_core(config))
-    files = [*workload.files, *(one for one in (run_args.restore, run_args.faults) if one is not None)]
+    files = [*workload.files, *(file for file in (run_args.restore, run_args.faults) if file is not None)]
     files += [Path(name) for name in input_files(config.platform.serial)]
     call.begin_report(shown.report, NAME, effective, files)
     uart = None if shown.json else output.UartOutput(call.progress.erase)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyv_npu.studies.sweep.table import Row, Table
 
 NAME, SERVE = "sweep", "serve"
-_WHERE = ("-o", "--output", "--workers", "--scheduler")
+_LOCATION_OPTIONS = ("-o", "--output", "--workers", "--scheduler")
 _INSECURE = "--insecure"
 PROGRAMS = "what `run` takes, 'serve MODEL ...' for points of serve, or a SWEEP.yaml that says all"
 
@@ -53,8 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         _INSECURE, action="store_true", help="with --scheduler: its connections may be without TLS, open to everybody"
     )
-    one = "run one point again: its report is in --report, else in the folder of -o, whose page links to it"
-    parser.add_argument("--point", type=int, metavar="N", help=one)
+    description = "run one point again: its report is in --report, else in the folder of -o, whose page links to it"
+    parser.add_argument("--point", type=int, metavar="N", help=description)
     parser.add_argument("--report", type=Path, metavar="DIR", help="with --point: its report")
     parser.add_argument("--json", action="store_true", help="the table as one JSON object on standard output")
     options.arguments(parser, with_mode=True)
@@ -286,9 +286,9 @@ def _point_command(words: Sequence[str]) -> Iterator[str]:
     """Yields a command line without what says where its points run and go."""
     skip = False
     for word in words:
-        if not skip and not word.startswith((*_WHERE, _INSECURE)):
+        if not skip and not word.startswith((*_LOCATION_OPTIONS, _INSECURE)):
             yield word
-        skip = word in _WHERE
+        skip = word in _LOCATION_OPTIONS
 
 
 def _workers(text: str) -> int:
