@@ -5,12 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from npu_macro import POSITION, MacroRig, block
 from npu_rig import DRAM, DRAM_SIZE, SMALL_SPM, SPM, Rig
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.extended import Epilogue
+from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
 from npu_device.config import NpuConfig
+from npu_device.kv_quant.storage import EncodedCache
 from npu_device.reservation.tickets import MODULUS
 from pyv_native.state import StateError
 
@@ -100,3 +104,32 @@ def test_the_last_of_a_range_is_taken(field: str, value: int) -> None:
     rig.go(rig.now + 10)
     other = restored(rig, lambda command: command.update({field: value}))
     assert other.device.state()["pipeline"]["execution"]["commands"][0][field] == value
+
+
+def test_an_append_goes_on_with_its_pages_and_the_position_that_it_read() -> None:
+    """The position in memory is another one when the state is restored."""
+    heads, dim, t_max = 2, 64, 6
+    half = KvHalf(tuple(int(np.float16(limit).view(np.uint16)) for limit in (-2, -0.5, 0.5, 2))).pack()  # type: ignore[arg-type]
+    rig = MacroRig()
+    at = rig.put(np.linspace(-3, 3, 2 * heads * dim).reshape(2, -1).astype(np.float16), DataType.FP16, "spm")
+    where = EncodedCache(rig.place(EncodedCache(0, heads, t_max, dim).size), heads, t_max, dim)
+    d = Descriptor(
+        opcode=Opcode.KV_APPEND, tile_m=2, type_in0=DataType.FP16, type_kv=DataType.ENCODED, in0_addr=at,
+        out_addr=where.base,
+    )  # fmt: skip
+    own = {"kv_heads": heads, "head_dim": dim, "q_len": 1, "t_max": t_max, "pos_addr": POSITION}
+    scale = rig.put(np.frombuffer(half, np.uint8)[None], DataType.UINT8)
+    words = block(Opcode.KV_APPEND, own, scale=scale, epilogue=int(Epilogue.REQUANTIZE))
+    for position in range(2):
+        rig.idle()
+        rig.memory.write_bytes(POSITION, position.to_bytes(4, "little"))
+        rig.submit(rig.macro(d, words))
+    while rig.device.state()["pipeline"]["execution"]["commands"][0]["stage"] != "running":
+        assert rig.next()
+    rig.memory.write_bytes(POSITION, bytes([5, 0, 0, 0]))
+    other = restored(rig)
+    state = other.device.state()
+    assert state == rig.device.state() and state["pipeline"]["execution"]["engines"]["mmu"] is not None
+    assert state["pipeline"]["execution"]["commands"][0]["position"] == 1
+    assert other.idle() == rig.idle() and not rig.device.error_log
+    assert np.array_equal(other.dram, rig.dram) and other.device.state() == rig.device.state()
