@@ -9,13 +9,14 @@ from npu_macro import POSITION, MacroRig, block
 from npu_rig import DRAM, DRAM_SIZE, SMALL_SPM, SPM, Rig
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.extended import Epilogue
+from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
-from npu_device.config import NpuConfig
+from npu_device.config import NpuConfig, TeConfig
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.reservation.tickets import MODULUS
+from npu_device.trace.events import What
 from pyv_native.state import StateError
 
 HOLD = Descriptor(
@@ -104,6 +105,47 @@ def test_the_last_of_a_range_is_taken(field: str, value: int) -> None:
     rig.go(rig.now + 10)
     other = restored(rig, lambda command: command.update({field: value}))
     assert other.device.state()["pipeline"]["execution"]["commands"][0][field] == value
+
+
+def product(rig: MacroRig) -> Descriptor:
+    """A product of 16 tiles in macro form."""
+    words = Extended.make(Opcode.GEMM_T, m=64, n=64, k=64, workspace=SPM, workspace_bytes=0x8000)
+    tile = HOLD.with_(function=0, tile_m=16, tile_k=64, in0_addr=DRAM, in1_addr=DRAM + 0x1000, out_addr=DRAM + 0x2000)
+    return rig.macro(tile, words)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("cycle", range(200, 1000, 200))
+def test_a_product_of_many_tiles_goes_on_with_its_engines(count: int, cycle: int) -> None:
+    rig = MacroRig(NpuConfig(te=TeConfig(count=count)))
+    rig.dram[:0x2000] = np.arange(0x2000) % 5
+    rig.submit(product(rig))
+    rig.go(cycle)
+    other = restored(rig)
+    assert other.device.state() == rig.device.state()
+    before = len(rig.records())
+    assert other.idle() == rig.idle()
+    assert np.array_equal(other.dram, rig.dram) and (other.records() == rig.records()[before:]).all()
+
+
+def test_plans_of_commands_that_are_over_take_no_memory() -> None:
+    rig, spans = MacroRig(), list[int]()
+    for _ in range(4):
+        rig.submit(product(rig))
+        rig.idle()
+        spans.append(len(rig.device.host.pipeline.execution.machine.storage.arena._spans))
+    assert len(set(spans)) == 1
+
+
+def test_work_that_the_core_reports_is_an_event() -> None:
+    """It began so many cycles ago; what cannot have been is none."""
+    rig = Rig()
+    rig.go(5000)
+    for began, took in ((rig.now - 900, 600), (rig.now, 1 << 20), (rig.now - 100, 0)):
+        rig.submit(Descriptor(opcode=Opcode.CORE, function=1, tile_m=began, tile_n=took))
+    rig.idle()
+    (event,) = rig.happened(What.CORE)
+    assert event["bytes"] == 600 and event["cycle"] - event["aux"] == 4100
 
 
 def test_an_append_goes_on_with_its_pages_and_the_position_that_it_read() -> None:
