@@ -28,8 +28,10 @@ class Injection(Triggers):
 
     @property
     def drives_line(self) -> bool:
-        """Whether a fault changes the interrupt line, or its rises are recorded."""
-        return self._recorded is not None or any(one.fault.do.startswith("interrupt_") for one in self.armed)
+        """True if a fault changes the interrupt line, or its rises are recorded."""
+        return self._recorded is not None or any(
+            armed_fault.fault.do.startswith("interrupt_") for armed_fault in self.armed
+        )
 
     @property
     def over(self) -> bool:
@@ -39,55 +41,55 @@ class Injection(Triggers):
         return (
             not any(waiting)
             and self._machine.clock.now >= ends
-            and all(one.left <= 0 and not one.fault.lasts for one in self.armed)
+            and all(armed_fault.remaining <= 0 and not armed_fault.fault.lasts for armed_fault in self.armed)
         )
 
     # -- what acts at once -------------------------------------------------------------------------------------
 
-    def _act(self, one: ArmedFault, cycle: int) -> None:
-        machine, do = self._machine, one.fault.do
+    def _act(self, armed_fault: ArmedFault, cycle: int) -> None:
+        machine, do = self._machine, armed_fault.fault.do
         if do == "interrupt_spurious":
-            self._record_firing(one, cycle, "line raised without a cause")
-            self._raise(cycle, one.value("cycles"))
+            self._record_firing(armed_fault, cycle, "line raised without a cause")
+            self._raise(cycle, armed_fault.value("cycles"))
         elif do == "queue_full":
-            self._record_firing(one, cycle, f"queue said to be full for {one.value('cycles'):,} cycles")
-            self._full_until = cycle + one.value("cycles")
+            self._record_firing(armed_fault, cycle, f"queue said to be full for {armed_fault.value('cycles'):,} cycles")
+            self._full_until = cycle + armed_fault.value("cycles")
             self._at(self._full_until, _wake)
         elif do == "dram_slow":
-            self._record_firing(one, cycle, f"DRAM {one.value('factor')} times as slow")
-            self._at(cycle, lambda now: machine.npu.slow_dram(now, one.value("factor")))
+            self._record_firing(armed_fault, cycle, f"DRAM {armed_fault.value('factor')} times as slow")
+            self._at(cycle, lambda now: machine.npu.slow_dram(now, armed_fault.value("factor")))
         elif do == "clock_ratio":
-            self._record_firing(one, cycle, f"mtime {one.value('factor')} times as slow")
-            self._undo.append(machine.clint.slow_down(one.value("factor"), cycle))
+            self._record_firing(armed_fault, cycle, f"mtime {armed_fault.value('factor')} times as slow")
+            self._undo.append(machine.clint.slow_down(armed_fault.value("factor"), cycle))
         elif do == "flip_memory":
-            self._flip(one, cycle, one.value("address"))
+            self._flip(armed_fault, cycle, armed_fault.value("address"))
         else:
             change = self._register if do == "flip_register" else self._csr
             if self._at_boundary:
-                change(one)
+                change(armed_fault)
             else:
-                self._between.append(lambda: change(one))
+                self._between.append(lambda: change(armed_fault))
                 machine.engine.stop(BETWEEN)
 
-    def _flip(self, one: ArmedFault, cycle: int, address: int) -> None:
-        bus, bit = self._machine.bus, one.value("bit")
+    def _flip(self, armed_fault: ArmedFault, cycle: int, address: int) -> None:
+        bus, bit = self._machine.bus, armed_fault.value("bit")
         at = address + bit // 8
         old = bus.peek(at, 1)
         if old is None:
             return  # there is no memory: it has not acted, and the end of the run says so
-        self._record_firing(one, cycle, f"bit {bit % 8} of the byte at {at:#x}")
+        self._record_firing(armed_fault, cycle, f"bit {bit % 8} of the byte at {at:#x}")
         bus.poke(at, bytes([old[0] ^ 1 << bit % 8]))
 
-    def _register(self, one: ArmedFault) -> None:
-        hart, name = self._machine.hart, str(one.fault.values["register"])
-        self._record_firing(one, hart.cycle, f"bit {one.value('bit')} of {name}")
-        hart.x[ABI_NAMES.index(name)] ^= 1 << one.value("bit")
+    def _register(self, armed_fault: ArmedFault) -> None:
+        hart, name = self._machine.hart, str(armed_fault.fault.values["register"])
+        self._record_firing(armed_fault, hart.cycle, f"bit {armed_fault.value('bit')} of {name}")
+        hart.x[ABI_NAMES.index(name)] ^= 1 << armed_fault.value("bit")
 
-    def _csr(self, one: ArmedFault) -> None:
-        hart, name = self._machine.hart, str(one.fault.values["csr"])
-        self._record_firing(one, hart.cycle, f"bit {one.value('bit')} of {name}")
+    def _csr(self, armed_fault: ArmedFault) -> None:
+        hart, name = self._machine.hart, str(armed_fault.fault.values["csr"])
+        self._record_firing(armed_fault, hart.cycle, f"bit {armed_fault.value('bit')} of {name}")
         address = ADDRESSES[name]
-        hart.csrs.write(address, hart.csrs.read(address) ^ 1 << one.value("bit"))
+        hart.csrs.write(address, hart.csrs.read(address) ^ 1 << armed_fault.value("bit"))
 
     # -- the NPU's points --------------------------------------------------------------------------------------
 
@@ -105,15 +107,15 @@ class Injection(Triggers):
         return (level and not self._masked and now >= self._masked_until) or now < self._raised_until
 
     def _rises(self, now: int) -> None:
-        for one in self._due(Point.INTERRUPT, now):
-            self._record_firing(one, now, "rise of the interrupt line")
-            if one.fault.do == "interrupt_lost":
+        for armed_fault in self._select(Point.INTERRUPT, now):
+            self._record_firing(armed_fault, now, "rise of the interrupt line")
+            if armed_fault.fault.do == "interrupt_lost":
                 self._masked = True
-            elif one.fault.do == "interrupt_late":
-                self._masked_until = now + one.value("cycles")
+            elif armed_fault.fault.do == "interrupt_late":
+                self._masked_until = now + armed_fault.value("cycles")
                 self._at(self._masked_until, _wake)
             else:
-                self._again = one.value("cycles")
+                self._again = armed_fault.value("cycles")
 
     def _raise(self, cycle: int, cycles: int) -> None:
         """Raise the line from `cycle` on."""
@@ -124,25 +126,28 @@ class Injection(Triggers):
     def doorbell(self, cycle: int, tail: int) -> bool:
         self._number("doorbell", cycle)
         arrives = True
-        for one in self._due(Point.SUBMISSION, cycle):
-            if one.fault.do == "flip_ring":
+        for armed_fault in self._select(Point.SUBMISSION, cycle):
+            if armed_fault.fault.do == "flip_ring":
                 ring = self._machine.npu.ring
-                self._flip(one, cycle, ring.slot(tail - 1))
+                self._flip(armed_fault, cycle, ring.slot(tail - 1))
                 continue
-            self._record_firing(one, cycle, f"doorbell with tail {tail}")
-            if one.fault.do != "doorbell_lost":
-                self._at(cycle + one.value("cycles"), lambda now: self._machine.npu.registers.ring_doorbell(tail, now))
-            arrives = arrives and one.fault.do == "doorbell_doubled"
+            self._record_firing(armed_fault, cycle, f"doorbell with tail {tail}")
+            if armed_fault.fault.do != "doorbell_lost":
+                self._at(
+                    cycle + armed_fault.value("cycles"),
+                    lambda now: self._machine.npu.registers.ring_doorbell(tail, now),
+                )
+            arrives = arrives and armed_fault.fault.do == "doorbell_doubled"
         return arrives
 
     def submission(self, cycle: int, address: int) -> bool:
         self._number("doorbell", cycle)
         arrives = cycle >= self._full_until
-        for one in self._due(Point.SUBMISSION, cycle):
-            if one.fault.do == "flip_ring":
-                self._flip(one, cycle, address)
-            elif one.fault.do == "doorbell_lost":
-                self._record_firing(one, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
+        for armed_fault in self._select(Point.SUBMISSION, cycle):
+            if armed_fault.fault.do == "flip_ring":
+                self._flip(armed_fault, cycle, address)
+            elif armed_fault.fault.do == "doorbell_lost":
+                self._record_firing(armed_fault, cycle, f"ENQCMD_T of the descriptor at {address:#x}")
                 arrives = False
         if not arrives:
             self._refused.setdefault(address, cycle)
@@ -155,9 +160,9 @@ class Injection(Triggers):
         return (self._machine.npu.ring.tail - size) & 0xFFFF_FFFF if full else head
 
     def descriptor(self, cycle: int, content: bytes) -> bytes:
-        for one in self._due(Point.DESCRIPTOR, cycle):
-            bit = one.value("bit")
-            self._record_firing(one, cycle, f"bit {bit} of a descriptor")
+        for armed_fault in self._select(Point.DESCRIPTOR, cycle):
+            bit = armed_fault.value("bit")
+            self._record_firing(armed_fault, cycle, f"bit {bit} of a descriptor")
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             content = bytes(flipped)
@@ -165,30 +170,32 @@ class Injection(Triggers):
 
     def accepted(self, cycle: int, command: Command, depth: int) -> None:
         self._number("command", cycle)
-        for one in self._by_trigger["depth"]:
-            if one.fault.at is not None and depth >= one.fault.at.value and not one.active:
-                self._trigger(one, cycle)
-        for one in self._by_trigger["opcode"]:
-            if one.fault.at is not None and command.opcode is Opcode[one.fault.at.value]:
-                self._count(one, cycle)
-        for one in self._due(Point.NOW, cycle):
-            if one.random is not None:
-                self._act(one, cycle)
+        for armed_fault in self._by_trigger["depth"]:
+            if armed_fault.fault.at is not None and depth >= armed_fault.fault.at.value and not armed_fault.active:
+                self._trigger(armed_fault, cycle)
+        for armed_fault in self._by_trigger["opcode"]:
+            if armed_fault.fault.at is not None and command.opcode is Opcode[armed_fault.fault.at.value]:
+                self._count(armed_fault, cycle)
+        for armed_fault in self._select(Point.NOW, cycle):
+            if armed_fault.random is not None:
+                self._act(armed_fault, cycle)
 
     def sampled(self, cycle: int, command: Command) -> None:
         if command.kind is Kind.DMA or command.macro is not None:
-            for one in self._due(Point.TRANSFER, cycle, "dma_error", "dma_truncated"):
-                if one.fault.do == "dma_error":
-                    self._record_firing(one, cycle, f"{command.opcode.name} answered with an error", command.ticket)
-                    raise DescriptorError(TicketError.BUS, f"injected into {command.opcode.name}")
-                if one.fault.do == "dma_truncated" and _has_output(command):
+            for armed_fault in self._select(Point.TRANSFER, cycle, "dma_error", "dma_truncated"):
+                if armed_fault.fault.do == "dma_error":
                     self._record_firing(
-                        one, cycle, f"second half of the output of {command.opcode.name}", command.ticket
+                        armed_fault, cycle, f"{command.opcode.name} answered with an error", command.ticket
+                    )
+                    raise DescriptorError(TicketError.BUS, f"injected into {command.opcode.name}")
+                if armed_fault.fault.do == "dma_truncated" and _has_output(command):
+                    self._record_firing(
+                        armed_fault, cycle, f"second half of the output of {command.opcode.name}", command.ticket
                     )
                     self._truncate(command)
         if _has_output(command):
-            for one in self._due(Point.RESULT, cycle):
-                self._flip_result(one, cycle, command)
+            for armed_fault in self._select(Point.RESULT, cycle):
+                self._flip_result(armed_fault, cycle, command)
 
     def _truncate(self, command: Command) -> None:
         assert command.result is not None
@@ -202,32 +209,35 @@ class Injection(Triggers):
                 writes.append((region._replace(row_bytes=size), data.reshape(1, -1)[:, :size]))
         command.result = WriteSet(tuple(writes), command.result.accumulator)
 
-    def _flip_result(self, one: ArmedFault, cycle: int, command: Command) -> None:
+    def _flip_result(self, armed_fault: ArmedFault, cycle: int, command: Command) -> None:
         assert command.result is not None
         (region, data), *others = command.result.writes
         flipped = data.copy()
         flat = flipped.reshape(-1)
-        bit = one.value("bit") % (8 * flat.size)
+        bit = armed_fault.value("bit") % (8 * flat.size)
         flat[bit // 8] ^= 1 << bit % 8
-        self._record_firing(one, cycle, f"bit {bit} of the output of {command.opcode.name}", command.ticket)
+        self._record_firing(armed_fault, cycle, f"bit {bit} of the output of {command.opcode.name}", command.ticket)
         command.result = WriteSet(((region, flipped), *others), command.result.accumulator)
 
     def takes(self, cycle: int, command: Command) -> bool:
-        stuck = [(one, one.value("cycles")) for one in self._due(Point.START, cycle)]
+        stuck = [(armed_fault, armed_fault.value("cycles")) for armed_fault in self._select(Point.START, cycle)]
         if command.kind is Kind.DMA or command.macro is not None:
-            stuck += [(one, one.value("cycles")) for one in self._due(Point.TRANSFER, cycle, "dma_late")]
-        for one, cycles in stuck:
+            stuck += [
+                (armed_fault, armed_fault.value("cycles"))
+                for armed_fault in self._select(Point.TRANSFER, cycle, "dma_late")
+            ]
+        for armed_fault, cycles in stuck:
             end = f"for {cycles:,} cycles" if cycles else "until a soft reset"
-            self._record_firing(one, cycle, f"{command.opcode.name} held up {end}", command.ticket)
+            self._record_firing(armed_fault, cycle, f"{command.opcode.name} held up {end}", command.ticket)
             if cycles:
                 self._at(cycle + cycles, lambda now: self._machine.npu.resume(now, command))
         return bool(stuck)
 
     def writes_status(self, cycle: int, ticket: int) -> bool:
-        due = self._due(Point.STATUS, cycle)
-        for one in due:
-            self._record_firing(one, cycle, "status word not written", ticket)
-        return not due
+        faults = self._select(Point.STATUS, cycle)
+        for armed_fault in faults:
+            self._record_firing(armed_fault, cycle, "status word not written", ticket)
+        return not faults
 
 
 def _has_output(command: Command) -> bool:

@@ -67,7 +67,7 @@ class Ran(Protocol):
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
     """Returns the record at the end of a run; the driver's part only for a program that has one."""
-    injected = tuple(InjectedFault(one.request, tuple(one.fired)) for one in injection.armed)
+    injected = tuple(InjectedFault(armed_fault.request, tuple(armed_fault.fired)) for armed_fault in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)
     words = [0] if content is None else [*(word for (word,) in struct.iter_unpack("<I", content))]

@@ -74,10 +74,10 @@ class ArmedFault:
         self.fault = fault
         self.number = number
         self.fired: list[Firing] = []
-        self.left = fault.times
+        self.remaining = fault.times
         self.active = False
         """Its trigger has come: it acts at the next point of its action."""
-        self.seen = 0
+        self.occurrences = 0
         """Number of occurrences of its trigger."""
         at = fault.at
         self.random = Random(at.value[0]) if at is not None and at.kind == "random" else None
@@ -131,18 +131,18 @@ class Triggers(Injector):
         self._undo.clear()
         self._clear()
         self.armed = [ArmedFault(fault, self._resolve(fault), number) for number, fault in enumerate(faults)]
-        for one in self.armed:
-            at = one.fault.at
+        for armed_fault in self.armed:
+            at = armed_fault.fault.at
             assert at is not None, "a campaign has drawn it"
-            self._by_point[one.fault.action.point].append(one)
+            self._by_point[armed_fault.fault.action.point].append(armed_fault)
             if at.kind == "random":
-                one.active = True
+                armed_fault.active = True
             elif at.kind == "cycle":
-                self._at(at.value, lambda cycle, one=one: self._trigger(one, cycle))  # type: ignore[misc]
+                self._at(at.value, lambda cycle, armed_fault=armed_fault: self._trigger(armed_fault, cycle))  # type: ignore[misc]
             elif at.kind == "pc":
-                self._hook(one, at.value)
+                self._hook(armed_fault, at.value)
             else:
-                self._by_trigger[at.kind].append(one)
+                self._by_trigger[at.kind].append(armed_fault)
         if self._by_trigger["address"]:
             self._guard()
         self._recorded = recorded
@@ -150,7 +150,7 @@ class Triggers(Injector):
         if (
             recorded is not None
             or any(self._by_trigger[kind] for kind in NPU_TRIGGERS)
-            or any(one.active for one in self.armed)
+            or any(armed_fault.active for armed_fault in self.armed)
         ):
             self._attach()
         self._machine.clock.changed(self._machine.clock.now)
@@ -176,7 +176,7 @@ class Triggers(Injector):
         if at is not None and at.kind == "symbol":
             at = at._replace(kind="pc", value=self._address(at.value))
         elif at is not None and at.kind == "address":
-            at = at._replace(value=tuple(self._address(one) for one in at.value))
+            at = at._replace(value=tuple(self._address(end) for end in at.value))
         return replace(fault, values=values, at=at)
 
     def _address(self, value: int | str) -> int:
@@ -224,12 +224,12 @@ class Triggers(Injector):
 
     # -- triggers ----------------------------------------------------------------------------------------------
 
-    def _hook(self, one: ArmedFault, pc: int) -> None:
+    def _hook(self, armed_fault: ArmedFault, pc: int) -> None:
         engine = self._machine.engine
 
         def reached(hart: Hart) -> None:
             self._at_boundary = True
-            self._count(one, hart.cycle)
+            self._count(armed_fault, hart.cycle)
             self._at_boundary = False
 
         engine.add_hook(pc, reached)
@@ -240,17 +240,17 @@ class Triggers(Injector):
         bus, watched = self._machine.bus, self._by_trigger["address"]
 
         def accessed(address: int, size: int, write: bool) -> None:
-            for one in watched:
-                assert one.fault.at is not None
-                first, last = one.fault.at.value
+            for armed_fault in watched:
+                assert armed_fault.fault.at is not None
+                first, last = armed_fault.fault.at.value
                 if first < address + size and address <= last:
-                    self._count(one, self._machine.hart.cycle, (address, write))
+                    self._count(armed_fault, self._machine.hart.cycle, (address, write))
 
         bus.guards.append(accessed)
         self._undo.append(lambda: bus.guards.remove(accessed))
-        for one in watched:
-            assert one.fault.at is not None
-            first, last = one.fault.at.value
+        for armed_fault in watched:
+            assert armed_fault.fault.at is not None
+            first, last = armed_fault.fault.at.value
             for ram in bus.rams:
                 for page in range(max(first & -PAGE, ram.base), min(last + 1, ram.end), PAGE):
                     bus.watch(page)
@@ -258,17 +258,21 @@ class Triggers(Injector):
                     self._undo.append(lambda page=page: bus.unwatch(page))  # type: ignore[misc]
                     self._undo.append(lambda page=page: bus.unwatch_stores(page, _ignore_store))  # type: ignore[misc]
 
-    def _count(self, one: ArmedFault, cycle: int, access: tuple[int, bool] | None = None) -> None:
+    def _count(self, armed_fault: ArmedFault, cycle: int, access: tuple[int, bool] | None = None) -> None:
         """Count an occurrence of a fault's trigger; from its `nth` on, trigger the fault."""
-        one.seen += 1
-        if one.fault.at is not None and one.seen >= one.fault.at.nth and one.left > 0:
-            if access is None or one.fault.action.point is not Point.ACCESS:
-                if one.seen == one.fault.at.nth:
-                    self._trigger(one, cycle)
+        armed_fault.occurrences += 1
+        if (
+            armed_fault.fault.at is not None
+            and armed_fault.occurrences >= armed_fault.fault.at.nth
+            and armed_fault.remaining > 0
+        ):
+            if access is None or armed_fault.fault.action.point is not Point.ACCESS:
+                if armed_fault.occurrences == armed_fault.fault.at.nth:
+                    self._trigger(armed_fault, cycle)
                 return
             address, write = access
             self._record_firing(
-                one, cycle, f"{'store to' if write else 'load from'} {address:#x} answered with an error"
+                armed_fault, cycle, f"{'store to' if write else 'load from'} {address:#x} answered with an error"
             )
             self._between.append(
                 lambda: self._machine.engine.trap(STORE_FAULT if write else LOAD_FAULT, address) and None
@@ -278,38 +282,38 @@ class Triggers(Injector):
     def _number(self, kind: str, cycle: int) -> None:
         """Count a doorbell or command, and trigger the faults of that number."""
         count = self._counts[kind] = self._counts[kind] + 1
-        for one in self._by_trigger[kind]:
-            if one.fault.at is not None and count == one.fault.at.value:
-                self._trigger(one, cycle)
+        for armed_fault in self._by_trigger[kind]:
+            if armed_fault.fault.at is not None and count == armed_fault.fault.at.value:
+                self._trigger(armed_fault, cycle)
 
-    def _trigger(self, one: ArmedFault, cycle: int) -> None:
-        one.active = True
+    def _trigger(self, armed_fault: ArmedFault, cycle: int) -> None:
+        armed_fault.active = True
         self._attach()
-        if one.fault.action.point is Point.NOW:
-            self._act(one, cycle)
+        if armed_fault.fault.action.point is Point.NOW:
+            self._act(armed_fault, cycle)
 
-    def _due(self, point: Point, cycle: int, *actions: str) -> list[ArmedFault]:
+    def _select(self, point: Point, cycle: int, *actions: str) -> list[ArmedFault]:
         """Return the faults that act at this point now, of these actions or of all."""
         if self._recorded is not None:
             self._recorded.setdefault(point, []).append(cycle)
         return [
-            one
-            for one in self._by_point.get(point, ())
-            if one.active
-            and one.left > 0
-            and (not actions or one.fault.do in actions)
-            and (one.random is None or one.random.random() < _rate(one))
+            armed_fault
+            for armed_fault in self._by_point.get(point, ())
+            if armed_fault.active
+            and armed_fault.remaining > 0
+            and (not actions or armed_fault.fault.do in actions)
+            and (armed_fault.random is None or armed_fault.random.random() < _rate(armed_fault))
         ]
 
-    def _record_firing(self, one: ArmedFault, cycle: int, what: str, ticket: int = 0) -> None:
+    def _record_firing(self, armed_fault: ArmedFault, cycle: int, description: str, ticket: int = 0) -> None:
         events = self._machine.events
         cycle = max(cycle, events.last_cycle)
-        one.left -= 1
-        if len(one.fired) < MOST_FIRINGS:
-            one.fired.append(Firing(cycle, ticket, what))
-        events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=one.number)
+        armed_fault.remaining -= 1
+        if len(armed_fault.fired) < MOST_FIRINGS:
+            armed_fault.fired.append(Firing(cycle, ticket, description))
+        events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=armed_fault.number)
 
-    def _act(self, one: ArmedFault, cycle: int) -> None:
+    def _act(self, armed_fault: ArmedFault, cycle: int) -> None:
         """Do what acts at once."""
         raise NotImplementedError
 
@@ -320,9 +324,9 @@ class Triggers(Injector):
             call()
 
 
-def _rate(one: ArmedFault) -> float:
-    assert one.fault.at is not None
-    rate: float = one.fault.at.value[1]
+def _rate(armed_fault: ArmedFault) -> float:
+    assert armed_fault.fault.at is not None
+    rate: float = armed_fault.fault.at.value[1]
     return rate
 
 
