@@ -1,6 +1,7 @@
 """The 64-byte kernel descriptor and its 128-byte extension (docs/interface.md, "Descriptor")."""
 
 import struct
+from operator import ge
 from typing import NamedTuple, Self
 
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
@@ -205,9 +206,8 @@ class Descriptor(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the 64 bytes; AbiError names a value that does not fit."""
-        for value, limit in zip(self, _LIMITS, strict=True):
-            if not 0 <= value < limit:
-                self._check()
+        if min(self) < 0 or True in map(ge, self, _LIMITS):
+            self._check()
         (
             opcode, op_reserved, extended, rank, affinity, cluster, prio, stream, bank_mask, prefetch_dist, irq,
             write_status, accumulate, in1_nk, function, in0, in1, out, m, n, k, type_in0, type_in1, type_out, type_kv,

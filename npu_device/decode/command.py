@@ -1,12 +1,6 @@
-"""A command: what a valid descriptor asks for, and how far the device is with it.
+"""A command: what a valid descriptor asks for, and how far the device is with it."""
 
-An `AccumulatorSum` is a sum that a tensor engine keeps between commands (docs/interface.md, "Accumulators").
-"""
-
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple, Protocol
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import Opcode
@@ -18,7 +12,6 @@ from npu_device.memory.region import Region, operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
 from npu_device.trace.events import FRONTEND, Kind, unit_code, unit_counts
-from pyv_native.state import Fields, StateError
 
 ACCUMULATORS_BASE = 1 << 62
 """Accumulators are a memory of their own beyond all addresses of memory: the ranges of sums start here."""
@@ -41,50 +34,6 @@ class Sum(NamedTuple):
     @property
     def size(self) -> int:
         return self.shape[0] * self.shape[1] * SUM_BYTES
-
-
-class AccumulatorSum:
-    """Sum for one output address."""
-
-    def __init__(self, engine: int, shape: tuple[int, int], integer: bool, spans: list[tuple[int, int]]) -> None:
-        self.engine = engine
-        """Index within the cluster: the chain stays there."""
-        self.shape = shape
-        self.integer = integer
-        self.spans = spans
-        """(offset, bytes) in the engine's accumulator."""
-        self.value: NDArray[Any] | None = None
-        """int32 or fp32; None before the first command of the chain has ended."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int32 if self.integer else np.float32)
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot."""
-        value = None if self.value is None else self.value.tobytes()
-        spans = [list(span) for span in self.spans]
-        return {
-            "engine": self.engine, "shape": list(self.shape), "integer": self.integer, "spans": spans, "value": value
-        }  # fmt: skip
-
-    @classmethod
-    def of(cls, state: Any, engines: int, size: int) -> "AccumulatorSum":
-        """Restore a sum from its state, on one of `engines` engines with accumulators of `size` bytes each.
-        StateError."""
-        fields = Fields(state, "engine", "shape", "integer", "spans", "value")
-        m, n = fields.row("shape", (1, size), (1, size))
-        spans = [(offset, count) for offset, count in fields.rows("spans", (0, size), (1, size))]
-        if sum(count for _, count in spans) != m * n * SUM_BYTES or any(sum(span) > size for span in spans):
-            raise StateError(f"do not hold a sum of {m} x {n}", "spans")
-        total = cls(fields.integer("engine", 0, engines - 1), (m, n), fields.flag("integer"), spans)
-        if fields["value"] is not None:
-            total.value = total.values(fields.data("value", m * n * SUM_BYTES))
-        return total
-
-    def values(self, content: bytes) -> NDArray[Any]:
-        """Return an array of its shape and type."""
-        return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
 
 
 UnitClass = tuple[Kind, int, int]
@@ -146,9 +95,8 @@ class Command:
     """Where the status word goes, if it is written back."""
     affinity: int = 0
     """Index of the unit + 1 within its cluster; 0: any."""
-    accumulator: AccumulatorSum | None = None
-    """The sum that it adds to or keeps."""
     accumulator_regions: tuple[Region, ...] = ()
+    """Bytes of the sum that it adds to or keeps."""
 
     entry: int = 0
     """Offset of its entry of the reservation station."""
@@ -198,3 +146,13 @@ class Command:
         if self.macro is None and not self.accumulator_regions:
             return self.order.operands
         return operand_words(self.reads(), self.writes())
+
+
+class Sums(Protocol):
+    """Sums that commands hold, as `reservation.sums.Accumulators`."""
+
+    def check(self, command: Command, total: Sum) -> None:
+        """DescriptorError when the sum of a command is not there or does not fit."""
+
+    def bind(self, command: Command, total: Sum) -> None:
+        """Give the command its sum."""

@@ -1,10 +1,6 @@
-"""Decoder of descriptors: commands, or reasons of refusal (docs/interface.md, "Descriptor" and "Errors").
+"""Decoder of descriptors: commands, or reasons of refusal (docs/interface.md, "Descriptor" and "Errors")."""
 
-Equal descriptors are unpacked and checked once.
-"""
-
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
 from npu_device.abi.errors import AbiError, TicketError
@@ -12,8 +8,7 @@ from npu_device.abi.extended import Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
 from npu_device.config import NpuConfig
-from npu_device.decode.accumulators import Accumulators
-from npu_device.decode.command import AccumulatorSum, Command, Order, Sum
+from npu_device.decode.command import Command, Order, Sum, Sums
 from npu_device.decode.operand_regions import OperandRegions
 from npu_device.decode.tile_plan import tile_step
 from npu_device.memory.memory import Memory
@@ -24,39 +19,14 @@ from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.tile_form import ALIGNING, OPERATIONS, Operation, holds, pool_window
 from npu_device.trace.events import Kind, unit_counts
-from pyv_native.state import Fields, StateError, inside
+from pyv_native.state import StateError
 
-REMEMBERED = 1024
-"""Descriptors; the next one makes room for as many others."""
 _NO_STATUS = bytes(DESCRIPTOR_SIZE - STATUS_OFFSET)
 
 
-class Request:
-    """Descriptor, and what it asks for once that is known."""
-
-    __slots__ = ("descriptor", "order")
-
-    def __init__(self, descriptor: Descriptor) -> None:
-        self.descriptor = descriptor
-        self.order: Order | None = None
-
-
-class Requests:
-    """Requests by the bytes of their descriptors, which differ in status and ticket only. They are no state of the
-    device: a snapshot leaves them out."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Request] = {}
-
-    def of(self, data: bytes) -> Request:
-        """Return the request of 64 bytes; its descriptor has neither status nor ticket."""
-        key = data[:STATUS_OFFSET]
-        request = self._known.get(key)
-        if request is None:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            request = self._known[key] = Request(Descriptor.unpack(key + _NO_STATUS))
-        return request
+def request_of(data: bytes) -> Descriptor:
+    """Unpack 64 bytes without status and ticket, which are not of the request."""
+    return Descriptor.unpack(data[:STATUS_OFFSET] + _NO_STATUS)
 
 
 class Uses(NamedTuple):
@@ -78,112 +48,61 @@ _LAST_TYPE = max(DataType)
 class Decoder:
     """Validates descriptors against one device. Called in the order of acceptance: it also assigns accumulators."""
 
-    def __init__(self, config: NpuConfig, memory: Memory) -> None:
-        """NpuDeviceError when the memory lacks a scratchpad of the configuration."""
-        self._memory = memory
+    def __init__(self, config: NpuConfig, memory: Memory, sums: Sums) -> None:
+        """`sums`: those that commands hold. NpuDeviceError when the memory lacks a scratchpad of the configuration."""
+        self._memory, self._sums = memory, sums
         self._regions = OperandRegions(config, memory)
         self._clusters = config.clusters
         self._units = unit_counts(config)
-        self._te = config.te
         self._limits = config.limits
         self._bus = setting_of(config).bus
         self._costs = config.ve.operations
         self._most_aligned = min(
             config.dram.interleave, config.l2.line if config.l2.enabled else config.dram.interleave
         )
-        self.requests = Requests()
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset the device's accumulators."""
-        self._accumulators = [
-            Accumulators(cluster, self._te.count, self._te.acc_bytes) for cluster in range(self._clusters)
-        ]
 
     def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
-        """Decode a descriptor, as `command` does."""
-        return self.command(Request(d), prio, stream)
-
-    def command(self, request: Request, prio: int, stream: int) -> Command:
-        """Return the command, without ticket and number. `prio` and `stream` hold where the descriptor's own are 0.
+        """Return the command of a descriptor, without ticket and number. `prio` and `stream` hold where those of the
+        descriptor are 0.
 
         Raises DescriptorError; where something does not fit, it suggests a legal tile.
         """
-        d = request.descriptor
-        order = request.order
         try:
-            if order is None:
-                order = self._order(d)
-                if order.macro is None:
-                    request.order = order  # an extended block may be another one next time
-            made = self._command(order, prio, stream)
+            command = self._command(self._order(d), prio, stream)
         except NoRoomError as error:
             if error.remedy:
                 raise
             from npu_device.decode.legal_tile import nearest_tile
 
             raise error.with_remedy(nearest_tile(d, lambda tile: self._command(self._order(tile)))) from None
-        if order.total is not None:
-            self._accumulators[d.cluster].bind(made, order.total)
-        return made
+        if command.order.total is not None:
+            self._sums.bind(command, command.order.total)
+        return command
 
     def uses(self, data: bytes) -> Uses:
         """Return the operands of 64 bytes and of the extended block that they name, as it is now. Changes nothing."""
-        request = self.requests.of(data)
+        d = request_of(data)
         try:
-            order = request.order or self._order(request.descriptor)
+            order = self._order(d)
         except DescriptorError:
-            return Uses(request.descriptor)
+            return Uses(d)
         if order.macro is None:
-            request.order = order
-            return Uses(request.descriptor, order.reads, order.writes)
+            return Uses(d, order.reads, order.writes)
         operands = order.macro.operands
         writes = () if order.holds else tuple([one.region for one in operands if one.written])
-        return Uses(request.descriptor, tuple([one.region for one in operands if not one.written]), writes)
+        return Uses(d, tuple([one.region for one in operands if not one.written]), writes)
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
-
-    def sums(self, commands: Iterable[Command]) -> list[AccumulatorSum]:
-        """Return all sums: those that can be added to, and those that only commands in flight refer to."""
-        found = [total for part in self._accumulators for total in part.sums]
-        found += [command.accumulator for command in commands if command.accumulator is not None]
-        return list(dict.fromkeys(found))
-
-    def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
-        """Return the state of a snapshot. References to sums are their indices in `sums`."""
-        return {
-            "sums": [total.state() for total in sums],
-            "accumulators": [part.state(sums.index) for part in self._accumulators],
-        }
-
-    def load_state(self, state: Any) -> list[AccumulatorSum]:
-        """Take on a state: the sums."""
-        fields = Fields(state, "sums", "accumulators")
-        sums = []
-        for index, item in enumerate(fields.listed("sums")):
-            with inside("sums", index):
-                sums.append(AccumulatorSum.of(item, self._te.count, self._te.acc_bytes))
-        for index, item in enumerate(fields.listed("accumulators", self._clusters)):
-            with inside("accumulators", index):
-                self._accumulators[index].load_state(item, sums)
-        return sums
-
-    def restored(
-        self, descriptor: bytes, block: bytes | None, prio: int, stream: int, accumulator: AccumulatorSum | None
-    ) -> Command:
-        """Return the command that these bytes became when they were valid. StateError if they are not."""
-        request = self.requests.of(descriptor)
+    def restored(self, descriptor: bytes, block: bytes | None, prio: int, stream: int) -> Command:
+        """Return the command that these bytes became when they were valid, without its sum. StateError if they are
+        not."""
         try:
-            order = request.order or self._order(request.descriptor, block)
+            order = self._order(request_of(descriptor), block)
         except DescriptorError as error:
             raise StateError(str(error)) from None
-        if (order.macro is None) != (block is None) or (order.total is None) != (accumulator is None):
-            raise StateError("descriptor, block and sum do not belong together")
+        if (order.macro is None) != (block is None):
+            raise StateError("descriptor and block do not belong together")
         command = Command(order, stream, prio)
-        if order.descriptor.affinity:
-            command.affinity = order.descriptor.affinity
-        if accumulator is not None:
-            self._accumulators[order.descriptor.cluster].rebind(command, accumulator)
+        command.affinity = order.descriptor.affinity
         return command
 
     # -- validation --------------------------------------------------------------------------------------------
@@ -195,7 +114,7 @@ class Decoder:
         if d.affinity:
             command.affinity = d.affinity
         if order.total is not None:
-            self._accumulators[d.cluster].check(command, order.total)
+            self._sums.check(command, order.total)
         return command
 
     def _order(self, d: Descriptor, block: bytes | None = None) -> Order:

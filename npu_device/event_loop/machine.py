@@ -61,7 +61,8 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
     capacities = {
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
         "completed": runs, "running": runs, "routes": config.clusters * noc.ports, "l2.tags": lines,
-        "l2.dropped": lines, "front.regions": MAX_REGIONS, **RECORDS,
+        "l2.dropped": lines, "front.regions": MAX_REGIONS, "issue.accumulators": config.clusters * config.te.count,
+        **RECORDS,
     } | dict.fromkeys((f"issue.{name}" for name in CLASS_LISTS), 1 + len(units_by_class(config)))  # fmt: skip
     timed = dram.model == "timed"
     if timed:
@@ -236,8 +237,7 @@ class Machine:
 
     def place_piece(self, step: tuple[Piece, int]) -> int:
         """Place the piece of a tile command, work and its DRAM address: its offset."""
-        offset = self.storage.placed(step)
-        return self.storage.place_piece(self._pieces.single(*step), step) if offset is None else offset
+        return self.storage.place_piece(self._pieces.single(*step))
 
     def add(
         self, plan: Encoded, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0,

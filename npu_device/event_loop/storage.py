@@ -30,7 +30,8 @@ FUNCTIONS: tuple[Definition, ...] = (
     dispatch.run_events, dispatch.advance_device, submissions.submit, submissions.submit_descriptor,
     submissions.query_ticket, registers.register_value, registers.read_register, registers.write_register,
     submissions.doorbell, interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command,
-    fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event, deadlines.schedule_step,
+    acceptance.accept_known, fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event,
+    deadlines.schedule_step,
     fetch.request_fetch, interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission,
     fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
     dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
@@ -75,8 +76,6 @@ class PlanSpan(NamedTuple):
     steps: int
 
 
-MAX_STEPS = 1024
-"""Steps of tile commands that are remembered."""
 MIN_PIECES = 256
 """Pieces of tile commands that are placed before unused ones are dropped."""
 
@@ -90,8 +89,6 @@ class Storage:
         self.arena = Arena(EventLoop, records=records)
         self._spans: dict[int, PlanSpan] = {}
         """Steps of plans, by slot; tile commands have theirs in the run."""
-        self._steps: dict[int, tuple[object, int]] = {}
-        """Steps of tile commands and the offsets of their pieces, by identity."""
         self._max_pieces = MIN_PIECES
         self.on_bind: Callable[[], None] = lambda: None
         """Called when the buffer has moved."""
@@ -106,7 +103,6 @@ class Storage:
         self.arena.free_all()
         self._spans.clear()
         self._pieces.clear()
-        self._steps.clear()
         self._max_pieces = MIN_PIECES
         self.bind()
 
@@ -148,22 +144,13 @@ class Storage:
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
-    def placed(self, step: object) -> int | None:
-        """Return the offset of the piece that was placed for this very step."""
-        place = self._steps.get(id(step))
-        return None if place is None else place[1]
-
-    def place_piece(self, image: PieceImage, step: object = None) -> int:
-        """Place the piece of a tile command, which stays until `drop_pieces`: its offset. `step`: of the command."""
+    def place_piece(self, image: PieceImage) -> int:
+        """Place the piece of a tile command, which stays until `drop_pieces`: its offset."""
         placed = self._pieces.get(id(image))
         if placed is None:
             offset = self.allocate(len(image.image))
             self.arena.bytes[offset : offset + len(image.image)] = image.image
             placed = self._pieces[id(image)] = image, offset
-        if step is not None:
-            if len(self._steps) >= MAX_STEPS:
-                self._steps.clear()
-            self._steps[id(step)] = step, placed[1]
         return placed[1]
 
     @property
@@ -173,7 +160,6 @@ class Storage:
 
     def drop_pieces(self, used: Collection[int]) -> None:
         """Drop the pieces of tile commands but those at the offsets `used`."""
-        self._steps.clear()
         for key, (_, offset) in tuple(self._pieces.items()):
             if offset not in used:
                 self.arena.free(offset)
@@ -205,10 +191,10 @@ class Storage:
 
     def step_index(self, step: Any) -> int:
         """Index of a step in its plan."""
-        for base, count in (*self._spans.values(), *(PlanSpan(run.single.offset, 1) for run in self.runs)):
+        for base, count in self._spans.values():
             if base <= step.offset < base + count * layout(Step).size:
                 return int(step.offset - base) // layout(Step).size
-        raise AssertionError(f"no plan has a step at {step.offset}")
+        return 0  # of a tile command
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from npu_device.abi.errors import ExternalEngineError
 from npu_device.config import NpuConfig
+from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.command import Command
 from npu_device.external.client import Client
 from npu_device.external.products import Job, Products, Remembered, expected, jobs_of, products_of
@@ -134,14 +135,14 @@ class External:
         """Units whose end is unknown."""
         return [unit for unit, step in self._steps.items() if not step.ended]
 
-    def over(self, command: Command) -> WriteSet | None:
+    def over(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet | None:
         """Return the result of a command that has ended, if engines have computed it."""
         for key in [key for key in self._jobs if key[0] == command.number]:
             del self._jobs[key]
         products, command.products = command.products, None
         if self._own.check or not isinstance(products, Products) or command.unit not in self._clients:
             return None
-        return products.result(command)
+        return products.result(command, accumulators)
 
     def remembered(self, read: Read) -> Read:
         """Return the reader of a command that starts, which can repeat its reads when the command ends."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from npu_device.abi.errors import ExternalEngineError
 from npu_device.abi.opcodes import BITS, DataType, Opcode
+from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.command import Command
 from npu_device.memory.arrays import Bytes, Read, WriteSet
 from npu_device.memory.region import Region
@@ -104,12 +105,11 @@ class Products:
         made.total = total.reshape(made.total.shape).copy()
         return made
 
-    def result(self, command: Command) -> WriteSet:
+    def result(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet:
         """Return the result of the command: of the sums that came back."""
         total = self.sums()
         if command.descriptor.accumulate:
-            assert command.accumulator is not None and command.accumulator.value is not None
-            total = gemm.add(command.accumulator.value, total)
+            total = gemm.add(accumulators.read(command), total)
         if isinstance(command.macro, ProductMacro):
             return command.macro.finished(total, self._read)
         assert command.order.output is not None

@@ -6,6 +6,7 @@ from npu_device.front_end.deadlines import apply_requests
 from npu_device.front_end.fetch import free_entries, plan_acceptance
 from npu_device.front_end.interrupts import set_irq
 from npu_device.memory.region import OPERAND_WORDS
+from npu_device.reservation.accumulators import check_sum, max_spans
 from npu_device.reservation.commands import accept
 from npu_device.reservation.hazards import LISTED
 from npu_device.reservation.orders import find_order, load_operands
@@ -13,6 +14,7 @@ from npu_device.reservation.scheduler import emit
 from npu_device.reservation.state import (
     DESCRIPTOR_WORDS,
     FIFO,
+    MAX_OPERANDS,
     NO_SCOPE,
     NO_UNIT,
     ORDER_WORDS,
@@ -20,6 +22,7 @@ from npu_device.reservation.state import (
     Entry,
     Issue,
     Submission,
+    TileOrder,
 )
 from npu_device.reservation.tickets import assign_ticket, enter_ticket, finish_ticket, is_free, set_command
 from npu_device.trace.events import FRONTEND, What
@@ -80,10 +83,17 @@ def accept_command(
     apply_requests(loop, cycle, requests)
 
 
-def spare_records(issue: Issue, operands: int) -> int:
-    """Check whether records for a command with so many operands are spare."""
+def spare_records(issue: Issue, order: TileOrder) -> int:
+    """Check whether records for a command with an order are spare, and its sum is there or fits."""
     if issue.spare_tickets < 1 or issue.spare_entries < 1:
         return 0
+    operands = len(order.operands) // OPERAND_WORDS
+    if order.total.rows:
+        if issue.spare_spans < 1 or issue.spare_sums < 1 or check_sum(issue, order.total):
+            return 0
+        operands += 2 * max_spans(issue, order.total)
+        if operands > MAX_OPERANDS:
+            return 0
     return issue.spare_accesses >= operands and issue.spare_dependencies >= 2 * LISTED * operands
 
 
@@ -100,7 +110,7 @@ def accept_known(loop: EventLoop, submission: Submission, cycle: int) -> bool:
     if loop.front.observed or not submission.readable:
         return False
     order = find_order(issue, submission)
-    if order is None or not spare_records(issue, len(order.operands) // OPERAND_WORDS):
+    if order is None or not spare_records(issue, order):
         return False
     asked = u32(submission.words[ORDER_WORDS] >> 32)
     if not submission.ticket and asked and not is_free(issue, asked):
@@ -111,12 +121,12 @@ def accept_known(loop: EventLoop, submission: Submission, cycle: int) -> bool:
         return False
     issue.free_entries = entry.next
     issue.spare_entries -= 1
-    load_operands(issue, order)
+    unit_class = load_operands(issue, order)
     stream = order.stream if order.stream else submission.stream
     prio = order.prio if order.prio else submission.prio
     accept_command(
-        loop, entry, submission.number, ticket, stream, order.cluster, order.unit_class,
-        start_key(issue, order.unit_class, order.rank, prio), order.piece, order.dram, order.status, order.irq,
+        loop, entry, submission.number, ticket, stream, order.cluster, unit_class,
+        start_key(issue, unit_class, order.rank, prio), order.piece, order.dram, order.status, order.irq,
         NO_SCOPE, cycle,
     )  # fmt: skip
     entry.order = order

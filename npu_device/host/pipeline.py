@@ -10,7 +10,7 @@ from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
-from npu_device.decode.decoder import Decoder
+from npu_device.decode.decoder import Decoder, request_of
 from npu_device.event_loop import dispatch
 from npu_device.front_end import acceptance, fetch, interrupts, registers, submissions
 from npu_device.host.registers import RegisterState
@@ -20,7 +20,19 @@ from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.buffer import LINKAGE
 from npu_device.reservation.commands import observe_submission
-from npu_device.reservation.state import DESCRIPTOR_WORDS, STREAMS, Submission, Ticket
+from npu_device.reservation.hazards import LISTED
+from npu_device.reservation.state import (
+    DESCRIPTOR_WORDS,
+    MAX_OPERANDS,
+    STREAMS,
+    Access,
+    Dependency,
+    Entry,
+    HeldSum,
+    Span,
+    Submission,
+    Ticket,
+)
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
@@ -54,6 +66,10 @@ class DeviceLink(NamedTuple):
 
 
 _WORDS = layout(Submission).fields["words"].offset
+_RECORDS = {
+    Ticket: 1, Entry: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1, HeldSum: 1,
+}  # fmt: skip
+"""Records that the acceptance of a command takes at most."""
 _CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)
 _LIMITS = {
     "ring_refused": _FLAG, "queue_refused": _FLAG, "stalled": (-1, LATEST), "fetch_free": _CYCLE,
@@ -109,7 +125,7 @@ class Pipeline:
         )
         self._machine = self.execution.machine
         self.storage = self._machine.storage
-        self.decoder = Decoder(config, memory)
+        self.decoder = Decoder(config, memory, self.execution.station.sums)
         self.loop.enabled = enabled
         for name, value in vars(registers).items():
             setattr(self.front, name, value)
@@ -190,8 +206,11 @@ class Pipeline:
     def _accept(self, cycle: int) -> None:
         """Accept the oldest descriptor on its way."""
         machine = self._machine
-        machine.issue.reserve(Ticket, 1)
+        for record, count in _RECORDS.items():
+            machine.issue.reserve(record, count)
         submission = self.front.oldest
+        if machine.call(acceptance.accept_known, submission.offset, cycle):  # records were missing
+            return
         first = submission.offset + _WORDS
         content = machine.storage.arena.bytes[first : first + DESCRIPTOR_SIZE]
         if submission.readable and self._injector is not None:
@@ -204,16 +223,16 @@ class Pipeline:
             reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
             self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
             return
-        request = self.decoder.requests.of(descriptor)
-        status_address = address + STATUS_OFFSET if request.descriptor.write_status else None
+        d = request_of(descriptor)
+        status_address = address + STATUS_OFFSET if d.write_status else None
         try:
             if not claimed:
                 asked = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
                 rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
                 raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
-            command = self.decoder.command(request, prio, stream)
+            command = self.decoder.decode(d, prio, stream)
         except DescriptorError as invalid:
-            self._fail(cycle, ticket, invalid, status_address, number, request.descriptor.opcode)
+            self._fail(cycle, ticket, invalid, status_address, number, d.opcode)
             return
         command.ticket, command.number, command.status_address = ticket, number, status_address
         self.execution.accept(cycle, command)
@@ -284,7 +303,6 @@ class Pipeline:
         unchanged, shown = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.shown)
         ended, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
         self.execution.reset()
-        self.decoder.reset()
         load_ended(self._machine.issue, ended)
         self.loop.issue.tickets_ended, self.loop.issue.taken = completed, unchanged["accepted"]
         for name, value in unchanged.items():
@@ -299,7 +317,6 @@ class Pipeline:
         execution, front, issue = self.execution, self.front, self.loop.issue
         deadlines = list(front.deadlines)
         deadlines[ACCEPT] = deadlines[ANNOUNCE] = FOREVER
-        sums = self.decoder.sums(execution.in_flight())
         return {
             "numbers": {name: int(getattr(front, name)) for name in _LIMITS},
             "shown": list(front.shown),
@@ -313,10 +330,9 @@ class Pipeline:
             ],
             "taken": issue.taken,
             "completed": issue.tickets_ended,
-            "ended": [list(item) for item in ended_tickets(issue)],
+            "ended": ended_tickets(issue),
             "completion": self.completion.state(),
-            "decoder": self.decoder.state(sums),
-            "execution": execution.state(sums),
+            "execution": execution.state(),
             "l2": None if execution.l2 is None else execution.l2.state(),
         }
 
@@ -325,13 +341,11 @@ class Pipeline:
         StateError."""
         fields = Fields(
             state, "numbers", "shown", "deadlines", "submissions", "taken", "completed", "ended", "completion",
-            "decoder", "execution", "l2",
+            "execution", "l2",
         )  # fmt: skip
         execution, issue = self.execution, self._machine.issue
-        with inside("decoder"):
-            sums = self.decoder.load_state(fields["decoder"])
         with inside("execution"):
-            execution.load_state(fields["execution"], self.decoder, sums)
+            execution.load_state(fields["execution"], self.decoder)
         if execution.l2 is not None:
             fields.load("l2", execution.l2)
         fields.load("completion", self.completion)

@@ -1,6 +1,7 @@
 """Computation of each command: numpy on the bytes of its operands, the same at every level of timing."""
 
 from npu_device.abi.opcodes import Opcode
+from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.command import Command
 from npu_device.memory.arrays import Read, WriteSet
 from npu_device.memory.operands import Matrix
@@ -23,15 +24,14 @@ _KERNELS = {
 """`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
 
 
-def compute(command: Command, read: Read) -> WriteSet:
+def compute(command: Command, read: Read, accumulators: AccumulatorMemory) -> WriteSet:
     """Sample the operands through `read(region)` and compute; the result may share their memory.
 
     DescriptorError where the data do not allow it.
     """
+    adds = command.order.total is not None and command.descriptor.accumulate
     if command.macro is not None:
-        return command.macro.compute(
-            read, command.accumulator.value if command.accumulator and command.descriptor.accumulate else None
-        )
+        return command.macro.compute(read, accumulators.read(command) if adds else None)
     order = command.order
     output = order.output
     if output is None:
@@ -40,7 +40,7 @@ def compute(command: Command, read: Read) -> WriteSet:
         return WriteSet(((output.region, read(order.inputs[0].region)),))
     operands = [_values(matrix, read) for matrix in order.inputs]
     if command.opcode is Opcode.GEMM_T:
-        return _gemm(command, operands, output)
+        return _gemm(command, operands, output, accumulators.read(command) if adds else None)
     previous = _values(output, read) if order.reads_output else None
     values = _KERNELS[command.opcode](command.descriptor, operands, output.kind, previous)
     return WriteSet(((output.region, elements.encode(values, output.kind)),))
@@ -50,11 +50,12 @@ def _values(matrix: Matrix, read: Read) -> elements.Values:
     return elements.decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
 
 
-def _gemm(command: Command, operands: list[elements.Values], output: Matrix) -> WriteSet:
+def _gemm(
+    command: Command, operands: list[elements.Values], output: Matrix, accumulated: elements.Values | None
+) -> WriteSet:
     d = command.descriptor
     in0, in1 = operands
     total = gemm.product(in0, in1.T if d.in1_nk else in1)
-    if d.accumulate:
-        assert command.accumulator is not None and command.accumulator.value is not None
-        total = gemm.add(command.accumulator.value, total)
+    if accumulated is not None:
+        total = gemm.add(accumulated, total)
     return gemm.finish_tile(d, output, command.order.holds, total)

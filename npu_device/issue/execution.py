@@ -1,12 +1,16 @@
 """Execution from acceptance to completion: hazards and barriers, start, end, retirement in the order of each stream."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
-from npu_device.decode.command import AccumulatorSum, Command
+from npu_device.decode.accumulators import AccumulatorMemory
+from npu_device.decode.command import ACCUMULATORS_BASE, Command
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.l2 import L2
@@ -24,7 +28,7 @@ from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import START
-from pyv_native.state import LATEST, WORD32, Fields, StateError, inside
+from pyv_native.state import LATEST, WORD32, Fields, StateError, data, inside, integer, listed
 
 if TYPE_CHECKING:
     from npu_device.external.link import External
@@ -61,6 +65,7 @@ class Execution:
         self.machine = self.engines.machine
         self.station = Station(config, self.machine, self._write_status)
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
+        self._accumulators = AccumulatorMemory(config)
         self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
 
     def accept(self, cycle: int, command: Command) -> None:
@@ -103,40 +108,51 @@ class Execution:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self, sums: Sequence[AccumulatorSum]) -> dict[str, Any]:
-        """Return the state of a snapshot. `sums`: sums to which commands refer by index."""
+    def state(self) -> dict[str, Any]:
+        """Return the state of a snapshot."""
         station = self.station
         domains = station.domains()
         commands = [
             state_of(
                 command, station.entry(command), self._results.parked(command.number),
-                station.epochs_of(command, domains), sums,
+                station.epochs_of(command, domains), station.sums,
             )
             for command in self.in_flight()
         ]  # fmt: skip
         return {
             "barriers": station.barriers(),
+            "sums": station.sums.state(),
+            "accumulators": self._accumulated() if self._values else [],
             "commands": commands,
             "freed": [command.number for command in station.released()],
             "engines": self.engines.state(),
         }
 
-    def load_state(self, state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum]) -> None:
+    def _accumulated(self) -> list[list[Any]]:
+        """Return the bytes of all sums with their addresses."""
+        used = chain.from_iterable(command.accumulator_regions for command in self.in_flight())
+        return [
+            [region.address - ACCUMULATORS_BASE, self._accumulators.bytes_of(region).tobytes()]
+            for region in sorted({*self.station.sums.regions(), *used})
+        ]
+
+    def load_state(self, state: Any, decoder: Decoder) -> None:
         """Take on a state."""
-        fields = Fields(state, "barriers", "commands", "freed", "engines")
+        fields = Fields(state, "barriers", "sums", "accumulators", "commands", "freed", "engines")
         restored: list[InFlight] = []
         for index, item in enumerate(fields.listed("commands")):
             with inside("commands", index):
-                restored.append(command_of(item, decoder, sums, self._memory, self._values))
+                restored.append(command_of(item, decoder, self.station.sums, self._memory, self._values))
                 if index and restored[index].command.number <= restored[index - 1].command.number:
                     raise StateError("must be more than that of the command before", "number")
         station = self.station
         self.machine.reset()
         station.reset()
+        fields.load("sums", station.sums)
+        self._load_accumulators(fields.listed("accumulators"))
         with inside("barriers"):
             station.load_barriers(fields["barriers"])
         self._load_commands(restored)
-        self._load_sums(restored, sums)
         by_number = {flight.command.number: flight.command for flight in restored if station.startable(flight.command)}
         freed = fields.integers("freed", 0, LATEST)
         for place, number in enumerate(freed):
@@ -174,15 +190,16 @@ class Execution:
                 if entry.stage != WAITING and station.blocked(command):
                     raise StateError("the command waits for others", "stage")
 
-    def _load_sums(self, restored: Sequence[InFlight], sums: Sequence[AccumulatorSum]) -> None:
-        """A sum without a value is that of a command to come."""
-        begun = set()
-        for command, entry, _ in restored:
-            if entry.stage != ENDED and not command.descriptor.accumulate:
-                begun.add(id(command.accumulator))
-        for index, total in enumerate(sums):
-            if self._values and total.value is None and id(total) not in begun:
-                raise StateError("is missing", "sums", index, "value")
+    def _load_accumulators(self, items: Sequence[Any]) -> None:
+        """Restore the bytes of the accumulators. StateError."""
+        content = self._accumulators.content
+        for index, item in enumerate(items):
+            with inside("accumulators", index):
+                begin, values = listed(item, 2)
+                begin, values = integer(begin, 0, len(content)), data(values)
+                if begin + len(values) > len(content):
+                    raise StateError(f"must be in the first {len(content)} bytes")
+                content[begin : begin + len(values)] = np.frombuffer(values, np.uint8)
 
     # -- start -------------------------------------------------------------------------------------------------
 
@@ -199,10 +216,10 @@ class Execution:
         storage = self.machine.storage
         words = storage.arena.words
         if words[storage.retired]:
-            for command in self.station.retired:
-                self._results.publish(command.number)
-                if command.failure is not None:
-                    self._completion.log_failure(cycle, command)
+            for number, entry in self.station.retired():
+                self._results.publish(number)
+                if self.station.failed(entry):
+                    self._completion.log_failure(cycle, self.station.command(entry))
         elif not words[storage.started] and not words[storage.requests]:
             return
         self.machine.call(acceptance.settle, cycle)
@@ -280,7 +297,7 @@ class Execution:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
                 read = self._results.read if self._external is None else self._external.remembered(self._results.read)
-                command.result = self._results.sampled(compute(command, read))
+                command.result = self._results.sampled(compute(command, read, self._accumulators))
                 if self._external is not None:
                     command.products = self._external.products(command, read)
             if self.injector is not None:
@@ -310,22 +327,18 @@ class Execution:
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
-            made = self._external.over(command)
+            made = self._external.over(command, self._accumulators)
             command.result = command.result if made is None else self._results.sampled(made)
         result = command.result
         if result is not None:
             self._results.park(command.number, result.writes)
             if result.accumulator is not None:
-                _accumulator(command).value = result.accumulator
+                self._accumulators.write(command, result.accumulator)
         command.result = None
 
     def _write_status(self, cycle: int, command: Command) -> None:
         """Write the status word of a command that retires; its outputs, and those of others before, are in memory."""
-        for other in (*self.station.retired, command):
-            self._results.publish(other.number)
+        for number, _ in self.station.retired():
+            self._results.publish(number)
+        self._results.publish(command.number)
         self._completion.write_status(cycle, command)
-
-
-def _accumulator(command: Command) -> AccumulatorSum:
-    assert command.accumulator is not None
-    return command.accumulator

@@ -4,14 +4,13 @@ A snapshot keeps of a command the bytes that it was made from, what has happened
 not in memory yet. What it asks for is decoded again; what it waits for follows from the commands before it.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npu_device.abi import DESCRIPTOR_SIZE, EXTENDED_SIZE
 from npu_device.abi.errors import TicketError
-from npu_device.decode.command import SUM_BYTES, AccumulatorSum, Command
+from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.station import EntryState
 from npu_device.memory.arrays import Bytes, WriteSet
@@ -19,6 +18,7 @@ from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.state import ENDED, RUNNING, SCOPES, STREAMS, WAITING
+from npu_device.reservation.sums import Accumulators
 from npu_device.reservation.tickets import MODULUS
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, listed, row, shown
 
@@ -43,9 +43,9 @@ class InFlight(NamedTuple):
 
 
 def state_of(
-    command: Command, entry: Any, parked: Writes | None, epochs: list[int], sums: Sequence[AccumulatorSum]
+    command: Command, entry: Any, parked: Writes | None, epochs: list[int], sums: Accumulators
 ) -> dict[str, Any]:
-    """Return a command and its entry as plain data; the sum that it adds to or keeps is its number in `sums`."""
+    """Return a command and its entry as plain data."""
     result, macro, failure = command.result, command.macro, command.failure
     writes = parked if result is None else result.writes
     return {
@@ -62,7 +62,7 @@ def state_of(
         "unit": entry.unit,
         "stage": STAGES[entry.stage],
         "position": None if macro is None else macro.position,
-        "sum": None if command.accumulator is None else sums.index(command.accumulator),
+        "sum": sums.used_by(command),
         "failure": None if failure is None else [int(failure.code), failure.reason],
         "writes": None if writes is None else [[[*region], content.tobytes()] for region, content in writes],
         "accumulated": None if result is None or result.accumulator is None else result.accumulator.tobytes(),
@@ -70,14 +70,14 @@ def state_of(
     }
 
 
-def command_of(state: Any, decoder: Decoder, sums: Sequence[AccumulatorSum], memory: Memory, values: bool) -> InFlight:
+def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory, values: bool) -> InFlight:
     """Restore a command from plain data. StateError. `values`: whether this device computes results."""
     fields = Fields(state, *_FIELDS)
     block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
-    index = fields.optional("sum", 0, len(sums) - 1)
-    accumulator = None if index is None else sums[index]
     prio, stream = fields.integer("prio", 0, 15), fields.integer("stream", 0, STREAMS - 1)
-    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream, accumulator)
+    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream)
+    with inside("sum"):
+        sums.rebind(command, fields["sum"])
     d = command.descriptor
     if stream != (d.stream or stream) or prio != (d.prio or prio):
         raise StateError("is not what the descriptor says", "stream")
@@ -153,14 +153,13 @@ def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, 
             content = np.frombuffer(data(content, region.payload), np.uint8)
             found.append((region, content.reshape(region.rows, region.row_bytes)))
     writes = tuple(found)
-    accumulator, keeps = command.accumulator, computed and command.order.holds
+    total, keeps = command.order.total, computed and command.order.holds
     if (fields["accumulated"] is not None) != keeps:
         raise StateError("does not fit what the command does", "accumulated")
     if computed:
         kept = None
-        if accumulator is not None and keeps:
-            kept = accumulator.values(
-                fields.data("accumulated", accumulator.shape[0] * accumulator.shape[1] * SUM_BYTES)
-            )
+        if total is not None and keeps:
+            content = np.frombuffer(fields.data("accumulated", total.size), np.int32 if total.integer else np.float32)
+            kept = content.reshape(total.shape)
         command.result = WriteSet(writes, kept)
     return writes

@@ -23,7 +23,6 @@ class Results:
 
     def __init__(self, memory: Memory, l2: L2 | None = None) -> None:
         """`l2`: what commands read and write through, where it may hold other bytes than `memory`."""
-        self._arrays = memory.arrays()
         self._memory = memory if l2 is None else l2
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 
@@ -35,7 +34,7 @@ class Results:
         return WriteSet(tuple([(region, self._copy(data)) for region, data in writes]), total)
 
     def _copy(self, data: NDArray[Any]) -> NDArray[Any]:
-        result = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data
+        result = data if data.flags.owndata else data.copy()
         result.setflags(write=False)
         return result
 

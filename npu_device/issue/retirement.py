@@ -1,7 +1,7 @@
 """Ends of tickets with errors, and status words (docs/interface.md, "Order and visibility" and "Tickets")."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_device.abi.errors import TicketError
@@ -10,10 +10,11 @@ from npu_device.front_end import acceptance
 from npu_device.memory.memory import Memory
 from npu_device.reservation.buffer import IssueBuffer
 from npu_device.reservation.state import Ticket
-from npu_device.reservation.tickets import IN_FLIGHT, MODULUS, enter_ticket, finish_ticket, set_command, ticket_code
+from npu_device.reservation.tickets import IN_FLIGHT, MODULUS, enter_ticket, restore_ended, set_command, ticket_code
 from npu_device.trace.events import FRONTEND, What
 from npu_device.trace.stream import EventStream
-from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
+from pyv_native.records import WORD, layout
+from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, listed, row
 
 if TYPE_CHECKING:
     from npu_device.decode.command import Command
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 LOG_SIZE = 1024
+_TICKET, _YOUNGER = (layout(Ticket).fields[name].offset // WORD for name in ("ticket", "younger"))
+"""Words of a ticket: its number with the code above it; the one that ended next."""
 
 
 class ErrorEntry(NamedTuple):
@@ -105,21 +108,22 @@ class Completion:
         self._memory.write_bytes(address, status.to_bytes(4, "little") + ticket.to_bytes(4, "little"))
 
 
-def ended_tickets(issue: Any) -> list[tuple[int, int]]:
+def ended_tickets(issue: Any) -> list[list[int]]:
     """Return the tickets that ended and their codes, in the order of completion; a view of the issue stage."""
-    ended, record = [], issue.oldest_ended
-    while record is not None:
-        ended.append((record.ticket, record.code))
-        record = record.younger
+    ended, words, record = [], issue.arena.words, issue.oldest_ended
+    at = 0 if record is None else record.offset
+    while at:
+        word = words[at // WORD + _TICKET]
+        ended.append([word & WORD32, word >> 32 & 0xFFFF])
+        at = words[at // WORD + _YOUNGER]
     return ended
 
 
-def load_ended(buffer: IssueBuffer, ended: Iterable[tuple[int, int]]) -> None:
+def load_ended(buffer: IssueBuffer, ended: Collection[Sequence[int]]) -> None:
     """Restore the value of `ended_tickets`."""
+    buffer.reserve(Ticket, len(ended))
     for ticket, code in ended:
-        buffer.reserve(Ticket, 1)
-        buffer.call(enter_ticket, ticket)
-        buffer.call(finish_ticket, ticket, code)
+        buffer.call(restore_ended, ticket, code)
 
 
 def load_in_flight(buffer: IssueBuffer, ticket: int, entry: int = 0) -> None:

@@ -1,7 +1,7 @@
 """The reservation station: commands in flight, those that run or have ended until they retire included, as records of
 a buffer, and the functions of the issue stage."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -10,11 +10,12 @@ from npu_device.abi.descriptor import STATUS_OFFSET
 from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
 from npu_device.cost.piece_record import PieceRecord
-from npu_device.decode.command import Command, Order, UnitClass, units_by_class
+from npu_device.decode.command import ACCUMULATORS_BASE, Command, Order, Sum, UnitClass, units_by_class
 from npu_device.event_loop.machine import Machine
 from npu_device.front_end import acceptance
+from npu_device.memory.region import Region
 from npu_device.reservation import barriers, commands, hazards, orders, scheduler
-from npu_device.reservation.buffer import LINKAGE
+from npu_device.reservation.buffer import LINKAGE, linked
 from npu_device.reservation.state import (
     CRITICAL_PATH,
     ENDED,
@@ -25,10 +26,12 @@ from npu_device.reservation.state import (
     PRIORITY,
     STREAMS,
     WAITING,
+    Access,
     Entry,
     Epoch,
     PendingBarrier,
 )
+from npu_device.reservation.sums import Accumulators, fill_request
 from pyv_native.emitter import Definition
 from pyv_native.records import WORD, layout
 from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
@@ -38,7 +41,14 @@ MIN_ORDERS, MAX_ORDERS = 1 << 10, 1 << 14
 """Bounds of the capacity of the decode cache, which grows with the number of command objects. A full cache is flushed,
 and a flush visits every command in flight."""
 POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
-_NUMBER = layout(Entry).fields["number"].word
+NO_SUM = Sum((0, 0), False, False)
+_WORDS = {
+    name: layout(Entry).fields[name].word
+    for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "order", "address")
+}
+"""Words of an entry with which a command begins."""
+_FAILURE = layout(Entry).fields["failure"].word
+_ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
 
 
 class EntryState(NamedTuple):
@@ -62,18 +72,21 @@ class Station:
         self._class_index = {unit_class: index for index, unit_class in enumerate(self._classes)}
         slot = LINKAGE.slots[commands.write_status]
         machine.storage.arena.link_callback(slot, commands.write_status, self._on_status)
-        self.reset()
+        self.sums = Accumulators(config, machine.issue)
+        self._empty()
 
     def reset(self) -> None:
         """Empty the station. The machine was reset before."""
+        self.sums.reset(self._machine.issue)
+        self._empty()
+
+    def _empty(self) -> None:
         self.buffer = self._machine.issue
         self._commands: dict[int, Command] = {}
         """Commands by the offset of their entries, also of some that have retired."""
         issue, classes = self.buffer.issue, self._classes
         self._orders: dict[int, Order] = {}
         """Orders by their offsets."""
-        self._order_ids: set[int] = set()
-        """Identities of these."""
         issue.policy = POLICIES[self._config.scheduler.policy]
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
         issue.clusters = self._config.clusters
@@ -101,23 +114,38 @@ class Station:
     @property
     def commands(self) -> Sequence[Command]:
         """Commands in flight, oldest first."""
-        entries = chain.from_iterable(_linked(stream.first, "next_in_stream") for stream in self.buffer.issue.streams)
+        entries = chain.from_iterable(linked(stream.first, "next_in_stream") for stream in self.buffer.issue.streams)
         return [self.command(entry.offset) for entry in sorted(entries, key=attrgetter("number"))]
 
     def command(self, entry: int) -> Command:
         """Return the command of an entry, made anew where its order was known when it was accepted."""
-        command = self._commands.get(entry)
-        if command is None or command.number != self.buffer.arena.words[entry // WORD + _NUMBER]:
-            view = self.buffer.arena.view(Entry, entry)
-            order = self._orders[view.order.offset]
-            command = self._commands[entry] = Command(order, view.stream, view.prio)
-            command.affinity = order.descriptor.affinity
-            command.ticket, command.number, command.entry = view.ticket, view.number, entry
-            command.piece, command.unit = view.piece.offset if view.piece is not None else 0, view.unit
-            if view.status:
-                command.status_address = view.address + STATUS_OFFSET
-            self._set_class(command)
+        command, words, at = self._commands.get(entry), self.buffer.arena.words, entry // WORD
+        if command is None or command.number != words[at + _WORDS["number"]]:
+            number, ticket, stream, prio, unit_class, unit, piece, accesses, offset, address = (
+                words[at + word] for word in _WORDS.values()
+            )
+            order = self._orders[offset]
+            command = self._commands[entry] = Command(order, stream, prio)
+            command.unit_class = self._classes[unit_class]
+            command.affinity = 0 if command.unit_class is None else command.unit_class[2]
+            if order.total is not None:
+                command.accumulator_regions = self._sum_regions(accesses, order.holds and order.descriptor.accumulate)
+            command.ticket, command.number, command.entry = ticket, number, entry
+            command.piece, command.unit = piece, unit
+            if order.descriptor.write_status:
+                command.status_address = address + STATUS_OFFSET
         return command
+
+    def _sum_regions(self, access: int, twice: bool | int) -> tuple[Region, ...]:
+        """Return the bytes of a sum among the accesses of its command, the last of which is linked first. `twice`: it
+        reads and writes them."""
+        words, regions = self.buffer.arena.words, list[Region]()
+        while access:
+            low, end, access = (words[access // WORD + word] for word in _ACCESS_WORDS)
+            if low >= ACCUMULATORS_BASE:
+                regions.append(Region(low, 1, end - low, end - low))
+        regions.reverse()
+        return tuple(regions[: len(regions) // 2] if twice else regions)
 
     def _set_class(self, command: Command) -> None:
         if command.kind is not None:
@@ -135,18 +163,19 @@ class Station:
     def keep_order(self, command: Command, descriptor: memoryview) -> None:
         """Keep the order of a command that was accepted for others with the same 64 bytes."""
         order, d = command.order, command.descriptor
-        plain = order.macro is None and order.total is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
-        if not plain or id(order) in self._order_ids or len(order.operands) > MAX_OPERAND_WORDS * WORD:
+        plain = order.macro is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
+        if not plain or len(order.operands) > MAX_OPERAND_WORDS * WORD:
             return
         if len(self._orders) >= min(max(MIN_ORDERS, len(self._commands)), MAX_ORDERS):
             self._forget_orders()
         view = self.buffer.add_order(descriptor[:STATUS_OFFSET])
         self._orders[view.offset] = order
-        self._order_ids.add(id(order))
         view.stream, view.prio, view.rank, view.cluster = d.stream, d.prio, d.rank, d.cluster
-        view.unit_class, view.dram = self._class_index[command.unit_class], 0 if order.step is None else order.step[1]
+        kind = None if command.kind is None else (command.kind, d.cluster, d.affinity)
+        view.unit_class, view.dram = self._class_index[kind], 0 if order.step is None else order.step[1]
         view.piece = self.buffer.arena.view(PieceRecord, command.piece) if command.piece else None
         view.status, view.irq = d.write_status, d.irq
+        fill_request(view.total, order.total or NO_SUM, d.accumulate, d.cluster, d.affinity, d.out_addr)
         view.operands.reserved()[: len(order.operands)] = order.operands
         view.operands.resize(len(order.operands) // WORD)
 
@@ -156,7 +185,6 @@ class Station:
             self.entry(command).order = None
         self._call(orders.clear_orders)
         self._orders.clear()
-        self._order_ids.clear()
 
     def _enter(self, command: Command) -> int:
         step, storage = command.order.step, self._machine.storage
@@ -184,10 +212,15 @@ class Station:
             self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
         )
 
-    @property
-    def retired(self) -> list[Command]:
-        """Commands that have retired and whose tickets have not ended, oldest first."""
-        return [self.command(entry) for entry in self.buffer.retired()]
+    def retired(self) -> list[tuple[int, int]]:
+        """Return the numbers and entries of commands that have retired and whose tickets have not ended, oldest
+        first."""
+        words, number = self.buffer.arena.words, _WORDS["number"]
+        return [(words[entry // WORD + number], entry) for entry in self.buffer.retired()]
+
+    def failed(self, entry: int) -> bool:
+        """Check whether the command of an entry could not start."""
+        return bool(self.buffer.arena.words[entry // WORD + _FAILURE])
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """TBAR."""
@@ -214,7 +247,7 @@ class Station:
     def barriers(self) -> list[Any]:
         """Return what a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
         return [
-            [[[barrier.ticket, barrier.aux] for barrier in _linked(epoch.barriers)] for epoch in epochs]
+            [[[barrier.ticket, barrier.aux] for barrier in linked(epoch.barriers)] for epoch in epochs]
             for epochs in self.domains()
         ]
 
@@ -283,7 +316,7 @@ class Station:
 
     def released(self) -> list[Command]:
         """Commands that are to become ready."""
-        return [self.command(entry.offset) for entry in _linked(self.buffer.issue.released)]
+        return [self.command(entry.offset) for entry in linked(self.buffer.issue.released)]
 
     def load_ready(self, command: Command, announced: bool) -> None:
         """Restore a startable command; `announced`: READY was emitted."""
@@ -293,10 +326,3 @@ class Station:
 def _domain_indices(clusters: int) -> list[int]:
     """Domains of a device."""
     return [*range(STREAMS + clusters), GLOBAL_DOMAIN]
-
-
-def _linked(first: Any, link: str = "next") -> Iterator[Any]:
-    """Views of the records of a list."""
-    while first is not None:
-        yield first
-        first = getattr(first, link)

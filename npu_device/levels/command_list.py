@@ -31,6 +31,7 @@ from npu_device.memory.kv import valid_elements
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.buffer import Dependencies
+from npu_device.reservation.sums import Accumulators
 from npu_device.trace.records import Batch
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.stream import EventStream, records
@@ -368,7 +369,7 @@ def _decoded(
     """Return the descriptors of a list as the device decodes them, by the index of their command, and what it
     refuses."""
     runner = Runner(config, values=False)
-    decoder = Decoder(config, runner.memory)
+    decoder = Decoder(config, runner.memory, Accumulators(config))
     owner = [index for index, part in enumerate(parts) for _ in part]
     decoded, found = list[Command](), list[Fault]()
     for index, descriptor in zip(owner, runner.place([one for part in parts for one in part]), strict=True):

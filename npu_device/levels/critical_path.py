@@ -24,6 +24,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
 from npu_device.reservation.buffer import Dependencies
 from npu_device.reservation.state import STREAMS
+from npu_device.reservation.sums import Accumulators
 from npu_device.trace.events import Kind
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class CriticalPath:
         """`memory`: what commands read when they start."""
         self._timing = Timing(config)
         self._setting = setting_of(config)
-        self._decoder = Decoder(config, memory)
+        self._decoder = Decoder(config, memory, Accumulators(config))
         self._results = Results(memory)
         self._config = config
         self._mmu: Mmu | None = None

@@ -1,13 +1,13 @@
 """The records of an issue stage in a buffer: free lists, operands of commands, and dependencies of a list."""
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from npu_device.decode.command import Command
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation import barriers, commands, hazards, orders, scheduler, tickets
+from npu_device.reservation import accumulators, barriers, commands, hazards, orders, scheduler, tickets
 from npu_device.reservation.state import (
     BUCKETS,
     DOMAINS,
@@ -19,8 +19,10 @@ from npu_device.reservation.state import (
     Dependency,
     Entry,
     Epoch,
+    HeldSum,
     Issue,
     PendingBarrier,
+    Span,
     Submission,
     Ticket,
     TileOrder,
@@ -33,8 +35,10 @@ from pyv_native.records import WORD, layout
 FUNCTIONS: tuple[Definition, ...] = (
     commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
-    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.finish_ticket,
-    tickets.ticket_code, tickets.set_command, orders.add_order, orders.clear_orders,
+    barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
+    tickets.ticket_code, tickets.set_command, orders.add_order, orders.clear_orders, accumulators.open_accumulators,
+    accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine, accumulators.room_of,
+    accumulators.bind_sum, accumulators.new_sum, accumulators.split_span,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
@@ -49,10 +53,13 @@ CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_
 _LISTS = {
     Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers",
     Ticket: "tickets", Submission: "submissions",
-    TileOrder: "orders",
+    TileOrder: "orders", Span: "spans", HeldSum: "sums",
 }  # fmt: skip
 """Records of free lists, and the names of these."""
-_LIST_FUNCTIONS = (barriers.open_domains, hazards.add_hazards)
+_LIST_FUNCTIONS = (
+    barriers.open_domains, hazards.add_hazards, accumulators.open_accumulators, accumulators.find_sum,
+    accumulators.check_sum, accumulators.choose_engine, accumulators.room_of, accumulators.bind_sum,
+)  # fmt: skip
 
 _NEXT = layout(Entry).fields["next"].word
 """Word of an entry."""
@@ -62,7 +69,7 @@ Calls = Mapping[Definition, Callable[..., int]]
 
 @cache
 def _list_calls() -> Calls:
-    """Functions for dependencies of a list, with the issue stage as root."""
+    """Functions for dependencies and sums of a list, with the issue stage as root."""
     module = NativeModule(_LIST_FUNCTIONS, Issue, linkage=LINKAGE)
     return {function: module.entry(function) for function in _LIST_FUNCTIONS}
 
@@ -162,9 +169,9 @@ class IssueBuffer:
         return entries
 
 
-def list_buffer() -> IssueBuffer:
-    """Return an issue stage by itself, for dependencies of a list."""
-    arena = Arena(Issue, ISSUE_CAPACITIES)
+def list_buffer(engines: int = 0) -> IssueBuffer:
+    """Return an issue stage by itself, for dependencies of a list, or for the sums of so many tensor engines."""
+    arena = Arena(Issue, ISSUE_CAPACITIES | {"accumulators": engines})
     return IssueBuffer(arena, _list_calls(), arena.allocate)
 
 
@@ -193,3 +200,10 @@ class Dependencies:
         buffer.arena.view(Entry, entry).number = command.number
         buffer.call(hazards.add_hazards, entry)
         return self._waits
+
+
+def linked(first: Any, link: str = "next") -> Iterator[Any]:
+    """Views of the records of a list."""
+    while first is not None:
+        yield first
+        first = getattr(first, link)

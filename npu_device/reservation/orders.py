@@ -1,6 +1,8 @@
 """Cache of decoded descriptors in tile form by their bytes, in the native subset: equal descriptors are decoded once.
 An order is a decoded descriptor."""
 
+from npu_device.memory.region import OPERAND_WORDS
+from npu_device.reservation.accumulators import bind_sum
 from npu_device.reservation.state import ORDER_BUCKETS, ORDER_WORDS, Issue, Submission, TileOrder
 
 
@@ -62,8 +64,18 @@ def clear_orders(issue: Issue) -> None:
             order = following
 
 
-def load_operands(issue: Issue, order: TileOrder) -> None:
-    """Make the operands of an order those of the command that is accepted."""
+def load_operands(issue: Issue, order: TileOrder) -> int:
+    """Make the operands of an order those of the command that is accepted: reads before writes. Return its class of
+    units, of which its sum names one."""
     issue.operands.clear()
-    for word in order.operands:
-        issue.operands.append(word)
+    unit_class = order.unit_class
+    first = 0
+    while first < len(order.operands) and not order.operands[first + OPERAND_WORDS - 1]:
+        first += OPERAND_WORDS
+    for index in range(first):
+        issue.operands.append(order.operands[index])
+    if order.total.rows:
+        unit_class += bind_sum(issue, order.total) + 1 - order.total.affinity
+    for index in range(first, len(order.operands)):
+        issue.operands.append(order.operands[index])
+    return unit_class

@@ -3,6 +3,8 @@
 Records come from free lists, which the station extends between calls.
 """
 
+from dataclasses import field
+
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.cost.piece_record import PieceRecord
@@ -37,6 +39,7 @@ ORDER_WORDS = DESCRIPTOR_WORDS - 1
 ORDER_BUCKETS = 1 << 10
 MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
 """Words of the operands of a command in tile form, at most."""
+SUM_BUCKETS = 1 << 8
 BUCKETS = 1 << 12
 """Buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
@@ -117,6 +120,62 @@ class Domain:
 
 
 @record
+class Span:
+    """Bytes of an accumulator that are free or of one sum."""
+
+    begin: int = 0
+    size: int = 0
+    owner: "HeldSum | None" = REFERENCE
+    next: "Span | None" = REFERENCE
+    """The next bytes; of the free list."""
+
+
+@record
+class Accumulator:
+    """Accumulator of a tensor engine."""
+
+    spans: Span | None = REFERENCE
+    """All of its bytes."""
+    room: int = 0
+    """Free bytes."""
+
+
+@record
+class SumRequest:
+    """Request of a GEMM_T to the accumulators."""
+
+    rows: int = 0
+    """Shape of the sum; 0: the command has none."""
+    columns: int = 0
+    integer: bool = False
+    """int32, else fp32."""
+    hold: bool = False
+    """Whether the sum stays."""
+    accumulate: bool = False
+    """Whether the command adds to it, else it begins it."""
+    cluster: int = 0
+    affinity: int = 0
+    """Index of the engine within the cluster, from 1; 0: any."""
+    address: int = 0
+    """Output address."""
+
+
+@record
+class HeldSum:
+    """Sum that later commands can add to."""
+
+    cluster: int = 0
+    address: int = 0
+    engine: int = 0
+    """Index within the cluster."""
+    rows: int = 0
+    columns: int = 0
+    integer: bool = False
+    next: "HeldSum | None" = REFERENCE
+    """The next of its bucket; of the free list."""
+
+
+@record
 class TileOrder:
     """Valid descriptor in tile form: what all commands with its bytes have in common."""
 
@@ -133,7 +192,9 @@ class TileOrder:
     dram: int = 0
     status: bool = False
     irq: bool = False
+    total: SumRequest = field(default_factory=SumRequest)
     operands: list[int] = items(MAX_OPERAND_WORDS)
+    """In memory; those in accumulators depend on the state of these."""
     next: "TileOrder | None" = REFERENCE
     """The next of its bucket; of the free list."""
 
@@ -310,6 +371,16 @@ class Issue:
     """Commands that have retired and whose tickets have not ended, oldest first."""
     last_retired: Entry | None = REFERENCE
 
+    accumulators: list[Accumulator] = records()
+    """Those of the engines of each cluster."""
+    engines: int = 0
+    """Tensor engines of a cluster."""
+    accumulator_size: int = 0
+    sums: list[HeldSum | None] = items()
+    """Hash table of sums."""
+    request: SumRequest = field(default_factory=SumRequest)
+    """Request of a command that Python decodes."""
+
     order_buckets: list[TileOrder | None] = items()
     """Hash table of orders."""
     policy: int = FIFO
@@ -335,6 +406,8 @@ class Issue:
     free_tickets: Ticket | None = REFERENCE
     free_submissions: Submission | None = REFERENCE
     free_orders: TileOrder | None = REFERENCE
+    free_spans: Span | None = REFERENCE
+    free_sums: HeldSum | None = REFERENCE
     spare_entries: int = 0
     """Records in these lists."""
     spare_accesses: int = 0
@@ -344,13 +417,15 @@ class Issue:
     spare_tickets: int = 0
     spare_submissions: int = 0
     spare_orders: int = 0
+    spare_spans: int = 0
+    spare_sums: int = 0
     events: list[int] = items()
     """The buffer of the event stream: events laid out as `records.RECORD`."""
 
 
 ISSUE_CAPACITIES = {
     "domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS, "buckets": BUCKETS,
-    "order_buckets": ORDER_BUCKETS,
+    "order_buckets": ORDER_BUCKETS, "sums": SUM_BUCKETS,
     "events": EVENT_WORDS * MAX_EVENTS,
 }  # fmt: skip
 """Capacities of lists of the issue stage that do not depend on a configuration."""

@@ -121,6 +121,12 @@ def finish_ticket(issue: Issue, ticket: int, code: int) -> None:
         forget_oldest(issue)
 
 
+def restore_ended(issue: Issue, ticket: int, code: int) -> None:
+    """Enter a ticket of a snapshot that ended with a code. The device has reserved a record."""
+    enter_ticket(issue, ticket)
+    finish_ticket(issue, ticket, code)
+
+
 def ticket_code(issue: Issue, ticket: int) -> int:
     """Code of a ticket that ended, 0 for success; IN_FLIGHT or UNKNOWN."""
     record = find_ticket(issue, ticket)

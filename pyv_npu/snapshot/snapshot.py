@@ -26,7 +26,7 @@ from pyv_npu.snapshot import memory
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMAT = 8
+FORMAT = 9
 MAX_DIRECTORY = 1 << 20
 """Bytes of the list of an archive's members, which is read at once."""
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31

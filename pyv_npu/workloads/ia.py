@@ -15,11 +15,13 @@ import numpy as np
 from npu_device.abi import memory_map as mm
 from npu_device.abi.opcodes import Opcode
 from npu_device.config import NpuConfig
+from npu_device.decode.accumulators import AccumulatorMemory
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.compute import compute
 from npu_device.memory.memory import Memory, sparse
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.kernels import on_core
+from npu_device.reservation.sums import Accumulators
 from pyv_ext.elf import parse_elf
 from pyv_ext.engines.core import StopReason
 from pyv_npu.boot import program_data
@@ -54,7 +56,8 @@ class FunctionalMachine:
         self.memory = Memory([("DRAM", mm.DRAM_BASE, dram), virtual, *scratchpads, *beside])
         for piece in pieces(compiled, inputs):
             self.memory.write_bytes(piece.address, piece.data)
-        self._decoder = Decoder(config, self.memory)
+        self._decoder = Decoder(config, self.memory, Accumulators(config))
+        self._accumulators = AccumulatorMemory(config)
 
     def run(
         self, commands: Sequence[Command], done: Callable[[str], None] | None = None,
@@ -72,15 +75,14 @@ class FunctionalMachine:
                 decoded = self._decoder.decode(command.descriptor, 0, 0)
                 if decoded.macro is not None:
                     decoded.macro = decoded.macro.start(self.memory.rows)
-                effect = compute(decoded, self.memory.rows)
+                effect = compute(decoded, self.memory.rows, self._accumulators)
             except DescriptorError as error:
                 text = f"command {number} of layer {command.layer}: {error}"
                 raise refusal(error.code, error.reason, text) from error
             for region, data in effect.writes:
                 self.memory.write(region, data)
             if effect.accumulator is not None:
-                assert decoded.accumulator is not None
-                decoded.accumulator.value = effect.accumulator
+                self._accumulators.write(decoded, effect.accumulator)
             if done is not None and last[command.layer] == number:
                 done(command.layer)
 

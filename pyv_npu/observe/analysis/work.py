@@ -22,6 +22,7 @@ from npu_device.issue.results import Results
 from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
+from npu_device.reservation.sums import Accumulators
 from npu_device.trace.events import Kind
 from npu_device.trace.run_spans import Spans, rows_between
 from npu_device.trace.spans import Table
@@ -65,7 +66,8 @@ def works(
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
     decoder, read, timing, setting = (
-        Decoder(config, runner.memory), Results(runner.memory).read, Timing(config), setting_of(config),
+        Decoder(config, runner.memory, Accumulators(config)), Results(runner.memory).read, Timing(config),
+        setting_of(config),
     )  # fmt: skip
     setting = setting._replace(bus=setting.bus._replace(port_limited=True))  # occupancy needs every address
     listed = []

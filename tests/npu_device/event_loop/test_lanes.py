@@ -24,6 +24,7 @@ from npu_device.levels.runner import Listed, Runner
 from npu_device.operations.macro.base import setting_of
 from npu_device.operations.macro.product import ProductMacro
 from npu_device.operations.macro.workspace import Reserved, Site
+from npu_device.reservation.sums import Accumulators
 from npu_device.trace.events import Kind, What, unit_code
 
 FP16, INT8, INT32 = DataType.FP16, DataType.INT8, DataType.INT32
@@ -98,7 +99,7 @@ def test_rows_of_a_product_are_in_the_order_of_its_plan(lanes: int) -> None:
     pipelined = TeConfig(count=3, kind="systolic_ws_pipe", rows=64, columns=64, acc_bytes=1 << 20)
     runner = Runner(replace(config(3), te=pipelined), values=False)
     (descriptor,) = runner.place([gemm(192, 512, 256, (64, 256, 128), room=4 << 20)])
-    macro = Decoder(runner.config, runner.memory).decode(descriptor).macro
+    macro = Decoder(runner.config, runner.memory, Accumulators(runner.config)).decode(descriptor).macro
     assert isinstance(macro, ProductMacro)
     plan, rows = macro.plan(setting_of(runner.config), lanes), macro.rows(setting_of(runner.config), lanes)
     tensor = np.array([isinstance(piece, Compute) for piece in plan.pieces])[plan.piece]

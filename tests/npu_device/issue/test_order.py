@@ -1,6 +1,7 @@
 """The result of every run equals executing the commands one by one in the order of acceptance."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,10 @@ from shares import draws
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import Eltwise, Opcode, Scope
-from npu_device.config import (
-    DmaConfig,
-    NpuConfig,
-    SchedulerConfig,
-)
+from npu_device.config import DmaConfig, DramConfig, NpuConfig, SchedulerConfig, TeConfig
 from npu_device.decode.decoder import Decoder
 from npu_device.issue import station
+from npu_device.levels.runner import Listed, Runner, list_config
 from npu_device.reservation.buffer import _LISTS as LISTS
 from npu_device.reservation.state import DOMAINS
 from npu_device.trace.events import Cause, What
@@ -450,8 +448,8 @@ def test_barriers_of_one_epoch_are_lifted_in_their_order() -> None:
 def test_equal_descriptors_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command whose order is known has the fields of its own submission; a bound on orders forgets none in flight."""
     decoded: list[int] = []
-    original = Decoder.command
-    monkeypatch.setattr(Decoder, "command", lambda self, *rest: decoded.append(1) or original(self, *rest))
+    original = Decoder.decode
+    monkeypatch.setattr(Decoder, "decode", lambda self, *rest: decoded.append(1) or original(self, *rest))
     monkeypatch.setattr(station, "MAX_ORDERS", 2)
     rig = Rig(NpuConfig(spm=SMALL_SPM, scheduler=SchedulerConfig(policy="prio")), values=False)
     for number, prio in enumerate((3, 5, 0)):
@@ -469,6 +467,42 @@ def test_equal_descriptors_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> 
         1 | n << 32 for n in (1, 2, 3)
     ]
     assert len(decoded) == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_repeated_descriptors_have_the_sums_of_those_that_are_decoded_anew(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Sums of few output addresses in small accumulators, which are cut into pieces: engines, bytes and errors."""
+    random = Random(seed)
+    pool = [
+        Descriptor(
+            opcode=Opcode.GEMM_T, function=random.choice((0, 1, 1)), accumulate=random.choice((0, 1, 1)),
+            affinity=random.choice((0, 0, 1)), in0_addr=SPM, in1_addr=SPM + 0x400,
+            out_addr=SPM + 0x1000 * random.randint(1, 6), tile_m=m, tile_n=n, tile_k=4, type_in0=INT8, type_in1=INT8,
+            type_out=INT32,
+        )
+        for m, n in random.choices(((2, 2), (4, 4), (1, 7), (8, 4)), k=16)
+    ]  # fmt: skip
+    listed = [Listed(descriptor) for descriptor in random.choices(pool, k=120)]
+    config = NpuConfig(te=TeConfig(acc_bytes=160), dram=DramConfig(size=1 << 20))
+
+    def outcome() -> tuple[Any, ...]:
+        runner = Runner(list_config(config, len(listed)))
+        runner.memory.write_bytes(SPM, np.random.default_rng(seed).bytes(0x800))
+        run = runner.run(listed)
+        errors = [(entry.ticket, entry.code, entry.reason) for entry in run.device.error_log]
+        return run.events.hexdigest(), errors, runner.memory.read(SPM, 0x8000), len(decoded)
+
+    decoded: list[int] = []
+    original = Decoder.decode
+    monkeypatch.setattr(Decoder, "decode", lambda self, *rest: decoded.append(1) or original(self, *rest))
+    *repeated, once = outcome()
+    monkeypatch.setattr(station.Station, "keep_order", lambda *rest: None)
+    *anew, twice = outcome()
+    assert repeated == anew
+    assert once < len(listed) == twice - once
+    assert 10 < len(repeated[1]) < 110
 
 
 def test_records_of_what_is_over_are_spare() -> None:
@@ -492,8 +526,9 @@ def test_records_of_what_is_over_are_spare() -> None:
             spare, count = spare.next, count + 1
         assert count == getattr(issue, f"spare_{name}")
         used[name] = total - count
-    kept = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders)}
-    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | kept
+    engines = len(issue.accumulators)
+    kept = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders), "spans": engines}
+    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions", "sums"), 0) | kept
 
 
 def test_a_barrier_waits_for_what_is_in_flight_only() -> None:

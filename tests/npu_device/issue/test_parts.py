@@ -3,6 +3,7 @@
 import hashlib
 import struct
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +15,8 @@ from shares import draws
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.abi.opcodes import Opcode
-from npu_device.decode.accumulators import Accumulators
+from npu_device.config import NpuConfig
 from npu_device.decode.command import Command, Order, Sum
-from npu_device.decode.decoder import REMEMBERED, Requests
 from npu_device.event_loop.dispatch import horizon, next_event_kind
 from npu_device.front_end.deadlines import request
 from npu_device.issue.retirement import ended_tickets
@@ -24,6 +24,7 @@ from npu_device.operations.checks import DescriptorError
 from npu_device.reservation import tickets
 from npu_device.reservation.buffer import list_buffer
 from npu_device.reservation.state import BUCKETS, RUNNING, Entry, Ticket
+from npu_device.reservation.sums import Accumulators
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import BATCH, PACKED, What
 from npu_device.trace.records import RECORD
@@ -228,7 +229,7 @@ def test_the_history_is_that_of_an_ordered_dictionary(size: int, steps: list[tup
         elif real.claim(ticket):
             model.pop(ticket, None)
             flying.append(ticket)
-        assert ended_tickets(real.issue) == list(model.items())
+        assert ended_tickets(real.issue) == [list(item) for item in model.items()]
         for each in range(30):
             expected = tickets.IN_FLIGHT if each in flying else model.get(each, tickets.UNKNOWN)
             assert tickets.ticket_code(real.issue, each) == expected
@@ -283,7 +284,8 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
 ) -> None:
     """Against a model that only counts bytes: whatever the order, a sum that fits by count finds a place."""
     size = 160
-    accumulators = Accumulators(0, 2, size)
+    config = NpuConfig()
+    accumulators = Accumulators(replace(config, te=replace(config.te, count=2, acc_bytes=size)))
     sums: dict[int, tuple[tuple[int, int], int, tuple[object, ...]]] = {}
     for address, accumulate, hold, shape, affinity in plan:
         command = gemm(address, accumulate, affinity)
@@ -313,7 +315,6 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
             continue
         accumulators.check(command, Sum(shape, True, hold))
         accumulators.bind(command, Sum(shape, True, hold))
-        assert command.accumulator is not None
         assert command.affinity == engine + 1
         assert sum(region.row_bytes for region in command.accumulator_regions) == 4 * shape[0] * shape[1]
         if accumulate:
@@ -324,21 +325,3 @@ def test_accumulators_never_overlap_and_refuse_only_what_does_not_fit(
             del sums[address]
         used = sorted((r.address, r.end) for _, _, regions in sums.values() for r in regions)
         assert all(a[1] <= b[0] for a, b in pairwise(used))
-
-
-# -- requests ----------------------------------------------------------------------------------------------------------
-
-
-def test_descriptors_that_differ_in_status_and_ticket_are_one_request() -> None:
-    requests, one = Requests(), Descriptor(opcode=Opcode.NOP, ticket=5, status=1)
-    request = requests.of(one.pack())
-    assert request.descriptor == one.with_(ticket=0, status=0)
-    assert requests.of(one.with_(ticket=9, status=0).pack()) is request
-    assert requests.of(one.with_(stream=1).pack()) is not request
-
-
-def test_only_so_many_requests_are_remembered() -> None:
-    requests = Requests()
-    first, *_ = [requests.of(Descriptor(tile_m=size).pack()) for size in range(REMEMBERED + 1)]
-    assert requests.of(Descriptor(tile_m=REMEMBERED).pack()) is requests.of(Descriptor(tile_m=REMEMBERED).pack())
-    assert requests.of(Descriptor(tile_m=0).pack()) is not first

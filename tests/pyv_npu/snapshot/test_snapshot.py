@@ -518,7 +518,7 @@ def test_another_format_is_refused() -> None:
     def change(name: str, value: Any) -> Any:
         return {**value, "format": 1} if name == "snapshot.json" else value
 
-    with pytest.raises(BadInputError, match="format 1, this version reads format 8; take it again"):
+    with pytest.raises(BadInputError, match="format 1, this version reads format 9; take it again"):
         Snapshot.from_bytes(edited(change))
 
 

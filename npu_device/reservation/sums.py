@@ -1,0 +1,188 @@
+"""Sums of the accumulators for Python: checks with their sentences, assignment, snapshots."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from npu_device.abi.errors import TicketError
+from npu_device.config import NpuConfig
+from npu_device.decode.command import ACCUMULATORS_BASE, SUM_BYTES, Command, Sum
+from npu_device.memory.region import Region
+from npu_device.operations.checks import DescriptorError, NoRoomError
+from npu_device.reservation import accumulators
+from npu_device.reservation.buffer import IssueBuffer, linked, list_buffer
+from npu_device.reservation.state import SUM_BUCKETS, HeldSum, Span
+from pyv_native.state import WORD32, WORD64, Fields, StateError, inside, rows
+
+
+class Accumulators:
+    """Sums that the engines of a device hold after the commands accepted so far."""
+
+    def __init__(self, config: NpuConfig, buffer: IssueBuffer | None = None) -> None:
+        """`buffer`: the records of a device; None: there is none."""
+        self._clusters, self._engines, self._size = config.clusters, config.te.count, config.te.acc_bytes
+        self.reset(list_buffer(self._clusters * self._engines) if buffer is None else buffer)
+
+    def reset(self, buffer: IssueBuffer) -> None:
+        """Make all accumulators empty. The records were reset before."""
+        self._buffer, issue = buffer, buffer.issue
+        issue.engines, issue.accumulator_size = self._engines, self._size
+        issue.accumulators.resize(self._clusters * self._engines)
+        issue.sums.fill([None] * SUM_BUCKETS)
+        buffer.reserve(Span, self._clusters * self._engines)
+        buffer.call(accumulators.open_accumulators)
+
+    def _request(self, command: Command, total: Sum) -> Any:
+        """View of the request of a command."""
+        d, request = command.descriptor, self._buffer.issue.request
+        fill_request(request, total, d.accumulate, d.cluster, command.affinity, d.out_addr)
+        return request
+
+    def _find(self, request: Any) -> Any:
+        """View of the sum for the output address of a request, or None."""
+        offset = self._buffer.call(accumulators.find_sum, request.cluster, request.address)
+        return self._buffer.arena.reference(HeldSum, offset)
+
+    def check(self, command: Command, total: Sum) -> None:
+        """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
+        call, request = self._buffer.call, self._request(command, total)
+        code = call(accumulators.check_sum, request.offset)
+        if not code:
+            return
+        held, address = self._find(request), command.descriptor.out_addr
+        if code == TicketError.NO_ACCUMULATOR:
+            raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(held)}; begin it with hold")
+        if code == TicketError.AFFINITY:
+            rule = f"must be {held.engine}, which holds the sum"
+            raise DescriptorError(TicketError.AFFINITY, f"engine {command.affinity - 1}: {rule}")
+        offset = 0 if held is None else held.offset
+        engine = call(accumulators.choose_engine, request.offset, offset)
+        raise NoRoomError(
+            TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
+            f"accumulator of engine {engine} (te.acc_bytes {self._size})", total.size,
+            call(accumulators.room_of, request.cluster, engine, offset),
+            "split the command in M or N" if command.macro else "",
+        )  # fmt: skip
+
+    def bind(self, command: Command, total: Sum) -> None:
+        """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
+        buffer = self._buffer
+        buffer.reserve(Span, 1)
+        buffer.reserve(HeldSum, 1)
+        request = self._request(command, total)
+        regions = self._regions(self._find(request)) if command.descriptor.accumulate else ()
+        command.affinity = buffer.call(accumulators.bind_sum, request.offset) + 1
+        buffer.issue.operands.clear()
+        command.accumulator_regions = regions or self._regions(self._find(request))
+
+    def _regions(self, held: Any) -> tuple[Region, ...]:
+        """Return the bytes of a sum."""
+        index = held.cluster * self._engines + held.engine
+        base = ACCUMULATORS_BASE + index * self._size
+        return tuple(
+            Region(base + span.begin, 1, span.size, span.size)
+            for span in linked(self._buffer.issue.accumulators[index].spans)
+            if span.owner is held
+        )
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def _sums(self) -> list[Any]:
+        """Views of the sums, by cluster and address."""
+        spans = chain.from_iterable(linked(each.spans) for each in self._buffer.issue.accumulators)
+        sums = {owner.offset: owner for owner in (span.owner for span in spans) if owner is not None}
+        return sorted(sums.values(), key=lambda held: (held.cluster, held.address))
+
+    def regions(self) -> Iterator[Region]:
+        """Yield the bytes of all sums that can be added to."""
+        return chain.from_iterable(map(self._regions, self._sums()))
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of a snapshot: the sums without their bytes, and the owner of each byte."""
+        sums = self._sums()
+        owners = [None, *sums]
+        return {
+            "sums": [
+                [each.cluster, each.address, each.engine, each.rows, each.columns, int(each.integer)] for each in sums
+            ],
+            "spans": [
+                [[span.size, owners.index(span.owner)] for span in linked(accumulator.spans)]
+                for accumulator in self._buffer.issue.accumulators
+            ],
+        }
+
+    def load_state(self, state: Any) -> None:
+        """Restore the value of `state`, after a reset. StateError."""
+        fields, buffer, side = Fields(state, "sums", "spans"), self._buffer, (1, max(1, self._size))
+        limits = (0, self._clusters - 1), (0, WORD64), (0, self._engines - 1), side, side, (0, 1)
+        sums = [tuple(item) for item in fields.rows("sums", *limits)]
+        if len({(cluster, address) for cluster, address, *_ in sums}) < len(sums):
+            raise StateError("comes twice", "sums")
+        places = list[tuple[int, int]]()
+        for cluster, address, engine, m, n, integer in sums:
+            buffer.reserve(HeldSum, 1)
+            fill_request(buffer.issue.request, Sum((m, n), bool(integer), True), 0, cluster, 0, address)
+            offset = buffer.call(accumulators.new_sum, buffer.issue.request.offset, engine)
+            places.append((offset, m * n * SUM_BYTES))
+        for index, item in enumerate(fields.listed("spans", self._clusters * self._engines)):
+            with inside("spans", index):
+                parts = self._parts(item, len(sums))
+                buffer.reserve(Span, len(parts))
+                accumulator = buffer.issue.accumulators[index]
+                span = accumulator.spans
+                for size, owner in parts:
+                    buffer.call(accumulators.split_span, span.offset, size)
+                    if owner:
+                        if divmod(index, self._engines) != sums[owner - 1][:3:2]:
+                            raise StateError("is of another engine")
+                        offset, rest = places[owner - 1]
+                        places[owner - 1] = offset, rest - size
+                        span.owner = buffer.arena.view(HeldSum, offset)
+                        accumulator.room -= size
+                    span = span.next
+        if any(size for _, size in places):
+            raise StateError("do not hold the sums", "spans")
+
+    def _parts(self, item: Any, sums: int) -> list[tuple[int, int]]:
+        """Return the (size, number of the sum or 0) of all bytes of an accumulator. StateError."""
+        parts = [(size, owner) for size, owner in rows(item, (1, max(1, self._size)), (0, sums))]
+        if sum(size for size, _ in parts) != self._size:
+            raise StateError(f"are not the {self._size} bytes of an accumulator")
+        return parts
+
+    def used_by(self, command: Command) -> list[list[int]] | None:
+        """Return what a snapshot keeps of the sum of a command: its addresses and bytes; None: it has none."""
+        regions = command.accumulator_regions
+        return [[region.address - ACCUMULATORS_BASE, region.row_bytes] for region in regions] or None
+
+    def rebind(self, command: Command, state: Any) -> None:
+        """Restore the sum of a command of a snapshot. StateError."""
+        total, first = command.order.total, command.descriptor.cluster * self._engines
+        if (total is None) != (state is None):
+            raise StateError("is no sum for this command")
+        if total is None:
+            return
+        regions = [Region(address, 1, size, size) for address, size in rows(state, (0, WORD32 << 8), (1, total.size))]
+        engines = {at // max(1, self._size) - first for region in regions for at in (region.address, region.end - 1)}
+        engine = engines.pop() if len(engines) == 1 else -1
+        if sum(region.payload for region in regions) != total.size or not 0 <= engine < self._engines:
+            raise StateError("does not hold the sum of the command")
+        if command.affinity not in (0, engine + 1):
+            raise StateError("is not on the engine of the command")
+        command.affinity = engine + 1
+        command.accumulator_regions = tuple(
+            region._replace(address=ACCUMULATORS_BASE + region.address) for region in regions
+        )
+
+
+def fill_request(request: Any, total: Sum, accumulate: int, cluster: int, affinity: int, address: int) -> None:
+    """Fill in the view of a request."""
+    request.rows, request.columns = total.shape
+    request.integer, request.hold, request.accumulate = total.integer, total.hold, bool(accumulate)
+    request.cluster, request.affinity, request.address = cluster, affinity, address
+
+
+def _what(held: Any) -> str:
+    if held is None:
+        return "has no sum"
+    return f"holds {held.rows} x {held.columns} of {'int32' if held.integer else 'fp32'}"
