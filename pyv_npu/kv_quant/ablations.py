@@ -77,7 +77,7 @@ def grouped(
         v = x - moved
         lowest = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
         highest = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
-        lowest, highest = (np.where(np.isfinite(one), one, 0) for one in (lowest, highest))
+        lowest, highest = (np.where(np.isfinite(extreme), extreme, 0) for extreme in (lowest, highest))
         lowest = lowest.astype(np.float16).astype(np.float32)
         top = (1 << bits) - 1
         step = ((highest - lowest) / top).astype(np.float16).astype(np.float32)
@@ -105,9 +105,9 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
     """Returns (bits, values that a decoder reads)."""
-    if (one := METHODS.get(name)) is not None:
+    if (method := METHODS.get(name)) is not None:
         p = parameters(x)
-        return one.stored_bits(x, side, head_dim, p), one.read_back(x, side, head_dim, p)
+        return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
     if name in _PARTS:
         t, parts = parameters(x).thresholds, _PARTS[name]
         return _bits(x, t, parts.get("outer", True), parts.get("inner", True)), grouped(x, t, **parts)
@@ -206,7 +206,7 @@ def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
         v = x - moved
         lowest, highest = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
         first, last = lowest.min(axis=1, keepdims=True), highest.max(axis=1, keepdims=True)
-        first, last = (np.where(np.isfinite(one), one, 0) for one in (first, last))
+        first, last = (np.where(np.isfinite(extreme), extreme, 0) for extreme in (first, last))
         first = first.astype(np.float16).astype(np.float32)
         top = (1 << (4 if index == dense else 5)) - 1
         step = ((last - first) / top).astype(np.float16).astype(np.float32)

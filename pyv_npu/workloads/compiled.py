@@ -68,8 +68,8 @@ def energy_model(config: Config) -> EnergyModel:
     from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
 
     prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
-    scratchpad = prices.each(Count(Event.SPM_READ))
-    moved = sum(prices.each(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
+    scratchpad = prices.price(Count(Event.SPM_READ))
+    moved = sum(prices.price(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
     idle = prices.leakage / PICO / config.npu.clock_hz * core / npu_clock
     return EnergyModel(moved, scratchpad, idle, _Events(config.npu, config.energy))
 

@@ -82,7 +82,7 @@ class Prices:
         """W of the whole area."""
         return sum(self.area.values()) * self.table.values["leakage"] / 1000
 
-    def each(self, count: Count) -> float:
+    def price(self, count: Count) -> float:
         """Returns pJ of an event."""
         if count not in self._events:
             self._events[count] = self._event(count)
@@ -128,7 +128,7 @@ class Prices:
         for count, amount in counts.items():
             role = "compute" if count.event in COMPUTED else count.role.name.lower()
             key = UNITS[count.event], role
-            total[key] = total.get(key, 0.0) + amount * self.each(count)
+            total[key] = total.get(key, 0.0) + amount * self.price(count)
         return total
 
 
@@ -200,13 +200,13 @@ def estimate(
         for key, energy in spent.items():
             parts[key] = parts.get(key, 0.0) + energy
     parts |= dict(_platform_energy(prices, counters, instructions, descriptors, seconds))
-    return EnergyEstimate(prices, _whole(parts), _whole(layers), seconds, operations)
+    return EnergyEstimate(prices, _as_integers(parts), _as_integers(layers), seconds, operations)
 
 
 K = TypeVar("K")
 
 
-def _whole(energy: Mapping[K, float]) -> dict[K, int]:
+def _as_integers(energy: Mapping[K, float]) -> dict[K, int]:
     return {key: round(value) for key, value in energy.items()}
 
 
@@ -219,8 +219,8 @@ def _platform_energy(
     if instructions:
         yield ("core", "core"), instructions * values["instruction"]
     if descriptors:
-        yield ("DRAM", "descriptors"), descriptors * prices.each(Count(Event.DRAM_READ))
-        yield ("NoC", "descriptors"), descriptors * prices.each(Count(Event.NOC))
+        yield ("DRAM", "descriptors"), descriptors * prices.price(Count(Event.DRAM_READ))
+        yield ("NoC", "descriptors"), descriptors * prices.price(Count(Event.NOC))
     if l2:
         l2_config = prices.config.l2
         moved = l2_config.line * (l2["hits"] + 2 * l2["misses"] + l2["write_backs"])
@@ -265,9 +265,9 @@ def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]
 def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns rows (head, text) about the `energy` object of a result."""
     total, area = energy["total_pj"], energy["area_mm2"]
-    whole = [quantity(*value) for name, value in tables(energy)["totals"].items() if name != "area"]
+    totals = [quantity(*value) for name, value in tables(energy)["totals"].items() if name != "area"]
     return [
-        ("energy", f"{', '.join(whole)} ({energy['technology']}, table {energy['table']})"),
+        ("energy", f"{', '.join(totals)} ({energy['technology']}, table {energy['table']})"),
         ("by unit", shares(energy["units_pj"], total)),
         ("by role", shares(energy["roles_pj"], total)),
         ("by layer", shares(energy["layers_pj"], total)),
@@ -275,7 +275,7 @@ def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def shares(parts: Mapping[str, float], whole: float) -> str:
+def shares(parts: Mapping[str, float], total: float) -> str:
     """Returns the largest parts in per cent."""
     largest = sorted(parts.items(), key=lambda item: -item[1])[:SHOWN]
-    return ", ".join(f"{name} {quantity(value / whole if whole else 0.0, 'share')}" for name, value in largest)
+    return ", ".join(f"{name} {quantity(value / total if total else 0.0, 'share')}" for name, value in largest)

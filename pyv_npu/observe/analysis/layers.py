@@ -77,7 +77,7 @@ def layers(
     order = {name: index for index, name in enumerate(by_name)}
     layer_of = np.array([order[name] for name in names], dtype=np.int64)
 
-    def known(rows: Table) -> tuple[Table, Integers]:
+    def assign_layers(rows: Table) -> tuple[Table, Integers]:
         """Returns the rows that are of a command with a layer, and the index of it."""
         rows = rows[(rows["number"] >= 0) & (rows["number"] < len(layer_of))]
         return rows, layer_of[rows["number"]]
@@ -85,13 +85,13 @@ def layers(
     def sums(index: Integers, values: Integers) -> list[int]:
         return np.bincount(index, values, len(ordered)).astype(np.int64).tolist()
 
-    steps, index = known(spans.steps)
+    steps, index = assign_layers(spans.steps)
     length, kinds = steps["end"] - steps["start"], unit_kind(steps["unit"])
     for kind in UNITS:
         mask = kinds == kind
         for layer, busy in zip(ordered, sums(index[mask], length[mask]), strict=True):
             layer.busy[kind.name.lower()] = busy
-    worked, owner = known(spans.core)
+    worked, owner = assign_layers(spans.core)
     if len(worked):
         for layer, cycles in zip(ordered, sums(owner, worked["end"] - worked["start"]), strict=True):
             layer.busy["core"] = cycles
@@ -101,11 +101,11 @@ def layers(
         for layer, moved in zip(ordered, sums(index[of_role], steps["moved"][of_role]), strict=True):
             layer.roles[role] = moved
     _extents(ordered, np.concatenate([steps, worked]), np.concatenate([index, owner]))
-    lines, line_index = known(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
+    lines, line_index = assign_layers(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
     size = lines["bytes"].astype(np.int64)
     past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)
-    for name, writes, what in (("read", 0, What.L2_MISS), ("written", WRITES, What.L2_WRITE_BACK)):
-        mask, through = past & (steps["aux"] & WRITES == writes), lines["what"] == what
+    for name, writes, event in (("read", 0, What.L2_MISS), ("written", WRITES, What.L2_WRITE_BACK)):
+        mask, through = past & (steps["aux"] & WRITES == writes), lines["what"] == event
         direct = sums(index[mask], steps["moved"][mask])
         cached = sums(line_index[through], size[through])
         for layer, direct_bytes, cached_bytes in zip(ordered, direct, cached, strict=True):

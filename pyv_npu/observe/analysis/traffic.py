@@ -36,14 +36,14 @@ class RoleTraffic:
         """Adds the next events."""
         import numpy as np
 
-        what = batch["what"]
-        self.fetched += int(np.count_nonzero(what == What.FETCH))
-        rows = np.flatnonzero((what == What.DMA_BEGIN) | (what == What.DMA_END))
+        events = batch["what"]
+        self.fetched += int(np.count_nonzero(events == What.FETCH))
+        rows = np.flatnonzero((events == What.DMA_BEGIN) | (events == What.DMA_END))
         if not len(rows):
             return
         rows = rows[np.argsort(batch["unit"][rows], kind="stable")]
         unit, aux = batch["unit"][rows], batch["aux"][rows].astype(np.int64)
-        ends = np.flatnonzero(what[rows] == What.DMA_END)
+        ends = np.flatnonzero(events[rows] == What.DMA_END)
         first = np.diff(unit, prepend=-1) != 0
         begun = aux[ends - 1]
         for at in np.flatnonzero(first[ends]).tolist():

@@ -101,21 +101,21 @@ def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Co
             bits = piece.bits_a, piece.bits_w
         else:
             ve_cycles += cycles
-    fills = [region for piece in plan.pieces for region in _filled(piece)]
-    uses = [region for piece in plan.pieces for region in _used(piece)] if command.macro is None else []
+    fills = [region for piece in plan.pieces for region in _destinations(piece)]
+    uses = [region for piece in plan.pieces for region in _sources(piece)] if command.macro is None else []
     d = command.descriptor
     kinds = DataType(d.type_in0), DataType(d.type_kv if command.opcode is Opcode.ATTN_T else d.type_in1)
     counted = counts(plan, config.te, kinds, timing.network.crossed(d.cluster, config.dram.channels))
     return CommandWork(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
 
 
-def _filled(piece: Piece) -> tuple[Region, ...]:
+def _destinations(piece: Piece) -> tuple[Region, ...]:
     if isinstance(piece, Compute):
         return piece.writes
     return () if piece.write else (piece.spm,)
 
 
-def _used(piece: Piece) -> tuple[Region, ...]:
+def _sources(piece: Piece) -> tuple[Region, ...]:
     if isinstance(piece, Compute):
         return piece.reads
     return (piece.spm,) if piece.write else ()

@@ -85,11 +85,11 @@ def _percentile(counts: Counter[int], percent: int) -> int:
     return nearest_rank(values, percent, ranks=list(accumulate(counts[value] for value in values)))
 
 
-def nearest_rank(values: Sequence[int], part: int, whole: int = 100, ranks: Sequence[int] | None = None) -> int:
+def nearest_rank(values: Sequence[int], part: int, denominator: int = 100, ranks: Sequence[int] | None = None) -> int:
     """Returns the percentile of ascending samples by nearest rank. `ranks`: of distinct values, how many samples are at
     most each."""
     ranks = range(1, len(values) + 1) if ranks is None else ranks
-    return values[bisect_left(ranks, -(-part * ranks[-1] // whole))]
+    return values[bisect_left(ranks, -(-part * ranks[-1] // denominator))]
 
 
 def student(freedom: int) -> float:

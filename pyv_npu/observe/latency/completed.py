@@ -20,8 +20,8 @@ class Evidence:
         self._validate = validate
         kind, *columns = evidence.columns()
 
-        def rows_of(wanted: int) -> list[Integers]:
-            return [column[kind == wanted] for column in columns]
+        def rows_of(record_kind: int) -> list[Integers]:
+            return [column[kind == record_kind] for column in columns]
 
         self._changes, level, _ = rows_of(EXTERNAL_LEVEL)
         self._up = np.append(level != 0, False)

@@ -185,13 +185,13 @@ def read_events(tracker: Tracker, records: int, count: int) -> int:
     slots = tracker.slots
     for index in range(count):
         at = records + index * RECORD
-        what = load_u16(at + 10)
-        if what == What.ACCEPT:
+        event = load_u16(at + 10)
+        if event == What.ACCEPT:
             fetch_start = load_u32(at + 20) | load_u32(at + 24) << 32
             accept(tracker, load_i64(at), load_u32(at + 12), fetch_start, load_u32(at + 28))
         elif (
-            what == What.DMA_BEGIN or what == What.TE_BEGIN or what == What.VE_BEGIN or what == What.DONE
-            or what == What.ERROR
+            event == What.DMA_BEGIN or event == What.TE_BEGIN or event == What.VE_BEGIN or event == What.DONE
+            or event == What.ERROR
         ):  # fmt: skip
             ticket = load_u32(at + 12)
             row = find_row(tracker, TICKET_KEY | ticket)
@@ -199,9 +199,9 @@ def read_events(tracker: Tracker, records: int, count: int) -> int:
                 cycle = load_i64(at)
                 if slots[row + T3] == NONE:
                     slots[row + T3] = cycle
-                if what == What.DONE or what == What.ERROR:
+                if event == What.DONE or event == What.ERROR:
                     slots[row + T4] = cycle
-                    slots[row + ERROR] = load_u32(at + 28) if what == What.ERROR else 0
+                    slots[row + ERROR] = load_u32(at + 28) if event == What.ERROR else 0
                     complete(tracker, slots[row + STREAM], slots[row + NUMBER])
                     take_row(tracker, TICKET_KEY | ticket)
                     release(tracker, row)

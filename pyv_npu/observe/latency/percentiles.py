@@ -53,8 +53,8 @@ class Distribution:
             raise UsageError(f"P{percent} of {count} samples would be their maximum: take at least {P99_SAMPLES}")
         return self._at(percent)
 
-    def _at(self, part: int, whole: int = 100) -> int:
-        return nearest_rank(self._values, part, whole, self._ranks)
+    def _at(self, part: int, denominator: int = 100) -> int:
+        return nearest_rank(self._values, part, denominator, self._ranks)
 
     def interval(self, percent: int) -> list[int] | None:
         """[low, high]: confidence interval of 95 % of a percentile by batch means, in cycles; None for too few samples,
@@ -113,7 +113,10 @@ class Distribution:
             "p50": self._at(50),
             "p95": self._at(95),
             "p99": self._at(99) if count >= P99_SAMPLES else None,
-            **{name: self._at(part, whole) if count >= whole else None for name, (part, whole) in TAILS.items()},
+            **{
+                name: self._at(part, denominator) if count >= denominator else None
+                for name, (part, denominator) in TAILS.items()
+            },
             "ci95": {f"p{percent}": self.interval(percent) for percent in (50, 95, 99)},
             "min": self._values[0],
             "max": self.max,

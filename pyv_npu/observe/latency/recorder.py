@@ -101,8 +101,8 @@ class Recorder:
         """Make the buffer, with room for the next call, from numbers and lists of integers."""
         base, size, tail = self._ring
         rows = max(2 * (len(values["slots"]) // SLOT), 2 * size + 4, 2 * LOG + 4)
-        used = len(values["windows"]) // _WIDTHS["windows"]
-        windows = used + 2 * SPARE
+        count = len(values["windows"]) // _WIDTHS["windows"]
+        windows = count + 2 * SPARE
         notes = 2 * (SPARE + max(len(values["notes"]) // NOTE_WORDS, len(values["periods"]) // PERIOD_WORDS))
         lines = min(LINES, 1 << (2 * (SPARE + len(values["line_keys"]) // 2)).bit_length())
         capacities = {
@@ -127,7 +127,7 @@ class Recorder:
         slots = values["slots"]
         unused = (row for row in range(0, len(slots), SLOT) if not slots[row + ACCEPTED] and not slots[row + HOLDERS])
         lists = {name: values[name] for name in _LISTS if name not in _TABLES}
-        lists |= {"free": array("q", unused), "spare": array("q", range(used, windows))}
+        lists |= {"free": array("q", unused), "spare": array("q", range(count, windows))}
         for name, content in lists.items():
             view = getattr(root, name)
             view.reserved()[: len(content) * WORD] = content.tobytes()
@@ -154,9 +154,9 @@ class Recorder:
                 pairs = zip(values[name], content, strict=True)
                 values[name] = array("q", chain.from_iterable(compress(pairs, values[name])))
         stack, pending, width = len(root.stack), len(root.pending), _WIDTHS["windows"]
-        used = [*root.stack, *root.pending, *([] if root.carried == NONE else [root.carried])]
+        live = [*root.stack, *root.pending, *([] if root.carried == NONE else [root.carried])]
         words = values["windows"]
-        windows = array("q", chain.from_iterable(words[width * index : width * (index + 1)] for index in used))
+        windows = array("q", chain.from_iterable(words[width * index : width * (index + 1)] for index in live))
         generations = set(windows[_GENERATION::width])
         lines = (pair for pair in _pairs(values["line_keys"]) if pair[0] >> submissions.LINE_BITS in generations)
         return values | {

@@ -100,7 +100,7 @@ class Submissions(Sequence[Submission]):
         """The rows of these."""
         import numpy as np
 
-        matrix = np.array([_row(each) for each in submissions], dtype=np.int64).reshape(-1, WIDTH)
+        matrix = np.array([_row(submission) for submission in submissions], dtype=np.int64).reshape(-1, WIDTH)
         return cls(lambda: [matrix])
 
     def column(self, name: str) -> "Integers":

@@ -46,7 +46,7 @@ class Window:
     depth: int = 0
     """Traps under way at its entry."""
     prebuilt: int = 0
-    taken: int = 0
+    t0_used: int = 0
     """Whether a submission has used t0."""
     refused: int = NONE
     """Start of the first attempt that was refused."""

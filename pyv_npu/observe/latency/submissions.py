@@ -284,7 +284,7 @@ def open_window(tracker: Tracker, t0: int, return_pc: int, sp: int, depth: int, 
     window.sp = sp
     window.depth = depth
     window.prebuilt = prebuilt
-    window.taken = 0
+    window.t0_used = 0
     window.refused = NONE
     window.attempt = 0
     window.descriptor = 0
@@ -400,8 +400,8 @@ def reject(tracker: Tracker, t0: int) -> None:
 
 def begin_of(tracker: Tracker, window: Window, descriptor: int) -> int:
     """Return t0 of the next submission of a window: its entry, or for further descriptors their first store."""
-    if window.t0 != NONE and not window.taken:
-        window.taken = 1
+    if window.t0 != NONE and not window.t0_used:
+        window.t0_used = 1
         return window.t0
     return first_store(tracker, window, descriptor)
 
@@ -411,7 +411,7 @@ def explain_window(tracker: Tracker, owner: int, row: int, descriptor: int, leav
     window = tracker.windows[owner]
     if tracker.carried != NONE:
         first = tracker.windows[tracker.carried]
-        if first.descriptor == descriptor and not window.taken:
+        if first.descriptor == descriptor and not window.t0_used:
             window.t0 = first.t0
             window.refused = first.refused
             tracker.spare.append(tracker.carried)

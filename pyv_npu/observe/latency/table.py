@@ -29,11 +29,11 @@ class Latency:
 
     def _chunks(self) -> "Iterator[tuple[Integers, int]]":
         """Rows, and how many of them warm up; none is empty."""
-        left = self._warmup
+        remaining = self._warmup
         for rows in self.accepted.chunks():
             if len(rows):
-                yield rows, min(left, len(rows))
-                left -= min(left, len(rows))
+                yield rows, min(remaining, len(rows))
+                remaining -= min(remaining, len(rows))
 
     @cached_property
     def _fold(self) -> "Fold":

@@ -11,9 +11,9 @@ from pyv_ext.isa import Instruction, OpClass
 
 LINKS = (1, 5)
 STACK_POINTER = 2
-MOST_NODES = 1 << 18
+MAX_NODES = 1 << 18
 """Different stacks. Deeper calls are counted for their callers beyond it."""
-MOST_LEFT = 1 << 12
+MAX_TRAP_STACKS = 1 << 12
 """Stacks that wait for their MRET."""
 
 PROGRAM, INTERRUPT = 0, 1
@@ -31,8 +31,8 @@ class Stacks:
         self._parent = [PROGRAM, INTERRUPT]
         self._site = [0, 0]
         self._return = [-1, -1]
-        self._known: dict[tuple[int, int], int] = {}
-        self._left: dict[int, list[tuple[int, bool]]] = {}
+        self._nodes: dict[tuple[int, int], int] = {}
+        self._trap_stacks: dict[int, list[tuple[int, bool]]] = {}
         """By stack pointer: stacks that a trap has left, the latest last, and whether they handle an interrupt."""
         self.handling = False
         """Whether an interrupt is handled."""
@@ -65,11 +65,11 @@ class Stacks:
     def trapped(self, pc: int, interrupt: bool) -> None:
         """Follow a trap at `pc`."""
         pointer = int(self._hart.x[STACK_POINTER])
-        if len(self._left) >= MOST_LEFT and pointer not in self._left:
-            del self._left[next(iter(self._left))]
-        waiting = self._left.setdefault(pointer, [])
+        if len(self._trap_stacks) >= MAX_TRAP_STACKS and pointer not in self._trap_stacks:
+            del self._trap_stacks[next(iter(self._trap_stacks))]
+        waiting = self._trap_stacks.setdefault(pointer, [])
         waiting.append((self.now, self.handling))
-        del waiting[:-MOST_LEFT]
+        del waiting[:-MAX_TRAP_STACKS]
         if interrupt:
             self.now, self.handling = INTERRUPT, True
         else:
@@ -78,11 +78,11 @@ class Stacks:
 
     def _push(self, site: int, back: int) -> None:
         key = self.now, site
-        node = self._known.get(key)
+        node = self._nodes.get(key)
         if node is None:
-            if len(self._parent) >= MOST_NODES:
+            if len(self._parent) >= MAX_NODES:
                 return
-            node = self._known[key] = len(self._parent)
+            node = self._nodes[key] = len(self._parent)
             self._parent.append(self.now)
             self._site.append(site)
             self._return.append(back)
@@ -98,10 +98,10 @@ class Stacks:
 
     def _resume(self) -> None:
         pointer = int(self._hart.x[STACK_POINTER])
-        waiting = self._left.get(pointer)
+        waiting = self._trap_stacks.get(pointer)
         if waiting:
             self.now, self.handling = waiting.pop()
             if not waiting:
-                del self._left[pointer]
+                del self._trap_stacks[pointer]
         else:
             self.now, self.handling = PROGRAM, False

@@ -93,14 +93,21 @@ class ProgramProfile:
         totals: Counter[Activity] = Counter()
         for charge, count in profile.cycles.items():
             totals[charge.activity] += count
-        used = [activity for activity in Activity if totals[activity]]
+        activities = [activity for activity in Activity if totals[activity]]
         head = f"profile: {cycles:,} cycles, {instructions:,} instructions"
         head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
-        spent = ", ".join(f"{_SHORT[one]} {totals[one]:,} ({totals[one] / max(cycles, 1):.1%})" for one in used)
-        heads = ("cycles", "share", *(_SHORT[one] for one in used), "instructions")
-        functions = [[share.function, *_numbers(share, used, cycles), _short(share.line)] for share in self.functions()]
+        spent = ", ".join(
+            f"{_SHORT[activity]} {totals[activity]:,} ({totals[activity] / max(cycles, 1):.1%})"
+            for activity in activities
+        )
+        heads = ("cycles", "share", *(_SHORT[activity] for activity in activities), "instructions")
+        functions = [
+            [share.function, *_numbers(share, activities, cycles), _short(share.line)] for share in self.functions()
+        ]
         lines = self.lines()
-        rows = [[_short(share.line), *_numbers(share, used, cycles), share.function] for share in lines[:SHOWN_LINES]]
+        rows = [
+            [_short(share.line), *_numbers(share, activities, cycles), share.function] for share in lines[:SHOWN_LINES]
+        ]
         more = f"and {len(lines) - SHOWN_LINES:,} more lines\n" if len(lines) > SHOWN_LINES else ""
         ranked = sorted(profile.mnemonics.items(), key=lambda item: (-item[1], item[0]))
         counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in ranked)
@@ -114,11 +121,11 @@ class ProgramProfile:
 
     def csv(self) -> str:
         """Returns a row for each source line and function."""
-        heads = ("function", "file", "line", "instructions", "cycles", *(one.value for one in Activity))
+        heads = ("function", "file", "line", "instructions", "cycles", *(activity.value for activity in Activity))
         rows = list[tuple[object, ...]]()
         for share in self.lines():
             file, line = ("", "") if share.line is None else share.line
-            spent = [share.by_activity.get(one, 0) for one in Activity]
+            spent = [share.by_activity.get(activity, 0) for activity in Activity]
             rows.append((share.function, file, line, share.instructions, share.cycles, *spent))
         return csv_text(heads, rows)
 
@@ -189,10 +196,10 @@ def _frame(name: str) -> str:
     return name.replace(";", ":").replace("\n", " ")
 
 
-def _numbers(share: Share, used: Sequence[Activity], cycles: int) -> Iterator[str]:
+def _numbers(share: Share, activities: Sequence[Activity], cycles: int) -> Iterator[str]:
     yield f"{share.cycles:,}"
     yield f"{share.cycles / max(cycles, 1):.1%}"
-    yield from (f"{share.by_activity.get(one, 0):,}" for one in used)
+    yield from (f"{share.by_activity.get(activity, 0):,}" for activity in activities)
     yield f"{share.instructions:,}"
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pyv_ext.elf import Program
 
-KEPT = 1000
+MAX_FINDINGS = 1000
 """Different findings that are kept; later ones are counted."""
 
 
@@ -178,7 +178,7 @@ def symbol_at(program: Program, address: int) -> str:
     return ""
 
 
-_Where = tuple[int | None, int | None]
+_CallPath = tuple[int | None, int | None]
 
 
 class Notebook:
@@ -186,7 +186,7 @@ class Notebook:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._findings: dict[tuple[SanitizerRule, _Where, _Where, str], Finding] = {}
+        self._findings: dict[tuple[SanitizerRule, _CallPath, _CallPath, str], Finding] = {}
         self._dropped = 0
 
     def add(
@@ -197,7 +197,7 @@ class Notebook:
         finding = self._findings.get(key)
         if finding is not None:
             finding.count += 1
-        elif len(self._findings) >= KEPT:
+        elif len(self._findings) >= MAX_FINDINGS:
             self._dropped += 1
         else:
             self._findings[key] = Finding(rule, first, second, address, size, note)
@@ -206,7 +206,7 @@ class Notebook:
         """Return all findings so far, in the order of their discovery."""
         return Findings(self._program, tuple(self._findings.values()), self._dropped)
 
-    def _functions(self, side: AccessSide) -> "_Where":
+    def _functions(self, side: AccessSide) -> "_CallPath":
         """Return the functions of a side and of its caller; the address itself where no function is known."""
         return self._function(side.pc), self._function(_call(self._program, side))
 

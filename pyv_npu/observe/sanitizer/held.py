@@ -93,8 +93,8 @@ class Holdings:
     def at(self, address: int, size: int) -> list[Holding]:
         """Returns holdings that overlap these bytes, oldest first within a page."""
         pages = range(address >> PAGE_BITS, (address + size - 1 >> PAGE_BITS) + 1)
-        holdings = dict.fromkeys(one for page in pages for one in self._pages.get(page, ()))
-        return [one for one in (*holdings, *self._wide) if one.touches(address, size)]
+        holdings = dict.fromkeys(holding for page in pages for holding in self._pages.get(page, ()))
+        return [holding for holding in (*holdings, *self._wide) if holding.touches(address, size)]
 
     def _buckets(self, holding: Holding, *, make: bool) -> Iterator[dict[Holding, None]]:
         low, end = holding.region.address, holding.region.end

@@ -21,7 +21,7 @@ from pyv_npu.observe.sanitizer.findings import AccessSide
 from pyv_npu.observe.sanitizer.held import Holding, HoldingRole, Holdings, OpenSubmission
 
 _ENDS = (What.DONE, What.ERROR)
-_WANTED = (What.ACCEPT, *_ENDS, What.REJECT, What.STALE)
+_RELEVANT = (What.ACCEPT, *_ENDS, What.REJECT, What.STALE)
 _HALF = 1 << 31
 _MASK = (1 << 32) - 1
 
@@ -33,7 +33,7 @@ class Ledger:
         self.holdings = Holdings()
         self.submissions = 0
         self._events = events
-        self._seen = events.count
+        self._event_count = events.count
         self._in_flight: dict[int, OpenSubmission] = {}
         self._ring: dict[int, OpenSubmission] = {}
         """Submissions by index, until the device has accepted them."""
@@ -103,35 +103,35 @@ class Ledger:
 
     def catch_up(self) -> None:
         """Take note of all events so far."""
-        if self._events.count > self._seen:
-            records = PACKED.iter_unpack(self._events.pending(self._seen))
-            self._seen = self._events.count
-            for cycle, _, what, ticket, _, size, aux in records:
-                if what in _WANTED:
-                    self._event(cycle, what, ticket, size, aux)
+        if self._events.count > self._event_count:
+            records = PACKED.iter_unpack(self._events.pending(self._event_count))
+            self._event_count = self._events.count
+            for cycle, _, event, ticket, _, size, aux in records:
+                if event in _RELEVANT:
+                    self._event(cycle, event, ticket, size, aux)
 
     def _batch(self, batch: Any) -> None:
         """Read a batch of events."""
         first = self._events.count - len(batch)
-        events = batch[max(0, self._seen - first) :]
-        self._seen = first + len(batch)
-        rows = events[np.isin(events["what"], _WANTED)]
+        events = batch[max(0, self._event_count - first) :]
+        self._event_count = first + len(batch)
+        rows = events[np.isin(events["what"], _RELEVANT)]
         columns = (rows[name].tolist() for name in ("cycle", "what", "ticket", "bytes", "aux"))
         for event in zip(*columns, strict=True):
             self._event(*event)
 
-    def _event(self, cycle: int, what: int, ticket: int, size: int, aux: int) -> None:
-        if what == What.ACCEPT:
+    def _event(self, cycle: int, kind: int, ticket: int, size: int, aux: int) -> None:
+        if kind == What.ACCEPT:
             submission = None if aux == TIGHT else self._ring.pop(aux, None)
             if submission is not None:
                 self.accepted(submission, ticket, submission.stream)
                 self.on_accepted(submission)
-        elif what in _ENDS:
+        elif kind in _ENDS:
             submission = self._tickets.get(ticket)
             if submission is not None and not submission.ended:
                 submission.ended = True
                 self._ended[submission.number] = submission
-        elif what == What.STALE:
+        elif kind == What.STALE:
             self.on_stale(cycle, ticket, size, aux)
         elif aux == Refusal.RING_OVERFLOW:
             self.on_refused(size)
@@ -162,7 +162,9 @@ class Ledger:
 
     def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""
-        for holding in [each for each in submission.held if each.role in (HoldingRole.INPUT, HoldingRole.BLOCK)]:
+        for holding in [
+            holding for holding in submission.held if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK)
+        ]:
             submission.held.remove(holding)
             self.holdings.remove(holding)
 
@@ -178,7 +180,7 @@ class Ledger:
 
     def _on_fetch(self, submission: OpenSubmission) -> None:
         if not submission.writes_status:
-            for holding in [each for each in submission.held if each.role is HoldingRole.SLOT]:
+            for holding in [holding for holding in submission.held if holding.role is HoldingRole.SLOT]:
                 submission.held.remove(holding)
                 self.holdings.remove(holding)
 
@@ -212,7 +214,7 @@ class Ledger:
 
     def clear(self) -> None:
         """Forget all submissions in flight."""
-        self._seen = self._events.count
+        self._event_count = self._events.count
         for submission in tuple(self._in_flight.values()):
             self._observe(submission)
         self._ring.clear()
@@ -235,8 +237,10 @@ class Ledger:
 
     def reset_arrived(self) -> list[Region]:
         """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
-        ended = [each for each in self._in_flight.values() if each.number <= self._reset_after]
-        outputs = [holding.region for each in ended for holding in each.held if holding.role is HoldingRole.OUTPUT]
+        ended = [submission for submission in self._in_flight.values() if submission.number <= self._reset_after]
+        outputs = [
+            holding.region for submission in ended for holding in submission.held if holding.role is HoldingRole.OUTPUT
+        ]
         for submission in ended:
             submission.index = None  # of the ring before the reset
             self._observe(submission)

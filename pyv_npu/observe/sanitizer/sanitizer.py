@@ -26,8 +26,8 @@ class Sanitizer:
         """Mark the loaded program as written. The zeros after the content of a segment are its loader's: what the
         start-up code does not write is not initialised."""
         for segment in program.segments:
-            used = len(segment.data)
-            self._shadow.initialise(segment.address + used, segment.size - used, written=False)
+            content_size = len(segment.data)
+            self._shadow.initialise(segment.address + content_size, segment.size - content_size, written=False)
 
     def restored(self) -> None:
         """Forget submissions in flight after a restore; all memory counts as written."""
