@@ -21,18 +21,18 @@ class Baseline:
     def __init__(self, path: Path, update: bool) -> None:
         self._path = path
         self._update = update
-        self._seen: list[dict[str, Any]] = []
+        self._figures: list[dict[str, Any]] = []
 
     def check(self, run: "Result[Any]", *keys: str) -> None:
         """Raise AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
         figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
-        self._seen.append(figures)
+        self._figures.append(figures)
         if self._update:
             return
         baseline = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
-        if len(baseline) < len(self._seen):
+        if len(baseline) < len(self._figures):
             raise AssertionError(f"{self._path}: no baseline of this run; pytest --update-baselines writes it")
-        differences_found = list(differences(baseline[len(self._seen) - 1], figures))
+        differences_found = list(differences(baseline[len(self._figures) - 1], figures))
         if differences_found:
             more = [f"... and {len(differences_found) - SHOWN} more"] if len(differences_found) > SHOWN else []
             lines = "\n".join([*differences_found[:SHOWN], *more])
@@ -40,9 +40,9 @@ class Baseline:
 
     def close(self) -> None:
         """Write the file, when that is wanted."""
-        if self._update and self._seen:
+        if self._update and self._figures:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self._path, json.dumps(self._seen, indent=2) + "\n")
+            write_text(self._path, json.dumps(self._figures, indent=2) + "\n")
 
 
 def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:

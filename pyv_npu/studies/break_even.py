@@ -64,8 +64,8 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
     return {
         **swept,
         "units": {name: figure.unit for name, figure in table.figures.items()},
-        "break_even": {name: [at for line in each for at in line.at] for name, each in lines.items()},
-        "findings": [crossing_text(name, sweep.key, each) for name, each in lines.items() if each],
+        "break_even": {name: [at for line in crossings for at in line.at] for name, crossings in lines.items()},
+        "findings": [crossing_text(name, sweep.key, crossings) for name, crossings in lines.items() if crossings],
     }
 
 

@@ -68,14 +68,14 @@ def latency_parts(difference: Difference) -> list[Part]:
     parts: list[Part] = []
     tables = [_table(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:
-        both = [_curves(loaded, table, name)
+        stages = [_curves(loaded, table, name)
                 for loaded, table in zip((difference.before, difference.after), tables, strict=True)]  # fmt: skip
-        for stage in both[0]:
-            if stage in both[1]:
-                end = max(curves[stage][1][-1][0] for curves in both)  # where the slower run has all of its submissions
+        for stage in stages[0]:
+            if stage in stages[1]:
+                end = max(curves[stage][1][-1][0] for curves in stages)  # all submissions of the slower run
                 lines = [
                     Line(f"{side} ({curves[stage][0]})", [*curves[stage][1], (end, 100.0)], side)
-                    for side, curves in zip(SIDES, both, strict=True)
+                    for side, curves in zip(SIDES, stages, strict=True)
                 ]
                 caption = f"{name}: {stage}" if name else stage
                 parts.append(distributions(f"latency_{name}_{stage}", "Cumulative submissions", caption, lines))

@@ -34,14 +34,17 @@ def _head(difference: Difference) -> list[Part]:
 
 
 def _sections(difference: Difference) -> list[Section]:
-    settings = [(f"{each.kind} {each.name}", _plain(each.before), _plain(each.after)) for each in difference.settings]
+    settings = [
+        (f"{setting.kind} {setting.name}", _plain(setting.before), _plain(setting.after))
+        for setting in difference.settings
+    ]
     causes = [
         Table((_name(each.run, each.name), *HEADS),
               [*(_row(part, part.figure) for part in each.parts), _row(each.total, "total")], units=UNITS)
         for each in difference.breakdowns
     ]  # fmt: skip
-    ranked = sorted(difference.changes, key=lambda each: -abs(each.share if each.share is not None else 1e9))
-    changes = [_row(each, _name(each.run, each.figure)) for each in ranked]
+    ranked = sorted(difference.changes, key=lambda change: -abs(change.share if change.share is not None else 1e9))
+    changes = [_row(change, _name(change.run, change.figure)) for change in ranked]
     return [
         Section("settings", "Settings that differ", [Table(("setting", "A", "B"), settings)] if settings else []),
         Section("causes", "Causes of the changes", causes),

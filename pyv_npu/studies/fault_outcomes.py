@@ -82,7 +82,7 @@ class Evidence(NamedTuple):
 
     stop: Stop
     cycles: int
-    said: Sequence[str]
+    lines: Sequence[str]
     """Output of the program."""
     errors: int
     """Entries of the device's error log."""
@@ -92,7 +92,7 @@ class Evidence(NamedTuple):
 def evidence_of(run: Result[Any]) -> Evidence:
     """Return the evidence of a run with `Session.faults`."""
     core = run.on_core("faults")
-    return Evidence(core.stop, run.cycles or 0, said(core.uart, core.program), len(core.log), record_of(run))
+    return Evidence(core.stop, run.cycles or 0, program_lines(core.uart, core.program), len(core.log), record_of(run))
 
 
 def judge(reference: Evidence, run: Evidence) -> Verdict:
@@ -114,7 +114,7 @@ def judge(reference: Evidence, run: Evidence) -> Verdict:
         return Verdict(Outcome.HANG, ways, None)
     if reason is StopReason.TRAP_LOOP or (code == UNHANDLED_TRAP != expected):
         return Verdict(Outcome.CRASH, ways, None)
-    same = (code, after.results_sha256, run.said) == (expected, before.results_sha256, reference.said)
+    same = (code, after.results_sha256, run.lines) == (expected, before.results_sha256, reference.lines)
     outcome = {
         (True, True): Outcome.RECOVERED,
         (True, False): Outcome.MASKED,
@@ -135,7 +135,7 @@ def record_of(run: Result[Any]) -> Record:
 NUMBER = r"(?>0x[0-9a-fA-F]+|\d+)"
 
 
-def said(uart: str, program: Program) -> list[str]:
+def program_lines(uart: str, program: Program) -> list[str]:
     """Return the lines that a program has printed, without the driver's remarks, and with # for each number that it
     declares as no result (`NPU_NOISE`)."""
     for text in requirements(program).noise:
@@ -164,13 +164,13 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
         "cycles_without": reference.cycles,
         "injected": [
             {
-                "name": one.fault.name,
-                "fault": str(one.fault),
+                "name": entry.fault.name,
+                "fault": str(entry.fault),
                 "fired": [
-                    {"cycle": firing.cycle, "ticket": firing.ticket, "what": firing.what} for firing in one.fired
+                    {"cycle": firing.cycle, "ticket": firing.ticket, "what": firing.what} for firing in entry.fired
                 ],
             }
-            for one in record.injected
+            for entry in record.injected
         ],
         "recoveries": record.recoveries + len(record.retried),
         "recovered": _recovery_notes(record),
@@ -179,7 +179,7 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
 
 def _recovery_notes(record: Record) -> list[dict[str, Any]]:
     """Return the driver's recovery notes and the repeated submissions, in order of cycles."""
-    noted = [(one.text, one.since, one.found, one.detail) for one in record.recovered]
+    noted = [(note.text, note.since, note.found, note.detail) for note in record.recovered]
     retries = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
     rows = sorted([*noted, *retries], key=lambda row: row[2])
     return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
@@ -187,9 +187,9 @@ def _recovery_notes(record: Record) -> list[dict[str, Any]]:
 
 def inactive_faults(run: Result[Any]) -> Iterator[str]:
     """Yield a line for each fault that did not act."""
-    for number, one in enumerate(record_of(run).injected, 1):
-        if not one.fired:
-            yield f"fault {number} never acted: {_name_of(one)}; its trigger did not come, or nothing that it acts on"
+    for number, entry in enumerate(record_of(run).injected, 1):
+        if not entry.fired:
+            yield f"fault {number} never acted: {_name_of(entry)}; its trigger did not come, or nothing that it acts on"
 
 
 def check_faults_acted(run: Result[Any]) -> None:
@@ -199,5 +199,5 @@ def check_faults_acted(run: Result[Any]) -> None:
         raise BadInputError("; ".join(lines))
 
 
-def _name_of(one: InjectedFault) -> str:
-    return f"{one.fault.name} ({one.fault})" if one.fault.name else str(one.fault)
+def _name_of(entry: InjectedFault) -> str:
+    return f"{entry.fault.name} ({entry.fault})" if entry.fault.name else str(entry.fault)

@@ -17,7 +17,7 @@ from pyv_npu.faults.plan import Fault, Point
 from pyv_npu.faults.record import record_of
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
-from pyv_npu.studies.fault_outcomes import Evidence, longest, said
+from pyv_npu.studies.fault_outcomes import Evidence, longest, program_lines
 
 BEFORE_FAULTS, ALONG = 100, 20
 """Snapshots: so many at most right before faults, and so many along the whole run."""
@@ -128,13 +128,13 @@ class FaultedRuns:
         platform = self._platform
         platform.deliver()
         record = record_of(platform, self._injection, self._program)
-        text = said(platform.console.text, self._program)
+        text = program_lines(platform.console.text, self._program)
         return Evidence(stop, platform.cycle, text, len(platform.npu.error_log), record)
 
     def _evidence_of_reference(self) -> Evidence:
         """The end of the run without faults, before which this one had a fault."""
-        own = record_of(self._platform, self._injection, self._program)
-        record = self.reference.record._replace(injected=own.injected, retried=own.retried)
+        present = record_of(self._platform, self._injection, self._program)
+        record = self.reference.record._replace(injected=present.injected, retried=present.retried)
         return self.reference._replace(record=record)
 
 

@@ -45,11 +45,11 @@ def render_effects(effects_of_passes: list[PassEffect]) -> str:
     """Formats the table, and what each pass does, for a terminal."""
     base, *ablations = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
-    for each in ablations:
+    for effect in ablations:
         figures: list[Value] = [None, None, Cell("cannot be compiled")]
-        if each.cycles:
-            figures = [each.commands, each.cycles, Cell(f"{(each.cycles - base.cycles) / base.cycles:+.1%}")]
-        rows.append([f"without {each.name}", *figures])
+        if effect.cycles:
+            figures = [effect.commands, effect.cycles, Cell(f"{(effect.cycles - base.cycles) / base.cycles:+.1%}")]
+        rows.append([f"without {effect.name}", *figures])
     table = Table(("CA_HYBRID, timing only", "commands", "cycles", "change"), rows)
-    meaning = Facts([(each.name, PASSES[each.name].text) for each in ablations])
+    meaning = Facts([(effect.name, PASSES[effect.name].text) for effect in ablations])
     return as_text([Section("effects", "", [table, meaning])])

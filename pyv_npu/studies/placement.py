@@ -37,21 +37,21 @@ def distances(config: Config) -> dict[str, Distance]:
 
 def with_distance(config: Config, mode: str, distance: Distance) -> Config:
     """A configuration with the device of a mode at a distance."""
-    there, back, fetch = distance
+    out, back, fetch = distance
     values = {
-        "core.timing.mmio_one_way": there,
-        "core.timing.mmio_read": there + back,
+        "core.timing.mmio_one_way": out,
+        "core.timing.mmio_read": out + back,
         "npu.frontend.fetch_loose": fetch,
     }
     if mode == "tight":
-        values = {"core.timing.custom": there, "core.timing.custom_response": back, "npu.frontend.fetch_tight": fetch}
+        values = {"core.timing.custom": out, "core.timing.custom_response": back, "npu.frontend.fetch_tight": fetch}
     return with_values(config, {**values, "npu.mode": mode})
 
 
-def run_placement(config: Config, program: Program, both: Comparison) -> dict[str, Any] | None:
+def run_placement(config: Config, program: Program, comparison: Comparison) -> dict[str, Any] | None:
     """The object `placement` of the JSON result; None where nothing was submitted, or the distances are equal.
     KeyboardInterrupt on Ctrl-C."""
-    runs = {mode: run.json for mode, run in both.runs.items()}
+    runs = {mode: run.json for mode, run in comparison.runs.items()}
     stage = headline(runs)
     medians = {mode: stage_of(run, stage).get("p50") for mode, run in runs.items()}
     near, far = distances(config)["tight"], distances(config)["loose"]

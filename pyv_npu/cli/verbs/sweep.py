@@ -140,7 +140,7 @@ def _sweep(
     figures.select_figures(front)
 
     folder = SweepFolder(args.output)
-    with folder.held():
+    with folder.lock():
         rows, jobs = _rows(values, points)
         missing = [job for job in jobs.values() if not folder.has(job.address)]
         progress = Progress(call, folder, len(jobs), len(jobs) - len(missing))
@@ -156,7 +156,7 @@ def _sweep(
                 diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
                 raise
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
-        usual = figures.SERVED if points.verb == SERVE else figures.ON_CORE if core else figures.ALONE
+        usual = figures.SERVED if points.verb == SERVE else figures.ON_CORE if core else figures.WITHOUT_CORE
         shown = figures.select_figures(tuple(dict.fromkeys((*(named or (*usual, *figures.COSTS)), *front))))
         results = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
         if not named:

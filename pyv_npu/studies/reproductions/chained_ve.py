@@ -73,8 +73,8 @@ def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Cas
         tiles = grid.diagonal + sum(grid.edge) + grid.other
         accesses[form] = tiles * (t if form == "plain" else grid.side // t)
     second = 2 if constants.double_buffer else 1
-    held = {"plain": t + 1, "tile": 2 * t, "dataflow": (2 + second) * t}
-    return Case(length, t, work, accesses, {form: count * vector for form, count in held.items()})
+    vectors = {"plain": t + 1, "tile": 2 * t, "dataflow": (2 + second) * t}
+    return Case(length, t, work, accesses, {form: count * vector for form, count in vectors.items()})
 
 
 def windows() -> list[dict[str, int]]:
@@ -160,7 +160,7 @@ class Grid(NamedTuple):
 def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
     """Chains of one cluster on CA_HYBRID. All operands are in the scratchpad, of the largest size, with the ports and
     banks of the configuration; transfers and softmax take no time of their own."""
-    made = []
+    grids = []
     for count in CHAINS:
         config = replace(
             npu, te=TeConfig(count=count, kind="chained_ve", chained=npu.te.chained), ve=VeConfig(ideal=True),
@@ -169,15 +169,15 @@ def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
             dma=DmaConfig(bytes_per_cycle=None),
         )  # fmt: skip
         runner = Runner(config, values=False)
-        seen = records(runner.events)
+        collect = records(runner.events)
         runner.run([_attention(shape, length)])
-        events = seen()
+        events = collect()
         lost = (events["what"] == What.STALL) & (events["aux"] == Cause.BANK_CONFLICT)
         served = (events["what"] == What.BANK_BUSY) & (unit_kind(events["unit"]) == Kind.BANK)
         cycles = int(events["cycle"].max())
         moved = int(events["bytes"][served].sum()) * (npu.spm.port or 0)
-        made.append(Grid(count, cycles, int(events["bytes"][lost].sum()), moved / cycles))
-    return made
+        grids.append(Grid(count, cycles, int(events["bytes"][lost].sum()), moved / cycles))
+    return grids
 
 
 def _attention(shape: Shape, length: int) -> Listed:
@@ -185,12 +185,12 @@ def _attention(shape: Shape, length: int) -> Listed:
     q, kv = (heads * shape.head_dim * length * BITS[KIND] // 8 for heads in (shape.heads, shape.kv_heads))
     at = [SPM_BASE, SPM_BASE + q, SPM_BASE + q + kv, SPM_BASE + q + 2 * kv]
     workspace = -(-(at[3] + q) // 64) * 64
-    own = {
+    fields = {
         "heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "attn_flags": 1, "q_len": length,
         "kv_len": length,
     }  # fmt: skip
     block = Extended.make(
-        Opcode.ATTN_T, own=own, in2=at[2], workspace=workspace, workspace_bytes=SPM_BASE + SPM_MAX_SIZE - workspace
+        Opcode.ATTN_T, own=fields, in2=at[2], workspace=workspace, workspace_bytes=SPM_BASE + SPM_MAX_SIZE - workspace
     )
     descriptor = Descriptor(
         opcode=Opcode.ATTN_T, tile_m=length, tile_n=length, tile_k=shape.head_dim, type_in0=KIND, type_kv=KIND,
@@ -226,9 +226,9 @@ def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
             "chained_over_plain": paper.work["plain"].cycles / paper.work["tile"].cycles,
             "mask_skip_over_chained": paper.gain,
         },
-        "sweep": [_row(one, shape) for one in cases],
+        "sweep": [_row(prefill, shape) for prefill in cases],
         "crossover": {str(t): {"steps": steps, "cycles": cycles} for t, (steps, cycles) in ends.items()},
-        "grid": [each._asdict() for each in grid(npu, shape, PAPER_LENGTH)],
+        "grid": [chain._asdict() for chain in grid(npu, shape, PAPER_LENGTH)],
     }  # fmt: skip
 
 
@@ -239,13 +239,13 @@ def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
-def _row(one: Case, shape: Shape) -> dict[str, Any]:
+def _row(prefill: Case, shape: Shape) -> dict[str, Any]:
     """A row of the sweep; cycles of the model are those of all heads and layers, both products, on one chain."""
     return {
-        "length": one.length, "engines": one.engines, "gain": one.gain,
-        **{f"cycles_{form}": one.work[form].cycles for form in FORMS},
-        **{f"key_accesses_{form}": one.accesses[form] for form in FORMS},
-        **{f"utilization_{form}": one.utilization(form) for form in FORMS},
-        **{f"buffer_bytes_{form}": one.buffers[form] for form in FORMS},
-        "model_cycles": 2 * shape.heads * shape.layers * one.work["dataflow"].cycles,
+        "length": prefill.length, "engines": prefill.engines, "gain": prefill.gain,
+        **{f"cycles_{form}": prefill.work[form].cycles for form in FORMS},
+        **{f"key_accesses_{form}": prefill.accesses[form] for form in FORMS},
+        **{f"utilization_{form}": prefill.utilization(form) for form in FORMS},
+        **{f"buffer_bytes_{form}": prefill.buffers[form] for form in FORMS},
+        "model_cycles": 2 * shape.heads * shape.layers * prefill.work["dataflow"].cycles,
     }  # fmt: skip

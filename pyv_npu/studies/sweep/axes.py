@@ -59,7 +59,7 @@ class SweepPlan:
     def names(self) -> tuple[str, ...]:
         """The axes, in the order of the table."""
         return tuple(
-            dict.fromkeys([*(axis.name for axis in self.axes), *(name for one in self.listed for name in one)])
+            dict.fromkeys([*(axis.name for axis in self.axes), *(name for point in self.listed for name in point)])
         )
 
     def points(self) -> list[Values]:
@@ -171,15 +171,15 @@ def check_plan(candidate: SweepPlan) -> SweepPlan:
         if names.count(name) > 1:
             raise UsageError(f"axis {name}: is given twice; keep one")
     sizes = {axis.name: len(axis.values) for axis in candidate.axes}
-    used: set[str] = set()
+    members: set[str] = set()
     for group in candidate.together:
         shown = ",".join(group)
         for name in group:
             if name not in sizes:
                 raise UsageError(f"--zip {shown}: there is no axis {name}; axes are {', '.join(names) or 'none'}")
-            if name in used:
+            if name in members:
                 raise UsageError(f"--zip {shown}: {name} advances with others already; name it once")
-            used.add(name)
+            members.add(name)
         if len({sizes[name] for name in group}) > 1:
             counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
             raise UsageError(f"--zip {shown}: axes that advance together have equally many values: {counts}")
@@ -267,7 +267,7 @@ def _word(value: object) -> str:
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
-_SAMPLE = tuple(one.name for one in fields(Sample))
+_SAMPLE = tuple(entry.name for entry in fields(Sample))
 
 
 def _sample(document: Mapping[str, Any] | None) -> Sample | None:

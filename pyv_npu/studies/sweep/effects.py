@@ -105,10 +105,10 @@ def default_front(table: Table) -> tuple[str, ...]:
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
-    """Returns the x where two figures are equal, by linear interpolation between points (x, one, other); [] for
+    """Returns the x where two figures are equal, by linear interpolation between points (x, first, other); [] for
     none."""
     result: list[float] = []
-    rows = sorted((x, Fraction(str(one)) - Fraction(str(other))) for x, one, other in points)
+    rows = sorted((x, Fraction(str(first)) - Fraction(str(other))) for x, first, other in points)
     for (x, difference_low), (y, difference_high) in pairwise(rows):
         if difference_low == 0:
             result.append(float(x))
@@ -145,7 +145,9 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
             lines.setdefault(tuple(row[name] for name in others), {}).setdefault(x, {})[row[MODE]] = result
         for fixed, line in lines.items():
             points = [
-                (x, both["loose"], both["tight"]) for x, both in line.items() if {"loose", "tight"} <= both.keys()
+                (x, figures["loose"], figures["tight"])
+                for x, figures in line.items()
+                if {"loose", "tight"} <= figures.keys()
             ]
             ahead = {"tight" if loose > tight else "loose" for _, loose, tight in points if loose != tight}
             at = crossings(points)
@@ -155,8 +157,8 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
 
 def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
     """Describes where loose and tight break even over an axis, for each setting of everything else."""
-    at = sorted(value for each in lines for value in each.at)
-    always = {mode: sum(not each.at and each.cheaper == mode for each in lines) for mode in ("loose", "tight")}
+    at = sorted(value for line in lines for value in line.at)
+    always = {mode: sum(not line.at and line.cheaper == mode for line in lines) for mode in ("loose", "tight")}
     if not at:
         winners = [mode for mode, count in always.items() if count]
         if len(winners) == 1:
@@ -169,7 +171,7 @@ def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
     if len(lines) == 1:
         return f"{text}."
     clauses = [f"{mode} is always cheaper in {count}" for mode, count in always.items() if count]
-    crossing = sum(bool(each.at) for each in lines)
+    crossing = sum(bool(line.at) for line in lines)
     return (
-        f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {each}' for each in clauses)}."
+        f"{text} in {crossing} of {len(lines)} settings of everything else{''.join(f'; {part}' for part in clauses)}."
     )

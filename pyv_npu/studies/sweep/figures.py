@@ -262,8 +262,8 @@ FIGURES: Mapping[str, Figure] = {
 ON_CORE = ("cycles", "t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit", "core_per_command", "te_utilization",
            "bytes_read")  # fmt: skip
 """Figures of a run with submissions, where none are named."""
-ALONE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utilization", "dma_utilization", "bytes_read",
-         "bytes_written")  # fmt: skip
+WITHOUT_CORE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utilization", "dma_utilization",
+                "bytes_read", "bytes_written")  # fmt: skip
 """Figures of a run without a core."""
 SERVED = ("goodput", "tokens_per_second", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p99", "capacity",
           "preemptions", "blocks_total", "control", "step_error")  # fmt: skip

@@ -33,7 +33,7 @@ class SweepFolder:
         check_holds_only(place, FILES, "--output", "a sweep")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Holds the folder for this process. UsageError where another process writes into it."""
         self._points.mkdir(parents=True, exist_ok=True)
         with (self.place / LOCK).open("a+") as lock:

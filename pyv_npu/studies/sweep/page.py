@@ -112,7 +112,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
     unit = points.figures[figure].unit
     word, row, value = best_of(points, figure)
     tiles = [Tile(f"{word}.{figure}", quantity(value, unit), f"{word} {figure}, point {row[POINT]}")]
-    values = [each for _, each in numbers(points, figure)]
+    values = [result for _, result in numbers(points, figure)]
     if min(values) > 0:
         tiles.append(Tile("spread", f"{number(max(values) / min(values))}x", f"{figure}, largest over least point"))
     strong = [effect for effect in sensitivity(points, figure) if effect.axis != MODE]
@@ -190,10 +190,10 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     rows: list[tuple[str, ...]] = []
     for name in BREAK_EVEN:
         crossings = list(break_even(points, name)) if name in figures else []
-        for axis in dict.fromkeys(each.axis for each in crossings):
-            lines = [each for each in crossings if each.axis == axis]
+        for axis in dict.fromkeys(crossing.axis for crossing in crossings):
+            lines = [crossing for crossing in crossings if crossing.axis == axis]
             parts.append(Note(crossing_text(name, axis, lines)))
-            rows += [(name, axis, _settings(each), ", ".join(map(number, each.at))) for each in lines if each.at]
+            rows += [(name, axis, _settings(line), ", ".join(map(number, line.at))) for line in lines if line.at]
     heads = ("figure", "axis", "everything else", "equal at")
     return [
         *parts,
@@ -201,5 +201,5 @@ def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
     ]
 
 
-def _settings(each: BreakEven) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in each.fixed.items()) or "nothing"
+def _settings(crossing: BreakEven) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in crossing.fixed.items()) or "nothing"

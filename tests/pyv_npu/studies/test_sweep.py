@@ -269,7 +269,7 @@ def test_a_folder_is_a_sweeps_own(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"--output {tmp_path}: holds notes.txt, which is not of a sweep" in capsys.readouterr().err
     assert main([*line, "-o", str(tmp_path / "notes.txt")]) == 64
     assert "is not a folder" in capsys.readouterr().err
-    with SweepFolder(tmp_path / "out").held():
+    with SweepFolder(tmp_path / "out").lock():
         assert main([*line, "-o", str(tmp_path / "out")]) == 64
     assert f"process {os.getpid()} runs a sweep in it; wait" in capsys.readouterr().err
     assert main([*line, "-o", str(tmp_path / "out")]) == 0
