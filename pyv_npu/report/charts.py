@@ -229,9 +229,9 @@ def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | st
 
 
 def stacked_bars(
-    name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str, whole: float = 0
+    name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str, total: float = 0
 ) -> Chart:
-    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `whole`: the sum of the
+    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `total`: the sum of the
     parts of every row, which is not written beside the bars then."""
     totals: dict[str, float] = {}
     for row in rows.values():
@@ -249,8 +249,8 @@ def stacked_bars(
     sums = [{"row": label, "sum": length, "text": number(length)} for label, length in lengths.items()]
     top = max(lengths.values(), default=0) or 1
     wide: Spec = (
-        {"scale": {"domain": [0, whole]}}
-        if whole
+        {"scale": {"domain": [0, total]}}
+        if total
         else {"scale": {"domainMin": 0, "domainMax": {"expr": f"{top} * (1 + {TOTALS} / max(width - {TOTALS}, 99))"}}}
     )
     names += [OTHER] if len(parts) > len(names) else []
@@ -272,7 +272,7 @@ def stacked_bars(
         "data": {"values": sums}, "mark": {"type": "text", "align": "left", "dx": 5, "fontWeight": 600},
         "encoding": {"y": down, "x": {"field": "sum", "type": "quantitative"}, "text": {"field": "text"}},
     }  # fmt: skip
-    return Chart(name, title, caption, specification(data, [bars] if whole else [bars, labels], 30 * len(rows)))
+    return Chart(name, title, caption, specification(data, [bars] if total else [bars, labels], 30 * len(rows)))
 
 
 def cells(
@@ -283,8 +283,8 @@ def cells(
     axes."""
     data = [
         {"row": row, "column": column, "text": text, "share": share}
-        for row, each in rows.items()
-        for column, (text, share) in zip(columns, each, strict=True)
+        for row, shares in rows.items()
+        for column, (text, share) in zip(columns, shares, strict=True)
     ]
     encoding: Spec = {
         "x": {"field": "column", "type": "ordinal", "sort": None, "title": across, "axis": {"labelAngle": 0}},

@@ -117,7 +117,7 @@ def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDA
     order = np.argsort(moments, kind="stable")
     moments, weight = moments[order], weight[order]
     count = np.searchsorted(moments, edges)
-    total, weights = (np.concatenate([[0], np.cumsum(each)]) for each in (moments * weight, weight))
+    total, weights = (np.concatenate([[0], np.cumsum(values)]) for values in (moments * weight, weight))
     return weights[count] * edges - total[count]
 
 
@@ -194,7 +194,7 @@ def gantt_chart(
         "known": count,
         "tickets": differences(np.zeros(0, np.int64) if tickets is None else tickets[:count]),
         "layer": differences(np.array([order[name] for name in layers[:count]], np.int64)),
-        "waits": [list(each) for each in waits[:count]],
+        "waits": [list(wait) for wait in waits[:count]],
         "bins": len(edges) - 1,
         "edges": differences(edges),
         "tracks": [] if binned is None else _tracks(binned),

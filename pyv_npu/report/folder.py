@@ -66,21 +66,23 @@ class ReportFolder:
         shutil.rmtree(self.draft, ignore_errors=True)
 
 
-def check_holds_only(place: Path, names: Collection[str], option: str, what: str) -> None:
+def check_holds_only(place: Path, names: Collection[str], option: str, content: str) -> None:
     """Raise UsageError where a folder that `option` names is none, or holds anything but `names`, the files of
-    `what`."""
+    `content`."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
     remove_abandoned(str(place))
     if place.exists():
-        _refuse(place, {path.name for path in place.iterdir()} - set(names), option, what)
+        _refuse(place, {path.name for path in place.iterdir()} - set(names), option, content)
 
 
-def _refuse(place: Path, strangers: Collection[str], option: str, what: str) -> None:
+def _refuse(place: Path, strangers: Collection[str], option: str, content: str) -> None:
     """Raise UsageError where a folder holds files of others."""
     if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-        raise UsageError(f"{option} {place}: holds {min(strangers)}{more}, which is not of {what}; name another folder")
+        raise UsageError(
+            f"{option} {place}: holds {min(strangers)}{more}, which is not of {content}; name another folder"
+        )
 
 
 def _check(folder: Path) -> None:
@@ -101,20 +103,20 @@ def _listed(folder: Path) -> set[str]:
     return set() if contents is None else {*contents.files, manifest.FILE}
 
 
-def _sibling(place: Path, process: int, what: str) -> Path:
+def _sibling(place: Path, process: int, suffix: str) -> Path:
     """Return a hidden folder beside a place, of one process."""
-    return place.with_name(f".{place.name}.{process}.{what}")
+    return place.with_name(f".{place.name}.{process}.{suffix}")
 
 
 def _remove_stale(place: Path) -> None:
     """Remove what killed processes have left beside this place: their drafts, and the report that they were replacing,
     which takes its place again where nothing else has."""
-    for what in ("old", "part"):
-        for remnant in sorted(place.parent.glob(f".{place.name}.*.{what}")):
-            process = remnant.name.removeprefix(f".{place.name}.").removesuffix(f".{what}")
+    for suffix in ("old", "part"):
+        for remnant in sorted(place.parent.glob(f".{place.name}.*.{suffix}")):
+            process = remnant.name.removeprefix(f".{place.name}.").removesuffix(f".{suffix}")
             if not process.isdecimal() or is_running(int(process)):
                 continue
-            if what == "old" and not place.exists():
+            if suffix == "old" and not place.exists():
                 os.rename(remnant, place)
             else:
                 shutil.rmtree(remnant, ignore_errors=True)

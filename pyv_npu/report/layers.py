@@ -39,14 +39,14 @@ def causes(analysis: Analysis) -> dict[str, int]:
 
 def _bounds(name: str, analysis: Analysis) -> Table:
     explained = analysis.explanation
-    whole = max(explained.makespan, 1)
+    makespan = max(explained.makespan, 1)
     ranked = sorted(explained.causes.items(), key=lambda item: -item[1])
     figures = [
         *((f"lower bound: {BOUNDS[bound]}", f"bound.{bound}", cycles) for bound, cycles in explained.bounds.items()),
         *((CAUSES[cause], f"cause.{cause}", cycles) for cause, cycles in ranked),
         ("makespan: cycle 0 to the last completion", "makespan", explained.makespan),
     ]
-    rows = [(text, Cell(number(cycles), f"{name}.{key}"), cycles / whole) for text, key, cycles in figures]
+    rows = [(text, Cell(number(cycles), f"{name}.{key}"), cycles / makespan) for text, key, cycles in figures]
     return Table((f"NPU, {name}", "core cycles", "of the makespan"), rows, units=("", "", "share"))
 
 
@@ -55,18 +55,18 @@ def _layers(name: str, analysis: Analysis) -> list[Part]:
     first."""
     meaning = "Active: cycles in which an engine, or the core, worked for the layer. Busy: summed over the engines."
     note = Note(meaning, "muted")
-    whole = max(analysis.explanation.makespan, 1)
+    makespan = max(analysis.explanation.makespan, 1)
     heads = *HEADS, *(BUSY[kind] for layer in analysis.layers[:1] for kind in layer.busy), *RATES
     rows = [[layer.name, *(Cell(short(cycle), value=cycle) for cycle in (layer.start, layer.end)),
-             *_cells([layer], whole, f"{name}.layer.{layer.name}")] for layer in analysis.layers]  # fmt: skip
-    each = _table(("layer", *SPAN, *heads), rows, f"{name}.layer.{{0}}.{{head}}")
+             *_cells([layer], makespan, f"{name}.layer.{layer.name}")] for layer in analysis.layers]  # fmt: skip
+    table = _table(("layer", *SPAN, *heads), rows, f"{name}.layer.{{0}}.{{head}}")
     grouped = blocks(analysis.layers)
     if grouped is None:
-        return [Heading(name), each, note]
-    rows = [[pattern, len(group), *_cells(group, whole)] for pattern, group in grouped.items()]
+        return [Heading(name), table, note]
+    rows = [[pattern, len(group), *_cells(group, makespan)] for pattern, group in grouped.items()]
     text = "A row sums the layers whose names differ in numbers only (#)."
     return [Heading(name), _table(("layers of a kind", "count", *heads), rows), Note(text, "muted"), note,
-            Details(f"every layer ({len(analysis.layers)})", each)]  # fmt: skip
+            Details(f"every layer ({len(analysis.layers)})", table)]  # fmt: skip
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Value]], figures: str = "") -> Table:

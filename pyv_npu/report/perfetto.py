@@ -144,8 +144,8 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
         if len(rows):
             events += _counter(tracks.counter(f"{kind.name} busy", "engines"), rows)
     for unit, rows in spans.kv_engines.items():
-        for start, end, what, ticket in zip(*(rows[name].tolist() for name in _CONVERTED), strict=True):
-            events += _slice(tracks[unit_name(unit)], start, end, f"{What(what).name} {ticket}")
+        for start, end, conversion, ticket in zip(*(rows[name].tolist() for name in _CONVERTED), strict=True):
+            events += _slice(tracks[unit_name(unit)], start, end, f"{What(conversion).name} {ticket}")
     for start, end, kernel, ticket in zip(*(spans.core[name].tolist() for name in _WORKED), strict=True):
         events += _slice(tracks["core: kernels"], start, end, f"{Kernel(kernel).name} {ticket}")
     exposed = spans.select(What.STALL)
@@ -155,8 +155,8 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
     paged = spans.select(What.PAGES)
     if len(paged):
         track = tracks.counter("KV pages", "pages")
-        events += [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=used)
-                   for cycle, used in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
+        events += [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=pages)
+                   for cycle, pages in zip(paged["end"].tolist(), paged["bytes"].tolist(), strict=True)]  # fmt: skip
     events.sort(key=lambda event: event[:2])
     with path.open("wb") as file:
         file.write(_process())

@@ -103,7 +103,7 @@ def bottlenecks(analysis: Analysis, name: str) -> Chart:
     }
     worst = sorted(spent, key=lambda each: -sum(spent[each].values()))[:TOP]
     caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
-    rows = {each: spent[each] for each in worst}
+    rows = {pattern: spent[pattern] for pattern in worst}
     return stacked_bars(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")
 
 

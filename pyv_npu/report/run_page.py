@@ -26,17 +26,18 @@ def extended(
     section; `gantts`: by the name of the run."""
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     charts = {**charts, "stages": pictures.reasons(runs)}
-    total, *rest = (each for each in sections if each.name != "host")
-    shown = [each._replace(parts=[*charts.get(each.name, ()), *each.parts]) for each in rest]
+    total, *rest = (section for section in sections if section.name != "host")
+    shown = [section._replace(parts=[*charts.get(section.name, ()), *section.parts]) for section in rest]
     front = next(
-        (at for at, each in enumerate(shown) if each.name in ("tokens", "faults", "energy", "latency")), len(shown)
+        (at for at, section in enumerate(shown) if section.name in ("tokens", "faults", "energy", "latency")),
+        len(shown),
     )
     shown[front:front] = [
         *layers.of_model(analyses, results[0].config, results[0].program),
         Section("traffic", "Traffic", memory.traffic(runs, analyses)),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
     ]
-    end = next((at for at, each in enumerate(shown) if each.name == "parameters"), len(shown))
+    end = next((at for at, section in enumerate(shown) if section.name == "parameters"), len(shown))
     title = "The run" if len(runs) == 1 else "The runs"
     shown[end:end] = [
         Section("sites", "Call sites", _sites(results)),
@@ -67,12 +68,13 @@ def write_page(
         f"{effective.config.npu.clock_hz / 1e6:g} MHz; cycles are core cycles"
     )
     verdict, tiles = first_screen(results, comparison)
-    total = next(each for each in sections if each.name == "run")
+    total = next(section for section in sections if section.name == "run")
     warnings = [part for part in total.parts if isinstance(part, Note) and part.kind == "warning"]
     head: list[Part] = [Note(subtitle, "muted"), *warnings, *([Verdict(verdict)] if verdict else [])]
-    body = [each._replace(parts=[part for part in each.parts if part not in head and not isinstance(part, Verdict)])
-            for each in sections if each.name != "parameters"]  # fmt: skip
-    entries = [part for each in sections if each.name == "parameters" for part in each.parts]
+    body = [section._replace(parts=[part for part in section.parts
+                                    if part not in head and not isinstance(part, Verdict)])
+            for section in sections if section.name != "parameters"]  # fmt: skip
+    entries = [part for section in sections if section.name == "parameters" for part in section.parts]
     body.append(Section("parameters", "Parameters", [*entries, *_differences(configs), parameters(effective)]))
     return page.render(f"{run['program']}: {' against '.join(configs)}", head, tiles, body)
 
@@ -98,8 +100,8 @@ def _differences(configs: Mapping[str, Config]) -> list[Part]:
     flat = {mode: flatten(config) for mode, config in configs.items()}
     keys = [key for key in keys_of(Config) if len({str(values[key]) for values in flat.values()}) > 1]
     rows: list[list[Value]] = [[key, *(str(values[key]) for values in flat.values())] for key in keys]
-    rows.append(["custom instructions", *(", ".join(each.custom_enabled) or "none" for each in configs.values())])
-    rows.append(["commands in the device queue", *(each.npu.device_queue for each in configs.values())])
+    rows.append(["custom instructions", *(", ".join(config.custom_enabled) or "none" for config in configs.values())])
+    rows.append(["commands in the device queue", *(config.npu.device_queue for config in configs.values())])
     return [Note("Keys in which the runs differ:"), Table(["key", *configs], rows)]
 
 

@@ -34,7 +34,7 @@ from pyv_npu.observe.latency.rows import NONE as UNSEEN
 from pyv_npu.observe.latency.rows import STAMPS, Reason, Submissions
 
 _NAMES = np.full(max(What) + 1, "", object)
-_NAMES[[*What]] = [what.name for what in What]
+_NAMES[[*What]] = [event.name for event in What]
 _NAMES[[What.BARRIER_OPEN, What.BARRIER_CLOSE]] = "BARRIER"
 _OPCODES = np.full(OPCODE + 1, "", object)
 _OPCODES[[*Opcode]] = [opcode.name for opcode in Opcode]
@@ -72,15 +72,15 @@ Reasons = Mapping[tuple[int, int], str]
 def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[TimelineRow]:
     """Returns the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
     layer_names = np.array([*layers, ""], object)
-    what, aux, number = table["what"], table["aux"], table["number"]
-    is_step, ended = among(BEGINS)[what], table["last"] != UNFINISHED
-    names = _NAMES[what]
+    events, aux, number = table["what"], table["aux"], table["number"]
+    is_step, ended = among(BEGINS)[events], table["last"] != UNFINISHED
+    names = _NAMES[events]
     names[is_step] = _OPCODES[aux[is_step] & OPCODE]
     causes = np.full(len(table), "", object)
     for kind, codes in _CAUSES.items():
-        selected = np.flatnonzero(what == kind)
+        selected = np.flatnonzero(events == kind)
         causes[selected] = [codes(code).name.lower() for code in aux[selected].tolist()]
-    for row in np.flatnonzero(what == What.ERROR).tolist():
+    for row in np.flatnonzero(events == What.ERROR).tolist():
         reason = (reasons or {}).get((int(table["start"][row]), int(table["ticket"][row])))
         causes[row] += "" if reason is None else f": {reason}"
     columns = (
@@ -91,7 +91,7 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
         _column_where(table["stream"] != NONE, table["stream"]),
         table["start"].tolist(),
         _column_where(ended, table["end"]),
-        _column_where(ended & among((*BEGINS, *ENDS))[what], table["bytes"]),
+        _column_where(ended & among((*BEGINS, *ENDS))[events], table["bytes"]),
         causes.tolist(),
         layer_names[np.where(number < len(layers), number, NONE)].tolist(),
     )

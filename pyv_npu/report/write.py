@@ -27,37 +27,37 @@ NOTE = "the note of the ELF"
 
 def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
     """Writes the report of a run; `text` is its summary."""
-    used = _used(folder, result)
-    folder.finish(result.json, text, used)
+    effective = _effective_config(folder, result)
+    folder.finish(result.json, text, effective)
     _write_files(folder.folder, result)
     if result.events is not None:
         write_lines(folder.folder, result)
-        write_report(folder.folder, [result], run_sections(result), used)
+        write_report(folder.folder, [result], run_sections(result), effective)
 
 
-def write_comparison(folder: RunFolder, both: Comparison, text: str, charts: Sequence[Part]) -> None:
+def write_comparison(folder: RunFolder, comparison: Comparison, text: str, charts: Sequence[Part]) -> None:
     """Writes the report of a comparison; `charts`: of its sweeps."""
-    used = _used(folder, both.loose)
-    folder.finish(both.json, text, used)
-    _write_files(folder.folder, both.loose)
-    for mode, run in both.runs.items():
+    effective = _effective_config(folder, comparison.loose)
+    folder.finish(comparison.json, text, effective)
+    _write_files(folder.folder, comparison.loose)
+    for mode, run in comparison.runs.items():
         write_lines(folder.folder / mode, run)
-    sections = comparison_sections(both, both.loose.config)
-    write_report(folder.folder, list(both.runs.values()), sections, used, both.json, charts)
+    sections = comparison_sections(comparison, comparison.loose.config)
+    write_report(folder.folder, list(comparison.runs.values()), sections, effective, comparison.json, charts)
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
     """Writes the report of a comparison that was interrupted before its second run began."""
-    used = _used(folder, loose)
+    effective = _effective_config(folder, loose)
     head = "interrupted in the first run: there is nothing to compare it with\n\n"
-    folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), used)
+    folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), effective)
     _write_files(folder.folder, loose)
     write_lines(folder.folder / "loose", loose)
-    write_report(folder.folder, [loose], run_sections(loose), used)
+    write_report(folder.folder, [loose], run_sections(loose), effective)
     folder.partial = True
 
 
-def _used(folder: RunFolder, run: Result[Any]) -> Effective:
+def _effective_config(folder: RunFolder, run: Result[Any]) -> Effective:
     """Returns the configuration with what the program asked for; `npu.mode` stays as it was given."""
     effective = folder.effective
     return effective.adopt(with_values(run.config, {"npu.mode": effective.config.npu.mode}), NOTE)

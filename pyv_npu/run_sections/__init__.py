@@ -15,12 +15,12 @@ def run_sections(result: Result[Any]) -> list[Section]:
     return _with_details(sections, result.detail.sections(result))
 
 
-def comparison_sections(both: Comparison, config: Config) -> list[Section]:
+def comparison_sections(comparison: Comparison, config: Config) -> list[Section]:
     """Returns the sections of a comparison; `config`: that of both runs."""
-    alone = dict.fromkeys(both.runs, both.tight.without_firmware)  # a device without firmware has no mode
-    runs = {mode: run.json for mode, run in both.runs.items()}
-    details = both.loose.detail.compared(both.loose, both.tight)[1]
-    return _with_details(sections_of(runs, config, alone, both.json), details)
+    cycles = dict.fromkeys(comparison.runs, comparison.tight.without_firmware)  # a device without firmware has no mode
+    runs = {mode: run.json for mode, run in comparison.runs.items()}
+    details = comparison.loose.detail.compared(comparison.loose, comparison.tight)[1]
+    return _with_details(sections_of(runs, config, cycles, comparison.json), details)
 
 
 def summary(result: Result[Any]) -> str:
@@ -34,15 +34,15 @@ def _with_details(sections: list[Section], details: Sequence[Section]) -> list[S
 
 
 def sections_of(
-    runs: Runs, config: Config, alone: Mapping[str, int | None] | None = None,
+    runs: Runs, config: Config, without_firmware: Mapping[str, int | None] | None = None,
     comparison: Mapping[str, Any] | None = None,
 ) -> list[Section]:  # fmt: skip
-    """Returns the sections of one run or two. `alone`: cycles of the commands without firmware, by mode; `comparison`:
+    """Returns the sections of one run or two. `without_firmware`: cycles of the commands, by mode; `comparison`:
     the JSON object of both."""
     sections = [
         Section("run", _head(runs, config), [*_problems(runs, comparison), *totals.totals(runs, comparison)]),
         Section("host", "", [] if comparison is not None else totals.host(runs)),
-        Section("cycles", "Core cycles by phase", totals.cycles(runs, config, alone or {})),
+        Section("cycles", "Core cycles by phase", totals.cycles(runs, config, without_firmware or {})),
         Section("tokens", "Tokens", latency.tokens(runs)),
         Section("faults", "Injected faults, against the run without them", findings.faults(runs)),
         Section("energy", "Energy and area, an estimate", totals.energy_estimate(runs)),

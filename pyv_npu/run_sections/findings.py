@@ -46,13 +46,15 @@ def sanitizer(runs: Runs) -> list[Part]:
         findings = (run.get("sanitizer") or {}).get("findings", ())
         if "sanitizer" in run:
             parts.append(Note(f"{name}: {findings_headline(run['sanitizer'])}"))
-        for at, each in enumerate(findings[:SHOWN_FINDINGS], 1):
-            times = f" ({each['count']:,} times)" if each["count"] > 1 else ""
-            end = each["address"] + each["bytes"]
-            address_range = f"{each['address']:#010x}..{end:#010x}" + (f" ({each['symbol']})" if each["symbol"] else "")
-            facts = [(side["what"], _side(side)) for side in (each["first"], each["second"])]
-            facts += [("bytes", address_range), ("note", each["note"] or ""), ("remedy", each["remedy"])]
-            parts += [Heading(f"{at}. {each['rule']}: {each['text']}{times}"),
+        for at, finding in enumerate(findings[:SHOWN_FINDINGS], 1):
+            times = f" ({finding['count']:,} times)" if finding["count"] > 1 else ""
+            end = finding["address"] + finding["bytes"]
+            address_range = f"{finding['address']:#010x}..{end:#010x}" + (
+                f" ({finding['symbol']})" if finding["symbol"] else ""
+            )
+            facts = [(side["what"], _side(side)) for side in (finding["first"], finding["second"])]
+            facts += [("bytes", address_range), ("note", finding["note"] or ""), ("remedy", finding["remedy"])]
+            parts += [Heading(f"{at}. {finding['rule']}: {finding['text']}{times}"),
                       Facts([fact for fact in dict.fromkeys(facts) if fact[1]])]  # fmt: skip
         if len(findings) > SHOWN_FINDINGS:
             parts.append(Note(f"{len(findings) - SHOWN_FINDINGS:,} more in result.json and in --json", "muted"))
@@ -62,8 +64,8 @@ def sanitizer(runs: Runs) -> list[Part]:
 def findings_headline(sanitizer: Mapping[str, Any]) -> str:
     """Formats the number of findings of each rule."""
     findings, rules = sanitizer["findings"], dict[str, int]()
-    for each in findings:
-        rules[each["rule"]] = rules.get(each["rule"], 0) + each["count"]
+    for finding in findings:
+        rules[finding["rule"]] = rules.get(finding["rule"], 0) + finding["count"]
     listed = ", ".join(f"{rule} {count}" for rule, count in rules.items())
     dropped = f"; {sanitizer['dropped']} more not kept" if sanitizer["dropped"] else ""
     count = f"{len(findings)} finding{'s' * (len(findings) != 1)} ({listed})" if findings else "no findings"
@@ -91,11 +93,11 @@ def faults(runs: Runs) -> list[Part]:
         if effect["cycles_lost"] is not None:
             facts.append(("cycles lost", f"{effect['cycles_lost']:,} of {effect['cycles_without']:,}"))
         rows: list[tuple[int, str, str]] = []
-        for each in effect["injected"]:
-            facts.append(("fault", f"{each['name']}: {each['fault']}" if each["name"] else each["fault"]))
-            fired = each["fired"]
+        for fault in effect["injected"]:
+            facts.append(("fault", f"{fault['name']}: {fault['fault']}" if fault["name"] else fault["fault"]))
+            fired = fault["fired"]
             rows += [
-                (firing["cycle"], each["name"] or each["fault"], firing["what"]) for firing in fired[:SHOWN_FIRINGS]
+                (firing["cycle"], fault["name"] or fault["fault"], firing["what"]) for firing in fired[:SHOWN_FIRINGS]
             ]
             if len(fired) > SHOWN_FIRINGS or not fired:
                 more = f"and {len(fired) - SHOWN_FIRINGS:,} times more" if fired else "it never acted"

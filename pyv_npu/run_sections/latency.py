@@ -80,8 +80,8 @@ def placement(placed: Mapping[str, Any]) -> list[Part]:
         distance = [row.get(part) for part in ("there", "back", "fetch")]
         rows.append([name, *distance, row["loose"], row["tight"], row["loose"] - row["tight"]])
     heads = ("device", "way there", "way back", "fetch", "loose p50", "tight p50", "loose - tight")
-    whole, near, far = (f"{row['loose'] - row['tight']:,}" for row in (placed[key] for key in names))
-    text = f"Of {whole} cycles of difference {near} remain with both near, {far} with both far; the rest is placement."
+    preset, near, far = (f"{row['loose'] - row['tight']:,}" for row in (placed[key] for key in names))
+    text = f"Of {preset} cycles of difference {near} remain with both near, {far} with both far; the rest is placement."
     return [Table(heads, rows, file="placement.csv", figures="placement.{0}.{head}"), Note(text, "muted")]
 
 

@@ -10,7 +10,7 @@ from pyv_npu.text import MISSING
 from pyv_npu.units import duration, number, quantity
 
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
-WHOLE = {"cycles": "whole run"}
+RUN_CYCLES = {"cycles": "whole run"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
 """Text for runs whose descriptors all lay in memory, as those of a model do."""
 BUSY = {"te_busy": "TE busy", "ve_busy": "VE busy", "dma_busy": "DMA busy"}
@@ -36,19 +36,19 @@ class _Total(NamedTuple):
 def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
     """Returns a column for each run; figures that no run has are left out, and those of an NPU to which nothing was
     sent."""
-    used = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
+    active = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
     rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
     for name, key in (("run (core cycles)", "cycles"), ("instructions", "instret")):
         rows.append(_Total(name, [run[key] for run in runs.values()]))
     rows.append(_Total("instructions per cycle",
                        [None if run["instret"] is None else run["instret"] / run["cycles"] if run["cycles"] else None
                         for run in runs.values()]))  # fmt: skip
-    for name, key in COUNTERS if used else COUNTERS[:1]:
+    for name, key in COUNTERS if active else COUNTERS[:1]:
         rows.append(_Total(name, [(run["npu"] or {}).get(key) for run in runs.values()]))
     l2 = [(run["npu"] or {}).get("l2") or {} for run in runs.values()]
     for name, key in L2 if any(l2) else ():
-        rows.append(_Total(name, [each.get(key) for each in l2]))
-    for key, name in BUSY.items() if used else ():
+        rows.append(_Total(name, [l2_counters.get(key) for l2_counters in l2]))
+    for key, name in BUSY.items() if active else ():
         rows.append(_Total(f"{name} (%)", [_busy(run, key) for run in runs.values()]))
     if any(check["ok"] is not None for run in runs.values() for check in checks(run)):
         rows.append(_Total("outputs as the reference", ["yes" if agrees(run) else "NO" for run in runs.values()]))
@@ -77,7 +77,7 @@ def _stop(run: Run) -> str:
 def _busy(run: Run, key: str) -> str | None:
     """Formats the utilization of each engine of a kind in per cent."""
     busy, cycles = (run["npu"] or {}).get(key), run["cycles"]
-    return " ".join(f"{100 * each / cycles:.1f}" for each in busy) if busy and cycles else None
+    return " ".join(f"{100 * engine_cycles / cycles:.1f}" for engine_cycles in busy) if busy and cycles else None
 
 
 def counters(runs: Runs) -> Details:
@@ -87,7 +87,7 @@ def counters(runs: Runs) -> Details:
     rows: list[list[Value]] = [
         ["events_sha256", *(Cell(run["events_sha256"] or MISSING, kind="hash") for run in runs.values())]
     ]
-    rows += [[name, *(_counter(each.get(name)) for each in counted.values())] for name in names]
+    rows += [[name, *(_counter(npu_counters.get(name)) for npu_counters in counted.values())] for name in names]
     return Details(f"every counter ({len(rows)})", Table(["", *runs], rows, figures="{head}.npu.{0}"))
 
 
@@ -95,7 +95,7 @@ def _counter(value: Any) -> Value:
     if isinstance(value, list):
         return " ".join(map(number, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} {number(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {number(part)}" for name, part in value.items())
     return value if isinstance(value, int | float) else None
 
 
@@ -114,7 +114,7 @@ def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
     """Returns the keys of `ratio` that describe the runs, with their texts."""
     written = any(ratio.get(key) is not None for key in RATIOS)
     prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
-    return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **WHOLE}
+    return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **RUN_CYCLES}
 
 
 def spread_text(spread: Sequence[float] | None) -> str:
@@ -126,9 +126,9 @@ def spread_text(spread: Sequence[float] | None) -> str:
     return f"{low:.2f} to {high:.2f} ({way})"
 
 
-def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[Part]:
-    """Returns core cycles and their time; nothing where nothing was submitted. `alone`: cycles of the commands without
-    firmware, by mode."""
+def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None]) -> list[Part]:
+    """Returns core cycles and their time; nothing where nothing was submitted. `without_firmware`: cycles of the
+    commands, by mode."""
     parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
     if not any(parts.values()):
         return []
@@ -138,7 +138,7 @@ def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[
         return {mode: None if values is None else values[name] for mode, values in parts.items()}
 
     def row(name: str, spent: Mapping[str, int | None], depth: int = 0) -> list[Value]:
-        times = (Cell(duration(each, config.npu.clock_hz), value=each) for each in spent.values())
+        times = (Cell(duration(cycle_count, config.npu.clock_hz), value=cycle_count) for cycle_count in spent.values())
         return [Cell(name, kind=f"depth{depth}" if depth else ""), *spent.values(), *times]
 
     before, work = part("before_submission"), part("work")
@@ -147,15 +147,15 @@ def cycles(runs: Runs, config: Config, alone: Mapping[str, int | None]) -> list[
         row("before the first submission", before, 1),
         row("first submission to last completion", work, 1),
     ]
-    if any(cycles is not None for cycles in alone.values()):  # 0 where all is kernels on the core
-        without = {mode: alone.get(mode) for mode in runs}
+    if any(cycles is not None for cycles in without_firmware.values()):  # 0 where all is kernels on the core
+        without = {mode: without_firmware.get(mode) for mode in runs}
         kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
         rows.append(row("the same commands without firmware", without, 2))
         rows += [row("kernels on the core", kernels, 2)] if any(kernels.values()) else []
         rows.append(row("added by submitting them", _sum(_sum(work, without, -1), kernels, -1), 2))
     rows.append(row("after the last completion", part("after_completion"), 1))
     rows.append(row("NPU makespan: cycle 0 to the last completion", _sum(before, work, 1)))
-    verdict = [] if any(alone.values()) else sentences(runs, {})
+    verdict = [] if any(without_firmware.values()) else sentences(runs, {})
     note = "The phases add up to the whole run. Without firmware: the NPU has all commands in cycle 0."
     table = Table(("", *runs, *(f"{mode}, time" for mode in runs)), rows, figures="{head}.cycles.{0}")
     return [*([Verdict(verdict)] if verdict else []), table, Note(note, "muted")]
@@ -180,13 +180,13 @@ def energy_estimate(runs: Runs) -> list[Part]:
     from pyv_npu.observe.analysis import energy  # with NumPy, which most firmware does without
 
     parts: list[Part] = []
-    for mode, each in energies.items():
-        parts += [*([Heading(mode)] if len(energies) > 1 else []), Facts(energy.lines(each))]
-    tables = {mode: energy.tables(each) for mode, each in energies.items()}
+    for mode, estimate in energies.items():
+        parts += [*([Heading(mode)] if len(energies) > 1 else []), Facts(energy.lines(estimate))]
+    tables = {mode: energy.tables(estimate) for mode, estimate in energies.items()}
     rows: list[list[Value]] = []
     for key, group in {"totals": "total", **PARTS}.items():
-        for name in dict.fromkeys(name for each in tables.values() for name in each[key]):
-            values = {mode: each[key].get(name, (0.0, "")) for mode, each in tables.items()}
+        for name in dict.fromkeys(name for parts_table in tables.values() for name in parts_table[key]):
+            values = {mode: parts_table[key].get(name, (0.0, "")) for mode, parts_table in tables.items()}
             cells = (Cell(quantity(*value), f"{mode}.energy.{key}.{name}", value=value[0])
                      for mode, value in values.items())  # fmt: skip
             rows.append([group, Cell(name, kind="text"), *cells])

@@ -93,7 +93,7 @@ class _ByAttributes:
         names = {*slots, *getattr(self._owner, "__dict__", ())} - {"__dict__", "__weakref__"}
         return [(name, getattr(self._owner, name)) for name in sorted(names) if hasattr(self._owner, name)]
 
-    def _kept(self) -> dict[str, Any]:
+    def _attribute_values(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in self._attributes()
@@ -102,7 +102,7 @@ class _ByAttributes:
 
     def state(self) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for name, value in self._kept().items():
+        for name, value in self._attribute_values().items():
             label = f"{self._label}.{name}"
             if _has_protocol(value) and not isinstance(value, type):
                 result[name] = ["part", _ByProtocol(value, label).state()]
@@ -113,7 +113,7 @@ class _ByAttributes:
     def load_state(self, state: Any) -> None:
         if type(state) is not dict:
             raise StateError(f"{shown(state)} is no dict")
-        own_state = self._kept()
+        own_state = self._attribute_values()
         for name in own_state.keys() - state.keys():
             delattr(self._owner, name)
         for name, item in state.items():

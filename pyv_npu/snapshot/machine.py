@@ -97,8 +97,8 @@ def _present(name: str, state: Any, cycle: int) -> Any:
         return state | {"counters": state["counters"] | {"cycle": 0}}  # of the latest event: for reports
     if name == "interrupts":
         # when the lines were looked at last, and when MEIP changed; the next look is at `cycle` or later
-        due, seen = state["plic_due"], state["now"]
-        return state | {"now": max(seen, cycle), "changed": 0, "waits": due is not None and due > seen}
+        deadline, now = state["plic_due"], state["now"]
+        return state | {"now": max(now, cycle), "changed": 0, "waits": deadline is not None and deadline > now}
     return state
 
 
