@@ -163,6 +163,7 @@ def run_forked(work: Callable[[], Any]) -> tuple[Any, float]:
         sys.stdout.flush()
         child = os.fork()
         if not child:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # for processes that tests start
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
