@@ -262,3 +262,9 @@ def test_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.starmap(work, [(tmp_path, seed) for seed in range(3)]) == [[], [], []]
     assert not list(tmp_path.glob(f"*{UNFINISHED}"))
+
+
+def test_a_folder_that_can_be_made_is_no_trouble(tmp_path: Path) -> None:
+    assert CodeCache(tmp_path / "deep" / "er").trouble() == ""
+    (tmp_path / "file").touch()
+    assert CodeCache(tmp_path / "file" / "er").trouble() != ""

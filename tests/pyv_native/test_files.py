@@ -63,14 +63,19 @@ def test_drafts_of_processes_that_have_ended_go(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("pyv_native.files._CLEAN", set())
     other = subprocess.Popen(["sleep", "60"])
     names = (f".x.{1 << 22}.part", f".x.{other.pid}.part", ".x.word.part", f"x.{1 << 22}.part")
+    link = f".z.{1 << 22}.part"
     for name in names:
         (tmp_path / name).write_text("half")
+    (tmp_path / link).symlink_to(tmp_path / names[2])
     write_text(tmp_path / "y", "whole")
     with pytest.raises(subprocess.TimeoutExpired):  # nothing has reached it
         other.wait(0.1)
     other.kill()
     other.wait()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], "y"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], link, "y"])
+    (tmp_path / names[0]).write_text("half")
+    write_text(tmp_path / "y", "again")
+    assert (tmp_path / names[0]).exists(), "a folder is looked through once"
 
 
 def test_a_long_name_has_a_draft(tmp_path: Path) -> None:

@@ -322,6 +322,14 @@ def test_a_snapshot_goes_on_with_queues_and_rows(commands: list[Listed], cut: in
     assert (whole[len(whole) - len(rest) :] == rest).all()
 
 
+def test_a_row_is_closed_so_long_after_a_read_of_it() -> None:
+    """tRTP, where tRAS is shorter: the next row of the bank opens later by as much."""
+    of = {"ranks": 1, "groups": 1, "banks": 1, "row_bytes": 256, "burst_bytes": 64, "ras": 0, "refi": 0, "page": "open"}
+    times = [spent(move(2, 64, stride=1024), config(interleave=1024, clock_hz=GHZ, rtp=rtp, **of))
+             for rtp in (20, 60)]  # fmt: skip
+    assert times[1] - times[0] == 40
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
