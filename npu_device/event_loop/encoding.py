@@ -82,7 +82,6 @@ class Pieces:
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
-        self._images: dict[tuple[Piece, bool], PieceImage] = {}
         self._by_cost: dict[Cost, PieceImage] = {}
 
     def single(self, work: Piece, dram: int) -> PieceImage:
@@ -91,18 +90,10 @@ class Pieces:
         return self.of(self.timing.located(work, dram), True)
 
     def of(self, work: Piece, first: bool = False) -> PieceImage:
-        """Return the piece of located work. `first`: it is its command's first on the tensor engine."""
-        key = work, first
-        image = self._images.get(key)
-        if image is None:
-            if len(self._images) >= REMEMBERED:
-                self._images.clear()
-            cost = self.timing.cost(work)
-            image = self._images[key] = self._image(self.timing.first(cost) if first else cost)
-        return image
-
-    def _image(self, cost: Cost) -> PieceImage:
-        """Return the piece with a cost, of which works that differ in their place in the scratchpad have few."""
+        """Return the piece of located work. `first`: it is its command's first on the tensor engine. Works that differ
+        in their place in the scratchpad have few costs."""
+        cost = self.timing.cost(work)
+        cost = self.timing.first(cost) if first else cost
         image = self._by_cost.get(cost)
         if image is None:
             if len(self._by_cost) >= REMEMBERED:

@@ -19,6 +19,7 @@ from npu_device.reservation.scheduler import emit
 from npu_device.reservation.state import DESCRIPTOR_WORDS
 from npu_device.reservation.tickets import (
     STALLED,
+    STARVED,
     TRAPPED,
     UNKNOWN,
     assign_ticket,
@@ -58,10 +59,12 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     """Submit the descriptor in `front.descriptor`, which ENQCMD_T has read at `address`. Return the ticket, 0
     (dropped), minus a ReturnCode, STALLED or TRAPPED; the core receives it `front.response` cycles after `arrival`.
 
-    A stalled submission is tried again with the same address, and SUBMIT is emitted once. The caller has reserved a
-    Ticket and a Submission.
+    A stalled submission is tried again with the same address, and SUBMIT is emitted once. STARVED: records are missing,
+    nothing has changed.
     """
     front = loop.front
+    if not loop.issue.spare_tickets or not loop.issue.spare_submissions:
+        return STARVED
     if front.stalled != address:
         emit(loop.issue, arrival, FRONTEND, What.SUBMIT, 0, address, 1)
     front.stalled = NOT_YET
@@ -101,8 +104,7 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     << 32 | rd; rd is the ticket, 0 (dropped), or minus a ReturnCode as 32 bits. UNHANDLED is the only negative
     result."""
     front = loop.front
-    issue = loop.issue
-    if front.observed or not issue.spare_tickets or not issue.spare_submissions:
+    if front.observed:
         return UNHANDLED
     waits = front.policy == FullPolicy.STALL
     if not has_room(front) and (waits or front.policy == FullPolicy.TRAP):
@@ -113,6 +115,8 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     for index in range(DESCRIPTOR_WORDS):
         front.descriptor[index] = load_i64(data + 8 * index)
     answer = submit(loop, address, operand, arrival)
+    if answer == STARVED:
+        return UNHANDLED
     return front.response << 32 | u32(answer)
 
 

@@ -33,7 +33,7 @@ from npu_device.reservation.state import (
     Submission,
     Ticket,
 )
-from npu_device.reservation.tickets import MODULUS
+from npu_device.reservation.tickets import MODULUS, STARVED
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
@@ -195,12 +195,11 @@ class Pipeline:
 
     def submit(self, address: int, descriptor: bytes, operand: int, arrival: int) -> tuple[int, int]:
         """ENQCMD_T: the answer of `submissions.submit`, and the cycles until the core has it."""
-        machine = self._machine
-        machine.issue.reserve(Ticket, 1)
-        machine.issue.reserve(Submission, 1)
-        storage = self.storage
+        machine, storage = self._machine, self.storage
         storage.descriptor[:] = descriptor
-        answer = machine.call(submissions.submit, address, operand, arrival)
+        while (answer := machine.call(submissions.submit, address, operand, arrival)) == STARVED:
+            machine.issue.reserve(Ticket, 1)
+            machine.issue.reserve(Submission, 1)
         return answer, storage.arena.words[storage.response]
 
     def _accept(self, cycle: int) -> None:

@@ -5,8 +5,8 @@ from npu_device.reservation.state import BUCKETS, WAITING, Entry, Issue, Ticket
 
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""
-STALLED, TRAPPED = 1 << 32, 1 << 33
-"""Answers to ENQCMD_T besides tickets and ReturnCode."""
+STALLED, TRAPPED, STARVED = 1 << 32, 1 << 33, 1 << 34
+"""Answers to ENQCMD_T besides tickets and ReturnCode. STARVED: the device is to reserve records."""
 IN_FLIGHT, UNKNOWN = -1, -2
 """Codes of tickets that have not ended, and that the device does not have."""
 
