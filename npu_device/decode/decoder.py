@@ -61,14 +61,14 @@ class Decoder:
             config.dram.interleave, config.l2.line if config.l2.enabled else config.dram.interleave
         )
 
-    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
+    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0, order: Order | None = None) -> Command:
         """Return the command of a descriptor, without ticket and number. `prio` and `stream` hold where those of the
-        descriptor are 0.
+        descriptor are 0. `order`: of an equal descriptor in tile form that was decoded before.
 
         Raises DescriptorError; where something does not fit, it suggests a legal tile.
         """
         try:
-            command = self._command(self._order(d), prio, stream)
+            command = self._command(order or self._order(d), prio, stream)
         except NoRoomError as error:
             if error.remedy:
                 raise

@@ -216,26 +216,27 @@ class Pipeline:
             content[:] = self._injector.descriptor(cycle, bytes(content))
         descriptor, address, number = bytes(content), submission.address, submission.number
         readable, prio, stream = submission.readable, submission.prio, submission.stream
+        order = self.execution.station.order_of(submission.offset)
+        d = request_of(descriptor) if order is None else order.descriptor
         ticket = machine.call(acceptance.admit, cycle)
         claimed, ticket = ticket > 0, abs(ticket)
         if not readable:
             reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
             self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
             return
-        d = request_of(descriptor)
         status_address = address + STATUS_OFFSET if d.write_status else None
         try:
             if not claimed:
                 asked = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
                 rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
                 raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
-            command = self.decoder.decode(d, prio, stream)
+            command = self.decoder.decode(d, prio, stream, order)
         except DescriptorError as invalid:
             self._fail(cycle, ticket, invalid, status_address, number, d.opcode)
             return
         command.ticket, command.number, command.status_address = ticket, number, status_address
         self.execution.accept(cycle, command)
-        if self._injector is None:
+        if order is None:
             self.execution.station.keep_order(command, memoryview(descriptor))
 
     def _fail(

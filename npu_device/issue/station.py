@@ -160,6 +160,10 @@ class Station:
             self._reserve_barriers(2)
         self._machine.call(acceptance.accept_command, entry, *self._fields(command), scope, cycle)
 
+    def order_of(self, submission: int) -> Order | None:
+        """Return the order that was kept of a descriptor on its way, or None."""
+        return self._orders.get(self._call(orders.find_order, submission))
+
     def keep_order(self, command: Command, descriptor: memoryview) -> None:
         """Keep the order of a command that was accepted for others with the same 64 bytes."""
         order, d = command.order, command.descriptor

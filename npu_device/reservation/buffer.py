@@ -36,9 +36,9 @@ FUNCTIONS: tuple[Definition, ...] = (
     commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
     barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
-    tickets.ticket_code, tickets.set_command, orders.add_order, orders.clear_orders, accumulators.open_accumulators,
-    accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine, accumulators.room_of,
-    accumulators.bind_sum, accumulators.new_sum, accumulators.split_span,
+    tickets.ticket_code, tickets.set_command, orders.add_order, orders.find_order, orders.clear_orders,
+    accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
+    accumulators.room_of, accumulators.bind_sum, accumulators.new_sum, accumulators.split_span,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
