@@ -88,12 +88,6 @@ class Memory:
                 return read, written
         raise _no_memory(region.address, region.end)
 
-    def arrays(self) -> "list[Bytes]":
-        """Return the regions."""
-        import numpy as np
-
-        return [np.frombuffer(window.data, np.uint8) for window in self._windows]
-
     def read(self, address: int, size: int) -> bytes | None:
         """`size` bytes, or None where there is no memory."""
         for window in self._windows:

@@ -30,8 +30,7 @@ DEFECTS = (
     ),
     Defect(
         "results keep a view of their source", "npu_device/issue/results.py",
-        "result = data.copy() if any(np.may_share_memory(data, array) for array in self._arrays) else data",
-        "result = data",
+        "result = data if data.flags.owndata else data.copy()", "result = data",
         SAMPLING,
     ),
     Defect(
