@@ -54,7 +54,7 @@ class BlockPool:
         self.allocated += count
         return blocks
 
-    def found(self, keys: Sequence[Key]) -> list[int]:
+    def cached_prefix(self, keys: Sequence[Key]) -> list[int]:
         """The blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
         blocks = []
         for key in keys:

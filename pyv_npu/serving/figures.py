@@ -81,7 +81,9 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
     }  # fmt: skip
     seconds = run.end / hz
     good = sum(_meets(time, limits) for time in times)
-    prompts, answers = (sum(getattr(one.request, name) for one in run.served) for name in ("input_toks", "output_toks"))
+    prompts, answers = (
+        sum(getattr(record.request, name) for record in run.served) for name in ("input_toks", "output_toks")
+    )
     swap = sum(row.swap for row in run.ledger)
     out, back = (sum(row.swapped_tokens[at] for row in run.ledger if row.swapped) for at in range(2))
     return {
@@ -91,10 +93,10 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
         "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
         "input_tokens": prompts, "output_tokens": answers,
         "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
-        "steps": len(run.ledger), "preemptions": sum(one.preemptions for one in run.served),
-        "recomputed_tokens": sum(one.recomputed for one in run.served),
-        "reused_tokens": sum(one.reused for one in run.served),
-        "swaps": sum(one.swaps for one in run.served), "swapped_tokens": out,
+        "steps": len(run.ledger), "preemptions": sum(record.preemptions for record in run.served),
+        "recomputed_tokens": sum(record.recomputed for record in run.served),
+        "reused_tokens": sum(record.reused for record in run.served),
+        "swaps": sum(record.swaps for record in run.served), "swapped_tokens": out,
         "swap_out_bytes": out * kv.token, "swap_in_bytes": back * kv.token, "swap_cycles": swap,
         "swap_share": swap / run.end if run.end else 0.0,
         "most_running": max((row.running for row in run.ledger), default=0),
@@ -125,34 +127,34 @@ GROWTH = 2
 take so many times as long as they arrive."""
 
 
-def offered_load(run: Run, taken: Sequence[int]) -> dict[str, Any]:
+def offered_load(run: Run, latencies: Sequence[int]) -> dict[str, Any]:
     """Requests that arrive per second (None: together, or each after another), and whether that is more than the server
-    can answer: fewer are answered per second, and later ones wait longer. `taken`: from arrival to last token."""
-    arrivals, hz = [one.arrival for one in run.served if one.request.after is None], run.clock_hz
-    spread, quarter = max(arrivals) - min(arrivals), len(taken) // 4
+    can answer: fewer are answered per second, and later ones wait longer. `latencies`: from arrival to last token."""
+    arrivals, hz = [record.arrival for record in run.served if record.request.after is None], run.clock_hz
+    spread, quarter = max(arrivals) - min(arrivals), len(latencies) // 4
     if len(arrivals) < len(run.served) or not spread or not quarter:
         return {"offered_per_second": None, "overload": False}
     offered = (len(arrivals) - 1) * hz / spread
-    slower = sum(taken[-quarter:]) > GROWTH * sum(taken[:quarter]) or run.end - min(arrivals) > GROWTH * spread
+    slower = sum(latencies[-quarter:]) > GROWTH * sum(latencies[:quarter]) or run.end - min(arrivals) > GROWTH * spread
     waiting = any(row.waiting for row in run.ledger)
-    overload = waiting and slower and len(taken) * hz < 0.9 * offered * run.end
+    overload = waiting and slower and len(latencies) * hz < 0.9 * offered * run.end
     return {"offered_per_second": offered, "overload": overload}
 
 
-def preemptions_text(made: Mapping[str, Any]) -> str:
+def preemptions_text(figures: Mapping[str, Any]) -> str:
     """Returns the summary's text on preempted requests."""
-    text = f"{made['preemptions']:,}, {made['recomputed_tokens']:,} tokens computed again"
-    if not made["swaps"]:
+    text = f"{figures['preemptions']:,}, {figures['recomputed_tokens']:,} tokens computed again"
+    if not figures["swaps"]:
         return text
     return (
-        f"{text}; {made['swaps']:,} swapped: {made['swap_out_bytes']:,} bytes out, {made['swap_in_bytes']:,} back, "
-        f"{made['swap_cycles']:,} cycles, {made['swap_share']:.2%} of the time"
+        f"{text}; {figures['swaps']:,} swapped: {figures['swap_out_bytes']:,} bytes out, "
+        f"{figures['swap_in_bytes']:,} back, {figures['swap_cycles']:,} cycles, {figures['swap_share']:.2%} of the time"
     )
 
 
-def _meets(one: Times, limits: Mapping[str, int]) -> bool:
+def _meets(times: Times, limits: Mapping[str, int]) -> bool:
     """A request without a second token meets every limit of TPOT."""
-    values = {"ttft": one.ttft, "tpot": one.tpot or 0, "e2e": one.e2e}
+    values = {"ttft": times.ttft, "tpot": times.tpot or 0, "e2e": times.e2e}
     return all(values[name] <= limit for name, limit in limits.items())
 
 
@@ -172,15 +174,15 @@ def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
     moved, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
     rows = []
     served = zip(run.served, run.times, strict=True)
-    for one, times in sorted(served, key=lambda pair: (pair[0].tokens_at[-1], pair[0].request.id)):
-        request = one.request
+    for record, times in sorted(served, key=lambda pair: (pair[0].tokens_at[-1], pair[0].request.id)):
+        request = record.request
         bytes_, aligned = moved[request.id]
-        queued = ns_of(one.first_scheduled, hz) - ns_of(one.arrival, hz)
-        end = ns_of(one.tokens_at[-1], hz)
+        queued = ns_of(record.first_scheduled, hz) - ns_of(record.arrival, hz)
+        end = ns_of(record.tokens_at[-1], hz)
         rows.append(
-            (0, request.id, model, request.input_toks, request.output_toks, ns_of(one.arrival, hz), end, times.e2e,
-             queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), one.preemptions,
-             one.recomputed, one.reused, one.blocks_peak, one.control, bytes_, aligned, one.swaps,
+            (0, request.id, model, request.input_toks, request.output_toks, ns_of(record.arrival, hz), end, times.e2e,
+             queued, times.ttft, times.tpot if times.tpot is not None else 0, list(times.itl), record.preemptions,
+             record.recomputed, record.reused, record.blocks_peak, record.control, bytes_, aligned, record.swaps,
              swapped.get(request.id, 0) * kv.token)
         )  # fmt: skip
     return csv_text(COLUMNS, rows)
@@ -196,15 +198,15 @@ def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, i
             read[request] = read.get(request, 0) + (min(context, window) if window else context)
             written[request] = written.get(request, 0) + tokens
     return {
-        request: ((seen + written[request]) * kv.token, seen * kv.token + written[request] * kv.aligned)
-        for request, seen in read.items()
+        request: ((count + written[request]) * kv.token, count * kv.token + written[request] * kv.aligned)
+        for request, count in read.items()
     }
 
 
 def _swapped(ledger: Sequence[LedgerRow]) -> dict[int, int]:
     """Request -> tokens that were copied to swap space and back, both counted."""
-    made: dict[int, int] = {}
+    tokens_by_request: dict[int, int] = {}
     for row in ledger:
         for request, tokens in row.swapped:
-            made[request] = made.get(request, 0) + tokens
-    return made
+            tokens_by_request[request] = tokens_by_request.get(request, 0) + tokens
+    return tokens_by_request

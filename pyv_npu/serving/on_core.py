@@ -15,7 +15,7 @@ from pyv_npu.plugins import Placed
 from pyv_npu.serving.port import BLOCKS_MAX, PORT_BASE, PORT_SOURCE, REASONS, RUN_MAX, SLOTS, ServerPort
 from pyv_npu.serving.requests import Arrivals, Request, Workload
 from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
-from pyv_npu.serving.server import LedgerRow, Run, StepCycles, SwapCycles, Taken, finish, swap_in_no_time
+from pyv_npu.serving.server import LedgerRow, Run, ScheduledTokens, StepCycles, SwapCycles, finish, swap_in_no_time
 from pyv_npu.workloads.firmware import run_program
 from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
@@ -55,8 +55,8 @@ def serve_on_core(
         "budget": config.max_num_batched_tokens, "most": config.max_num_seqs, "gate": int(config.full_isl_gate),
         "watermark": config.watermark, "chunks": int(config.chunked_prefill), "swap_blocks": config.swap_blocks,
     }  # fmt: skip
-    made = replace(platform, npu=_small(platform.npu))
-    run = run_program(made, PROGRAM, arguments, values=False,
+    core_config = replace(platform, npu=_small(platform.npu))
+    run = run_program(core_config, PROGRAM, arguments, values=False,
                       make=partial(Platform, devices=[Placed(PORT_BASE, port, PORT_SOURCE)]))  # fmt: skip
     if run.stop.reason is not StopReason.EXIT or run.stop.code:
         raise PyvNpuError(f"{PROGRAM}: the firmware ended with {run.stop.text}; a bug of the firmware")
@@ -64,8 +64,8 @@ def serve_on_core(
     if run.core.log:
         raise PyvNpuError(f"{PROGRAM}: the NPU refused a command: {run.core.log[0].reason}; a bug of the firmware")
     entries, allocated, released = replay(workload.requests, port, config)
-    for one in port.served.values():
-        finish(one, entries[one.request.id])
+    for record in port.served.values():
+        finish(record, entries[record.request.id])
     served = [port.served[key] for key in sorted(port.served)]
     return Run(served, refused, port.ledger, hz, allocated, released, control(port))
 
@@ -78,18 +78,20 @@ def _small(npu: NpuConfig) -> NpuConfig:
 def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfig) -> tuple[dict[int, Entry], int, int]:
     """Let the host's scheduler decide on the same arrivals before the same steps: (its requests, blocks given out, and
     given back). PyvNpuError names the first step at which it decides otherwise."""
-    scheduler, entries, known = Scheduler(config), dict[int, Entry](), {request.id: request for request in requests}
+    scheduler, entries = Scheduler(config), dict[int, Entry]()
+    requests_by_id = {request.id: request for request in requests}
     for index, row in enumerate(port.ledger):
-        for request in port.taken[index]:
-            entries[request] = scheduler.add(known[request])
+        for request in port.arrivals_by_step[index]:
+            entries[request] = scheduler.add(requests_by_id[request])
         step = scheduler.schedule()
-        used = scheduler.pool.used
+        blocks = scheduler.pool.used
         running, waiting = len(scheduler.running), scheduler.waiting
         _, done = scheduler.commit(step)
         ours = LedgerRow(
-            row.start, row.end, Taken((one.request.id, tokens, context) for one, tokens, context in step.scheduled),
-            tuple(one.request.id for one in step.preempted), tuple(one.request.id for one in done), running, waiting,
-            used, tuple((one.request.id, tokens) for one, tokens in step.swapped), row.swap,
+            row.start, row.end,
+            ScheduledTokens((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled),
+            tuple(entry.request.id for entry in step.preempted), tuple(entry.request.id for entry in done),
+            running, waiting, blocks, tuple((entry.request.id, tokens) for entry, tokens in step.swapped), row.swap,
         )  # fmt: skip
         ours = ours._replace(finished=tuple(sorted(ours.finished)))
         theirs = row._replace(finished=tuple(sorted(row.finished)))
@@ -104,12 +106,12 @@ def control(port: ServerPort) -> dict[str, Any]:
     sums = {name: sum(reason[at] for reason in port.reasons) for at, name in enumerate(REASONS)}
     steps = max(1, len(port.reasons))
     busy = sum(sums[name] for name in REASONS[:3])
-    between, own = 0, 0
+    between, control_cycles = 0, 0
     for index, (before, row) in enumerate(pairwise(port.ledger), 1):
         if row.tokens == len(row.scheduled):
             between += row.end - before.end
-            own += sum(port.reasons[index][:3])
+            control_cycles += sum(port.reasons[index][:3])
     return {
         **sums, "per_step": busy / steps, "share": busy / max(1, port.ledger[-1].end if port.ledger else 1),
-        "tpot_share": own / between if between else None,
+        "tpot_share": control_cycles / between if between else None,
     }  # fmt: skip

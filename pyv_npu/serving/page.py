@@ -79,7 +79,7 @@ def serving_sections(run: "ServedWorkload") -> list[Section]:
         ("step times", f"from {run.simulated} simulations of parts and steps, linear between them"),
         ("checked", _checked(run)),
     ]  # fmt: skip
-    heads = ("time", "mean", *(f"P{each}" for each in PERCENTILES))
+    heads = ("time", "mean", *(f"P{percentile}" for percentile in PERCENTILES))
     rows: list[list[Value]] = [
         [name.upper(), *(Cell(quantity(value / 1e9, "s"), value=value / 1e9) for value in times.values())]
         for name in FIGURES if (times := figures[f"{name}_ns"])
@@ -139,8 +139,8 @@ def sentences(run: "ServedWorkload") -> list[str]:
     good, count = figures["good_requests"], figures["requests"]
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
     ttft, tpot = (quantity(_seconds(run, name, "p99"), "s") for name in ("ttft", "tpot"))
-    seen = f"P99 of TTFT is {ttft}, of TPOT {tpot}"
-    met = f"{good:,} of {count:,} requests meet {limits}; {seen}." if limits else f"{seen}; --slo sets limits."
+    tails = f"P99 of TTFT is {ttft}, of TPOT {tpot}"
+    met = f"{good:,} of {count:,} requests meet {limits}; {tails}." if limits else f"{tails}; --slo sets limits."
     offered, answered = figures["offered_per_second"], number(figures["requests_per_second"])
     load = "" if offered is None else f" of {number(offered)} offered"
     blocks = figures["most_blocks"] / run.serving.scheduler.blocks
@@ -211,7 +211,7 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
         moved = sum(count + context for row in rows for _, count, context in row.scheduled)
         swapped = sum(sum(row.swapped_tokens) for row in rows)
         most = (max((getattr(row, name) for row in rows), default=0) for name in ("running", "waiting", "blocks"))
-        rates = (each * hz / size for each in (tokens, moved, swapped))
+        rates = (amount * hz / size for amount in (tokens, moved, swapped))
         parts.append(Window((first + at * size + size // 2) / hz, *most, *rates))
     return parts
 
@@ -246,7 +246,7 @@ def _distributions(run: "ServedWorkload") -> list[Part]:
     """Returns cumulative requests over each time, with its limit."""
     parts: list[Part] = []
     for name in ("ttft", "tpot", "e2e"):
-        seconds = sorted(value / 1e9 for each in run.run.times if (value := getattr(each, name)) is not None)
+        seconds = sorted(value / 1e9 for times in run.run.times if (value := getattr(times, name)) is not None)
         scale = scale_of(seconds, "s")
         ordered = [value / scale.factor for value in seconds]
         curve = Line(name.upper(), [(value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)])
@@ -266,10 +266,10 @@ def _requests(run: "ServedWorkload") -> list[Part]:
     heads = ("request", "in", "out", "arrival", "TTFT", "TPOT", "E2E", "preemptions")
     units = ("", "tokens", "tokens", "s", "s", "s", "s", "")
     rows = []
-    for each, times in zip(run.run.served[:MAX_ROWS], run.run.times, strict=False):
-        request, arrival = each.request, each.arrival / run.run.clock_hz
+    for record, times in zip(run.run.served[:MAX_ROWS], run.run.times, strict=False):
+        request, arrival = record.request, record.arrival / run.run.clock_hz
         seconds = [time and time / 1e9 for time in (times.ttft, times.tpot, times.e2e)]
-        rows.append([str(request.id), request.input_toks, request.output_toks, arrival, *seconds, each.preemptions])
+        rows.append([str(request.id), request.input_toks, request.output_toks, arrival, *seconds, record.preemptions])
     more = f" The first {MAX_ROWS:,} are here." if len(run.run.served) > MAX_ROWS else ""
     text = f"All of it is in requests.csv, every step in steps.csv.{more}"
     return [Note(text, "muted"), Table(heads, rows, True, units)]
@@ -278,8 +278,8 @@ def _requests(run: "ServedWorkload") -> list[Part]:
 def _trust(run: "ServedWorkload") -> list[Part]:
     text = ("The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
             "simulated whole (pyv-npu docs serving).")  # fmt: skip
-    rows: list[list[Value]] = [[str(each[0]), *each[1:-2], each.simulated, each.used, each.error]
-                               for each in run.checks]  # fmt: skip
+    rows: list[list[Value]] = [[str(check[0]), *check[1:-2], check.simulated, check.used, check.error]
+                               for check in run.checks]  # fmt: skip
     heads = ("step", "requests", "tokens", "layers simulated", "cycles simulated", "cycles used", "error")
     units = [*[""] * 6, "share"]
     return [Note(text, "muted"), Table(heads, rows, units=units)] if rows else []

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyv_ext.devices.base import Register, RegisterDevice
 from pyv_ext.protocols import BusMaster, Reply
 from pyv_npu.serving.requests import Arrivals, Request
-from pyv_npu.serving.server import LedgerRow, Served, StepCycles, SwapCycles, Taken
+from pyv_npu.serving.server import LedgerRow, ScheduledTokens, Served, StepCycles, SwapCycles
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
 """Where it is, and its source at the PLIC; firmware/apps/serve.c is told."""
@@ -43,7 +43,7 @@ class ServerPort(RegisterDevice):
         """`refused`: those that are answered with a refusal when they arrive."""
         super().__init__()
         self._arrivals, self._step_cycles, self._swap_cycles = arrivals, step_cycles, swap_cycles
-        self._refused = {one.id for one in refused}
+        self._refused = {request.id for request in refused}
         self._inbox: deque[Request] = deque()
         self._epoch: int | None = None
         self._ends: int | None = None
@@ -51,11 +51,11 @@ class ServerPort(RegisterDevice):
         self._master: BusMaster | None = None
         self.served: dict[int, Served] = {}
         self.ledger: list[LedgerRow] = []
-        self.taken: list[list[int]] = [[]]
+        self.arrivals_by_step: list[list[int]] = [[]]
         """Requests that the firmware took before each step, and after the last."""
         self.reasons: list[tuple[int, ...]] = []
         """Core cycles of each step by REASONS; the wait is the one before it."""
-        self._chunks = Taken()
+        self._chunks = ScheduledTokens()
 
     def connect(self, master: BusMaster) -> None:
         """The port to memory."""
@@ -79,8 +79,8 @@ class ServerPort(RegisterDevice):
             self._arrive(now - self._epoch)
 
     def _arrive(self, now: int) -> None:
-        while due := self._arrivals.due(now):
-            for cycle, request in due:
+        while batch := self._arrivals.pop_until(now):
+            for cycle, request in batch:
                 if request.id in self._refused:
                     self._arrivals.answered(request.id, cycle)
                 else:
@@ -109,7 +109,7 @@ class ServerPort(RegisterDevice):
         at = now - (self._epoch or 0)
         match name:
             case "POP" if self._inbox:
-                self.taken[-1].append(self._inbox.popleft().id)
+                self.arrivals_by_step[-1].append(self._inbox.popleft().id)
             case "STEP":
                 self._begin(value, now, at)
             case "ACK":
@@ -126,10 +126,10 @@ class ServerPort(RegisterDevice):
 
     def _begin(self, address: int, now: int, at: int) -> None:
         """Read what the firmware decided. What is no decision is left to the check against the host's scheduler."""
-        count, out, moved, running, waiting, used, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
-        count, out, moved = (min(one, RUN_MAX) for one in (count, out, moved))
+        count, out, moved, running, waiting, blocks, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
+        count, out, moved = (min(number, RUN_MAX) for number in (count, out, moved))
         chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
-        self._chunks = Taken(
+        self._chunks = ScheduledTokens(
             (request, tokens, context) for request, tokens, context in _CHUNK.iter_unpack(chunks) if tokens
         )
         behind = address + _HEAD.size + RUN_MAX * _CHUNK.size
@@ -140,9 +140,9 @@ class ServerPort(RegisterDevice):
         cycles += swap
         self._ends = now + cycles
         self.reasons.append(tuple(reasons))
-        self.taken.append([])
+        self.arrivals_by_step.append([])
         gone = struct.unpack(f"<{out}I", preempted)
-        row = LedgerRow(at, at + cycles, self._chunks, gone, (), running, waiting, used, swapped, swap)
+        row = LedgerRow(at, at + cycles, self._chunks, gone, (), running, waiting, blocks, swapped, swap)
         self.ledger.append(row)
 
     def _words(self, address: int, size: int) -> bytes:
@@ -153,12 +153,12 @@ class ServerPort(RegisterDevice):
         """The firmware knows of the end of its step: that is when users have their tokens."""
         row = self.ledger[-1]
         for request, tokens, context in row.scheduled:
-            one = self.served.get(request)
-            if one is None:
+            record = self.served.get(request)
+            if record is None:
                 continue
-            if one.first_scheduled < 0:
-                one.first_scheduled = row.start
-            one.control += sum(self.reasons[-1][:3])
-            known = one.request.input_toks + len(one.tokens_at)
-            if context + tokens == known:
-                one.tokens_at.append(at)
+            if record.first_scheduled < 0:
+                record.first_scheduled = row.start
+            record.control += sum(self.reasons[-1][:3])
+            num_tokens = record.request.input_toks + len(record.tokens_at)
+            if context + tokens == num_tokens:
+                record.tokens_at.append(at)

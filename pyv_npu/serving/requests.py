@@ -62,11 +62,11 @@ class Workload:
 
     def scaled(self, factor: float) -> "Workload":
         """The same requests, all times multiplied by `factor`."""
-        made = [
+        requests = [
             replace(request, arrival_ns=int(request.arrival_ns * factor), gap_ns=int(request.gap_ns * factor))
             for request in self.requests
         ]
-        return replace(self, requests=tuple(made))
+        return replace(self, requests=tuple(requests))
 
     @property
     def rate(self) -> float:
@@ -89,18 +89,18 @@ OVERLONG = ("refuse", "cut-prompt", "cut-both")
 """What is done with a request of more than `--max-model-len` tokens."""
 
 
-def fitted(workload: Workload, longest: int, how: str) -> Workload:
+def fitted(workload: Workload, longest: int, rule: str) -> Workload:
     """Requests of at most `longest` tokens: others are refused by the scheduler, lose the begin of their prompt, or
     lose of prompt and answer in proportion. BadInputError where nothing would be left of a prompt."""
-    if how == "refuse":
+    if rule == "refuse":
         return workload
-    made, changed = [], 0
+    requests, changed = [], 0
     for request in workload.requests:
         if request.total <= longest:
-            made.append(request)
+            requests.append(request)
             continue
         changed += 1
-        if how == "cut-prompt":
+        if rule == "cut-prompt":
             prompt, answer = longest - request.output_toks, request.output_toks
         else:
             prompt = max(1, request.input_toks * longest // request.total)
@@ -108,13 +108,13 @@ def fitted(workload: Workload, longest: int, how: str) -> Workload:
         if prompt < 1 or answer < 1:
             raise BadInputError(
                 f"request {request.id}: {request.input_toks} + {request.output_toks} tokens cannot be cut to "
-                f"--max-model-len {longest} by --overlong {how}: nothing is left; --overlong cut-both, or a larger "
+                f"--max-model-len {longest} by --overlong {rule}: nothing is left; --overlong cut-both, or a larger "
                 "length"
             )
         cut = request.input_toks - prompt
-        made.append(replace(request, input_toks=prompt, output_toks=answer, tokens=request.tokens[cut:], units=(),
+        requests.append(replace(request, input_toks=prompt, output_toks=answer, tokens=request.tokens[cut:], units=(),
                             answer=request.answer[:answer]))  # fmt: skip
-    return replace(workload, requests=tuple(made), changed=changed)
+    return replace(workload, requests=tuple(requests), changed=changed)
 
 
 def cycles_of(ns: int, clock_hz: int) -> int:
@@ -134,10 +134,10 @@ class Arrivals:
         self._clock, self._total, self._gone = clock_hz, len(workload.requests), 0
         self._waiting: dict[int, list[Request]] = {}
         self._idle: deque[Request] = deque()
-        self._due: list[tuple[int, int, Request]] = []
-        known = {request.id for request in workload.requests}
+        self._queue: list[tuple[int, int, Request]] = []
+        ids = {request.id for request in workload.requests}
         for request in workload.requests:
-            if request.after is not None and request.after in known:
+            if request.after is not None and request.after in ids:
                 self._waiting.setdefault(request.after, []).append(request)
             elif workload.clients:
                 self._idle.append(request)
@@ -152,31 +152,31 @@ class Arrivals:
         return f"{self._gone:,} of {self._total:,} requests are answered"
 
     def _push(self, cycle: int, request: Request) -> None:
-        heapq.heappush(self._due, (cycle, request.id, request))
+        heapq.heappush(self._queue, (cycle, request.id, request))
 
     def next_cycle(self) -> int | None:
         """Returns the arrival of the next known request, in cycles; None without one."""
-        return self._due[0][0] if self._due else None
+        return self._queue[0][0] if self._queue else None
 
-    def due(self, now: int) -> list[tuple[int, Request]]:
+    def pop_until(self, now: int) -> list[tuple[int, Request]]:
         """(cycle, request) of those that have arrived, in order; each is given once."""
-        found = []
-        while self._due and self._due[0][0] <= now:
-            cycle, _, request = heapq.heappop(self._due)
-            found.append((cycle, request))
-        return found
+        arrivals = []
+        while self._queue and self._queue[0][0] <= now:
+            cycle, _, request = heapq.heappop(self._queue)
+            arrivals.append((cycle, request))
+        return arrivals
 
     def answered(self, request: int, now: int) -> None:
         """A request left the server, answered or refused: what waited for it arrives."""
         self._gone += 1
-        for one in self._waiting.pop(request, ()):
-            self._push(now + cycles_of(one.gap_ns, self._clock), one)
+        for follower in self._waiting.pop(request, ()):
+            self._push(now + cycles_of(follower.gap_ns, self._clock), follower)
         if self._closed and self._idle:
             self._push(now, self._idle.popleft())
 
 
-def checked(requests: Sequence[Request], what: str) -> tuple[Request, ...]:
+def checked(requests: Sequence[Request], source: str) -> tuple[Request, ...]:
     """BadInputError where there is nothing to serve."""
     if not requests:
-        raise BadInputError(f"{what}: holds no request; give at least one")
+        raise BadInputError(f"{source}: holds no request; give at least one")
     return tuple(requests)

@@ -137,7 +137,7 @@ class Step(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.scheduled)
+        return sum(part.tokens for part in self.scheduled)
 
 
 class Scheduler:
@@ -159,16 +159,18 @@ class Scheduler:
 
     def refusal(self, request: Request) -> str:
         """Return the reason why a request can never be served; empty where it can."""
-        config, kept = self.config, request.total - 1
+        config, tokens = self.config, request.total - 1
         if request.total > config.max_model_len:
             return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
-        if self._needed(kept) > config.blocks - config.watermark:
+        if self._needed(tokens) > config.blocks - config.watermark:
             return (
-                f"{request.total} tokens need {self._needed(kept)} blocks of {config.block_size}: there are "
+                f"{request.total} tokens need {self._needed(tokens)} blocks of {config.block_size}: there are "
                 f"{config.blocks - config.watermark}"
             )
-        if not config.chunked_prefill and kept > config.max_num_batched_tokens:
-            return f"{kept} tokens at once: the budget of a step is {config.max_num_batched_tokens}, and chunks are off"
+        if not config.chunked_prefill and tokens > config.max_num_batched_tokens:
+            return (
+                f"{tokens} tokens at once: the budget of a step is {config.max_num_batched_tokens}, and chunks are off"
+            )
         return ""
 
     def _needed(self, tokens: int) -> int:
@@ -212,7 +214,7 @@ class Scheduler:
     def _batch(self, step: Step, budget: int) -> None:
         """A step is of prompts, of which the last may be a chunk; where none has room, of a token of each request that
         runs."""
-        prompt = next((one for one in self.running if one.num_tokens - one.computed > 1), None)
+        prompt = next((entry for entry in self.running if entry.num_tokens - entry.computed > 1), None)
         if prompt is not None:  # it had room for all of itself when it was admitted
             tokens = min(prompt.num_tokens - prompt.computed, budget)
             self._grow(prompt, tokens)
@@ -234,7 +236,7 @@ class Scheduler:
                 victim = self._victim()
                 if victim in running[:index]:
                     index -= 1
-                    at = next(at for at, one in enumerate(step.scheduled) if one.entry is victim)
+                    at = next(at for at, part in enumerate(step.scheduled) if part.entry is victim)
                     budget += step.scheduled.pop(at).tokens
                 running.remove(victim)
                 self._preempt(victim, step)
@@ -248,7 +250,7 @@ class Scheduler:
 
     def _victim(self) -> Entry:
         if self.config.policy == "priority":
-            return max(self.running, key=lambda one: one.urgency)
+            return max(self.running, key=lambda entry: entry.urgency)
         return self.running[-1]
 
     def _preempt(self, entry: Entry, step: Step) -> None:
@@ -256,10 +258,10 @@ class Scheduler:
         self.pool.release(entry.blocks)
         entry.blocks = []
         entry.preemptions += 1
-        held = self.pool.needed(entry.computed) - entry.dropped
-        if 0 < held <= self._swap_room:
-            self._swap_room -= held
-            entry.swapped = held
+        blocks = self.pool.needed(entry.computed) - entry.dropped
+        if 0 < blocks <= self._swap_room:
+            self._swap_room -= blocks
+            entry.swapped = blocks
             entry.swaps += 1
             step.swapped.append(Swap(entry, entry.computed - entry.dropped * self.pool.size))
         else:
@@ -272,15 +274,15 @@ class Scheduler:
         config, pool = self.config, self.pool
         while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
-            shared = pool.found(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
+            shared = pool.cached_prefix(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
             context = entry.computed if entry.swapped else len(shared) * pool.size
             missing = entry.num_tokens - context
             if missing > budget and not config.chunked_prefill:
                 break
             tokens = min(missing, budget)
             room = pool.free - pool.idle(shared)
-            whole = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
-            if whole + config.watermark > room:
+            demand = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
+            if demand + config.watermark > room:
                 break
             if self._heap:
                 heapq.heappop(self._heap)
@@ -303,13 +305,13 @@ class Scheduler:
     def _grow(self, entry: Entry, tokens: int) -> bool:
         """Take the blocks of so many more tokens, if there are."""
         self._slide(entry)
-        pool, held = self.pool, len(entry.blocks)
-        missing = -(-(entry.computed + tokens) // pool.size) - entry.dropped - held
+        pool, blocks = self.pool, len(entry.blocks)
+        missing = -(-(entry.computed + tokens) // pool.size) - entry.dropped - blocks
         if missing > 0:
             if missing > pool.free:
                 return False
             entry.blocks += pool.take(missing)
-            entry.peak = max(entry.peak, held + missing)
+            entry.peak = max(entry.peak, blocks + missing)
         return True
 
     def _slide(self, entry: Entry) -> None:
@@ -326,7 +328,7 @@ class Scheduler:
 
     def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
         """The step is over: (those that have a new token, those of them that are answered and leave)."""
-        made, done = [], []
+        generating, done = [], []
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
             computed = context + tokens
@@ -339,16 +341,16 @@ class Scheduler:
             if computed == entry.num_tokens:
                 entry.num_tokens += 1
                 entry.answered += 1
-                made.append(entry)
+                generating.append(entry)
                 if entry.answered == entry.request.output_toks:
                     done.append(entry)
         if done:
-            left = set(map(id, done))
-            self.running = [one for one in self.running if id(one) not in left]
+            done_ids = set(map(id, done))
+            self.running = [candidate for candidate in self.running if id(candidate) not in done_ids]
             for entry in done:
                 self.pool.release(entry.blocks)
                 entry.blocks = []
-        return made, done
+        return generating, done
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
@@ -357,7 +359,7 @@ def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
     by_name = bool(request.units) and request.unit_tokens % size == 0
     if not request.tokens and not by_name:
         return ()
-    key, made = b"", list[Key]()
+    key, keys = b"", list[Key]()
     tokens = request.tokens + request.answer
     for at in range((request.total - 1) // size):
         begin, end = at * size, (at + 1) * size
@@ -368,5 +370,5 @@ def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
         else:
             content = f"answer of {request.id} {tokens[begin:]}"
         key = sha256(key + content.encode()).digest()
-        made.append(key)
-    return tuple(made)
+        keys.append(key)
+    return tuple(keys)

@@ -24,7 +24,7 @@ def swap_in_no_time(tokens: int, out: bool) -> int:
     return 0
 
 
-class Taken:
+class ScheduledTokens:
     """(request, tokens, context) of each request of a step, in their order: 24 bytes each, and no objects. A long run
     takes millions."""
 
@@ -50,7 +50,7 @@ class Taken:
         return zip(words, words, words, strict=True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Taken) and self._words == other._words
+        return isinstance(other, ScheduledTokens) and self._words == other._words
 
     def __hash__(self) -> int:
         return hash(self._words.tobytes())
@@ -71,7 +71,7 @@ class LedgerRow(NamedTuple):
     start: int
     """Cycle in which its commands were submitted."""
     end: int
-    scheduled: Taken
+    scheduled: ScheduledTokens
     preempted: tuple[int, ...]
     finished: tuple[int, ...]
     running: int
@@ -160,7 +160,7 @@ class Run:
     @cached_property
     def times(self) -> list[Times]:
         """Latencies of the served requests."""
-        return [one.times(self.clock_hz) for one in self.served]
+        return [record.times(self.clock_hz) for record in self.served]
 
     @cached_property
     def steps_csv(self) -> bytes:
@@ -200,27 +200,27 @@ def serve(
                 break
             now = following
             continue
-        start, used, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
+        start, blocks, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
-        taken = Taken([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
+        scheduled = ScheduledTokens([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
         if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
-            now += step_cycles(taken.chunks)
+            now += step_cycles(scheduled.chunks)
         for entry in step.admitted:
-            one = served[entry.request.id]
-            if one.first_scheduled < 0:
-                one.first_scheduled = start
-        made, done = scheduler.commit(step)
-        for entry in made:
+            record = served[entry.request.id]
+            if record.first_scheduled < 0:
+                record.first_scheduled = start
+        generating, done = scheduler.commit(step)
+        for entry in generating:
             served[entry.request.id].tokens_at.append(now)
         for entry in done:
             finish(served[entry.request.id], entry)
             arrivals.answered(entry.request.id, now)
         ledger.append(
             LedgerRow(
-                start, now, taken, tuple(one.request.id for one in step.preempted),
-                tuple(one.request.id for one in done), running, waiting, used,
-                tuple((one.request.id, tokens) for one, tokens in step.swapped), swap,
+                start, now, scheduled, tuple(victim.request.id for victim in step.preempted),
+                tuple(leaver.request.id for leaver in done), running, waiting, blocks,
+                tuple((swapped_entry.request.id, tokens) for swapped_entry, tokens in step.swapped), swap,
             )
         )  # fmt: skip
     if not served and refused:
@@ -234,8 +234,8 @@ def arrive(
     arrivals: Arrivals, scheduler: Scheduler, now: int, served: dict[int, Served], refused: dict[int, str]
 ) -> None:
     """Requests that have arrived join the scheduler, or are refused; a refusal lets those behind it arrive."""
-    while due := arrivals.due(now):
-        for cycle, request in due:
+    while batch := arrivals.pop_until(now):
+        for cycle, request in batch:
             why = scheduler.refusal(request)
             if why:
                 refused[request.id] = why
@@ -245,7 +245,7 @@ def arrive(
                 served[request.id] = Served(request, cycle)
 
 
-def finish(one: Served, entry: Entry) -> None:
+def finish(record: Served, entry: Entry) -> None:
     """Note what the scheduler counted of a request that leaves."""
-    one.preemptions, one.recomputed, one.reused = entry.preemptions, entry.recomputed, entry.reused
-    one.swaps, one.blocks_peak = entry.swaps, entry.peak
+    record.preemptions, record.recomputed, record.reused = entry.preemptions, entry.recomputed, entry.reused
+    record.swaps, record.blocks_peak = entry.swaps, entry.peak

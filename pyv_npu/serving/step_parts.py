@@ -47,8 +47,10 @@ class Timed(NamedTuple):
         """Cycles of positions, appends and attention of a layer, each from the end of the one before."""
         ends = [self.layers[f"layer{layer}.attention.qkv"]]
         for part in (".rope.", ".update", ".heads"):
-            own = [end for one, end in self.layers.items() if one.startswith(f"layer{layer}.attention") and part in one]
-            ends.append(max(own, default=ends[-1]))
+            part_ends = [
+                end for name, end in self.layers.items() if name.startswith(f"layer{layer}.attention") and part in name
+            ]
+            ends.append(max(part_ends, default=ends[-1]))
         return ends[1] - ends[0], ends[2] - ends[1], ends[3] - ends[2]
 
     @property
@@ -121,18 +123,18 @@ class Simulator:
             at += rows * tokens * token
         size = block_bytes(runs, block_size)
         blocks = range(at, at + -(-tokens // block_size) * size, size)
-        made = copies(runs, tokens, block_size, blocks, target_of(npu), out)
-        return max(end for _, end in layer_ends(made, npu, plans=self.plans))
+        commands = copies(runs, tokens, block_size, blocks, target_of(npu), out)
+        return max(end for _, end in layer_ends(commands, npu, plans=self.plans))
 
 
 def spaced(fine: int, top: int, per_octave: int) -> list[int]:
     """Points of an axis: 0, steps of `fine` up to four of them, then some for each doubling, to `top` or beyond."""
-    made = [0, *range(fine, 4 * fine, fine)]
+    points = [0, *range(fine, 4 * fine, fine)]
     octave = 4 * fine
-    while made[-1] < top:
-        made += [octave + octave * index // per_octave for index in range(per_octave)]
+    while points[-1] < top:
+        points += [octave + octave * index // per_octave for index in range(per_octave)]
         octave *= 2
-    return made
+    return points
 
 
 def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:

@@ -88,7 +88,7 @@ class LayerTimes:
 
     def table(self) -> list[list[int]]:
         """Attention that was simulated, to be kept."""
-        return [[*key[:2], int(key[2]), *one] for key, one in sorted(self._attentions.items())]
+        return [[*key[:2], int(key[2]), *cycles] for key, cycles in sorted(self._attentions.items())]
 
     def restore(self, rows: Sequence[Sequence[int]]) -> None:
         """Take on what `table` gave."""
@@ -131,8 +131,8 @@ class LayerTimes:
         if key not in self._sums_of_batches:
             full = self._beside
             if requests > 2 * full:  # every further round is as long as the second
-                one, two = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
-                cycles = one + (requests - full) * (two - one) // full
+                one_round, two_rounds = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
+                cycles = one_round + (requests - full) * (two_rounds - one_round) // full
             else:
                 counts = [*(at for at in ROUND if at < full), full, 2 * full]
                 cycles = between(counts, requests, lambda count: self._context(count, context, resident))
@@ -178,7 +178,7 @@ class StepTimes:
         self._all = products
         self._runs = 0
         self._swaps: dict[tuple[int, bool, int], int] = {}
-        self._whole: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
+        self._timed_steps: dict[tuple[tuple[tuple[int, int], ...], int], Timed] = {}
 
     @property
     def runs(self) -> int:
@@ -226,12 +226,12 @@ class StepTimes:
 
     def _run(self, chunks: Sequence[tuple[int, int]], layers: int) -> Timed:
         key = tuple(chunks), layers
-        if key not in self._whole:
+        if key not in self._timed_steps:
             self._runs += 1
             parts = [Chunk(*chunk) for chunk in chunks]
             beside = self._side_by_side(chunks)
-            self._whole[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
-        return self._whole[key]
+            self._timed_steps[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
+        return self._timed_steps[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
         """A step simulated whole, of `most` layers, of a model with layers of several kinds until all have come twice:

@@ -87,13 +87,13 @@ class Serving:
         layers = self.layers or self.shape.layers
         return KvBytes.of(self.kv, self.shape, layers)
 
-    def run(self, known: "Products | None" = None, progress: ProgressDisplay = hidden) -> "ServedWorkload":
-        """Serve the workload. `known`: products that were simulated for another way to serve it. `progress`: as of
+    def run(self, simulated: "Products | None" = None, progress: ProgressDisplay = hidden) -> "ServedWorkload":
+        """Serve the workload. `simulated`: products that were simulated for another way to serve it. `progress`: as of
         `Session`. BadInputError where no
         request can be served; what `serve_on_core` raises."""
         simulator = Simulator(self.npu, self.shape, self.weight_bits, self.mapping)
         share = simulator.products
-        products = (known if known is not None else {}).setdefault(share, ProductTimes(share))
+        products = (simulated if simulated is not None else {}).setdefault(share, ProductTimes(share))
         beside = self.npu.te.count if self.scheduler.policy == "token-batch" else 1
         times = StepTimes(simulator, self.kv, self.layers, beside, products)
         swap = partial(times.swap, block_size=self.scheduler.block_size)
@@ -107,17 +107,17 @@ class Serving:
         """A run with its step times checked."""
         steps = {index: run.ledger[index].scheduled.chunks for index in self._sampled(run)}
         smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
-        made = [times.check(at, one, MOST if at == smallest else 2) for at, one in steps.items()]
+        checks = [times.check(at, chunks, MOST if at == smallest else 2) for at, chunks in steps.items()]
         bend = None if smallest is None else times.linearity(steps[smallest])
-        return ServedWorkload(self, run, tuple(made), bend, times.simulated, times.layers)
+        return ServedWorkload(self, run, tuple(checks), bend, times.simulated, times.layers)
 
     def _sampled(self, run: Run) -> list[int]:
         """Steps that lie evenly in the run, of those that have not too many requests; compositions differ."""
-        known: dict[tuple[tuple[int, int], ...], int] = {}
+        compositions: dict[tuple[tuple[int, int], ...], int] = {}
         for index, row in enumerate(run.ledger):
             if len(row.scheduled) <= self.check_requests:
-                known.setdefault(tuple(row.scheduled.chunks), index)
-        steps = list(known.values())
+                compositions.setdefault(tuple(row.scheduled.chunks), index)
+        steps = list(compositions.values())
         count = min(self.checks, len(steps))
         return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
 
@@ -188,8 +188,8 @@ class ServedWorkload(Detail):
     @property
     def control(self) -> float | None:
         """The firmware's share of the time from token to token; None: the host schedules, or nothing was generated."""
-        found: float | None = self.run.control.get("tpot_share")
-        return found
+        share: float | None = self.run.control.get("tpot_share")
+        return share
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         serving, config, workload = self.serving, self.serving.scheduler, self.serving.workload
@@ -267,7 +267,7 @@ def trial_of(rate: float, served: ServedWorkload) -> Trial:
     figures = served.figures
     count = figures["requests"] + figures["refused"]
     attainment = figures["good_requests"] / count
-    times = [found and found["p99"] for found in (figures["ttft_ns"], figures["tpot_ns"])]
+    times = [stage and stage["p99"] for stage in (figures["ttft_ns"], figures["tpot_ns"])]
     if attainment < ATTAINMENT:
         problem = "misses the limits"
     elif figures["overload"]:

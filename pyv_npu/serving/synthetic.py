@@ -33,19 +33,19 @@ def is_synthetic(text: str) -> bool:
     return name in {arrival.partition(":")[0] for arrival in ARRIVALS} and not Path(text).is_file()
 
 
-def draw(how: Drawn) -> Workload:
+def draw(spec: Drawn) -> Workload:
     """The requests. UsageError for arrivals or lengths that cannot be."""
-    if not 1 <= how.requests <= MOST_REQUESTS:
-        raise UsageError(f"--first {how.requests}: must be 1..{MOST_REQUESTS}")
-    source = random.Random(how.seed)
-    clients, gaps = _arrivals(how.arrivals, source)
-    prompt, answer = (_lengths(option, text, source, how.longest) for option, text in
-                      (("--input", how.prompt), ("--output", how.answer)))  # fmt: skip
-    made, now = [], 0.0
-    for index in range(how.requests):
+    if not 1 <= spec.requests <= MOST_REQUESTS:
+        raise UsageError(f"--first {spec.requests}: must be 1..{MOST_REQUESTS}")
+    source = random.Random(spec.seed)
+    clients, gaps = _arrivals(spec.arrivals, source)
+    prompt, answer = (_lengths(option, text, source, spec.longest) for option, text in
+                      (("--input", spec.prompt), ("--output", spec.answer)))  # fmt: skip
+    requests, now = [], 0.0
+    for index in range(spec.requests):
         now += next(gaps)
-        made.append(Request(index, int(now * 1e9), prompt(), answer()))
-    return Workload(how.arrivals, how.arrivals.partition(":")[0], tuple(made), clients)
+        requests.append(Request(index, int(now * 1e9), prompt(), answer()))
+    return Workload(spec.arrivals, spec.arrivals.partition(":")[0], tuple(requests), clients)
 
 
 def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:

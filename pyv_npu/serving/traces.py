@@ -67,17 +67,17 @@ class _Row:
     """A line of a file, by field."""
 
     def __init__(self, path: Path, line: int, fields: Mapping[str, Any]) -> None:
-        self._where, self._fields = f"{path}: line {line}", fields
+        self._location, self._fields = f"{path}: line {line}", fields
 
     def fail(self, name: str, value: object, rule: str) -> BadInputError:
-        return BadInputError(f"{self._where}: {name} {value!r}: {rule}")
+        return BadInputError(f"{self._location}: {name} {value!r}: {rule}")
 
     def has(self, name: str) -> bool:
         return self._fields.get(name) is not None
 
     def get(self, name: str) -> Any:
         if not self.has(name):
-            raise BadInputError(f"{self._where}: no {name}: every request has one")
+            raise BadInputError(f"{self._location}: no {name}: every request has one")
         return self._fields[name]
 
     def integer(self, name: str, low: int, high: int) -> int:
@@ -109,24 +109,26 @@ class _Row:
         if not self.has(name):
             return ()
         value = self.get(name)
-        if not isinstance(value, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+        if not isinstance(value, list) or not all(
+            isinstance(item, int) and not isinstance(item, bool) for item in value
+        ):
             raise self.fail(name, str(value)[:40], "must be a list of whole numbers")
         return tuple(value)
 
     def within(self, name: str, index: int, fields: object) -> "_Row":
         if not isinstance(fields, Mapping):
             raise self.fail(f"{name}[{index}]", fields, "must be an object")
-        made = _Row(Path(), 0, fields)
-        made._where = f"{self._where}: {name}[{index}]"
-        return made
+        row = _Row(Path(), 0, fields)
+        row._location = f"{self._location}: {name}[{index}]"
+        return row
 
 
 def _decimal(value: float | str) -> Decimal | None:
     try:
-        made = Decimal(str(value).strip())
+        number = Decimal(str(value).strip())
     except InvalidOperation:
         return None
-    return made if made.is_finite() else None
+    return number if number.is_finite() else None
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------
@@ -137,12 +139,12 @@ def _json(path: Path, lines: list[str]) -> Iterator[_Row]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            document = json.loads(line)
         except (ValueError, RecursionError):
             raise BadInputError(f"{path}: line {number}: {line[:40]!r}: must be a JSON object") from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise BadInputError(f"{path}: line {number}: {line[:40]!r}: must be a JSON object")
-        yield _Row(path, number, found)
+        yield _Row(path, number, document)
 
 
 def _json_form(path: Path, lines: list[str]) -> str:
@@ -168,8 +170,8 @@ def _csv_form(path: Path, header: str) -> str:
     for form, needed in _HEADERS.items():
         if names.issuperset(needed):
             return form
-    known = "; ".join(f"{form}: {','.join(needed)}" for form, needed in _HEADERS.items())
-    raise BadInputError(f"{path}: line 1: header {header[:60]!r} is of no known form ({known})")
+    forms = "; ".join(f"{form}: {','.join(needed)}" for form, needed in _HEADERS.items())
+    raise BadInputError(f"{path}: line 1: header {header[:60]!r} is of no known form ({forms})")
 
 
 def _csv(path: Path, lines: list[str]) -> Iterator[_Row]:
@@ -204,21 +206,21 @@ def _servingsim(row: _Row, first: int) -> list[Request]:
     calls = row.get("sub_requests")
     if not isinstance(calls, list) or not calls:
         raise row.fail("sub_requests", calls, "must be a list of at least one call")
-    session, made, gap = str(row.get("session_id")), list[Request](), 0
+    session, requests, gap = str(row.get("session_id")), list[Request](), 0
     for index, fields in enumerate(calls):
         call = row.within("sub_requests", index, fields)
         after = first + index - 1 if index else None
-        made.append(_call(call, first + index, arrival, priority, session, after, gap))
+        requests.append(_call(call, first + index, arrival, priority, session, after, gap))
         gap = call.integer("tool_duration_ns", 0, MOST_NS) if call.has("tool_duration_ns") else 0
-    return [*map(_answered, made, made[1:]), made[-1]]
+    return [*map(_answered, requests, requests[1:]), requests[-1]]
 
 
 def _answered(turn: Request, following: Request) -> Request:
     """A turn with the tokens of its answer, where the prompt of the next turn goes on with them."""
-    count, known = turn.input_toks, following.tokens
-    if turn.answer or not turn.tokens or known[:count] != turn.tokens:
+    count, tokens = turn.input_toks, following.tokens
+    if turn.answer or not turn.tokens or tokens[:count] != turn.tokens:
         return turn
-    return replace(turn, answer=known[count : turn.total])
+    return replace(turn, answer=tokens[count : turn.total])
 
 
 def _call(
@@ -227,8 +229,8 @@ def _call(
     count, tokens = row.integer("input_toks", 1, MOST_TOKENS), row.integers("input_tok_ids")
     if tokens and len(tokens) != count:
         raise row.fail("input_tok_ids", f"{len(tokens)} tokens", f"must be as many as input_toks, {count}")
-    answer, known = row.integer("output_toks", 1, MOST_TOKENS), row.integers("output_tok_ids")
-    return Request(index, arrival, count, answer, priority, session, after, gap, tokens, answer=known[:answer])
+    answer, answer_tokens = row.integer("output_toks", 1, MOST_TOKENS), row.integers("output_tok_ids")
+    return Request(index, arrival, count, answer, priority, session, after, gap, tokens, answer=answer_tokens[:answer])
 
 
 def _mooncake(row: _Row, first: int) -> list[Request]:
@@ -255,10 +257,10 @@ def _azure(row: _Row, first: int) -> list[Request]:
 def _date(row: _Row) -> int:
     """Nanoseconds since 1970 of a date whose seconds have up to nine digits behind the point."""
     text = str(row.get("TIMESTAMP")).strip()
-    whole, _, rest = text.partition(".")
+    seconds, _, rest = text.partition(".")
     digits = rest.rstrip("Z").partition("+")[0]
     try:
-        day = datetime.fromisoformat(whole.rstrip("Z"))
+        day = datetime.fromisoformat(seconds.rstrip("Z"))
     except ValueError:
         raise row.fail("TIMESTAMP", text, "must be a date like 2023-11-16 18:15:46.6805900") from None
     if (digits and not (digits.isascii() and digits.isdigit())) or len(digits) > 9 or day.year < 1970:

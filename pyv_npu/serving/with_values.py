@@ -37,7 +37,7 @@ from toolchain.decoders.swap import block_bytes, copies, runs_of
 
 
 @dataclass
-class Held:
+class SlotRequest:
     """A request in the memory of its slot."""
 
     tokens: list[int]
@@ -46,7 +46,7 @@ class Held:
     computed: int = 0
     following: int = -1
     """What the last token that was computed leads to."""
-    kept: tuple[int, ...] = ()
+    swap_blocks: tuple[int, ...] = ()
     """Addresses of its blocks of swap space."""
 
 
@@ -58,12 +58,12 @@ class DecoderServer:
         decoder = load_decoder(path)
         self.vocab = decoder.vocab
         self._npu = npu
-        self.made: CompiledDecoder = compile_decoder(decoder, target_of(npu), 1, longest)
-        inputs = {CONVERSATION: self.made.conversation((0,), 1)}
-        self._runs, self._block = runs_of(self.made.caches), config.block_size
+        self.decoder: CompiledDecoder = compile_decoder(decoder, target_of(npu), 1, longest)
+        inputs = {CONVERSATION: self.decoder.conversation((0,), 1)}
+        self._runs, self._block = runs_of(self.decoder.caches), config.block_size
         size, most = block_bytes(self._runs, self._block), requests * -(-longest // self._block)
         blocks = min(config.swap_blocks, most)
-        self._copies = -(-max(self.made.compiled.end, self.made.compiled.memory.end) // PAGE) * PAGE
+        self._copies = -(-max(self.decoder.compiled.end, self.decoder.compiled.memory.end) // PAGE) * PAGE
         """Where the extended blocks of a copy are; swap space is behind them."""
         first = self._copies + -(-most * len(self._runs) * EXTENDED_SIZE // PAGE) * PAGE
         if blocks and first + blocks * size > DRAM_BASE + npu.dram.size:
@@ -73,7 +73,7 @@ class DecoderServer:
             )
         self._free = [first + at * size for at in range(blocks)]
         swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
-        self.slots = [FunctionalMachine(self.made.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
+        self.slots = [FunctionalMachine(self.decoder.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self.computed = 0
         """Tokens so far."""
         self._cycles: dict[int, int] = {}
@@ -85,103 +85,111 @@ class DecoderServer:
 
     def _token(self, position: int) -> int:
         if position not in self._cycles:
-            memory = {self.made.address(POSITION): position.to_bytes(4, "little")}
-            self._cycles[position] = run_commands(self.made.step(0), self._npu, memory=memory).cycles
+            memory = {self.decoder.address(POSITION): position.to_bytes(4, "little")}
+            self._cycles[position] = run_commands(self.decoder.step(0), self._npu, memory=memory).cycles
         return self._cycles[position]
 
     def swap_cycles(self, tokens: int, out: bool) -> int:
         """CA_HYBRID cycles of the copies of a request's tokens."""
         key = tokens, out
         if key not in self._swaps:
-            made = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
-            self._swaps[key] = run_commands(made, self._npu).cycles
+            commands = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
+            self._swaps[key] = run_commands(commands, self._npu).cycles
         return self._swaps[key]
 
     def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
         """The commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
-        made = copies(self._runs, tokens, self._block, blocks, self.made.compiled.target, out)
-        return addressed(made, self._copies - len(made) * DESCRIPTOR_SIZE)
+        commands = copies(self._runs, tokens, self._block, blocks, self.decoder.compiled.target, out)
+        return addressed(commands, self._copies - len(commands) * DESCRIPTOR_SIZE)
 
-    def swap(self, one: Held, tokens: int, out: bool) -> None:
+    def swap(self, entry: SlotRequest, tokens: int, out: bool) -> None:
         """Copy a request's keys and values between the caches of its slot and its blocks of swap space."""
-        machine, made = self.slots[one.slot], self.copies(tokens, one.kept, out)
-        machine.memory.write_bytes(self._copies, b"".join(one.block.pack() for one in made if one.block is not None))
-        machine.run(made)
+        machine, commands = self.slots[entry.slot], self.copies(tokens, entry.swap_blocks, out)
+        machine.memory.write_bytes(
+            self._copies, b"".join(command.block.pack() for command in commands if command.block is not None)
+        )
+        machine.run(commands)
 
     def prompt(self, request: Request) -> list[int]:
         """The tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
-        found = list(request.tokens)
-        if not found:
+        tokens = list(request.tokens)
+        if not tokens:
             source = np.random.default_rng(request.id)
-            found = [int(token) for token in source.integers(0, self.vocab, request.input_toks)]
-        if bad := [one for one in found if not 0 <= one < self.vocab]:
+            tokens = [int(token) for token in source.integers(0, self.vocab, request.input_toks)]
+        if bad := [token for token in tokens if not 0 <= token < self.vocab]:
             raise UsageError(f"request {request.id}: token {bad[0]}: the vocabulary has 0..{self.vocab - 1}")
-        return found
+        return tokens
 
-    def _take(self, one: Held, count: int) -> None:
-        machine = self.slots[one.slot]
-        for position in range(one.computed, one.computed + count):
-            machine.memory.write_bytes(self.made.address(POSITION), position.to_bytes(4, "little"))
-            machine.memory.write_bytes(self.made.address(IDS), one.tokens[position].to_bytes(4, "little"))
-            machine.run(self.made.step(0))
-        one.computed += count
+    def _take(self, entry: SlotRequest, count: int) -> None:
+        machine = self.slots[entry.slot]
+        for position in range(entry.computed, entry.computed + count):
+            machine.memory.write_bytes(self.decoder.address(POSITION), position.to_bytes(4, "little"))
+            machine.memory.write_bytes(self.decoder.address(IDS), entry.tokens[position].to_bytes(4, "little"))
+            machine.run(self.decoder.step(0))
+        entry.computed += count
         self.computed += count
-        one.following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
+        entry.following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
 
     def compute(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
         """Go through the ledger of a run with values: request -> the tokens of its answer."""
-        known = {request.id: request for request in workload.requests}
-        held = {request: Held(self.prompt(known[request])) for request in known if request not in run.refused}
+        requests_by_id = {request.id: request for request in workload.requests}
+        entries = {
+            request: SlotRequest(self.prompt(requests_by_id[request]))
+            for request in requests_by_id
+            if request not in run.refused
+        }
         free = list(range(len(self.slots)))
         for row in run.ledger:
             tokens_of = dict(row.swapped)
             for request in row.preempted:
-                one = held[request]
-                one.computed = tokens_of.get(request, 0)
-                if one.computed:
-                    one.kept = self.take_blocks(one.computed)
-                    self.swap(one, one.computed, out=True)
-                free.append(one.slot)
-                one.slot = -1
+                entry = entries[request]
+                entry.computed = tokens_of.get(request, 0)
+                if entry.computed:
+                    entry.swap_blocks = self.take_blocks(entry.computed)
+                    self.swap(entry, entry.computed, out=True)
+                free.append(entry.slot)
+                entry.slot = -1
             for request, tokens, context in row.scheduled:
-                one = held[request]
-                if one.slot < 0:
-                    one.slot = free.pop(0)
-                if one.kept:
-                    self.swap(one, one.computed, out=False)
-                    self._free += one.kept
-                    one.kept = ()
-                assert one.computed == context
-                self._take(one, tokens)
-                if one.computed == len(one.tokens):
-                    one.tokens.append(one.following)
+                entry = entries[request]
+                if entry.slot < 0:
+                    entry.slot = free.pop(0)
+                if entry.swap_blocks:
+                    self.swap(entry, entry.computed, out=False)
+                    self._free += entry.swap_blocks
+                    entry.swap_blocks = ()
+                assert entry.computed == context
+                self._take(entry, tokens)
+                if entry.computed == len(entry.tokens):
+                    entry.tokens.append(entry.following)
             for request in row.finished:
-                free.append(held[request].slot)
-        return {request: tuple(one.tokens[known[request].input_toks :]) for request, one in held.items()}
+                free.append(entries[request].slot)
+        return {
+            request: tuple(entry.tokens[requests_by_id[request].input_toks :]) for request, entry in entries.items()
+        }
 
     def take_blocks(self, tokens: int) -> tuple[int, ...]:
         """Addresses of blocks of swap space for so many tokens; the scheduler knows that there are as many."""
         count = -(-tokens // self._block)
-        taken, self._free = self._free[:count], self._free[count:]
-        return tuple(taken)
+        blocks, self._free = self._free[:count], self._free[count:]
+        return tuple(blocks)
 
-    def alone(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
+    def unbatched(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
         """The answers of each request by itself, from its first token on without a break."""
-        made = {}
+        answers = {}
         for request in workload.requests:
             if request.id in run.refused:
                 continue
-            one = Held(self.prompt(request), 0)
-            while len(one.tokens) < request.total:
-                self._take(one, len(one.tokens) - one.computed)
-                one.tokens.append(one.following)
-            made[request.id] = tuple(one.tokens[request.input_toks :])
-        return made
+            entry = SlotRequest(self.prompt(request), 0)
+            while len(entry.tokens) < request.total:
+                self._take(entry, len(entry.tokens) - entry.computed)
+                entry.tokens.append(entry.following)
+            answers[request.id] = tuple(entry.tokens[request.input_toks :])
+        return answers
 
     @property
     def kv_bytes(self) -> KvBytes:
         """Bytes of a token in all caches."""
-        token = sum(cache.token_bytes for cache in self.made.caches)
+        token = sum(cache.token_bytes for cache in self.decoder.caches)
         return KvBytes(token, token, 0)
 
 
@@ -257,8 +265,8 @@ def serve_values(
         run = serve(workload, config, npu.clock_hz, server.step_cycles, server.swap_cycles, progress)
     else:
         run = serve_on_core(workload, config, core, server.step_cycles, server.swap_cycles, progress)
-    tokens = sum(row.tokens for row in run.ledger) + sum(one.request.total - 1 for one in run.served)
+    tokens = sum(row.tokens for row in run.ledger) + sum(record.request.total - 1 for record in run.served)
     progress(lambda: f"{server.computed:,} of {tokens:,} tokens are computed, in the batch and one by one")
     answers = server.compute(workload, run)
-    same = answers == server.alone(workload, run)
+    same = answers == server.unbatched(workload, run)
     return ServedValues(path.stem, workload, run, config, answers, same, slo, server.kv_bytes, core)

@@ -15,7 +15,7 @@ from pyv_npu.serving.scheduler import SchedulerConfig
 from pyv_npu.serving.step_parts import Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
-from pyv_npu.serving.with_values import DecoderServer, Held
+from pyv_npu.serving.with_values import DecoderServer, SlotRequest
 from pyv_npu.workloads.timing import run_commands
 from toolchain.examples.decoder_kv import decoder_kv
 
@@ -94,11 +94,11 @@ def test_keys_and_values_come_back_from_swap_space(
     """Whatever is in the caches of the slot; without the copies back an answer is another one, and that is noticed."""
     real = DecoderServer.swap
 
-    def spoiled(self: DecoderServer, one: Held, tokens: int, out: bool) -> None:
+    def spoiled(self: DecoderServer, one: SlotRequest, tokens: int, out: bool) -> None:
         if out or back:
             real(self, one, tokens, out)
         if out:
-            for cache in self.made.caches:
+            for cache in self.decoder.caches:
                 self.slots[one.slot].memory.write_bytes(cache.start, b"\x55" * (cache.end - cache.start))
 
     monkeypatch.setattr(DecoderServer, "swap", spoiled)

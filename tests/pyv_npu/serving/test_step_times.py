@@ -10,7 +10,7 @@ from npu_device.config import NpuConfig
 from npu_device.kv_quant.methods import METHODS
 from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
-from pyv_npu.serving.server import Taken
+from pyv_npu.serving.server import ScheduledTokens
 from pyv_npu.serving.step_parts import ProductTimes, Simulator
 from pyv_npu.serving.step_time import StepTimes
 from pyv_npu.serving.study import kv_storage
@@ -243,10 +243,10 @@ def test_ends_of_layers_are_those_of_a_run_with_events() -> None:
 
 
 def test_a_ledger_keeps_what_a_step_took() -> None:
-    one, other = (Taken(((7, 1, 40), (9, 12, last))) for last in (0, 1))
+    one, other = (ScheduledTokens(((7, 1, 40), (9, 12, last))) for last in (0, 1))
     assert list(one) == [(7, 1, 40), (9, 12, 0)]
-    assert (len(one), len(Taken())) == (2, 0)
-    assert one == Taken(list(one))
+    assert (len(one), len(ScheduledTokens())) == (2, 0)
+    assert one == ScheduledTokens(list(one))
     assert one != other
 
 
