@@ -140,8 +140,8 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
 
 
 def _remember(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
-    """Yield the stages without what weights were between passes: only the first, the last and the one that is quantized
-    are asked for values, and each set is as large as the model."""
+    """Yield the stages without what weights were between passes: only the first, the last and the stage before
+    quantization are asked for values, and each set is as large as the model."""
     indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
     shared = {id(values) for at in indices if stages for values in stages[at][1].constants.values()}
     for stage, graph in stages:
@@ -161,10 +161,12 @@ def _by_phase(
             layer for layer in graph.layers if (layer.id.startswith(name) if name else not layer.id.startswith(named))
         ]
         phase_commands.append(generate(replace(graph, layers=layers), memory, target, "tile", position))
-    longest = max((len(one) for one, (name, _) in zip(phase_commands, phases, strict=True) if not name), default=0)
+    longest = max(
+        (len(commands) for commands, (name, _) in zip(phase_commands, phases, strict=True) if not name), default=0
+    )
     idle = Command(graph.layers[-1].id, Descriptor(opcode=Opcode.NOP))
-    for one, (name, _) in zip(phase_commands, phases, strict=True):
-        one += [idle] * (0 if name else longest - len(one))
+    for commands, (name, _) in zip(phase_commands, phases, strict=True):
+        commands += [idle] * (0 if name else longest - len(commands))
     return [command for phase_command in phase_commands for command in phase_command]
 
 
@@ -181,9 +183,9 @@ def addressed(commands: list[Command], base: int) -> list[Command]:
 
 
 def _check_end(compiled: Program, target: Target, name: str) -> None:
-    used = compiled.end - mm.DRAM_BASE
-    if used > min(target.dram_bytes, target.visible_bytes):
+    size = compiled.end - mm.DRAM_BASE
+    if size > min(target.dram_bytes, target.visible_bytes):
         raise ModelError(
-            f"{name}: needs {used} bytes of DRAM that the core sees, there are {target.dram_bytes}: "
-            f"--set npu.dram.size={1 << (used - 1).bit_length()}"
+            f"{name}: needs {size} bytes of DRAM that the core sees, there are {target.dram_bytes}: "
+            f"--set npu.dram.size={1 << (size - 1).bit_length()}"
         )

@@ -62,9 +62,9 @@ def compile_model(
     if not precision:
         return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
     kind = CALIBRATED.get(precision)
-    used = model if kind is None else quantized(model, samples, target.qconfig, kind, method)
-    graph = cast(import_model(used), precision) if kind is None else import_model(used)
-    compiled = compile_graph(used, graph, target, passes=passes, granularity=granularity)
+    source = model if kind is None else quantized(model, samples, target.qconfig, kind, method)
+    graph = cast(import_model(source), precision) if kind is None else import_model(source)
+    compiled = compile_graph(source, graph, target, passes=passes, granularity=granularity)
     return replace(compiled, original=model, precision=precision)
 
 

@@ -204,7 +204,7 @@ def build(
     source lines. Equal compilers give equal bytes anywhere. Raises ToolchainError: no compiler, unknown name, or the
     compiler's own message.
     """
-    rows = APPLICATIONS if names is None else [_known(name) for name in dict.fromkeys(names)]
+    rows = APPLICATIONS if names is None else [_application(name) for name in dict.fromkeys(names)]
     compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
@@ -295,7 +295,7 @@ def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> 
     return [f"-DNPU_CUSTOM_SLOT={slot}", *(paths if portable else ()), *(DEBUG_FLAGS if debug else LINE_FLAGS)]
 
 
-def _known(name: str) -> Application:
+def _application(name: str) -> Application:
     row = application(name)
     if row is None:
         names = ", ".join(other.name for other in APPLICATIONS)

@@ -59,8 +59,8 @@ def _direct(graph: Graph) -> dict[str, list[str]]:
     before = dependencies(graph)
     direct = {}
     for index, layer in enumerate(graph.layers):
-        implied = set[int]().union(*(before[one] for one in before[index]))
-        direct[layer.id] = [graph.layers[one].id for one in sorted(before[index] - implied)]
+        implied = set[int]().union(*(before[predecessor] for predecessor in before[index]))
+        direct[layer.id] = [graph.layers[predecessor].id for predecessor in sorted(before[index] - implied)]
     return direct
 
 

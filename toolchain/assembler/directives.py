@@ -109,7 +109,7 @@ class Directives:
     def _section(self, operands: tuple[str, ...]) -> None:
         to, name = self._to, operands[0].strip('"')
         if name not in to.sections:
-            usual = next((one for one in (*_SECTIONS, ".rodata") if name.startswith(f"{one}.")), None)
+            usual = next((prefix for prefix in (*_SECTIONS, ".rodata") if name.startswith(f"{prefix}.")), None)
             letters = operands[1].strip('"') if len(operands) > 1 else None
             if letters is None and usual is None:
                 raise ValueError(f'.section {name}: needs flags, for example .section {name},"aw"')

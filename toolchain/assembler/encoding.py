@@ -130,5 +130,5 @@ def _low(distance: int) -> int:
 
 
 def _wrap(number: int) -> int:
-    """Returns a 32-bit constant as a signed one."""
+    """Returns a 32-bit constant as a signed number."""
     return number - (1 << 32) if 1 << 31 <= number < 1 << 32 else number

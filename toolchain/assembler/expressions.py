@@ -29,34 +29,34 @@ def evaluate(text: str, lookup: Lookup) -> int:
         at = match.end()
     parser = _ExpressionParser(tokens, lookup)
     value = parser.binary(0, 0)
-    if parser.rest:
-        raise ValueError(f"{' '.join(parser.rest)!r} follows the expression")
+    if parser.remaining:
+        raise ValueError(f"{' '.join(parser.remaining)!r} follows the expression")
     return value
 
 
 class _ExpressionParser:
     def __init__(self, tokens: list[str], lookup: Lookup) -> None:
-        self.rest = tokens
+        self.remaining = tokens
         self._lookup = lookup
 
     def binary(self, level: int, depth: int) -> int:
         if level == len(_LEVELS):
             return self._unary(depth)
         value = self.binary(level + 1, depth)
-        while self.rest and self.rest[0] in _LEVELS[level]:
-            value = _apply(self.rest.pop(0), value, self.binary(level + 1, depth))
+        while self.remaining and self.remaining[0] in _LEVELS[level]:
+            value = _apply(self.remaining.pop(0), value, self.binary(level + 1, depth))
         return value
 
     def _unary(self, depth: int) -> int:
-        if not self.rest or depth > _DEEPEST:
+        if not self.remaining or depth > _DEEPEST:
             raise ValueError("an expression is missing or too deep")
-        token = self.rest.pop(0)
+        token = self.remaining.pop(0)
         if token in "+-~":
             value = self._unary(depth + 1)
             return {"+": value, "-": -value, "~": ~value}[token]
         if token == "(":
             value = self.binary(0, depth + 1)
-            if not self.rest or self.rest.pop(0) != ")":
+            if not self.remaining or self.remaining.pop(0) != ")":
                 raise ValueError("a parenthesis is not closed")
             return value
         if token[0] == "'":

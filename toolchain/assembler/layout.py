@@ -12,7 +12,7 @@ MOST_BYTES = 1 << 24
 """Of a section."""
 ALIGNMENT = 16
 """Of sections, at least."""
-_KNOWN = {".text": ALLOC | EXECUTE, ".rodata": ALLOC, ".data": ALLOC | WRITE, ".bss": ALLOC | WRITE}
+_USUAL_FLAGS = {".text": ALLOC | EXECUTE, ".rodata": ALLOC, ".data": ALLOC | WRITE, ".bss": ALLOC | WRITE}
 """Flags of the usual sections, in the order in which they lie in memory; others follow them."""
 _NOP = 0x13.to_bytes(4, "little")
 
@@ -45,7 +45,7 @@ class ProgramLayout:
 
     def __init__(self) -> None:
         self.sections = {
-            section: SectionContent(flags, reserved=section == ".bss") for section, flags in _KNOWN.items()
+            section: SectionContent(flags, reserved=section == ".bss") for section, flags in _USUAL_FLAGS.items()
         }
         self.section = ".text"
         """The one that grows."""
@@ -57,7 +57,7 @@ class ProgramLayout:
         self._numbered: defaultdict[str, list[tuple[int, SectionOffset]]] = defaultdict(list)
 
     @property
-    def here(self) -> int:
+    def location_counter(self) -> int:
         return self.sections[self.section].size
 
     def add(self, size: int, line: int, content: Callable[[int], bytes]) -> None:
@@ -100,7 +100,7 @@ class ProgramLayout:
         """Return the value where one section begins at 1 and all others at 0."""
 
         def lookup(name: str) -> int:
-            place = SectionOffset(self.section, self.here) if name == "." else self.place(name, self.order)
+            place = SectionOffset(self.section, self.location_counter) if name == "." else self.place(name, self.order)
             return place.offset + (place.section == section and section != "")
 
         return evaluate(text, lookup)

@@ -82,7 +82,7 @@ class _Assembler:
     def _first(self, statement: Statement) -> None:
         word, operands = statement.word, statement.operands
         for label in statement.labels:
-            self.layout.define(label, SectionOffset(self.layout.section, self.layout.here))
+            self.layout.define(label, SectionOffset(self.layout.section, self.layout.location_counter))
         if not word:
             return
         if operands and operands[0].startswith("=") and not operands[0].startswith("=="):
@@ -120,7 +120,7 @@ class _Assembler:
             length = 4 if row is None else row.length
             if simple.name == "auipc" and len(simple.operands) == 2 and simple.operands[1].startswith("%pcrel_hi"):
                 about = simple.operands[1].removeprefix("%pcrel_hi").strip()
-                self.halves[self.layout.section, self.layout.here] = about
+                self.halves[self.layout.section, self.layout.location_counter] = about
             self.layout.add(length, statement.line, self._encoder(simple, statement.line, self.layout.order, length))
 
     def _encoder(self, simple: Simple, line: int, order: int, length: int) -> Callable[[int], bytes]:

@@ -20,20 +20,20 @@ class SecondOpinion:
         with require_extra("assembler", "--check"):
             self._tables = import_module("riscv_assembler.instr_arr")
 
-    def word(self, one: Instruction | None) -> int | None:
+    def word(self, instruction: Instruction | None) -> int | None:
         """Returns the word of an instruction; None: it is not asked."""
         tables = self._tables
-        if one is None or one.length != 4 or one.name in _WRONG:
+        if instruction is None or instruction.length != 4 or instruction.name in _WRONG:
             return None
-        rd, rs1, rs2 = (f"x{number}" for number in (one.rd, one.rs1, one.rs2))
-        if one.name in tables.R_instr:
-            bits = tables.R(one.name, rs1, rs2, rd)
-        elif one.name in tables.I_instr:
-            bits = tables.I(one.name, rs1, one.imm, rd)
-        elif one.name in tables.SB_instr:
-            bits = tables.SB(one.name, rs1, rs2, one.imm)
-        elif one.name in tables.UJ_instr:
-            bits = tables.UJ(one.name, one.imm, rd)
+        rd, rs1, rs2 = (f"x{number}" for number in (instruction.rd, instruction.rs1, instruction.rs2))
+        if instruction.name in tables.R_instr:
+            bits = tables.R(instruction.name, rs1, rs2, rd)
+        elif instruction.name in tables.I_instr:
+            bits = tables.I(instruction.name, rs1, instruction.imm, rd)
+        elif instruction.name in tables.SB_instr:
+            bits = tables.SB(instruction.name, rs1, rs2, instruction.imm)
+        elif instruction.name in tables.UJ_instr:
+            bits = tables.UJ(instruction.name, instruction.imm, rd)
         else:
             return None
         return int(bits, 2)

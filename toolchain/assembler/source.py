@@ -29,7 +29,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str, name: str) -> Iterator[Statement]:
-    """Yields the statements of a source. AssemblyError for a line that has no form of one."""
+    """Yields the statements of a source. AssemblyError for a line that is no statement."""
     if len(text) > MOST_BYTES:
         raise AssemblyError(f"{name}: has {len(text)} characters, at most {MOST_BYTES} are assembled; cut it up")
 
@@ -46,7 +46,7 @@ def statements(text: str, name: str) -> Iterator[Statement]:
             if word or labels:
                 if word and not re.fullmatch(r"[A-Za-z_.][\w.]*", word):
                     raise AssemblyError(f"{name}:{number}: {word}: is no instruction, directive or label; correct it")
-                operands = tuple(one.strip() for one in _split(rest, ",")) if rest.strip() else ()
+                operands = tuple(operand.strip() for operand in _split(rest, ",")) if rest.strip() else ()
                 assigns = rest.startswith("=")
                 yield Statement(number, tuple(labels), word if assigns else word.lower(), operands)
 

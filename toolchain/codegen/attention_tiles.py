@@ -82,7 +82,7 @@ class _Attention:
 
     # -- the scratchpad ----------------------------------------------------------------------------------------
 
-    def _wanted(self, s: _Sizes) -> dict[str, int]:
+    def _demand(self, s: _Sizes) -> dict[str, int]:
         rows, codes = s.block * s.group, -(-bytes_of(s.dim, self.stored) // SLOT) * SLOT
         demand = {
             "factor": SUM_BYTES, "q": rows * self.row, "out": rows * self.row, "new0": s.tokens * self.row,
@@ -100,7 +100,7 @@ class _Attention:
         block, chunk = min(s.tokens, sums), max(1, min(CHUNK, s.old))
         while True:
             sizes = s._replace(block=block, chunk=chunk)
-            need = sum(-(-size // SLOT) * SLOT for size in self._wanted(sizes).values())
+            need = sum(-(-size // SLOT) * SLOT for size in self._demand(sizes).values())
             if need <= target.workspace:
                 return sizes
             if block == chunk == 1:
@@ -112,7 +112,7 @@ class _Attention:
 
     def _places(self, s: _Sizes) -> dict[str, int]:
         at, places = SPM_BASE, {}
-        for name, size in self._wanted(s).items():
+        for name, size in self._demand(s).items():
             places[name] = at
             at += -(-size // SLOT) * SLOT
         return places
@@ -152,7 +152,7 @@ class _Attention:
                    tile_n=self.dim, type_in0=kind, type_out=to, **words)  # fmt: skip
 
     def _parts(self, side: int, request: int, head: int, begin: int) -> Iterator[_Part]:
-        """Yield keys (0) or values (1) from the key `begin` on: chunks that KV_READ brings, then the new ones."""
+        """Yield keys (0) or values (1) from the key `begin` on: chunks that KV_READ brings, then the new keys."""
         s, row = self.sizes, bytes_of(self.dim, self.stored)
         scale = {}
         if self.stored not in FLOATS:
@@ -167,7 +167,7 @@ class _Attention:
 
     # -- queries -----------------------------------------------------------------------------------------------
 
-    def _seen(self, query: int) -> tuple[int, int]:
+    def _visible_keys(self, query: int) -> tuple[int, int]:
         """The keys from .. up to which a query sees."""
         end = self.sizes.old + query + 1
         return (max(0, end - self.window) if self.window else 0), end
@@ -180,7 +180,7 @@ class _Attention:
         at = [(request * s.tokens + first) * pitch + head * s.group * self.row for pitch in pitches]
         e.load(e.inputs[0] + at[0], self.spm["q"], count, wide, self.kind, pitches[0])
         queries = range(first, first + count)
-        begin = min(self._seen(query)[0] for query in queries)
+        begin = min(self._visible_keys(query)[0] for query in queries)
         for part in self._parts(0, request, head, begin):
             for query in queries:
                 self._scores(query, query - first, part)
@@ -192,7 +192,7 @@ class _Attention:
 
     def _visible(self, query: int, part: _Part) -> tuple[int, int]:
         """Return (first key of a part that a query sees, how many); none: (0, 0)."""
-        low, high = self._seen(query)
+        low, high = self._visible_keys(query)
         first, end = max(low, part.first), min(high, part.first + part.tokens)
         return (first, end - first) if end > first else (0, 0)
 
@@ -202,16 +202,16 @@ class _Attention:
     def _scores(self, query: int, index: int, part: _Part) -> None:
         """Emit Q K^T of each head of the group: a row of scores each."""
         first, count = self._visible(query, part)
-        low, high = self._seen(query)
-        for one in range(self.sizes.group if count else 0):
-            row = self._scores_at(index) + (one * (high - low) + first - low) * SUM_BYTES
-            self.e.put(Opcode.GEMM_T, in0_addr=self.spm["q"] + (index * self.sizes.group + one) * self.row,
+        low, high = self._visible_keys(query)
+        for head in range(self.sizes.group if count else 0):
+            row = self._scores_at(index) + (head * (high - low) + first - low) * SUM_BYTES
+            self.e.put(Opcode.GEMM_T, in0_addr=self.spm["q"] + (index * self.sizes.group + head) * self.row,
                        in1_addr=part.address + (first - part.first) * self.row, out_addr=row, tile_m=1, tile_n=count,
                        tile_k=self.dim, in1_nk=1, type_in0=self.kind, type_in1=self.kind, type_out=_FP32)  # fmt: skip
 
     def _weights(self, query: int, index: int) -> int:
         """Scale and softmax; where the weights are."""
-        s, (low, high), at = self.sizes, self._seen(query), self._scores_at(index)
+        s, (low, high), at = self.sizes, self._visible_keys(query), self._scores_at(index)
         shape = {"tile_m": s.group, "tile_n": high - low, "in0_addr": at, "type_in0": _FP32}
         put = self.e.put
         put(Opcode.ELTWISE, function=int(Eltwise.MUL), in1_addr=self.spm["factor"], type_in1=_FP32, out_addr=at,
@@ -226,12 +226,12 @@ class _Attention:
     def _mixed(self, query: int, index: int, part: _Part, weights: int) -> None:
         """Add the part's values, by their weights, to the sums of the group."""
         first, count = self._visible(query, part)
-        low, high = self._seen(query)
+        low, high = self._visible_keys(query)
         last = first + count == high
-        for one in range(self.sizes.group if count else 0):
-            row = weights + (one * (high - low) + first - low) * self.row // self.dim
+        for head in range(self.sizes.group if count else 0):
+            row = weights + (head * (high - low) + first - low) * self.row // self.dim
             self.e.put(Opcode.GEMM_T, in0_addr=row, in1_addr=part.address + (first - part.first) * self.row,
-                       out_addr=self.spm["out"] + (index * self.sizes.group + one) * self.row, tile_m=1,
+                       out_addr=self.spm["out"] + (index * self.sizes.group + head) * self.row, tile_m=1,
                        tile_n=self.dim, tile_k=count, type_in0=self.kind, type_in1=self.kind, type_out=self.kind,
                        accumulate=int(first > low), function=int(Gemm.WRITE if last else Gemm.HOLD))  # fmt: skip
 
@@ -242,4 +242,4 @@ def _scales(graph: Graph, layer: LayerIR, stored: DataType) -> list[list[float]]
     values = None if stored in FLOATS else graph.constant(layer.inputs[4])
     if values is None:
         return [[1.0] * heads] * 2
-    return [[float(one) for one in side] for side in values.reshape(2, heads)]
+    return [[float(scale) for scale in side] for side in values.reshape(2, heads)]

@@ -20,8 +20,8 @@ def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
     """Returns the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
     compiler."""
     listed = [entry for command in commands for entry in _entries(command, target)]
-    for index, one in enumerate(listed):
-        one["id"] = index
+    for index, record in enumerate(listed):
+        record["id"] = index
     result = {"schema": SCHEMA, "commands": listed}
     errors = faults(result)
     if errors:

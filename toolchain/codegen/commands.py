@@ -1,4 +1,4 @@
-"""What code is generated for, and what is generated."""
+"""Target of code generation, and the commands that it makes."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ class Target(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One descriptor. `param1` of one with an extended block is filled in when the block has a place."""
+    """One descriptor. `param1` of a descriptor with an extended block is filled in when the block has a place."""
 
     layer: str
     descriptor: Descriptor

@@ -1,4 +1,4 @@
-"""How long a layer takes with a tile: a bound that ranks tiles, no prediction.
+"""Estimate of a layer's time with a tile: a bound that ranks tiles, no prediction.
 
 The larger of computation, and of the latencies and bytes on the DMA channels, which share the rate of the DRAM; and
 what nothing hides: the first loads, the last tile, the last store. Shapes at the end of a dimension count as whole
@@ -27,7 +27,7 @@ SHARES = 2
 
 
 class Load(NamedTuple):
-    """What a layer asks of the device."""
+    """Load of a layer on the device."""
 
     computed: int
     """Cycles of its engines."""
@@ -44,7 +44,7 @@ class Estimate:
     def __init__(self, graph: Graph, layer: LayerIR, target: Target) -> None:
         self.sizes = TileSizes(graph, layer, target)
         self._layer, self._target = layer, target
-        self._whole, self._kinds = whole(layer), [graph.tensors[name].dtype for name in layer.inputs]
+        self._extent, self._kinds = whole(layer), [graph.tensors[name].dtype for name in layer.inputs]
         self._out = graph.tensors[layer.outputs[0]].dtype
         self._shares = layer.integer("buffers", SHARES)
         self._rate: Fraction = min(
@@ -69,8 +69,8 @@ class Estimate:
         )  # fmt: skip
 
     def distance(self, tile: Tile, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """Tiles to load ahead: as many as there is room for beside the engines that take part with one; 0 where there
-        is no room for that."""
+        """Returns the tiles to load ahead: as many as fit with the engines that take part for a single tile ahead; 0
+        where no tile fits."""
         decided = self._target.mapping.prefetch
         if decided is not None and self.product is not None:
             return decided
@@ -120,20 +120,20 @@ class Estimate:
         """Engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of them."""
         layer, target = self._layer, self._target
         if layer.op_type == "ATTN_T":
-            there, chains = target.engines, layer.integer("kv_heads") * -(-self._whole[0] // tile[0])
+            units, chains = target.engines, layer.integer("kv_heads") * -(-self._extent[0] // tile[0])
         else:
-            there, chains = target.vectors, self._count(tile)
+            units, chains = target.vectors, self._count(tile)
         lanes = target.workspace // max(1, self.sizes.need(demand, ahead))
-        return max(1, min(-(-there // self._shares), chains, lanes))
+        return max(1, min(-(-units // self._shares), chains, lanes))
 
     def _count(self, tile: Tile) -> int:
-        return prod(-(-extent // size) for extent, size in zip(self._whole, tile, strict=True))
+        return prod(-(-extent // size) for extent, size in zip(self._extent, tile, strict=True))
 
     def _attention(self, tile: Tile, ports: int, share: int) -> tuple[int, Load]:
         """Keys, then values, of each head pass by each block of rows."""
         layer, target, (rows, keys) = self._layer, self._target, tile
         heads, size = layer.integer("kv_heads"), layer.integer("n") // layer.integer("heads")
-        steps = 2 * heads * -(-self._whole[0] // rows) * -(-keys_of(layer) // keys)
+        steps = 2 * heads * -(-self._extent[0] // rows) * -(-keys_of(layer) // keys)
         moved = bytes_of(keys * size, self._kinds[1])
         bits_q, bits_kv = (BITS[expanded(kind)] for kind in self._kinds[:2])
         step = max(ports, product(target.te, rows, keys, size, bits_q, bits_kv).cycles)
@@ -141,7 +141,7 @@ class Estimate:
 
 
 def _operations(layer: LayerIR, target: Target) -> int:
-    """Of the vector engine per element."""
+    """Returns the operations of the vector engine per element."""
     if layer.op_type == "POOL":
         return layer.integer("kh") * layer.integer("kw")
     cost = target.operations.get(Opcode[layer.op_type], 1)

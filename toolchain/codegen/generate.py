@@ -24,7 +24,7 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
         cluster = layer.integer("cluster")
         products[cluster] += layer.op_type in PRODUCTS
         turn = products[cluster] + (layer.op_type not in PRODUCTS)
-        if granularity == "macro" or macro_form.alone(layer):
+        if granularity == "macro" or macro_form.is_macro_only(layer):
             macro = MacroEmitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
             commands += macro.commands()

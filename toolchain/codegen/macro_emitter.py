@@ -15,8 +15,9 @@ from toolchain.ir.operations import LAYER_OPS
 
 
 class MacroEmitter:
-    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next one can
-    begin before this one has ended; other layers take the share that the latest product has not, or that they name."""
+    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next product
+    can begin before this product has ended; other layers take the share that the latest product has not, or that they
+    name."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
@@ -34,16 +35,16 @@ class MacroEmitter:
         """Elements between the rows of in0 and of the result; 0: they follow each other."""
         self._operands = StoredOperands(graph, layer, memory)
         self.input_pitches = [graph.tensors[name].pitch for name in layer.inputs]
-        self._made: list[Command] = []
+        self._commands: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = layer.integer("turn", turn)
         ahead = layer.integer("prefetch")
         self.tile: Tile = tile_of(graph, layer, target, ahead)
-        rest = target._replace(resident=target.resident + SLOT)
-        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, rest, ahead)
+        remainder = target._replace(resident=target.resident + SLOT)
+        unaware = not layer.integer("spread") and fits(graph, layer, self.tile, remainder, ahead)
         self._cluster = layer.integer("cluster")
         self._base = SPM_BASE + self._cluster * SPM_CLUSTER_STRIDE + (SLOT if unaware else 0)
-        self.share = (rest if unaware else target).workspace // self._shares // SLOT * SLOT
+        self.share = (remainder if unaware else target).workspace // self._shares // SLOT * SLOT
 
     def rows_in(self, rows: int, columns: int) -> int:
         """Return bytes from a row of in0 to the row that is `rows` further."""
@@ -54,7 +55,7 @@ class MacroEmitter:
         return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
     def commands(self) -> list[Command]:
-        return self._made
+        return self._commands
 
     def put(
         self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
@@ -62,7 +63,7 @@ class MacroEmitter:
         """Emit a command, by default of the layer's operation: fields of the descriptor, words of the extended
         block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
-        share = (self._turn + len(self._made)) % self._shares
+        share = (self._turn + len(self._commands)) % self._shares
         for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
             if pitch and name not in block:
                 block[name] = pitch * BITS[kind] // 8
@@ -80,7 +81,7 @@ class MacroEmitter:
             opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
             cluster=self._cluster, **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
         )  # fmt: skip
-        self._made.append(Command(self.layer.id, descriptor, extended))
+        self._commands.append(Command(self.layer.id, descriptor, extended))
 
     def _alignments(self, words: dict[str, Any]) -> int:
         """Returns the word of alignments for the operands whose addresses are among a command's words."""

@@ -303,7 +303,7 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
 
 def _kv_scale(e: MacroEmitter, index: int) -> dict[str, Any]:
     """Return the scales of keys and values that are integers, one per head, or per head and token in a table; the
-    parameter block of encoded ones."""
+    parameter block of encoded keys and values."""
     per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
     bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
     return {"scale": e.inputs[index], "epilogue": int(bits)}
@@ -327,7 +327,7 @@ FORMS: dict[str, Callable[[MacroEmitter], None]] = {
 }
 
 
-def alone(layer: LayerIR) -> bool:
+def is_macro_only(layer: LayerIR) -> bool:
     """Check whether a layer has a macro form only: tables, zero points, scales that are tensors, codebooks, some
     windows."""
     if layer.integer("codebooks"):

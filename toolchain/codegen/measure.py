@@ -26,11 +26,11 @@ def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | N
 
 def commands_alone(graph: Graph, layers: Sequence[LayerIR], target: Target) -> list[Command] | None:
     """Returns commands of some layers without the others; None where these do not fit. In DRAM no tensor takes the
-    place of another one: layers that are independent stay so."""
+    place of another: layers that are independent stay so."""
     names = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     live = tuple(name for name in names if not graph.resident(name))
-    alone = replace(graph, layers=list(layers), inputs=(), outputs=live, swapped={}).dropped_unused()
+    subgraph = replace(graph, layers=list(layers), inputs=(), outputs=live, swapped={}).dropped_unused()
     try:
-        return generate(alone, place(alone, target), target, "macro")
+        return generate(subgraph, place(subgraph, target), target, "macro")
     except ModelError:
         return None  # what does not fit is an error where the whole is placed

@@ -40,8 +40,8 @@ class DramMap(NamedTuple):
 
     def address(self, graph: Graph, tensor: str) -> int:
         """Return the address of a tensor or a view."""
-        one = graph.tensors[tensor]
-        return self.addresses[one.view_of or tensor] + offset_bytes(one.offset, one.qbits)
+        entry = graph.tensors[tensor]
+        return self.addresses[entry.view_of or tensor] + offset_bytes(entry.offset, entry.qbits)
 
     @property
     def beyond(self) -> bool:
@@ -65,15 +65,15 @@ class StoredOperands:
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap) -> None:
         names = dict.fromkeys(map(graph.storage, (*layer.inputs, *layer.outputs)))
         tensors = [(memory.addresses[name], graph.tensors[name]) for name in names]
-        self._stored = [StoredOperand(at, at + one.size, one.role, one.alignment) for at, one in tensors]
-        self.aligned = any(one.alignment for one in self._stored)
+        self._stored = [StoredOperand(at, at + stored.size, stored.role, stored.alignment) for at, stored in tensors]
+        self.aligned = any(operand.alignment for operand in self._stored)
         """Whether one of them has an alignment of its own."""
 
     def at(self, address: int) -> StoredOperand:
         """Return the operand at an address; without one an activation with the device's alignment."""
-        for one in self._stored:
-            if one.start <= address < one.end:
-                return one
+        for operand in self._stored:
+            if operand.start <= address < operand.end:
+                return operand
         return _UNKNOWN
 
 
@@ -100,7 +100,7 @@ def place(graph: Graph, target: Target) -> DramMap:
         _refuse(graph, layout, dram_bytes, visible)
     far = _place(graph, target, BEYOND, inside)
     if far.commands > mm.DRAM_BASE + visible:
-        far = _place(graph, target, BEYOND, inside, apart=True)
+        far = _place(graph, target, BEYOND, inside, split=True)
     if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
@@ -135,14 +135,14 @@ def _resident(graph: Graph) -> _Arena:
     """Return addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
-    for tensor in sorted(stored, key=lambda one: (-one.size, spans[one.id])):
+    for tensor in sorted(stored, key=lambda candidate: (-candidate.size, spans[candidate.id])):
         first, last = spans[tensor.id]
-        used = sorted(
+        occupied = sorted(
             _Place(at, at + graph.tensors[name].size, spans[name][1])
             for name, at in addresses.items()
             if spans[name][0] <= last and first <= spans[name][1]
         )
-        addresses[tensor.id] = at = _gap(used, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
+        addresses[tensor.id] = at = _gap(occupied, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
         end = max(end, at + tensor.size)
     return _Arena(addresses, _up(end, SLOT))
 
@@ -161,8 +161,8 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
     return addresses
 
 
-def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, apart: bool = False) -> DramMap:
-    """Return the layout with constants from the address `weights` on; `apart`: what only the device touches comes
+def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, split: bool = False) -> DramMap:
+    """Return the layout with constants from the address `weights` on; `split`: what only the device touches comes
     behind them."""
     end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
@@ -172,23 +172,25 @@ def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *
     bounds = weights, end
     outside = set(map(graph.storage, (*graph.inputs, *graph.outputs))) | on_core(graph)
     written = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.id not in addresses]
-    seen = _shared(graph, [one for one in written if not apart or one.id in outside],
+    visible = _shared(graph, [activation for activation in written if not split or activation.id in outside],
                    end if weights == MODEL_BASE else MODEL_BASE, target.alignment)  # fmt: skip
-    hidden = _shared(graph, [one for one in written if apart and one.id not in outside], end, target.alignment)
+    hidden = _shared(
+        graph, [activation for activation in written if split and activation.id not in outside], end, target.alignment
+    )
     return DramMap(
-        addresses | seen.addresses | hidden.addresses, _up(seen.end, PAGE), bounds, max(end, hidden.end)
+        addresses | visible.addresses | hidden.addresses, _up(visible.end, PAGE), bounds, max(end, hidden.end)
     )  # fmt: skip
 
 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Arena:
     """Return addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
-    end, addresses, used = base, dict[str, int](), list[_Place]()
+    end, addresses, occupied = base, dict[str, int](), list[_Place]()
     spans = lives(graph)
-    for tensor in sorted(tensors, key=lambda one: spans[one.id]):
+    for tensor in sorted(tensors, key=lambda candidate: spans[candidate.id]):
         first, last = spans[tensor.id]
-        used = [one for one in used if one.last >= first]
-        at = _gap(used, base, tensor.size, max(alignment, tensor.alignment_bytes))
-        used = sorted([*used, _Place(at, at + tensor.size, last)])
+        occupied = [interval for interval in occupied if interval.last >= first]
+        at = _gap(occupied, base, tensor.size, max(alignment, tensor.alignment_bytes))
+        occupied = sorted([*occupied, _Place(at, at + tensor.size, last)])
         addresses[tensor.id] = at
         end = max(end, at + tensor.size)
     return _Arena(addresses, end)
@@ -208,13 +210,13 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _gap(used: list[_Place], base: int, size: int, alignment: int) -> int:
+def _gap(occupied: list[_Place], base: int, size: int, alignment: int) -> int:
     """Return the lowest address where `size` bytes fit between ranges that are in use."""
     at = _up(base, alignment)
-    for one in used:
-        if at + size <= one.start:
+    for interval in occupied:
+        if at + size <= interval.start:
             break
-        at = max(at, _up(one.end, alignment))
+        at = max(at, _up(interval.end, alignment))
     return at
 
 
@@ -229,10 +231,10 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
             f"tensor {name}: its {graph.tensors[name].size} bytes: what the run writes, and commands, need "
             f"{visible_bytes} bytes of DRAM that the core sees, which are {visible} at most: a smaller shape or batch"
         )
-    used = _end(placed) - mm.DRAM_BASE
-    if not placed.beyond and used > visible:
-        used = visible + placed.weights[1] - placed.weights[0]
-    size = 1 << (used - 1).bit_length()
+    size_used = _end(placed) - mm.DRAM_BASE
+    if not placed.beyond and size_used > visible:
+        size_used = visible + placed.weights[1] - placed.weights[0]
+    size = 1 << (size_used - 1).bit_length()
     raise CapacityError(
         f"tensor {name}: its {graph.tensors[name].size} bytes end at {end - mm.DRAM_BASE} of DRAM, "
         f"npu.dram.size is {dram_bytes}: --set npu.dram.size={size}", size,

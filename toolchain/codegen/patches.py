@@ -46,7 +46,7 @@ class _Lowering:
         self.graph = graph
         self.layer = layer
         self.kind = graph.tensors[layer.inputs[0]].dtype
-        self._made: list[LayerIR] = []
+        self._layers: list[LayerIR] = []
 
     def reduction(self) -> list[LayerIR]:
         """Lowers m x n x k over n: the rows are m x k."""
@@ -54,7 +54,7 @@ class _Lowering:
         turned = self._copy(self.layer.inputs[0], (m, k, n), (n * k, 1, k))
         attributes: dict[str, Attribute] = {"function": self.layer.text("function"), "m": m * k, "n": n}
         self._add("REDUCE", (turned,), self.layer.outputs[0], attributes)
-        return self._made
+        return self._layers
 
     def convolution(self) -> list[LayerIR]:
         layer, shape = self.layer, windows_of(self.layer)
@@ -64,12 +64,12 @@ class _Lowering:
         finish = {name: layer.attributes[name] for name in ("epilogue", "activation") if name in layer.attributes}
         if groups == 1:
             self._add("GEMM_T", (rows, *layer.inputs[1:]), layer.outputs[0], {**usual, **finish})
-            return self._made
+            return self._layers
         kernel = self._copy(layer.inputs[1], (groups, k, n), (n, groups * n, 1))
         result = self._tensor((groups, m, n))
         self._add("GEMM_T", (rows, kernel), result, {**usual, "step0": m * k, "step1": k * n})
         self._finished(self._copy(result, (m, groups, n), (n, m * n, 1)), m, groups * n)
-        return self._made
+        return self._layers
 
     def _patches(self, shape: Windows, groups: int) -> str:
         channels = self.layer.integer("cin")
@@ -108,15 +108,17 @@ class _Lowering:
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []
         for name, tensor in epilogue_of(layer).items():
-            how = "ROW" if name == "bias" else "FULL"
-            stages.append(("ELTWISE", (self._narrow(tensor),), {"function": "ADD", "m": m, "n": n, "broadcast": how}))
+            broadcast = "ROW" if name == "bias" else "FULL"
+            stages.append(
+                ("ELTWISE", (self._narrow(tensor),), {"function": "ADD", "m": m, "n": n, "broadcast": broadcast})
+            )
         activation = layer.text("activation")
         if activation in ("GELU", "GELU_TANH"):
             stages.append(("GELU", (), {"m": m, "n": n, "tanh": int(activation == "GELU_TANH")}))
         elif activation:
             stages.append(("ELTWISE", (), {"function": activation, "m": m, "n": n}))
         if not stages:
-            self._made[-1] = replace(self._made[-1], outputs=layer.outputs)
+            self._layers[-1] = replace(self._layers[-1], outputs=layer.outputs)
         for index, (op, more, attributes) in enumerate(stages):
             out = layer.outputs[0] if index == len(stages) - 1 else self._tensor((m, n))
             self._add(op, (total, *more), out, attributes)
@@ -154,6 +156,6 @@ class _Lowering:
         return f"{self.layer.id}.p{count}"
 
     def _add(self, op: str, inputs: tuple[str, ...], out: str, attributes: Mapping[str, Attribute]) -> None:
-        name = f"{self.layer.id}.{len(self._made)}" if self._made else self.layer.id
+        name = f"{self.layer.id}.{len(self._layers)}" if self._layers else self.layer.id
         scheduled = {"phase": self.layer.integer("phase")} if "phase" in self.layer.attributes else {}
-        self._made.append(LayerIR(name, op, inputs, (out,), {**attributes, **scheduled}))
+        self._layers.append(LayerIR(name, op, inputs, (out,), {**attributes, **scheduled}))

@@ -184,7 +184,7 @@ class LoopNest(NamedTuple):
 
     @property
     def open_sums(self) -> bool:
-        """Whether the sums of several results are open at the same time."""
+        """Checks whether the sums of several results are open at the same time."""
         return self.loops.open_sums((self.tiles_m, self.tiles_n, self.tiles_k)) > 1
 
     @property
@@ -234,12 +234,12 @@ class ProductCost:
 
     def __init__(self, graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes) -> None:
         self._layer, self._target, self._sizes = layer, target, sizes
-        self._whole = whole(layer)
+        self._extent = whole(layer)
         kinds = [graph.tensors[name].dtype for name in layer.inputs[:2]]
         self._kinds = (*kinds, graph.tensors[layer.outputs[0]].dtype)
         self._bits = tuple(BITS[expanded(kind)] for kind in kinds)
         pitches = [graph.tensors[name].pitch for name in (*layer.inputs[:2], layer.outputs[0])]
-        _, n, k = self._whole
+        _, n, k = self._extent
         self._groups, self._conv = layer.integer("groups", 1), layer.op_type == "CONV2D_T"
         self._windows = windows_of(layer)
         self._nk = bool(layer.integer("in1_nk"))
@@ -289,7 +289,7 @@ class ProductCost:
 
     def _step(self, tile: Tile, nest: LoopNest) -> int:
         """NPU cycles of an engine for a tile."""
-        (m, n, _), groups = self._whole, groups_of(self._layer, tile)
+        (m, n, _), groups = self._extent, groups_of(self._layer, tile)
         shape = min(tile[0], m), min(tile[1], n * groups), nest.depth
         cycles: int = step_cycles(
             self._target.te, *shape, *self._bits, nest.weight_stationary and nest.tiles_m > 1, groups
@@ -329,7 +329,7 @@ class ProductCost:
     def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> LoopNest:
         """Engines share out the chains of steps, as far as there are `buffers` for them: columns where weights stay,
         pixels of a convolution of which there are several tiles, else tiles of the result."""
-        (m, n, k), target = self._whole, self._target
+        (m, n, k), target = self._extent, self._target
         tiles_m, tiles_n, tiles_k, depth = ceil_div(m, tile[0]), ceil_div(n, tile[1]), ceil_div(k, tile[2]), tile[2]
         blocks = ceil_div(self._groups, groups_of(self._layer, tile))
         if self._conv and target.te.conv_lowering == "kernel_position":  # a step stays within the channels
@@ -357,7 +357,7 @@ class ProductCost:
 
     def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int) -> int:
         """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
-        m, n, k = self._whole
+        m, n, k = self._extent
         outputs = nest.outputs // nest.chains
         chain = outputs * ((nest.tiles_k - 1) * middle + last) * k // (nest.tiles_k * nest.depth)
         extent, size, count = (n, tile[1], nest.tiles_n) if nest.by_columns else (m, tile[0], nest.tiles_m)
@@ -376,7 +376,7 @@ class ProductCost:
 
     def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:
         """Streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
-        layer, (m, n, k) = self._layer, self._whole
+        layer, (m, n, k) = self._layer, self._extent
         columns = min(tile[1], n * self._groups)
         part_m, part_k = (m, nest.tiles_m * tile[0]), (k, nest.tiles_k * nest.depth)
         part_n = (n, nest.tiles_n * tile[1]) if tile[1] <= n else (1, 1)
@@ -426,7 +426,7 @@ class ProductCost:
 
     def _waits(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
         """Cycles in which an engine waits: for loads, or for buffers of results, which move while it computes the next
-        one. Where sums are open results come one step after the other, when no sum is open any more."""
+        result. Where sums are open results come one step after the other, when no sum is open any more."""
         waits, out = self._stalls(streams, nest, ahead, computed), streams.get("out")
         if out is None:
             return waits
@@ -472,14 +472,14 @@ class ProductCost:
         they have in common. `step`: NPU cycles of an engine for a tile."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         room = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
-        apart = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
-        banks = _banks_of(apart, target.bank_bytes, room)
+        separate = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
+        banks = _banks_of(separate, target.bank_bytes, room)
         sizes = {name: demand[name] for name in ("in0", "in1", "out")}
         if "sums" in demand:
             sizes["sums"] = tile[0] * tile[1] * SUM_BYTES
         operands = list[tuple[str, int, Banks | None]]()
         for name, size in sizes.items():
-            extent, whole_size = (self._whole[1], tile[1]) if name == "in1" else (self._whole[0], tile[0])
+            extent, whole_size = (self._extent[1], tile[1]) if name == "in1" else (self._extent[0], tile[0])
             cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
             if name == nest.loops.common and name in buffers:  # which also fills there
                 uses = nest.steps + nest.moves(name)
@@ -489,14 +489,14 @@ class ProductCost:
         continues = completes = 0
         delays = dict.fromkeys((name for name, _, bank in operands if bank and name in AXES), 0)
         for turn in range(turns):
-            both, partial = dict[object, int](), dict[object, int]()
+            complete, partial = dict[object, int](), dict[object, int]()
             for name, cycles, bank in operands:
                 at: object = bank[turn % len(bank)] if bank else name
-                for ports, names in ((both, "in0 in1 out"), (partial, "in0 in1 sums")):
+                for ports, names in ((complete, "in0 in1 out"), (partial, "in0 in1 sums")):
                     if name in names:
                         ports[at] = ports.get(at, 0) + cycles
             continues += max(partial.values())
-            completes += max(both.values())
+            completes += max(complete.values())
             for name, cycles, bank in operands:
                 if bank and name in delays:  # which fills its buffer of the next lap
                     reads = partial.get(bank[turn % len(bank) - 1], 0)
@@ -529,7 +529,7 @@ class ProductCost:
         """Cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image that the
         engines have in common."""
         image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1
-        (m, _, k), whole_m = self._whole, nest.tiles_m * tile[0]
+        (m, _, k), whole_m = self._extent, nest.tiles_m * tile[0]
         parts = {
             "in0": Fraction(m, whole_m) if self._conv else Fraction(m * k, whole_m * nest.tiles_k * nest.depth),
             "in1": Fraction(k, nest.tiles_k * nest.depth), "out": Fraction(m, whole_m),
@@ -549,7 +549,7 @@ def _axes(operand: str, image: bool) -> str:
 
 def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
     """Bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`: those of the
-    last, smaller one count by its part of a tile."""
+    last, smaller tile count by its part of a tile."""
     if size <= bank or extent <= step:
         return min(size, bank)
     last = size * (extent % step) // step

@@ -39,14 +39,14 @@ class TileEmitter:
         self.out = memory.address(graph, layer.outputs[0])
         self.sum = sum_type(graph, layer)
         self._operands = StoredOperands(graph, layer, memory)
-        self._made: list[Command] = []
+        self._commands: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
         self.tile: Tile = tile_of(graph, layer, target, 0)
         if layer.op_type == "POOL":
             self.tile = whole_rows(graph, layer, self.tile, target)
-        self._wanted = TileSizes(graph, layer, target).demand(self.tile)
-        self._sets = buffers(self._wanted, count, target, bool(layer.integer("spread")))
+        self._demand = TileSizes(graph, layer, target).demand(self.tile)
+        self._sets = buffers(self._demand, count, target, bool(layer.integer("spread")))
         self._turns = 0
 
     def next_buffers(self) -> SpmAddresses:
@@ -60,11 +60,11 @@ class TileEmitter:
         return self._target.spm_bytes // len(self._sets)
 
     def commands(self) -> list[Command]:
-        return self._made
+        return self._commands
 
     def put(self, opcode: Opcode, **fields: int) -> None:
         descriptor = Descriptor(opcode=opcode, rank=self.layer.integer("rank"), **fields)
-        self._made.append(Command(self.layer.id, descriptor))
+        self._commands.append(Command(self.layer.id, descriptor))
 
     def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
         """Loads rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""

@@ -60,7 +60,7 @@ def block_of(layer: LayerIR) -> tuple[int, int, int]:
 
 
 def loops_of(layer: LayerIR, tile: Tile) -> Loops:
-    """Returns the loops of a product over tiles of this size; plain ones of other layers."""
+    """Returns the loops of a product over tiles of this size; plain loops of other layers."""
     if layer.op_type not in PRODUCTS:
         return PLAIN
     return loops_over(whole(layer), tile, layer.integer("loop_order"), block_of(layer))
@@ -91,7 +91,7 @@ class TileSizes:
         if self._product:
             tensors |= epilogue_of(layer)
             self._sum, self._finishes, self._epilogue = sum_type(graph, layer), finishes(layer), layer.text("epilogue")
-            self._acc_bytes, self._whole = target.acc_bytes, whole(layer)
+            self._acc_bytes, self._extent = target.acc_bytes, whole(layer)
             self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
             self._columns = graph.tensors[tensors["scale"]].elements if "scale" in tensors else 0
         else:
@@ -113,13 +113,13 @@ class TileSizes:
         """Returns (bytes of a buffer, buffers) by operand for a command that loads so many tiles ahead, for one engine:
         those of the device (`npu_device.operations.macro.workspace`). `loops`: of a product that are not plain."""
         staged = self.staged(demand)
-        every, copies = ahead + 1, {"sums": 1}
+        count, copies = ahead + 1, {"sums": 1}
         if self._product and not self._staged_result:
-            every, copies = min(2, ahead + 1), {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
+            count, copies = min(2, ahead + 1), {"in0": ahead + 1, "in1": ahead + 1, "sums": 1, "codebook": 1}
         for name in loops.resident:
             image = name == "in0" and self._layer.op_type == "CONV2D_T"
             copies[name] = max(ahead + 1, loops.tiles("m" if image else AXES[name]))
-        return {name: (size, copies.get(name, every)) for name, size in staged.items()}
+        return {name: (size, copies.get(name, count)) for name, size in staged.items()}
 
     def need(self, demand: dict[str, int], ahead: int, loops: Loops = PLAIN) -> int:
         """Returns bytes of the scratchpad for a tile, by its `demand`, in each of the layer's parts of it."""
@@ -171,7 +171,7 @@ class TileSizes:
         if self._codebooks:
             demand["codebook"] = self._codebooks * CODEBOOK_BYTES
         demand |= self._result(m, n) if self._staged_result else self._direct_result(m, n)
-        counts = [-(-extent // size) for extent, size in zip(self._whole, tile, strict=True)]
+        counts = [-(-extent // size) for extent, size in zip(self._extent, tile, strict=True)]
         sums = loops.open_sums((counts[0], counts[1], counts[2])) * m * n * SUM_BYTES
         return demand | ({"sums": sums} if sums > self._acc_bytes else {})
 
@@ -219,7 +219,7 @@ def bytes_in(buffers: Mapping[str, tuple[int, int]]) -> int:
 
 
 def padded(size: int) -> int:
-    """Returns bytes of a buffer up to the boundary of the next one."""
+    """Returns bytes of a buffer up to the boundary of the next buffer."""
     return -(-size // SLOT) * SLOT
 
 
@@ -250,9 +250,9 @@ def fit(graph: Graph, layer: LayerIR, target: Target, ahead: int) -> Tile:
 
 
 def limited(graph: Graph, layer: LayerIR, target: Target, limit: Tile) -> Tile:
-    """Returns the tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and
-    whole vectors of a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no
-    room for it."""
+    """Returns the tile of a product that the user wants, cut to the layer and to whole bytes, whole groups and whole
+    vectors of a codebook. ModelError where none is left, or where the accumulator or the scratchpad has no space for
+    it."""
     full, kinds = whole(layer), [graph.tensors[name].dtype for name in (*layer.inputs[:2], layer.outputs[0])]
     filters, groups = full[1], layer.integer("groups", 1)
     units = [1, max(_whole_bytes(kinds[1]), _whole_bytes(kinds[2])), max(map(_whole_bytes, kinds[:2]))]
@@ -307,7 +307,7 @@ def whole_vectors(layer: LayerIR, tile: Tile) -> bool:
 
 
 def smaller(layer: LayerIR, tile: Tile) -> Iterator[Tile]:
-    """Yields a tile, and ever smaller ones."""
+    """Yields a tile, and ever smaller tiles."""
     yield tile
     while (axis := _split(layer, tile)) is not None:
         tile = (*tile[:axis], _half(layer, tile[axis]), *tile[axis + 1 :])

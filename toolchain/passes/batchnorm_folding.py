@@ -99,13 +99,13 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[st
     second = LayerIR(before.id, "ELTWISE", (before.outputs[0], name), layer.outputs, before.attributes)
     uses.replace((before, layer), (first, second))
     places[first.id], places[second.id] = places[before.id], places[layer.id]
-    for one in (first, second):
-        graph.layers[places[one.id]] = one
+    for moved in (first, second):
+        graph.layers[places[moved.id]] = moved
     return first
 
 
 def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
-    """Returns the layer that alone makes, for this one alone, what a factor is applied to."""
+    """Returns the layer that alone makes, for this layer alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
     if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:

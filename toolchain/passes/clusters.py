@@ -42,7 +42,7 @@ def run(graph: Graph, target: Target) -> Graph:
     layers = list[LayerIR]()
     for layer in graph.layers:
         names = *layer.inputs, *layer.outputs
-        key = signature(graph, layer), tuple(_seen(graph, name) for name in names)
+        key = signature(graph, layer), tuple(_operand_key(graph, name) for name in names)
         if key not in choices:
             choices[key] = _best(graph, layer, target, fixed)
         parts, way = choices[key]
@@ -55,7 +55,7 @@ def run(graph: Graph, target: Target) -> Graph:
         layers += _place(partition)
         for name in map(graph.storage, names):
             tensors[name] = replace(tensors[name], storage_class=DRAM)
-    tensors = {name: _as_stored(tensors, one) for name, one in tensors.items()}
+    tensors = {name: _as_stored(tensors, tensor) for name, tensor in tensors.items()}
     return replace(graph, tensors=tensors, constants=constants, layers=layers).dropped_unused()
 
 
@@ -64,14 +64,14 @@ def _fix(graph: Graph) -> set[str]:
     return {graph.storage(name) for layer in graph.layers for name in appended(layer) if graph.resident(name)}
 
 
-def _seen(graph: Graph, name: str) -> Hashable:
+def _operand_key(graph: Graph, name: str) -> Hashable:
     """Return the properties of an operand that decide how a layer is cut."""
-    one = graph.tensors[name]
+    tensor = graph.tensors[name]
     return (
-        one.dtype,
-        one.shape,
-        one.pitch,
-        bool(one.view_of),
+        tensor.dtype,
+        tensor.shape,
+        tensor.pitch,
+        bool(tensor.view_of),
         graph.resident(name),
         graph.storage(name) in graph.constants,
     )
@@ -82,10 +82,10 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
     if names & fixed or layer.op_type not in CUTS:
         return _Choice(1, 0)
-    others = [one for one in graph.layers if one is not layer and _touches(graph, one, names)]
-    whole = fastest(graph, layer, target)
-    base = None if target.measured is None else _time(graph, [whole.layer, *others], target)
-    min_time, best = whole.cost if base is None else base, _Choice(1, 0)
+    others = [other for other in graph.layers if other is not layer and _touches(graph, other, names)]
+    uncut = fastest(graph, layer, target)
+    base = None if target.measured is None else _time(graph, [uncut.layer, *others], target)
+    min_time, best = uncut.cost if base is None else base, _Choice(1, 0)
     gain, more = (GAIN, MORE) if base is None else (LEAST, LEAST)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
     if moved >= min_time - min_time // gain:
@@ -98,7 +98,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
         ]
         if not candidates:
             continue
-        time, way, partition = min(candidates, key=lambda one: one[:2])
+        time, way, partition = min(candidates, key=lambda candidate: candidate[:2])
         if base is not None:
             cycles = _time(partition.added(stored), [*_place(partition), *others], target)
             time = base if cycles is None else cycles
@@ -127,11 +127,11 @@ def _in_dram(graph: Graph, names: set[str]) -> Graph:
     return replace(graph, tensors=graph.tensors | moved)
 
 
-def _as_stored(tensors: dict[str, TensorIR], one: TensorIR) -> TensorIR:
+def _as_stored(tensors: dict[str, TensorIR], tensor: TensorIR) -> TensorIR:
     """Return a view as its tensor is stored."""
-    if not one.view_of or one.storage_class == tensors[one.view_of].storage_class:
-        return one
-    return replace(one, storage_class=tensors[one.view_of].storage_class)
+    if not tensor.view_of or tensor.storage_class == tensors[tensor.view_of].storage_class:
+        return tensor
+    return replace(tensor, storage_class=tensors[tensor.view_of].storage_class)
 
 
 def _place(partition: Partition) -> list[LayerIR]:

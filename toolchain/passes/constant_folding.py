@@ -18,8 +18,8 @@ def run(graph: Graph, target: Target) -> Graph:
     for layer in graph.layers:
         out = graph.tensors[layer.outputs[0]]
         values = graph.constant(layer.inputs[0]) if layer.op_type == "COPY" else None
-        alone = writers[graph.storage(out.id)] == 1 and out.id not in graph.outputs
-        if values is None or not alone or not _is_made(layer, values, out):
+        sole_writer = writers[graph.storage(out.id)] == 1 and out.id not in graph.outputs
+        if values is None or not sole_writer or not _is_made(layer, values, out):
             layers.append(layer)
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)

@@ -45,12 +45,15 @@ def run(graph: Graph, target: Target) -> Graph:
         return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
     if target.engines < 2 and not target.mapping.search:
         return graph
-    known: dict[Hashable, Choice] = {}
+    chosen: dict[Hashable, Choice] = {}
     before = choices("engines", target)
     layers = list[LayerIR]()
     concurrent_layers = dict(zip((layer.id for layer in graph.layers), _concurrent_layers(graph), strict=True))
     for group in groups(graph):
-        if all(one.op_type in PRODUCTS and one.integers("tile") and "engines" not in one.attributes for one in group):
+        if all(
+            layer.op_type in PRODUCTS and layer.integers("tile") and "engines" not in layer.attributes
+            for layer in group
+        ):
             concurrent = concurrent_layers[group[0].id] if _shares(group) else None
             measured_layers = (*group, *(concurrent.products + concurrent.others if concurrent else ()))
             key = (
@@ -60,17 +63,17 @@ def run(graph: Graph, target: Target) -> Graph:
                     for measured_layer in measured_layers
                 ),
             )
-            if key not in known:
+            if key not in chosen:
                 shared = concurrent and (concurrent.copies, len(concurrent.products))
-                tiles = (target.mapping.tile_of(one.id) for one in group)
-                alone = len(group), shared, form(graph, measured_layers), *tiles
-                if alone not in before:
+                tiles = (target.mapping.tile_of(layer.id) for layer in group)
+                record_key = len(group), shared, form(graph, measured_layers), *tiles
+                if record_key not in before:
                     best = _best(graph, group, concurrent, target)
-                    before[alone] = [
-                        {name: one.attributes[name] for name in CHOSEN if name in one.attributes} for one in best
+                    before[record_key] = [
+                        {name: layer.attributes[name] for name in CHOSEN if name in layer.attributes} for layer in best
                     ]
-                known[key] = before[alone]
-            group = [one.without(*CHOSEN).having(**values) for one, values in zip(group, known[key], strict=True)]
+                chosen[key] = before[record_key]
+            group = [layer.without(*CHOSEN).having(**values) for layer, values in zip(group, chosen[key], strict=True)]
         layers += group
     return replace(graph, layers=layers)
 
@@ -137,7 +140,7 @@ def _best(
 ) -> Sequence[LayerIR]:
     """Return the fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
     shared = concurrent is not None
-    several = shared or any(one.integer("batch", 1) > 1 for one in group)  # side by side they may use all engines
+    several = shared or any(layer.integer("batch", 1) > 1 for layer in group)  # side by side they may use all engines
     searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
     timed = target.mapping.objective is Objective.CYCLES
     if timed and not several and not searched and _clear(graph, group[-1], target):
@@ -148,15 +151,15 @@ def _best(
     targets = [target]
     mapping = target.mapping
     open_order = mapping.loop_order is None and mapping.residency in (None, Residency.NONE)
-    if open_order and any(one.integer("loop_order") for one in group):
+    if open_order and any(layer.integer("loop_order") for layer in group):
         targets.append(target._replace(mapping=target.mapping._replace(loop_order=LoopOrder.OUTPUT)))
     for count in range(target.engines, 0, -1):
         working = target.engines if several else count
-        if min_time is None or (timed and any(computing(graph, one, target, working) >= min_time for one in group)):
+        if min_time is None or (timed and any(computing(graph, layer, target, working) >= min_time for layer in group)):
             break
         shares = (1, group[0].integer("buffers", 1)) if shared else (0,)
         for buffers, device in product(shares, targets):
-            mapped = [_on(graph, one, device, count, buffers or one.integer("buffers", 1)) for one in group]
+            mapped = [_on(graph, layer, device, count, buffers or layer.integer("buffers", 1)) for layer in group]
             form = _form(graph, mapped, target, count)
             if form not in times:
                 times[form] = time = _time(graph, mapped, concurrent, target)
@@ -185,10 +188,10 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
         return measured(graph, group, target)
     (layer,) = group
     layers, tensors = [layer], dict(graph.tensors)
-    out, seen = graph.tensors[graph.storage(layer.outputs[0])], graph.tensors[layer.outputs[0]]
+    out, result = graph.tensors[graph.storage(layer.outputs[0])], graph.tensors[layer.outputs[0]]
     for index in range(concurrent.copies):
-        twin = replace(out, id=f"{seen.id} of layer {index} like it")
-        view = replace(seen, id=f"{twin.id}, seen", view_of=twin.id)
+        twin = replace(out, id=f"{result.id} of layer {index} like it")
+        view = replace(result, id=f"{twin.id}, seen", view_of=twin.id)
         tensors |= {twin.id: twin, view.id: view}
         layers.append(replace(layer, outputs=(view.id,)))
     time = measured(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)

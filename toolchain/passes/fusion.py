@@ -11,7 +11,7 @@ from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.uses import TensorUses
 
-ACTIVATIONS = tuple(one.name for one in Activation if one.name in Eltwise.__members__)
+ACTIVATIONS = tuple(activation.name for activation in Activation if activation.name in Eltwise.__members__)
 """Those that are functions of ELTWISE."""
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
@@ -45,7 +45,7 @@ def _before(graph: Graph, layer: LayerIR, uses: TensorUses, outputs: Collection[
         return
     for index, name in enumerate(layer.inputs):
         source = graph.storage(name)
-        twice = sum(graph.storage(one) == source for one in layer.inputs) != 1
+        twice = sum(graph.storage(operand) == source for operand in layer.inputs) != 1
         if twice or source in outputs or uses.readers(source) != 1:
             continue
         maker = uses.only_maker(source)
@@ -70,13 +70,13 @@ def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> Layer
     epilogue = product.text("epilogue")
     if epilogue not in ("", "bias") or layer.text("function") != "ADD" or operand != 0:
         return None
-    name, how = layer.inputs[1], layer.text("broadcast")
+    name, broadcast = layer.inputs[1], layer.text("broadcast")
     values = graph.constant(name)
     if values is None:
         return None
-    if how in ("ROW", "FULL") and values.size == _columns(product):
+    if broadcast in ("ROW", "FULL") and values.size == _columns(product):
         return _row_bias(graph, product, layer)
-    if how != "COLUMN" or product.op_type != "GEMM_T" or layer.integer("m") != product.integer("m") or epilogue:
+    if broadcast != "COLUMN" or product.op_type != "GEMM_T" or layer.integer("m") != product.integer("m") or epilogue:
         return None
     if graph.tensors[name].dtype is not DataType.FP32 or product.integer("batch") != 1:
         return None

@@ -74,10 +74,10 @@ def _on_chip(graph: Graph, layer: LayerIR) -> bool:
 
 
 def _appending(update: LayerIR, attention: LayerIR) -> LayerIR:
-    both = replace(
+    fused = replace(
         attention, inputs=(*attention.inputs, *update.inputs[:2]), outputs=(*attention.outputs, *update.outputs)
     )
-    return both.having(append=1, kv_layer=update.integer("kv_layer"), qbits_kv=update.integer("qbits_kv"))
+    return fused.having(append=1, kv_layer=update.integer("kv_layer"), qbits_kv=update.integer("qbits_kv"))
 
 
 def _uses(graph: Graph, layer: LayerIR, tensors: tuple[str, ...]) -> bool:

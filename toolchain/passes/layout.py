@@ -1,7 +1,7 @@
 """Images keep their channels last from one operation to the next.
 
 The device's images are N x pixels x C, ONNX's are N x C x pixels, so that every convolution brings its image there and
-back. Such a swap of two axes undoes the one before it; what lies between (elementwise operations, reductions over the
+back. Such a swap of two axes undoes the swap before it; what lies between (elementwise operations, reductions over the
 pixels, concatenations of channels) works on the swapped tensor as well, and the swap moves behind it.
 """
 
@@ -47,8 +47,10 @@ def swap_of(graph: Graph, layer: LayerIR) -> AxisSwap | None:
     if len(dims) != 3:
         return None
     batch, columns, rows = dims
-    whole = {graph.tensors[name].elements for name in (layer.inputs[0], layer.outputs[0])} == {batch * rows * columns}
-    if not whole or take != (rows * columns, 1, columns) or put != (rows * columns, rows, 1):
+    complete = {graph.tensors[name].elements for name in (layer.inputs[0], layer.outputs[0])} == {
+        batch * rows * columns
+    }
+    if not complete or take != (rows * columns, 1, columns) or put != (rows * columns, rows, 1):
         return None
     return AxisSwap(layer.inputs[0], batch, rows, columns)
 
@@ -77,7 +79,7 @@ class _Layout:
         self._names = Counter[str]()
         self._writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
         self._views: dict[str, list[str]] = {}
-        for tensor in filter(lambda one: one.view_of, graph.tensors.values()):
+        for tensor in filter(lambda candidate: candidate.view_of, graph.tensors.values()):
             self._views.setdefault(tensor.view_of, []).append(tensor.id)
 
     def run(self) -> Graph:
@@ -131,10 +133,10 @@ class _Layout:
     def _alias(self, name: str, source: str) -> None:
         """Alias `name`, and all views of it, to `source`."""
         tensors, stored = self.graph.tensors, self.graph.storage(source)
-        views = [one for one in self._views.pop(name, ()) if tensors[one].view_of == name]
-        for one in (name, *views):
-            tensors[one] = replace(tensors[one], view_of=stored)
-            self._views.setdefault(stored, []).append(one)
+        views = [view for view in self._views.pop(name, ()) if tensors[view].view_of == name]
+        for alias in (name, *views):
+            tensors[alias] = replace(tensors[alias], view_of=stored)
+            self._views.setdefault(stored, []).append(alias)
 
     def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
         """Return the layer on the sources of its operands, then their swap; empty where that cannot be."""
@@ -185,15 +187,15 @@ class _Layout:
         swap = AxisSwap("", first.batch, first.rows, columns)
         result = self._tensor(layer.outputs[0], swap)
         layers = []
-        for part, one in zip(parts, swaps, strict=True):
+        for part, part_swap in zip(parts, swaps, strict=True):
             attributes: dict[str, Attribute] = {
-                "dims": (first.batch * first.rows, one.columns), "from": (one.columns, 1), "to": (columns, 1),
-                "at_out": part.integer("at_out") // first.rows,
+                "dims": (first.batch * first.rows, part_swap.columns), "from": (part_swap.columns, 1),
+                "to": (columns, 1), "at_out": part.integer("at_out") // first.rows,
             }  # fmt: skip
-            layers.append(LayerIR(part.id, "COPY", (one.source,), (result,), attributes))
+            layers.append(LayerIR(part.id, "COPY", (part_swap.source,), (result,), attributes))
         self._writers[stored] = 1
-        whole = self._hold(stored, swap._replace(source=result))
-        return [*layers, swap_layer(f"{layer.id}.swap", whole, layer.outputs[0])]
+        holder = self._hold(stored, swap._replace(source=result))
+        return [*layers, swap_layer(f"{layer.id}.swap", holder, layer.outputs[0])]
 
     def _reduction(self, layer: LayerIR) -> LayerIR:
         """Reduce over the rows of the source: the result is the same, in the same order."""
@@ -205,18 +207,18 @@ class _Layout:
 
     def _tensor(self, like: str, swap: AxisSwap) -> str:
         old = self.graph.tensors[like]
-        name = self._fresh(like)
+        name = self._new_name(like)
         self.graph.tensors[name] = TensorIR(name, old.role, swap.size, old.dtype)
         return name
 
     def _constant(self, like: str, values: Values) -> str:
         old = self.graph.tensors[like]
-        name = self._fresh(like)
+        name = self._new_name(like)
         self.graph.tensors[name] = TensorIR(name, old.role, values.shape, old.dtype)
         self.graph.constants[name] = np.ascontiguousarray(values)
         return name
 
-    def _fresh(self, like: str) -> str:
+    def _new_name(self, like: str) -> str:
         while True:
             count = self._names[like]
             self._names[like] += 1
@@ -227,7 +229,7 @@ class _Layout:
 def _joined(
     graph: Graph, parts: list[LayerIR], swaps: list[AxisSwap | None]
 ) -> tuple[list[AxisSwap], AxisSwap, int] | None:  # fmt: skip
-    """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped ones."""
+    """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped tensors."""
     swaps_known = [swap for swap in swaps if swap is not None]
     if len(swaps_known) < len(parts) or len({(swap.batch, swap.rows) for swap in swaps_known}) > 1:
         return None
@@ -237,9 +239,9 @@ def _joined(
         return None
     for part, swap in zip(parts, swaps_known, strict=True):
         size = swap.columns * rows
-        whole = [(batch, size), (size, 1), (columns * rows, 1)] if batch > 1 else [(size,), (1,), (1,)]
+        strides = [(batch, size), (size, 1), (columns * rows, 1)] if batch > 1 else [(size,), (1,), (1,)]
         facts = [part.integers(name) for name in ("dims", "from", "to")]
-        if part.op_type != "COPY" or facts != whole or part.integer("at_in") or part.integer("at_out") % rows:
+        if part.op_type != "COPY" or facts != strides or part.integer("at_in") or part.integer("at_out") % rows:
             return None
     return swaps_known, swaps_known[0], columns
 
@@ -248,26 +250,26 @@ def _turn(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
     """Return a constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")
-    how = layer.text("broadcast", "FULL") if index == 1 else "FULL"
-    if how == "COLUMN" and n == rows:
-        whole = values.reshape(batch, columns)
-        return whole[:1] if (whole == whole[:1]).all() else np.repeat(whole, rows, axis=0)
-    spread = {"FULL": (m, n), "ROW": (1, n), "COLUMN": (m, 1)}[how]
+    broadcast = layer.text("broadcast", "FULL") if index == 1 else "FULL"
+    if broadcast == "COLUMN" and n == rows:
+        matrix = values.reshape(batch, columns)
+        return matrix[:1] if (matrix == matrix[:1]).all() else np.repeat(matrix, rows, axis=0)
+    spread = {"FULL": (m, n), "ROW": (1, n), "COLUMN": (m, 1)}[broadcast]
     image = np.broadcast_to(values.reshape(spread), (m, n)).reshape(batch, columns, rows)
-    whole = image.transpose(0, 2, 1).reshape(-1, columns)
-    return whole[:1] if (whole == whole[:1]).all() else whole
+    matrix = image.transpose(0, 2, 1).reshape(-1, columns)
+    return matrix[:1] if (matrix == matrix[:1]).all() else matrix
 
 
 def _without_dead_copies(graph: Graph) -> Graph:
     """Return the graph without COPY layers whose result nothing reads; it says where what they swapped is."""
-    used = {graph.storage(name) for name in graph.outputs}
+    live = {graph.storage(name) for name in graph.outputs}
     layers, swapped = [], dict(graph.swapped)
     for layer in reversed(graph.layers):
-        if layer.op_type == "COPY" and graph.storage(layer.outputs[0]) not in used:
+        if layer.op_type == "COPY" and graph.storage(layer.outputs[0]) not in live:
             swap, out = swap_of(graph, layer), graph.tensors[layer.outputs[0]]
             if swap is not None:
                 swapped[out.id] = Swapped(graph.storage(swap.source), swap.size, out.shape)
             continue
-        used.update(graph.storage(name) for name in layer.inputs)
+        live.update(graph.storage(name) for name in layer.inputs)
         layers.append(layer)
     return replace(graph, layers=layers[::-1], swapped=swapped)

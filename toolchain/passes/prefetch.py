@@ -23,7 +23,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
     """The farthest that costs no time: engines that share the layer out need buffers of their own. 0 where there is no
-    room for a second set of buffers."""
+    space for a second set of buffers."""
     tile = tile_of(graph, layer, target, 0)
     decided = target.mapping.prefetch
     if decided is not None and layer.op_type in PRODUCTS:

@@ -139,11 +139,11 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
     """Returns a product of two floats, or of two integers, whose constant weights are one matrix."""
     if layer.op_type not in PRODUCTS or graph.constant(layer.inputs[1]) is None:
         return False
-    one = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
+    single_matrix = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
     kinds = [graph.tensors[name].dtype for name in layer.inputs[:2]]
     if kinds[0] in CODES:
-        return one and kinds[1] in (*CODES, *TYPES.values())
-    return one and set(kinds) <= set(FLOAT) and "scale" not in layer.text("epilogue")
+        return single_matrix and kinds[1] in (*CODES, *TYPES.values())
+    return single_matrix and set(kinds) <= set(FLOAT) and "scale" not in layer.text("epilogue")
 
 
 def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
@@ -215,7 +215,7 @@ def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments:
 
 def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
     """Returns the product with codes of vectors, and their codebooks behind its other operands."""
-    name, how = layer.inputs[1], config.vectors
+    name, settings = layer.inputs[1], config.vectors
     values = graph.constant(name)
     assert values is not None
     at = f"QConfig layer_{number}.weight: vq: {layer.id}"
@@ -229,15 +229,17 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
             f"{at}: {filters} filters of a group, vectors have {VQ_VECTOR}: override.layer_{number}.weight: 16"
         )
     matrix = values.reshape(-1, values.shape[-1])
-    if how.codebooks > len(matrix):
-        raise ModelError(f"{at}: {how.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
+    if settings.codebooks > len(matrix):
+        raise ModelError(f"{at}: {settings.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
     if f"{name}.vq" not in graph.constants:  # another phase has the same product
-        quantized_vectors = coded(matrix, how)
+        quantized_vectors = coded(matrix, settings)
         codes = np.repeat(quantized_vectors.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
         add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
         add_constant(graph, f"{name}.vq.codebook", quantized_vectors.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
     inputs = (layer.inputs[0], f"{name}.vq", *layer.inputs[2:], f"{name}.vq.codebook")
-    return LayerIR(layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": how.codebooks})
+    return LayerIR(
+        layer.id, layer.op_type, inputs, layer.outputs, {**layer.attributes, "codebooks": settings.codebooks}
+    )
 
 
 def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
@@ -289,7 +291,7 @@ def _restore(graph: Graph, layer: LayerIR) -> Values:
 
 def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
     """Returns (codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last
-    one."""
+    axis."""
     top = (1 << bits - 1) - 1
     wide = values.astype(np.float64)
     matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1]).T

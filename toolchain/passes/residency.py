@@ -14,8 +14,7 @@ IN_DRAM = {"GATHER": 0}
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Give activations between the layers the storage class SPM. Those that are alive at the same time have room beside
-    each other."""
+    """Give activations between the layers the storage class SPM. Those that are alive at the same time fit together."""
     pinned = set(map(graph.storage, (*graph.inputs, *graph.outputs)))
     pinned |= {
         graph.storage(layer.inputs[IN_DRAM[layer.op_type]]) for layer in graph.layers if layer.op_type in IN_DRAM
@@ -24,15 +23,15 @@ def run(graph: Graph, target: Target) -> Graph:
     written = {graph.storage(layer.outputs[0]) for layer in graph.layers}
     candidates = {name for name in written - pinned if graph.tensors[name].role is Role.ACTIVATION}
     spans, limit = lives(graph), target.spm_bytes // SHARE
-    used, names = [0] * len(graph.layers), list[str]()
+    occupied, names = [0] * len(graph.layers), list[str]()
     for name in sorted(candidates, key=lambda name: (graph.tensors[name].size, spans[name])):
         first, last = spans[name]
         size = graph.tensors[name].size
-        if max(used[first : last + 1]) + size <= limit:
+        if max(occupied[first : last + 1]) + size <= limit:
             names.append(name)
             for layer in range(first, last + 1):
-                used[layer] += size
-    while True:  # fragmentation may exceed the limit: the last, largest ones go
+                occupied[layer] += size
+    while True:  # fragmentation may exceed the limit: the last, largest tensors go
         tensors = graph.tensors | {name: replace(graph.tensors[name], storage_class=SPM) for name in names}
         result = replace(graph, tensors=tensors)
         if not names or resident_bytes(result) <= limit:

@@ -23,7 +23,7 @@ HIGHEST = 1023
 
 def run(graph: Graph, target: Target) -> Graph:
     """Add `rank` to every layer: cycles from its start to the end of the run along the longest path. Of the layers that
-    could come next, the one with the longest path does; a phase begins when the one before it is complete."""
+    could come next, that with the longest path does; a phase begins when the phase before it is complete."""
     before = dependencies(graph)
     levels = _levels(graph, before)
     keys = [
@@ -70,8 +70,8 @@ def _order(before: list[set[int]], keys: list[tuple[int, int, int]]) -> Iterator
     waiting = [len(earlier) for earlier in before]
     after: list[list[int]] = [[] for _ in before]
     for index, earlier in enumerate(before):
-        for one in earlier:
-            after[one].append(index)
+        for predecessor in earlier:
+            after[predecessor].append(index)
     ready = [key for key, count in zip(keys, waiting, strict=True) if not count]
     heapify(ready)
     while ready:

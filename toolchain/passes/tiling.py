@@ -48,7 +48,7 @@ CLOSE = 250
 """Of tiles that differ by less than one part in so many the largest is taken: the device has fewer to walk through."""
 GAIN = 8
 """Layers share the scratchpad where that saves one part in so many of their time."""
-APART = ("rank", "phase", "cluster", "turn")
+PLACEMENT = ("rank", "phase", "cluster", "turn")
 """Attributes that say when and where a layer runs, and nothing of how."""
 REORDER = 128
 """Denominator of the part of its time that a product must save for weights to stay instead of sums."""
@@ -72,25 +72,25 @@ KEYS = (1024, 2048, 4096, 8192)
 def run(graph: Graph, target: Target) -> Graph:
     """Add `tile` and `buffers` to every layer of an engine that has no tile. ModelError names one of which no tile
     fits."""
-    known: dict[Hashable, Mapping[str, Attribute]] = {}
+    chosen: dict[Hashable, Mapping[str, Attribute]] = {}
     before = choices("tiling", target)
     layers = []
     for layer, company in zip(graph.layers, _companies(graph), strict=True):
         if not layer.integers("tile") and layer.op_type != "CORE":
             key = company, signature(graph, layer), target.mapping.tile_of(layer.id)
-            if key not in known:
-                alone = company, form(graph, [layer]), target.mapping.tile_of(layer.id)
-                if alone not in before:
+            if key not in chosen:
+                record_key = company, form(graph, [layer]), target.mapping.tile_of(layer.id)
+                if record_key not in before:
                     attributes = _tile(graph, layer, target, company).attributes
-                    before[alone] = [{name: attributes[name] for name in CHOSEN if name in attributes}]
-                (known[key],) = before[alone]
-            layer = layer.having(**known[key])
+                    before[record_key] = [{name: attributes[name] for name in CHOSEN if name in attributes}]
+                (chosen[key],) = before[record_key]
+            layer = layer.having(**chosen[key])
         layers.append(layer)
     return replace(graph, layers=layers)
 
 
 class Company(Enum):
-    """What could run at the same time as a layer, on its cluster."""
+    """Class of the layers and commands that could run at the same time as a layer, on its cluster."""
 
     NONE = 0
     SAME = 1
@@ -103,16 +103,16 @@ def _companies(graph: Graph) -> list[Company]:
     engines = np.array([layer.op_type in (*PRODUCTS, "ATTN_T") for layer in graph.layers], bool)
     times = np.array([min(bound(graph, layer), MAX_CYCLES) for layer in graph.layers], np.int64)
     clusters = np.array([layer.integer("cluster") for layer in graph.layers])
-    found = []
+    companies = []
     for index, (layer, free) in enumerate(zip(graph.layers, independent_layers(graph), strict=True)):
         others = free[clusters[free] == clusters[index]]
         parallel = int(times[others[engines[others] != engines[index]]].sum())
         same = int(times[index] + times[others].sum()) - parallel
         if layer.integer("batch", 1) > 1 or parallel * GAIN > same:
-            found.append(Company.OTHER)
+            companies.append(Company.OTHER)
         else:
-            found.append(Company.SAME if len(others) else Company.NONE)
-    return found
+            companies.append(Company.SAME if len(others) else Company.NONE)
+    return companies
 
 
 def independent_layers(graph: Graph) -> Iterator[NDArray[np.int64]]:
@@ -127,13 +127,13 @@ def independent(before: Sequence[set[int]], phases: Sequence[int]) -> Iterator[N
         count = end - start
         earlier, later = [0] * count, [0] * count
         for index in range(count):
-            for one in before[start + index]:
-                if one >= start:
-                    earlier[index] |= earlier[one - start] | 1 << one - start
+            for predecessor in before[start + index]:
+                if predecessor >= start:
+                    earlier[index] |= earlier[predecessor - start] | 1 << predecessor - start
         for index in reversed(range(count)):
-            for one in before[start + index]:
-                if one >= start:
-                    later[one - start] |= later[index] | 1 << index
+            for predecessor in before[start + index]:
+                if predecessor >= start:
+                    later[predecessor - start] |= later[index] | 1 << index
         everything = (1 << count) - 1
         for index in range(count):
             free = everything & ~(earlier[index] | later[index] | 1 << index)
@@ -143,27 +143,27 @@ def independent(before: Sequence[set[int]], phases: Sequence[int]) -> Iterator[N
 
 
 def _parts(before: Sequence[set[int]]) -> list[int]:
-    """Where parts of the layers begin of which each comes behind all layers before it: around a layer that alone has
-    none behind it among those up to it, and alone none before it among those from it on. Their number at the end."""
+    """Splits the layer graph at its articulation points; returns the first index of each part, then the number of
+    layers."""
     count = len(before)
     nearest: dict[int, int] = {}
     for index, names in enumerate(before):
         for name in names:
             nearest.setdefault(name, index)
     met = Counter(nearest.values())
-    left = Counter(max(names) for names in before if names)
+    last_inputs = Counter(max(names) for names in before if names)
     ends = accumulate(1 - met[index] for index in range(count))
-    starts = reversed(list(accumulate(1 - left[index] for index in reversed(range(count)))))
+    starts = reversed(list(accumulate(1 - last_inputs[index] for index in reversed(range(count)))))
     narrow = [index for index, (end, start) in enumerate(zip(ends, starts, strict=True)) if end == start == 1]
     return sorted({0, count, *narrow, *(index + 1 for index in narrow)})
 
 
 def signature(graph: Graph, layer: LayerIR) -> Hashable:
-    """What a tile depends on: equal layers have equal tiles."""
+    """Returns the properties that decide a tile: equal layers have equal tiles."""
     names = *layer.inputs, *layer.outputs
     tensors = tuple((graph.tensors[name].dtype, graph.resident(name), graph.tensors[name].pitch) for name in names)
-    own = tuple(item for item in layer.attributes.items() if item[0] not in APART)
-    return layer.op_type, tensors, own
+    attributes = tuple(item for item in layer.attributes.items() if item[0] not in PLACEMENT)
+    return layer.op_type, tensors, attributes
 
 
 def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
@@ -179,9 +179,9 @@ def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> Lay
         return _chosen(graph, whole_scratchpad, target).layer
     if company is Company.OTHER:
         return part.layer
-    alone = _chosen(graph, whole_scratchpad, target)
-    gain = SHARES * alone.cost - part.cost
-    return part.layer if gain * GAIN > SHARES * alone.cost else alone.layer
+    entire = _chosen(graph, whole_scratchpad, target)
+    gain = SHARES * entire.cost - part.cost
+    return part.layer if gain * GAIN > SHARES * entire.cost else entire.layer
 
 
 class Choice(NamedTuple):
@@ -212,7 +212,7 @@ def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         return choice
     try:
         other = _in_order(graph, weight, target)
-    except ModelError:  # the tile that the user wants leaves no room for partial sums
+    except ModelError:  # the tile that the user wants leaves no space for partial sums
         return choice
     if (choice.cost - other.cost) * REORDER > choice.cost:
         choice = other
@@ -240,7 +240,7 @@ def _resident(graph: Graph, layer: LayerIR, target: Target, residency: Residency
     remedy = f"compiler.residency = {residency}: auto or none"
     order = LoopOrder.WEIGHT if residency is Residency.WEIGHTS else LoopOrder.OUTPUT
     if target.mapping.loop_order not in (None, order):
-        needed, fixed = (each.name.lower() for each in (order, target.mapping.loop_order))
+        needed, fixed = (option.name.lower() for option in (order, target.mapping.loop_order))
         rule = f"needs compiler.loop_order = {needed}, here it is {fixed}"
         raise ModelError(f"compiler.residency = {residency} {rule}: change one of them, or set either to auto")
     if reason := block_obstacle(layer, target):
@@ -295,7 +295,7 @@ class BlockedTile(NamedTuple):
 
 
 def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes) -> Iterator[BlockedTile]:
-    """Tiles of a product in each order over blocks, in the largest block that fits: a smaller one needs no more."""
+    """Tiles of a product in each order over blocks, in the largest block that fits: a smaller block needs no more."""
     extent, limit = whole(layer), target.mapping.tile_of(layer.id)
     tiles: Iterable[Tile] = _products(layer, target, graph.tensors[layer.inputs[0]].dtype)
     if limit is not None:
@@ -411,7 +411,8 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
 
 
 def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:
-    """Tiles whose sum the accumulator holds. Those of a convolution with groups have a part of one, or several."""
+    """Tiles whose sum the accumulator holds. Those of a convolution with groups have a part of a group, or several
+    groups."""
     rows, columns = (
         sorted({min(size, extent) for size in choices})
         for extent, choices in zip(whole(layer)[:2], (ROWS, COLUMNS), strict=True)
@@ -426,7 +427,7 @@ def _products(layer: LayerIR, target: Target, kind: DataType) -> Iterator[Tile]:
 
 
 def _shares(groups: int, unit: int) -> list[int]:
-    """How many of several groups a tile may have: parts that are about equal, of whole accesses of DRAM."""
+    """Returns the numbers of groups that a tile may have: parts that are about equal, of whole accesses of DRAM."""
     counts = {min(groups, -(-groups // (parts * unit)) * unit) for parts in range(1, max(1, groups // unit) + 1)}
     return sorted(count for count in counts if count > 1)
 

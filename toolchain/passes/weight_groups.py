@@ -75,8 +75,8 @@ def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
 def by_groups(
     graph: Graph, layer: LayerIR, groups: Sequence[tuple[Values, Values]], size: int, kind: DataType, first: str = ""
 ) -> list[LayerIR]:
-    """Return a product as one of each group of rows of its weights, (codes, scales); each adds the one before it, the
-    last is the product. Its rows lie group by group. `first`: a tensor that is added to it."""
+    """Return a product as a product of each group of rows of its weights, (codes, scales); each adds the result of the
+    group before it, the last is the product. Its rows lie group by group. `first`: a tensor that is added to it."""
     m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
     rows = batch * m
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
@@ -97,8 +97,8 @@ def by_groups(
     if first and residual:
         total = f"{layer.id}.first"
         graph.tensors[total] = TensorIR(total, Role.ACTIVATION, (rows, n), out.dtype)
-        both: dict[str, Attribute] = {"function": "ADD", "m": 1, "n": rows * n, "broadcast": "FULL"}
-        layers.append(LayerIR(total, "ELTWISE", (first, residual), (total,), both))
+        add_attributes: dict[str, Attribute] = {"function": "ADD", "m": 1, "n": rows * n, "broadcast": "FULL"}
+        layers.append(LayerIR(total, "ELTWISE", (first, residual), (total,), add_attributes))
     else:
         total = first or residual
     for index, (codes, scales) in enumerate(groups):
