@@ -61,8 +61,8 @@ class OnnxEmitter:
 
     # -- what it is given ----------------------------------------------------------------------------------------
 
-    def refuse(self, what: str) -> NoReturn:
-        self.source.refuse(self.op, what)
+    def refuse(self, reason: str) -> NoReturn:
+        self.source.refuse(self.op, reason)
 
     def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
         """Return (element type, shape); refused where there is none."""
@@ -101,11 +101,11 @@ class OnnxEmitter:
             self.refuse(f"needs attribute {name}, a list of whole numbers")
         return self.sized(values, size, f"attribute {name}")
 
-    def sized(self, values: tuple[int, ...], size: int | None, what: str) -> tuple[int, ...]:
+    def sized(self, values: tuple[int, ...], size: int | None, label: str) -> tuple[int, ...]:
         if size is not None and len(values) == 1 and size > 1:
             values *= size
         if size is not None and len(values) != size:
-            self.refuse(f"{what} has {len(values)} numbers, needs {size}")
+            self.refuse(f"{label} has {len(values)} numbers, needs {size}")
         return values
 
     def number(self, name: str, otherwise: int | None = None) -> int:
@@ -128,10 +128,10 @@ class OnnxEmitter:
     def scalar(self, value: float, kind: str) -> MlirTensor:
         return self.constant(np.array(value).astype(NUMPY[kind]))
 
-    def needed(self, tensor: MlirTensor, what: str) -> Values:
+    def needed(self, tensor: MlirTensor, label: str) -> Values:
         """Return the values of what must be constant."""
         if tensor.values is None:
-            self.refuse(f"{what} must be constant")
+            self.refuse(f"{label} must be constant")
         return tensor.values
 
     def index(self, *numbers: int) -> MlirTensor:
@@ -139,7 +139,7 @@ class OnnxEmitter:
 
     # -- what it makes -------------------------------------------------------------------------------------------
 
-    def fresh(self, stem: str) -> str:
+    def unique_name(self, stem: str) -> str:
         count = self._names[stem] = self._names.get(stem, 0) + 1
         return stem if count == 1 else f"{stem}_{count}"
 
@@ -150,7 +150,7 @@ class OnnxEmitter:
         if id(tensor.values) not in self._named:
             if tensor.values.nbytes > MOST_CONSTANT:
                 self.refuse(f"reads a constant of {tensor.values.nbytes} bytes: at most {MOST_CONSTANT}")
-            name = self.fresh("constant")
+            name = self.unique_name("constant")
             self._named[id(tensor.values)] = (name, tensor.values)
             self.initializers[name] = np.ascontiguousarray(tensor.values).reshape(tensor.shape)
         return self._named[id(tensor.values)][0]
@@ -159,27 +159,27 @@ class OnnxEmitter:
         self, operator: str, inputs: Sequence[MlirTensor | None], kind: str, shape: Sequence[int], **attributes: Any
     ) -> MlirTensor:
         """Return the output of a node; of indices that are constant, its values."""
-        constants = [one.values for one in inputs if one is not None and one.values is not None]
+        constants = [tensor.values for tensor in inputs if tensor is not None and tensor.values is not None]
         if kind in _INDICES and len(constants) == len(inputs) and math.prod(shape) <= _MAX_FOLDED:
             names = [f"x{index}" for index in range(len(inputs))]
             node = helper.make_node(operator, names, ["y"], **attributes)
             (values,) = evaluate(node, dict(zip(names, constants, strict=True)), [helper.make_opsetid("", OPSET)])
             return self.constant(np.asarray(values).astype(NUMPY[kind]))
         line = self.source.line(self.op)
-        name = self.fresh(f"{op_name(self.op)}@{line}")
+        name = self.unique_name(f"{op_name(self.op)}@{line}")
         self.places[name] = f"{self.source.place(self.op)}: {op_name(self.op)}"
-        names = ["" if one is None else self.name(one) for one in inputs]
+        names = ["" if tensor is None else self.name(tensor) for tensor in inputs]
         self.nodes.append(helper.make_node(operator, names, [name], name=name, **attributes))
         return MlirTensor(name, kind, tuple(shape))
 
     def elementwise(self, operator: str, *inputs: MlirTensor, kind: str = "") -> MlirTensor:
-        """Return an operator on elements that broadcasts; constants of equal elements are read as one."""
+        """Return an operator on elements that broadcasts; constants of equal elements are read as a scalar."""
         try:
-            shape = np.broadcast_shapes(*(one.shape for one in inputs))
+            shape = np.broadcast_shapes(*(operand.shape for operand in inputs))
         except ValueError:
-            self.refuse(f"shapes {', '.join(str(list(one.shape)) for one in inputs)} do not fit each other")
-        reduced = [self._single(one) for one in inputs]
-        broadcasts = np.broadcast_shapes(*(one.shape for one in reduced)) == shape
+            self.refuse(f"shapes {', '.join(str(list(operand.shape)) for operand in inputs)} do not fit each other")
+        reduced = [self._single(operand) for operand in inputs]
+        broadcasts = np.broadcast_shapes(*(operand.shape for operand in reduced)) == shape
         return self.node(operator, reduced if broadcasts else inputs, kind or inputs[-1].kind, shape)
 
     def _single(self, tensor: MlirTensor) -> MlirTensor:
@@ -272,8 +272,8 @@ class OnnxEmitter:
         shape = [a + size + z for a, size, z in zip(low, tensor.shape, high, strict=True)]
         if math.prod(shape) > 1 << 31:
             self.refuse(f"padding makes {math.prod(shape)} elements: use less")
-        one = self.reshape(value, ())
-        return self.node("Pad", [tensor, self.index(*low, *high), one], tensor.kind, shape, mode="constant")
+        zero_rank = self.reshape(value, ())
+        return self.node("Pad", [tensor, self.index(*low, *high), zero_rank], tensor.kind, shape, mode="constant")
 
     def added(self, total: MlirTensor, more: MlirTensor, zero: float = 0) -> MlirTensor:
         """Return the sum, where the second operand is not known to be `zero`."""
@@ -287,9 +287,9 @@ class OnnxEmitter:
         if operator in ("ReduceAnd", "ReduceOr"):
             if tensor.kind != "BOOL":
                 self.refuse(f"joins {tensor.kind} by its bits, which no reduction does: supported are i1")
-            every = operator == "ReduceAnd"
+            conjunction = operator == "ReduceAnd"
             bits = self.cast(tensor, "INT32")
-            extremes = self.reduce("ReduceMin" if every else "ReduceMax", bits, axes)
+            extremes = self.reduce("ReduceMin" if conjunction else "ReduceMax", bits, axes)
             return self.cast(extremes, "BOOL")
         if operator == "ReduceProd" and tensor.kind == "INT64":
             self.refuse("a product of i64 has more bits than the 32 of the device's integers: use i32, or floats")
@@ -310,8 +310,8 @@ def _sum(e: OnnxEmitter, tensor: MlirTensor, axes: Sequence[int], shape: Sequenc
         while (count := tensor.shape[axis]) > 1:
             parts = []
             for first, size in ((0, count // 2), (count // 2, count // 2), (count - count % 2, count % 2)):
-                starts = [first if one == axis else 0 for one in range(tensor.rank)]
-                sizes = [size if one == axis else length for one, length in enumerate(tensor.shape)]
+                starts = [first if dim == axis else 0 for dim in range(tensor.rank)]
+                sizes = [size if dim == axis else length for dim, length in enumerate(tensor.shape)]
                 parts += [e.slice(tensor, starts, sizes, [1] * tensor.rank)] if size else []
             total = e.elementwise("Add", *parts[:2])
             tensor = e.concat([total, *parts[2:]], axis)

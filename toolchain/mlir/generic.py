@@ -1,4 +1,5 @@
-"""linalg.generic and what is one: elementwise operations, reductions and contractions over an iteration space."""
+"""Lowering of linalg.generic and its named forms: elementwise operations, reductions and contractions over an iteration
+space."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class OperandMap(NamedTuple):
     dims: tuple[int | None, ...]
 
     @property
-    def used(self) -> list[int]:
+    def named_dims(self) -> list[int]:
         return [dim for dim in self.dims if dim is not None]
 
 
@@ -48,7 +49,7 @@ def generic(e: OnnxEmitter) -> list[MlirTensor]:
     if not isinstance(maps, ArrayAttr) or not isinstance(kinds, ArrayAttr):
         e.refuse("needs indexing_maps and iterator_types")
     iterators = [_iterator(kind) for kind in kinds.data]
-    spaces = [_space(e, one, len(iterators)) for one in maps.data]
+    spaces = [_space(e, affine_map, len(iterators)) for affine_map in maps.data]
     if any(kind not in ("parallel", "reduction") for kind in iterators):
         e.refuse(f"iterator types {', '.join(iterators)}: supported are parallel and reduction")
     reduced = [dim for dim, kind in enumerate(iterators) if kind == "reduction"]
@@ -72,18 +73,18 @@ def _body(e: OnnxEmitter) -> Block:
     return e.op.regions[0].blocks[0]
 
 
-def _space(e: OnnxEmitter, one: object, rank: int) -> OperandMap:
-    if not isinstance(one, AffineMapAttr) or one.data.num_symbols or one.data.num_dims != rank:
-        e.refuse(f"indexing map {one}: supported are maps of the {rank} dimensions without symbols")
+def _space(e: OnnxEmitter, affine_map: object, rank: int) -> OperandMap:
+    if not isinstance(affine_map, AffineMapAttr) or affine_map.data.num_symbols or affine_map.data.num_dims != rank:
+        e.refuse(f"indexing map {affine_map}: supported are maps of the {rank} dimensions without symbols")
     dims: list[int | None] = []
-    for result in one.data.results:
+    for result in affine_map.data.results:
         if isinstance(result, AffineDimExpr):
             dims.append(result.position)
         elif isinstance(result, AffineConstantExpr) and result.value == 0:
             dims.append(None)
         else:
             e.refuse(
-                f"indexing map {one.data}: supported are permutations and broadcasts; "
+                f"indexing map {affine_map.data}: supported are permutations and broadcasts; "
                 f"write convolutions and pooling as named operations"
             )
     return OperandMap(tuple(dims))
@@ -92,7 +93,7 @@ def _space(e: OnnxEmitter, one: object, rank: int) -> OperandMap:
 def _sizes(e: OnnxEmitter, operands: Sequence[MlirTensor], spaces: Sequence[OperandMap], rank: int) -> tuple[int, ...]:
     sizes: dict[int, int] = {}
     for operand, space in zip(operands, spaces, strict=True):
-        if operand.rank != len(space.dims) or len(set(space.used)) != len(space.used):
+        if operand.rank != len(space.dims) or len(set(space.named_dims)) != len(space.named_dims):
             e.refuse(f"an indexing map of {len(space.dims)} results for a tensor of {operand.rank} dimensions")
         for size, dim in zip(operand.shape, space.dims, strict=True):
             if dim is None and size != 1:
@@ -107,8 +108,8 @@ def _sizes(e: OnnxEmitter, operands: Sequence[MlirTensor], spaces: Sequence[Oper
 def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequence[int]) -> MlirTensor:
     """Returns the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
     squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
-    dims = sorted(space.used, key=list(order).index)
-    turned = e.transpose(squeezed, [space.used.index(dim) for dim in dims])
+    dims = sorted(space.named_dims, key=list(order).index)
+    turned = e.transpose(squeezed, [space.named_dims.index(dim) for dim in dims])
     at = dict(zip(dims, turned.shape, strict=True))
     return e.reshape(turned, [at.get(dim, 1) for dim in order])
 
@@ -118,9 +119,9 @@ def elementwise(
 ) -> list[MlirTensor]:
     """Applies the body to whole tensors; all dimensions are parallel."""
     count = len(e.op.results)
-    order = spaces[-1].used
+    order = spaces[-1].named_dims
     for space in spaces[-count:]:
-        if sorted(space.used) != list(range(len(sizes))):
+        if sorted(space.named_dims) != list(range(len(sizes))):
             e.refuse("the indexing map of a result must name every dimension")
     arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order)
@@ -133,13 +134,13 @@ def elementwise(
     results = []
     for tensor, space, operand in zip(values, spaces[-count:], operands[-count:], strict=True):
         full = e.expand(tensor, [sizes[dim] for dim in order])
-        turned = e.transpose(full, [order.index(dim) for dim in space.used])
+        turned = e.transpose(full, [order.index(dim) for dim in space.named_dims])
         results.append(e.reshape(turned, operand.shape))
     return results
 
 
 class Reduction(NamedTuple):
-    """A linalg.generic, or what is one, that joins elements over the dimensions `reduced`."""
+    """A linalg.generic, or a named form of it, that joins elements over the dimensions `reduced`."""
 
     block: Block
     operands: Sequence[MlirTensor]
@@ -153,19 +154,19 @@ class Reduction(NamedTuple):
         return None if last is None or len(last.operands) < -at else last.operands[at]
 
 
-def reduction(e: OnnxEmitter, how: Reduction) -> list[MlirTensor]:
+def reduction(e: OnnxEmitter, nest: Reduction) -> list[MlirTensor]:
     """Returns the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
     results = len(e.op.results)
     if results == 1:
-        return [_join(e, how, -1, 1)]
-    if results == 2 and (index := _position(e, how)) is not None:
-        return [_join(e, how, -2, 2), index]
+        return [_join(e, nest, -1, 1)]
+    if results == 2 and (index := _position(e, nest)) is not None:
+        return [_join(e, nest, -2, 2), index]
     e.refuse("a reduction with several results is not supported, but a maximum and its index: write one for each")
 
 
-def _combiner(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
+def _combiner(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
     """Returns (operation that joins, value that it joins with the result so far, which is used so often)."""
-    yielded, total = how.yielded(at), how.block.args[at]
+    yielded, total = nest.yielded(at), nest.block.args[at]
     joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
         e.refuse(f"its body must join a value with the result so far by one of {', '.join(COMBINERS)}")
@@ -175,31 +176,31 @@ def _combiner(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> tuple[str, 
     return op_name(joined), value
 
 
-def _elements(e: OnnxEmitter, how: Reduction, value: SSAValue, out: OperandMap) -> MlirTensor:
+def _elements(e: OnnxEmitter, nest: Reduction, value: SSAValue, out: OperandMap) -> MlirTensor:
     """Returns a value of the body for all elements, with the dimensions of the result first."""
-    if sorted(out.used) != [dim for dim in range(len(how.sizes)) if dim not in how.reduced]:
+    if sorted(out.named_dims) != [dim for dim in range(len(nest.sizes)) if dim not in nest.reduced]:
         e.refuse("the indexing map of the result must name every parallel dimension")
-    order = [*out.used, *how.reduced]
-    inputs = zip(how.block.args, how.operands, how.spaces, strict=False)
+    order = [*out.named_dims, *nest.reduced]
+    inputs = zip(nest.block.args, nest.operands, nest.spaces, strict=False)
     arguments: dict[SSAValue, MlirTensor] = {
         argument: aligned(e, operand, space, order) for argument, operand, space in list(inputs)[: -len(e.op.results)]
     }
-    inner = _evaluate(e, how.block, value, arguments, order, how.sizes)
-    return e.expand(inner, [how.sizes[dim] for dim in order])
+    inner = _evaluate(e, nest.block, value, arguments, order, nest.sizes)
+    return e.expand(inner, [nest.sizes[dim] for dim in order])
 
 
-def _join(e: OnnxEmitter, how: Reduction, at: int, uses: int) -> MlirTensor:
+def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
     """Reduces a result."""
-    name, value = _combiner(e, how, at, uses)
+    name, value = _combiner(e, nest, at, uses)
     operator, join, neutral = COMBINERS[name]
-    out, start = how.spaces[at], how.operands[at]
-    result = contraction(e, how, value, out) if join == "Add" else None
+    out, start = nest.spaces[at], nest.operands[at]
+    result = contraction(e, nest, value, out) if join == "Add" else None
     if result is None:
-        full = _elements(e, how, value, out)
+        full = _elements(e, nest, value, out)
         if name in _NUMBERS:
             number = e.elementwise("Equal", full, full, kind="BOOL")
             full = e.elementwise("Where", number, full, e.scalar(neutral, full.kind))
-        result = e.reduce(operator, full, range(len(out.used), full.rank))
+        result = e.reduce(operator, full, range(len(out.named_dims), full.rank))
     result = e.reshape(result, start.shape)
     if start.kind != result.kind:
         e.refuse(f"sums {result.kind} into {start.kind}: extend the elements in the body")
@@ -215,13 +216,13 @@ _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "
 """Predicates of a value that is more than the result so far: ogt and sgt, olt and slt."""
 
 
-def _position(e: OnnxEmitter, how: Reduction) -> MlirTensor | None:
+def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
     """Returns the index of the first maximum, or minimum, that a body selects; None: it does not."""
-    yielded, (values, indices) = how.yielded(-1), how.block.args[-2:]
+    yielded, (values, indices) = nest.yielded(-1), nest.block.args[-2:]
     select = None if yielded is None else yielded.owner
     if not isinstance(select, Operation) or op_name(select) != "arith.select" or select.operands[2] is not indices:
         return None
-    name, value = _combiner(e, how, -2, 2)
+    name, value = _combiner(e, nest, -2, 2)
     _, join, neutral = COMBINERS[name]
     compared, index = select.operands[0].owner, select.operands[1].owner
     while isinstance(index, Operation) and op_name(index) in ("arith.index_cast", "arith.trunci"):
@@ -231,17 +232,17 @@ def _position(e: OnnxEmitter, how: Reduction) -> MlirTensor | None:
     outside, e.op = e.op, compared
     compares = op_name(compared) in _BEYOND.get(join, {}) and _BEYOND[join][op_name(compared)] == e.number("predicate")
     e.op = index
-    along = [e.number("dim")] == list(how.reduced)
+    along = [e.number("dim")] == list(nest.reduced)
     e.op = outside
-    fresh = _neutral(how.operands[-2], join, neutral) and how.operands[-1].equals(0)
-    if not (compares and along and fresh and tuple(compared.operands) == (value, values)):
+    initial = _neutral(nest.operands[-2], join, neutral) and nest.operands[-1].equals(0)
+    if not (compares and along and initial and tuple(compared.operands) == (value, values)):
         return None
     if not list(e.op.results[1].uses):
-        return how.operands[-1]
-    full = _elements(e, how, value, how.spaces[-1])
+        return nest.operands[-1]
+    full = _elements(e, nest, value, nest.spaces[-1])
     keys = full if join == "Max" else e.negative(full)
     place = e.node("ArgMax", [keys], "INT64", full.shape[:-1], axis=full.rank - 1, keepdims=0)
-    return e.reshape(e.cast(place, how.operands[-1].kind), how.operands[-1].shape)
+    return e.reshape(e.cast(place, nest.operands[-1].kind), nest.operands[-1].shape)
 
 
 def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
@@ -295,10 +296,10 @@ def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
     return (value.index, cast) if isinstance(value, BlockArgument) and value.block is block else None
 
 
-def contraction(e: OnnxEmitter, how: Reduction, value: SSAValue, result: OperandMap) -> MlirTensor | None:
+def contraction(e: OnnxEmitter, nest: Reduction, value: SSAValue, result: OperandMap) -> MlirTensor | None:
     """Returns a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
     None: it is none."""
-    block, operands, spaces, sizes, reduced = how
+    block, operands, spaces, sizes, reduced = nest
     owner = value.owner
     if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
         return None
@@ -308,7 +309,7 @@ def contraction(e: OnnxEmitter, how: Reduction, value: SSAValue, result: Operand
     (first, cast0), (second, cast1) = factors[0], factors[1]
     if len(operands) - 1 in (first, second):
         return None
-    a, b = spaces[first].used, spaces[second].used
+    a, b = spaces[first].named_dims, spaces[second].named_dims
     if not set(reduced) <= set(a) & set(b):
         return None
     kind = operands[-1].kind
@@ -329,7 +330,7 @@ def summed(
     kind: str,
 ) -> MlirTensor:
     """Returns the sum of products over the dimensions that the result, whose space is the last, does not have."""
-    a, b, out = (space.used for space in spaces)
+    a, b, out = (space.named_dims for space in spaces)
     batch = [dim for dim in out if dim in a and dim in b]
     rows = [dim for dim in out if dim in a and dim not in b]
     columns = [dim for dim in out if dim in b and dim not in a]
@@ -354,10 +355,12 @@ def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirT
     maps = e.attribute("indexing_maps")
     if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
         e.refuse("needs three indexing_maps")
-    rank = max((one.data.num_dims for one in maps.data if isinstance(one, AffineMapAttr)), default=0)
-    spaces = [_space(e, one, rank) for one in maps.data]
+    rank = max(
+        (affine_map.data.num_dims for affine_map in maps.data if isinstance(affine_map, AffineMapAttr)), default=0
+    )
+    spaces = [_space(e, affine_map, rank) for affine_map in maps.data]
     sizes = _sizes(e, operands, spaces, rank)
-    a, b, out = (set(space.used) for space in spaces)
+    a, b, out = (set(space.named_dims) for space in spaces)
     if not out <= a | b or {*range(rank)} - out - (a & b):
         e.refuse("its indexing maps are no product of matrices")
     return e.reshape(summed(e, (operands[0], operands[1]), spaces, sizes, kind), operands[2].shape)

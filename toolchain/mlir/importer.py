@@ -48,7 +48,7 @@ def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
     source = read(path)
     function = _function(source)
     block = function.body.blocks[0]
-    arguments = [(one.name_hint or f"arg{index}", str(one.type)) for index, one in enumerate(block.args)]
+    arguments = [(argument.name_hint or f"arg{index}", str(argument.type)) for index, argument in enumerate(block.args)]
     declared = [(op, op.attributes.get("id")) for op in block.ops if isinstance(op, InputOp)]
     named = [(name.data, str(op.result.type)) for op, name in declared if isinstance(name, StringAttr)]
     return arguments or named, [op_name(op) for op in function.walk() if op is not function]
@@ -66,8 +66,8 @@ def imported(source: MlirSource) -> OnnxModel:
             source.refuse(function, reason)
         kind, shape = e.typed(argument.type)
         name = argument.name_hint or f"arg{index}"
-        name = name if name not in {one.name for one in inputs} else f"arg{index}"
-        inputs.append(MlirTensor(e.fresh(name), kind, shape))
+        name = name if name not in {tensor.name for tensor in inputs} else f"arg{index}"
+        inputs.append(MlirTensor(e.unique_name(name), kind, shape))
         e.define(argument, inputs[-1])
     outputs = _Body(e, (function,)).run(block)
     returned = block.last_op
@@ -141,7 +141,7 @@ class _Body:
         e = self._e
         callee = e.attribute("callee")
         name = callee.string_value() if isinstance(callee, SymbolRefAttr) else ""
-        functions = {one.sym_name.data: one for one in e.source.module.body.ops if isinstance(one, FuncOp)}
+        functions = {item.sym_name.data: item for item in e.source.module.body.ops if isinstance(item, FuncOp)}
         function = functions.get(name)
         if function is None or len(function.body.blocks) != 1:
             e.refuse(f"calls {name or 'no symbol'}: must be a function of this module with one block")
@@ -201,7 +201,7 @@ def _model(e: OnnxEmitter, function: FuncOp, inputs: list[MlirTensor], outputs: 
         infos_out.append(helper.make_tensor_value_info(name, code(tensor.kind), tensor.shape))
     graph = helper.make_graph(
         e.nodes, _name(function),
-        [helper.make_tensor_value_info(one.name, code(one.kind), one.shape) for one in inputs],
+        [helper.make_tensor_value_info(argument.name, code(argument.kind), argument.shape) for argument in inputs],
         infos_out, initializers(e),
     )  # fmt: skip
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)

@@ -35,14 +35,14 @@ def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: b
         (a, b, *more), start = _operands(e, 4 if zeros else 2)
         if e.attribute("indexing_maps") is not None:
             return _contract(e)
-        for one in (a, b):
-            if one.rank != rank:
-                e.refuse(f"takes tensors of {rank} dimensions, got {one.rank}")
+        for operand in (a, b):
+            if operand.rank != rank:
+                e.refuse(f"takes tensors of {rank} dimensions, got {operand.rank}")
         turned = [*range(rank - 2), rank - 1, rank - 2]
         a, b = e.transpose(a, turned) if turn_a else a, e.transpose(b, turned) if turn_b else b
         points = None
         if zeros:
-            first, second = (e.needed(one, "a zero point") for one in more)
+            first, second = (e.needed(point, "a zero point") for point in more)
             points = (e.scalar(float(first), a.kind), e.scalar(float(second), b.kind))
         return _accumulate(e, generic.product(e, a, b, start.kind, points), start)
 
@@ -149,8 +149,8 @@ def convolved(
 
 def _steps(e: OnnxEmitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns (strides, dilations) of windows."""
-    one = (1,) * axes
-    return e.numbers("strides", one, axes), e.numbers("dilations", one, axes)
+    unit = (1,) * axes
+    return e.numbers("strides", unit, axes), e.numbers("dilations", unit, axes)
 
 
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
@@ -175,8 +175,8 @@ def _single(axes: int) -> Lower:
         (x, w), start = _operands(e, 2)
         if x.rank != axes or w.rank != axes:
             e.refuse(f"takes an image and weights of {axes} dimensions")
-        one = (1,) * axes
-        product = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, one, one)
+        unit = (1,) * axes
+        product = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, unit, unit)
         return _accumulate(e, e.reshape(product, start.shape), start)
 
     return lower

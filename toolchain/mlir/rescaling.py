@@ -76,13 +76,16 @@ def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTe
         return lookup(e, x, np.array(table), kind, len(channels))
     if x.kind == "INT32" and kind in BYTES:
         return _narrow(e, x, scale, kind)
-    powers = {(one & (one - 1), one.bit_length() - 1 - shift) for one, shift in zip(*scale[:2], strict=True)}
+    powers = {
+        (mantissa & (mantissa - 1), mantissa.bit_length() - 1 - shift)
+        for mantissa, shift in zip(*scale[:2], strict=True)
+    }
     if x.kind == kind == "INT32" and len(powers) == 1 and min(powers)[0] == 0 and 0 <= min(powers)[1] < 31:
         moved = e.elementwise("Sub", x, e.scalar(scale.input_zero, "INT32"))
         wide = e.elementwise("Mul", moved, e.scalar(1 << min(powers)[1], "INT32"))
         return e.elementwise("Add", wide, e.scalar(scale.output_zero, "INT32"))
-    how = f"{scale.multipliers[0]} / 2^{scale.shifts[0]}"
-    e.refuse(f"{x.kind} to {kind} by {how}: one of both must be of 8 bits, or the factor a whole power of two")
+    factor = f"{scale.multipliers[0]} / 2^{scale.shifts[0]}"
+    e.refuse(f"{x.kind} to {kind} by {factor}: one of both must be of 8 bits, or the factor a whole power of two")
 
 
 def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
@@ -107,19 +110,19 @@ def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTen
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
     lowest = int(np.iinfo(NUMPY[kind]).min)
-    # The position of a code above the lowest one, as floats see it.
+    # The position of a code above the lowest, as floats see it.
     offsets = scale.output_zero - scale.input_zero * factors - lowest
 
     def approximated(add: float) -> tuple[Any, Any]:
         return factors.astype(np.float32), (offsets + add).astype(np.float32)
 
-    def floats(values: Values, how: tuple[Any, Any]) -> Values:
-        product = values.astype(np.float32) * how[0][:, None]
-        return np.clip(product + how[1][:, None], np.float32(0), np.float32(CODES - 1)).astype(np.int32)
+    def floats(values: Values, coefficients: tuple[Any, Any]) -> Values:
+        product = values.astype(np.float32) * coefficients[0][:, None]
+        return np.clip(product + coefficients[1][:, None], np.float32(0), np.float32(CODES - 1)).astype(np.int32)
 
-    def emitted(how: tuple[Any, Any]) -> MlirTensor:
-        wide = e.elementwise("Mul", e.cast(x, "FLOAT"), _row(e, how[0]))
-        moved = e.elementwise("Add", wide, _row(e, how[1]))
+    def emitted(coefficients: tuple[Any, Any]) -> MlirTensor:
+        wide = e.elementwise("Mul", e.cast(x, "FLOAT"), _row(e, coefficients[0]))
+        moved = e.elementwise("Add", wide, _row(e, coefficients[1]))
         ends = e.scalar(0, "FLOAT"), e.scalar(CODES - 1, "FLOAT")
         return e.cast(e.node("Clip", [moved, *ends], "FLOAT", x.shape), "INT32")
 
@@ -147,11 +150,11 @@ def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTen
     return _byte(e, top, lowest, kind)
 
 
-def _one_below(steps: Values, floats: Any, how: Any) -> bool:
+def _one_below(steps: Values, floats: Any, coefficients: Any) -> bool:
     """Checks whether a guess is the code or the next lower code, at both ends of the values of each code."""
     codes = np.arange(1, CODES)
     at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
-    first, last = floats(at, how), floats(below, how)
+    first, last = floats(at, coefficients), floats(below, coefficients)
     return bool(((first >= codes - 1) & (first <= codes) & (last >= codes - 2) & (last <= codes - 1)).all())
 
 

@@ -58,7 +58,7 @@ def _product(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
 
 
 def _number(operator: str) -> Lower:
-    """Returns the larger or smaller operand, or the one that is a number."""
+    """Returns the larger or smaller operand, or that which is a number."""
 
     def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         result = e.elementwise(operator, x, y)
@@ -98,9 +98,9 @@ def below_zero(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -
 def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Returns the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
     size = e.elementwise("Abs", x)
-    whole = e.elementwise("Floor", size)
-    low = e.elementwise("Less", e.elementwise("Sub", size, whole), e.scalar(0.5, x.kind), kind="BOOL")
-    nearest = _select(e, low, whole, e.elementwise("Add", whole, e.scalar(1, x.kind)))
+    floor = e.elementwise("Floor", size)
+    low = e.elementwise("Less", e.elementwise("Sub", size, floor), e.scalar(0.5, x.kind), kind="BOOL")
+    nearest = _select(e, low, floor, e.elementwise("Add", floor, e.scalar(1, x.kind)))
     return below_zero(e, x, e.negative(nearest), nearest)
 
 
@@ -160,12 +160,12 @@ def _compare(predicates: tuple[str, ...]) -> Lower:
         number = e.number("predicate")
         if not 0 <= number < len(predicates):
             e.refuse(f"predicate {number}: must be 0..{len(predicates) - 1}")
-        how, inverted = predicates[number].removeprefix("!"), predicates[number].startswith("!")
-        if not how:
+        comparisons, inverted = predicates[number].removeprefix("!"), predicates[number].startswith("!")
+        if not comparisons:
             return e.expand(e.scalar(inverted, "BOOL"), np.broadcast_shapes(x.shape, y.shape))
         if predicates is _INTEGER_PREDICATES and number >= _UNSIGNED:
-            x, y = (_order(e, one) for one in (x, y))
-        result, *parts = (e.elementwise(one, x, y, kind="BOOL") for one in how.split("|"))
+            x, y = (_order(e, operand) for operand in (x, y))
+        result, *parts = (e.elementwise(operator, x, y, kind="BOOL") for operator in comparisons.split("|"))
         for part in parts:
             result = e.elementwise("Or", result, part)
         return e.node("Not", [result], "BOOL", result.shape) if inverted else result
@@ -174,7 +174,7 @@ def _compare(predicates: tuple[str, ...]) -> Lower:
 
 
 def _order(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Returns integers whose signed order is the unsigned one of x: the highest bit is inverted."""
+    """Returns integers whose signed order is the unsigned order of x: the highest bit is inverted."""
     if x.kind == "INT64":
         e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
     wide = e.cast(x, "INT32")
@@ -267,5 +267,5 @@ def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:
     ramps: list[MlirTensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)
-        ramps.append(e.constant(values.reshape([size if one == axis else 1 for one in range(len(sizes))])))
+        ramps.append(e.constant(values.reshape([size if dim == axis else 1 for dim in range(len(sizes))])))
     return ramps

@@ -35,7 +35,7 @@ def _groups(e: OnnxEmitter) -> list[tuple[int, ...]]:
     attribute = e.attribute("reassociation")
     if not isinstance(attribute, ArrayAttr):
         e.refuse("needs attribute reassociation")
-    return [integers(one) or () for one in attribute.data]
+    return [integers(group) or () for group in attribute.data]
 
 
 def _collapse(e: OnnxEmitter) -> MlirTensor:
@@ -114,8 +114,8 @@ def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequen
     def piece(begin: int, end: int) -> list[MlirTensor]:
         if begin == end:
             return []
-        starts = [begin if one == axis else 0 for one in range(into.rank)]
-        sizes = [end - begin if one == axis else size for one, size in enumerate(into.shape)]
+        starts = [begin if dim == axis else 0 for dim in range(into.rank)]
+        sizes = [end - begin if dim == axis else size for dim, size in enumerate(into.shape)]
         return [e.slice(into, starts, sizes, [1] * into.rank)]
 
     (middle,) = piece(first, last)
@@ -150,7 +150,7 @@ def _elements(e: OnnxEmitter) -> MlirTensor:
 
 def _extract_element(e: OnnxEmitter) -> MlirTensor:
     x, *at = (e.get(value) for value in e.op.operands)
-    indices = [int(e.needed(one, "an index").reshape(())) for one in at]
+    indices = [int(e.needed(index, "an index").reshape(())) for index in at]
     return e.reshape(e.slice(x, indices, [1] * x.rank, [1] * x.rank), ())
 
 
@@ -188,16 +188,16 @@ def unpack(e: OnnxEmitter) -> MlirTensor:
     sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(len(shape))]
     split = [part for size, tile in zip(shape, sizes, strict=True) for part in (-(-size // tile), tile)]
     turn = _packed_order(order, places, len(shape))
-    apart = e.reshape(x, [split[axis] for axis in turn])
-    whole = e.transpose(apart, [turn.index(axis) for axis in range(len(turn))])
+    tiled = e.reshape(x, [split[axis] for axis in turn])
+    untiled = e.transpose(tiled, [turn.index(axis) for axis in range(len(turn))])
     full = [count * tile for count, tile in zip(split[::2], split[1::2], strict=True)]
-    return e.slice(e.reshape(whole, full), [0] * len(shape), shape, [1] * len(shape))
+    return e.slice(e.reshape(untiled, full), [0] * len(shape), shape, [1] * len(shape))
 
 
 def _packed_order(order: Sequence[int], places: Sequence[int], rank: int) -> list[int]:
     """Returns dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
-    rest = [dim for dim in range(rank) if dim not in places]
-    return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *rest))]
+    others = [dim for dim in range(rank) if dim not in places]
+    return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *others))]
 
 
 TENSOR: Mapping[str, Lower] = {

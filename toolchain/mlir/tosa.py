@@ -114,9 +114,9 @@ def _avg_pool(e: OnnxEmitter) -> MlirTensor:
         return e.transpose(image_out, named.NCHW)
     if any(pads):
         e.refuse("an average of integers with padding is not supported: pad the input, or use floats")
-    ones = e.constant(np.ones((image.shape[1], 1, *kernel), NUMPY[x.kind]))
+    weights = e.constant(np.ones((image.shape[1], 1, *kernel), NUMPY[x.kind]))
     zeros = (e.scalar(points[0], x.kind), e.scalar(0, x.kind))
-    total = named.convolved(e, image, ones, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
+    total = named.convolved(e, image, weights, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
     count = kernel[0] * kernel[1]
     k = (count - 1).bit_length()
     scale = rescaling.Rescale(((((1 << 30) + 1) << k) // count,), (30 + k,), 0, points[1], False)
@@ -212,7 +212,7 @@ def const(e: OnnxEmitter) -> MlirTensor:
 
 
 def _along_axis(e: OnnxEmitter) -> tuple[MlirTensor, int]:
-    """Returns the operand and the axis of an operation along one."""
+    """Returns the operand and the axis of an operation along a single axis."""
     (x,) = operands(e, 1)
     axis = e.number("axis")
     if not 0 <= axis < x.rank:
@@ -224,14 +224,14 @@ def _reduce(operator: str) -> Lower:
     def lower(e: OnnxEmitter) -> MlirTensor:
         x, axis = _along_axis(e)
         reduced = e.reduce(operator, x, [axis])
-        return e.reshape(reduced, [1 if one == axis else size for one, size in enumerate(x.shape)])
+        return e.reshape(reduced, [1 if dim == axis else size for dim, size in enumerate(x.shape)])
 
     return lower
 
 
 def _argmax(e: OnnxEmitter) -> MlirTensor:
     x, axis = _along_axis(e)
-    shape = [size for one, size in enumerate(x.shape) if one != axis]
+    shape = [size for dim, size in enumerate(x.shape) if dim != axis]
     return e.cast(e.node("ArgMax", [x], "INT64", shape, axis=axis, keepdims=0), result(e)[0])
 
 
@@ -344,13 +344,13 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
     for axis in (1, 2):
         above, below = scale[2 * axis - 2 : 2 * axis]
         place = np.arange(shape[axis]) * below + offset[axis - 1]
-        low, rest = place // above, place % above
-        rows = [np.clip(one, 0, x.shape[axis] - 1) for one in (low, low + 1)]
+        low, remainder = place // above, place % above
+        rows = [np.clip(row, 0, x.shape[axis] - 1) for row in (low, low + 1)]
         if not linear:
-            x = _take(e, x, np.where(2 * rest >= above, rows[1], rows[0]), axis)
+            x = _take(e, x, np.where(2 * remainder >= above, rows[1], rows[0]), axis)
             continue
         first, second = (_take(e, x, row, axis) for row in rows)
-        weights = (rest / above).reshape([-1 if one == axis else 1 for one in range(4)]).astype(NUMPY[x.kind])
+        weights = (remainder / above).reshape([-1 if dim == axis else 1 for dim in range(4)]).astype(NUMPY[x.kind])
         parts = [e.elementwise("Mul", part, e.constant(weight, x.kind))
                  for part, weight in ((first, 1 - weights), (second, weights))]  # fmt: skip
         x = e.elementwise("Add", *parts)
@@ -359,7 +359,7 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
 
 def _take(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
     """Returns elements of one dimension."""
-    shape = [len(rows) if one == axis else size for one, size in enumerate(x.shape)]
+    shape = [len(rows) if dim == axis else size for dim, size in enumerate(x.shape)]
     return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)
 
 

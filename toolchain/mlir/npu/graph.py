@@ -39,7 +39,7 @@ def module_of(graph: Graph) -> b.ModuleOp:
     """Returns the module of a graph: a function that declares tensors and has an operation per layer."""
     block = Block()
     values: dict[str, SSAValue] = {}
-    for tensor in sorted(graph.tensors.values(), key=lambda one: bool(one.view_of)):
+    for tensor in sorted(graph.tensors.values(), key=lambda entry: bool(entry.view_of)):
         op = _declared(graph, tensor, values)
         op.results[0].name_hint = _hint(tensor.id)
         block.add_op(op)
@@ -168,7 +168,7 @@ def _one_line(error: Exception) -> str:
 def _order(op: Operation, graph: Graph) -> list[str]:
     attribute = op.attributes.get("order")
     names = (
-        [one.data for one in attribute.data if isinstance(one, b.StringAttr)]
+        [item.data for item in attribute.data if isinstance(item, b.StringAttr)]
         if isinstance(attribute, b.ArrayAttr)
         else []
     )
@@ -250,7 +250,7 @@ def from_attribute(source: MlirSource, op: Operation, name: str, otherwise: Any)
 
 
 def _layer(source: MlirSource, op: dialect.LayerOperation, values: Mapping[SSAValue, str]) -> LayerIR:
-    inputs, outputs = (tuple(_name(source, op, values, one) for one in group) for group in (op.ins, op.outs))
+    inputs, outputs = (tuple(_name(source, op, values, operand) for operand in group) for group in (op.ins, op.outs))
     attributes = {name: from_attribute(source, op, name, None) for name in op.attributes if name != "id"}
     label = from_attribute(source, op, "id", "")
     if not isinstance(label, str) or not label:

@@ -38,8 +38,8 @@ KERNEL = "npu_generated_kernel"
 _STRUCT = f"!llvm.struct<(array<{_PARAM1} x i32>, ptr, array<{DESCRIPTOR_SIZE // 4 - _PARAM1 - 1} x i32>)>"
 
 
-def _is_kernel(one: Data) -> bool:
-    return bool(one.block) and one.words[0] & 0xFF == Opcode.CORE
+def _is_kernel(entry: Data) -> bool:
+    return bool(entry.block) and entry.words[0] & 0xFF == Opcode.CORE
 
 
 def encoding(name: str) -> CustomEncoding:
@@ -58,15 +58,15 @@ def signed(word: int) -> int:
 
 def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
     """Returns the text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
-    data = {one.name: one for one in data_of(module)}
+    data = {entry.name: entry for entry in data_of(module)}
     functions = [op for op in module.body.ops if isinstance(op, FuncOp)]
     if not functions:
         raise ModelError("a module of instructions has a function that submits them: add it")
     lines = ["module {"]
     if any(map(_is_kernel, data.values())):
         lines.append(f"  llvm.func @{KERNEL}(i32, !llvm.ptr)")
-    for one in data.values():
-        lines += [f"  {line}" for line in _global(one)]
+    for entry in data.values():
+        lines += [f"  {line}" for line in _global(entry)]
     for function in functions:
         for mode in MODES:
             lines += [f"  {line}" for line in _FunctionLowering(function, data, mode, slot).lines()]
@@ -78,19 +78,19 @@ def _array(words: tuple[int, ...]) -> str:
     return f"llvm.mlir.constant(dense<[{numbers}]> : tensor<{len(words)}xi32>) : !llvm.array<{len(words)} x i32>"
 
 
-def _global(one: Data) -> Iterator[str]:
+def _global(entry: Data) -> Iterator[str]:
     """Yields words in the data section; the address of a block is a relocation."""
-    if not one.block:
-        kind = f"!llvm.array<{len(one.words)} x i32>"
-        yield f"llvm.mlir.global internal @{one.name}() {{alignment = 64 : i64}} : {kind} {{"
-        yield f"  %0 = {_array(one.words)}"
+    if not entry.block:
+        kind = f"!llvm.array<{len(entry.words)} x i32>"
+        yield f"llvm.mlir.global internal @{entry.name}() {{alignment = 64 : i64}} : {kind} {{"
+        yield f"  %0 = {_array(entry.words)}"
         yield f"  llvm.return %0 : {kind}"
     else:
-        yield f"llvm.mlir.global internal @{one.name}() {{alignment = 64 : i64}} : {_STRUCT} {{"
+        yield f"llvm.mlir.global internal @{entry.name}() {{alignment = 64 : i64}} : {_STRUCT} {{"
         yield f"  %0 = llvm.mlir.undef : {_STRUCT}"
-        yield f"  %1 = {_array(one.words[:_PARAM1])}"
-        yield f"  %2 = llvm.mlir.addressof @{one.block} : !llvm.ptr"
-        yield f"  %3 = {_array(one.words[_PARAM1 + 1 :])}"
+        yield f"  %1 = {_array(entry.words[:_PARAM1])}"
+        yield f"  %2 = llvm.mlir.addressof @{entry.block} : !llvm.ptr"
+        yield f"  %3 = {_array(entry.words[_PARAM1 + 1 :])}"
         for index, result in enumerate(("%4", "%5", "%6")):
             yield f"  {result} = llvm.insertvalue %{index + 1}, %{0 if index == 0 else 3 + index}[{index}] : {_STRUCT}"
         yield f"  llvm.return %6 : {_STRUCT}"
@@ -105,7 +105,7 @@ class _FunctionLowering:
         self.data = data
         self.mode = mode
         self.slot = slot
-        self._made = 0
+        self._serial = 0
         self._tail = "%tail"
         self._size = self._room = self._limit = self._ticket = ""
         self._values: dict[SSAValue, str] = {}
@@ -123,7 +123,7 @@ class _FunctionLowering:
         blocks = self.function.body.blocks
         if len(blocks[0].args) not in (0, len(PARAMETERS)):
             raise ModelError(f"@{name}: takes {', '.join(PARAMETERS)}, or nothing")
-        self._values = {value: f"%{one}" for value, one in zip(blocks[0].args, PARAMETERS, strict=False)}
+        self._values = {value: f"%{parameter}" for value, parameter in zip(blocks[0].args, PARAMETERS, strict=False)}
         labels = {block: f"^case{index}" for index, block in enumerate(blocks)}
         for block in blocks:
             self._tail, self._limit, self._ticket = "%tail", self._room, ""
@@ -139,10 +139,10 @@ class _FunctionLowering:
                 raise ModelError(f"npu.address of @{op.of.data}: there is no such descriptor")
             self._values[op.result] = op.of.data
         elif isinstance(op, dialect.EnqcmdOp):
-            one = self.data.get(self._values.get(op.descriptor, ""))
-            if one is None:
+            entry = self.data.get(self._values.get(op.descriptor, ""))
+            if entry is None:
                 raise ModelError("npu.enqcmd: its descriptor must be an npu.address")
-            self._ticket = self._submit(one)
+            self._ticket = self._submit(entry)
         elif isinstance(op, dialect.PatchOp):
             self._patch(op)
         elif isinstance(op, dialect.TbarOp):
@@ -175,14 +175,14 @@ class _FunctionLowering:
         self._text.append(f"  {line}")
 
     def _value(self, text: str) -> str:
-        name = f"%{self._made}"
-        self._made += 1
+        name = f"%{self._serial}"
+        self._serial += 1
         self._emit(f"{name} = {text}")
         return name
 
     def _label(self) -> str:
-        self._made += 1
-        return f"^bb{self._made}"
+        self._serial += 1
+        return f"^bb{self._serial}"
 
     def _constant(self, value: int) -> str:
         return self._value(f"llvm.mlir.constant({signed(value & 0xFFFF_FFFF)} : i32) : i32")
@@ -204,21 +204,21 @@ class _FunctionLowering:
         text = f".insn i CUSTOM_{self.slot}, {encoding('TBAR').funct3}, x0, x0, {number}"
         self._emit(f'llvm.inline_asm has_side_effects "{text}", "~{{memory}}" : () -> ()')
 
-    def _work(self, one: Data) -> None:
+    def _work(self, entry: Data) -> None:
         """Emits work of the core, behind all commands before it; it leaves its time in the descriptor."""
-        pointer = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+        pointer = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         tail = self._constant(0) if self.mode == "tight" else self._tail
         self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
 
-    def _submit(self, one: Data) -> str:
+    def _submit(self, entry: Data) -> str:
         """Emits a submission; returns its ticket."""
-        if _is_kernel(one):
-            self._work(one)
-        return self._enqueue(one) if self.mode == "tight" else self._publish(one)
+        if _is_kernel(entry):
+            self._work(entry)
+        return self._enqueue(entry) if self.mode == "tight" else self._publish(entry)
 
-    def _enqueue(self, one: Data) -> str:
+    def _enqueue(self, entry: Data) -> str:
         """Emits the instruction, again while the queue is full."""
-        address = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+        address = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         busy, retry, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
         self._emit(f"llvm.br {retry}")
         self._text.append(f"{retry}:")
@@ -231,19 +231,19 @@ class _FunctionLowering:
         self._text.append(f"{done}:")
         return ticket
 
-    def _publish(self, one: Data) -> str:
+    def _publish(self, entry: Data) -> str:
         """Emits stores of the words into the next slot of the ring, a fence, the doorbell."""
         self._wait()
         tail = self._tail
         slot = self._binary("and", tail, "%mask")
         at = self._address("%ring", self._binary("mul", slot, self._constant(DESCRIPTOR_SIZE)))
         following = self._binary("add", tail, self._constant(1))
-        for index, word in enumerate(one.words[: TICKET_OFFSET // 4]):
-            if index == _PARAM1 and one.block:
-                pointer = self._value(f"llvm.mlir.addressof @{one.block} : !llvm.ptr")
+        for index, word in enumerate(entry.words[: TICKET_OFFSET // 4]):
+            if index == _PARAM1 and entry.block:
+                pointer = self._value(f"llvm.mlir.addressof @{entry.block} : !llvm.ptr")
                 value = self._value(f"llvm.ptrtoint {pointer} : !llvm.ptr to i32")
-            elif index in _TIMES and _is_kernel(one):
-                descriptor = self._value(f"llvm.mlir.addressof @{one.name} : !llvm.ptr")
+            elif index in _TIMES and _is_kernel(entry):
+                descriptor = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
                 from_there = self._address(descriptor, self._constant(4 * index))
                 value = self._value(f"llvm.load volatile {from_there} : !llvm.ptr -> i32")
             else:
@@ -258,19 +258,19 @@ class _FunctionLowering:
         self._tail = following
         return ticket
 
-    def _store(self, value: str, at: str, how: str = "") -> None:
-        self._emit(f"llvm.store {how}{value}, {at} : i32, !llvm.ptr")
+    def _store(self, value: str, at: str, qualifier: str = "") -> None:
+        self._emit(f"llvm.store {qualifier}{value}, {at} : i32, !llvm.ptr")
 
     def _wait(self) -> None:
-        """Emits a wait until the ring has room: HEAD is read only when it looks full."""
+        """Emits a wait until the ring has a free slot: HEAD is read only when it looks full."""
         check, full, go = self._label(), self._label(), self._label()
         self._emit(f"llvm.br {check}({self._limit} : i32)")
-        seen = f"%limit{self._made}"
-        self._text.append(f"{check}({seen}: i32):")
-        stuck = self._value(f'llvm.icmp "eq" {self._tail}, {seen} : i32')
+        limit = f"%limit{self._serial}"
+        self._text.append(f"{check}({limit}: i32):")
+        stuck = self._value(f'llvm.icmp "eq" {self._tail}, {limit} : i32')
         self._emit(f"llvm.cond_br {stuck} weights(dense<[1, 2000]> : vector<2xi32>), {full}, {go}")
         self._text.append(f"{full}:")
         head = self._value(f"llvm.load volatile {self._register('QUEUE_HEAD')} : !llvm.ptr -> i32")
         self._emit(f"llvm.br {check}({self._binary('add', head, self._size)} : i32)")
         self._text.append(f"{go}:")
-        self._limit = seen
+        self._limit = limit

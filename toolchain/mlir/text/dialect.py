@@ -87,7 +87,7 @@ def _spaces(op: Operation) -> None:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 DECLARATION_ATTRIBUTES = ("id", "role")
-OWN = ("id", "graph_attributes")
+NON_LAYER = ("id", "graph_attributes")
 """Attributes of an operation that are no attributes of a layer."""
 
 
@@ -202,7 +202,7 @@ def _scope(op: Operation) -> None:
 
 @irdl_op_definition
 class BarrierOp(IRDLOperation):
-    """Later commands of a scope wait for the earlier ones."""
+    """Later commands of a scope wait for its earlier commands."""
 
     name = "npu.barrier"
     scope = attr_def(b.StringAttr)
@@ -363,7 +363,7 @@ Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 
 def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
-    """Returns the text of a module, in the dialect's own form or in the generic one. VerifyException where it is
+    """Returns the text of a module, in the dialect's own form or in the generic form. VerifyException where it is
     wrong."""
     module.verify()
     text = io.StringIO()

@@ -231,7 +231,7 @@ def _short_body(
 ) -> Region:
     """Returns a body with a single operation on the elements: of the inputs, and for linalg.reduce of result and
     input."""
-    kinds = [one.type.element_type for one in (*ins, *outs) if isinstance(one.type, builtin.TensorType)]
+    kinds = [operand.type.element_type for operand in (*ins, *outs) if isinstance(operand.type, builtin.TensorType)]
     if not ins or len(kinds) != len(ins) + len(outs):
         parser.raise_error("operands must be ranked tensors")
     reduces = name == "linalg.reduce"

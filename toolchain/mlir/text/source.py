@@ -110,8 +110,8 @@ class MlirSource:
         except Exception as error:  # what xDSL raises of broken text has many classes
             self._fail(parser.pos, str(error) or type(error).__name__, _REMEDY)
 
-    def _fail(self, at: int, what: str, remedy: str = "") -> NoReturn:
-        line = next((row.strip() for row in what.splitlines() if row.strip()), "syntax error")
+    def _fail(self, at: int, message: str, remedy: str = "") -> NoReturn:
+        line = next((row.strip() for row in message.splitlines() if row.strip()), "syntax error")
         raise ModelError(f"{self._at(at)}: {line[:LONGEST].rstrip('.!')}{remedy}")
 
     def _at(self, offset: int) -> str:
@@ -131,9 +131,9 @@ class MlirSource:
         """Returns the line of an operation; 0: it is not in the text."""
         return bisect_right(self._lines, self._begins[op]) if op in self._begins else 0
 
-    def refuse(self, op: Operation, what: str) -> NoReturn:
+    def refuse(self, op: Operation, reason: str) -> NoReturn:
         """ModelError: this operation, and what of it is not supported."""
-        raise ModelError(f"{self.place(op)}: {op_name(op)}: {what}")
+        raise ModelError(f"{self.place(op)}: {op_name(op)}: {reason}")
 
 
 _REMEDY = ": not read in this form: if mlir-opt accepts the module, give what it prints with --mlir-print-op-generic"
@@ -149,7 +149,7 @@ def _reason(text: str, error: ParseError) -> tuple[str, str]:
 
 
 def op_name(op: Operation) -> str:
-    """Returns the name of an operation, also of one that is not registered."""
+    """Returns the name of an operation, also of an operation that is not registered."""
     name = getattr(op, "op_name", None)
     return str(name.data) if name is not None else op.name
 

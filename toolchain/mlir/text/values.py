@@ -83,8 +83,8 @@ def outside(kind: Attribute) -> str:
 
 
 def constant(value: Attribute, context: Context) -> Values | None:
-    """Returns the values of an attribute in the shape of its type; equal ones take the memory of one. None: no
-    constant."""
+    """Returns the values of an attribute in the shape of its type; equal values take the memory of a single value.
+    None: no constant."""
     if isinstance(value, b.IntegerAttr):
         kind = element(value.type)
         return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
@@ -156,9 +156,9 @@ def integers(value: Attribute | None) -> tuple[int, ...] | None:
             return None
         return tuple(int(element) for element in value.get_values())
     if isinstance(value, b.ArrayAttr):
-        if not all(isinstance(one, b.IntegerAttr) for one in value.data):
+        if not all(isinstance(entry, b.IntegerAttr) for entry in value.data):
             return None
-        return tuple(one.value.data for one in value.data)
+        return tuple(entry.value.data for entry in value.data)
     if isinstance(value, b.DenseIntOrFPElementsAttr):
         kind, count = value.type.element_type, math.prod(value.type.get_shape())
         if not isinstance(kind, b.IntegerType | b.IndexType) or count > MOST_INTEGERS:
