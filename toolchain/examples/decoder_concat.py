@@ -23,9 +23,9 @@ class _Graph:
         return self.b.constant(np.array(values, np.int64))
 
     def size(self, x: str, axis: int) -> str:
-        """Returns a dimension of a tensor, a list of one."""
-        whole = self.node("Gather", self.node("Shape", x), self.b.constant(np.array(axis, np.int64)), axis=0)
-        return self.node("Unsqueeze", whole, self.ints(0))
+        """Returns a dimension of a tensor, a list of one number."""
+        scalar = self.node("Gather", self.node("Shape", x), self.b.constant(np.array(axis, np.int64)), axis=0)
+        return self.node("Unsqueeze", scalar, self.ints(0))
 
     def reshaped(self, x: str, *sizes: str) -> str:
         return self.node("Reshape", x, self.node("Concat", *sizes, axis=0))
@@ -116,9 +116,9 @@ def decoder_concat(
         q, k, v = (
             g.by_head(g.node("MatMul", y, g.matrix(width, n * size)), n, size) for n in (heads, kv_heads, kv_heads)
         )
-        q, k = (_rotate(g, one, cos, sin, size) for one in (q, k))
+        q, k = (_rotate(g, rows, cos, sin, size) for rows in (q, k))
         k, v = _cache_rows(g, layer, k, v)
-        k, v = (_repeat(g, one, heads, kv_heads, size) for one in (k, v))
+        k, v = (_repeat(g, rows, heads, kv_heads, size) for rows in (k, v))
         root = g.number(size**-0.25)
         turned = g.node("Mul", g.node("Transpose", k, perm=[0, 1, 3, 2]), root)
         scores = g.node("Add", g.node("MatMul", g.node("Mul", q, root), turned), mask)
@@ -157,8 +157,8 @@ def decoder_concat_learned(
         k, v = _cache_rows(g, layer, k, v)
         scores = g.node("MatMul", q, g.node("Transpose", k, perm=[0, 1, 3, 2]))
         scores = g.node("Div", scores, g.number(size**0.5))
-        seen = g.node("Slice", g.node("Slice", triangle, past, total, g.ints(2)), g.ints(0), total, g.ints(3))
-        scores = g.node("Where", seen, scores, g.lowest())
+        visible = g.node("Slice", g.node("Slice", triangle, past, total, g.ints(2)), g.ints(0), total, g.ints(3))
+        scores = g.node("Where", visible, scores, g.lowest())
         y = g.by_token(g.node("MatMul", g.node("Softmax", scores, axis=-1), v), width)
         x = g.node("Add", x, _linear(g, y, width, width))
         y = _linear(g, _normalize(g, x, width), width, 2 * width)
@@ -199,14 +199,15 @@ def _model(g: _Graph, name: str, layers: int, cache: tuple[int, int], vocab: int
     value, integer = helper.make_tensor_value_info, 7
     lengths = {"attention_mask": "past_sequence_length + 1"}
     inputs = [
-        value(one, integer, ["batch_size", lengths.get(one, "sequence_length")]) for one in ("input_ids", *others)
+        value(input_name, integer, ["batch_size", lengths.get(input_name, "sequence_length")])
+        for input_name in ("input_ids", *others)
     ]
     outputs = [value("logits", g.b.code, ["batch_size", "sequence_length", vocab])]
     for layer in range(layers):
         for part in ("key", "value"):
             shapes = (["batch_size", cache[0], length, cache[1]] for length in ("past_sequence_length", "total"))
-            both = (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
-            for key, shape, values in zip(both, shapes, (inputs, outputs), strict=True):
+            pair = (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
+            for key, shape, values in zip(pair, shapes, (inputs, outputs), strict=True):
                 values.append(value(key, g.b.code, shape))
     graph = helper.make_graph(g.b.nodes, name, inputs, outputs, g.b.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

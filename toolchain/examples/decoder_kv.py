@@ -32,8 +32,8 @@ def decoder_kv(
         y = _norm(b, x, width)
         q, k, v = (b.node("MatMul", y, _matrix(b, width, n * size)) for n in (heads, kv_heads, kv_heads))
         q, k = (
-            b.node("RotaryEmbedding", one, cos, sin, "position_ids", num_heads=n)
-            for one, n in ((q, heads), (k, kv_heads))
+            b.node("RotaryEmbedding", rows, cos, sin, "position_ids", num_heads=n)
+            for rows, n in ((q, heads), (k, kv_heads))
         )
         past = [f"past_key_values.{layer}.{part}" for part in ("key", "value")]
         present = [f"present.{layer}.{part}" for part in ("key", "value")]

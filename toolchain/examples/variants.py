@@ -20,33 +20,33 @@ PROMPT = 16
 def in_fp16(make: Make) -> Make:
     """Returns the model with weights and activations in fp16."""
 
-    def made(**options: Any) -> Any:
+    def build(**options: Any) -> Any:
         return make(kind="float16", **options)
 
-    return made
+    return build
 
 
 def in_int8(make: Make) -> Make:
     """Returns the fp32 model with QuantizeLinear and DequantizeLinear around its products."""
 
-    def made(**options: Any) -> Any:
+    def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)
         random = np.random.default_rng(SEED)
         shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
         samples = [{"x": random.uniform(-1, 1, shape).astype(np.float32)} for _ in range(SAMPLES)]
         return quantized(prepare(proto, proto.graph.name), samples).proto
 
-    return made
+    return build
 
 
 def decoder_in_int8(make: Make, *, caches: bool = False) -> Make:
     """Returns the maker of an int8 decoder, like `in_int8`: calibrated on random prompts. `caches`: in int8 too."""
 
-    def made(**options: Any) -> Any:
+    def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)
         decoder = make_decoder(proto, proto.graph.name)
         prompts = np.random.default_rng(SEED).integers(0, decoder.vocab, (SAMPLES, PROMPT))
         decoder = quantization.in_int8(decoder, prompts.tolist())
         return (quantization.with_int8_caches(decoder, prompts.tolist()) if caches else decoder).proto
 
-    return made
+    return build

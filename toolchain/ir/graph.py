@@ -91,7 +91,7 @@ class TensorIR:
 
     @property
     def extent(self) -> int:
-        """Elements of the stored tensor from the first to the last of this one."""
+        """Elements of the stored tensor from the first to the last of this view."""
         return (self.elements // self.shape[-1] - 1) * self.pitch + self.shape[-1] if self.pitch else self.elements
 
 
@@ -184,8 +184,8 @@ class Graph:
 
     def part(self, tensor: str) -> bool:
         """Checks whether a tensor is a view of a part of the storage that it shares."""
-        one = self.tensors[tensor]
-        return bool(one.pitch) or self.tensors[self.storage(tensor)].elements != one.elements
+        view = self.tensors[tensor]
+        return bool(view.pitch) or self.tensors[self.storage(tensor)].elements != view.elements
 
     def resident(self, tensor: str) -> bool:
         """Checks whether the bytes of a tensor stay in the scratchpad."""
@@ -217,7 +217,7 @@ class Graph:
         return bounds.get(self.storage(tensor))
 
     def copy(self) -> "Graph":
-        """Returns a graph that can be changed without changing this one; tensors, layers and values are shared."""
+        """Returns a graph that can be changed without changing the original; tensors, layers and values are shared."""
         return Graph(
             self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
             dict(self.swapped), blocks=self.blocks,

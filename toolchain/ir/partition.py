@@ -16,7 +16,7 @@ BYTE = 8
 
 @dataclass
 class Partition:
-    """Layers that take the place of one, with the tensors and constants that only they name."""
+    """Layers that take the place of a layer, with the tensors and constants that only they name."""
 
     layers: list[LayerIR] = field(default_factory=list)
     tensors: dict[str, TensorIR] = field(default_factory=dict)
@@ -57,32 +57,32 @@ class _Cutter:
 
     def rows(self, tensor: str, first: int, count: int, columns: int) -> str:
         """Returns a view of some rows of `columns` elements."""
-        one = self.graph.tensors[tensor]
-        pitch = one.pitch or columns
-        if one.pitch and one.shape[-1] != columns:
+        entry = self.graph.tensors[tensor]
+        pitch = entry.pitch or columns
+        if entry.pitch and entry.shape[-1] != columns:
             raise IndivisibleError
-        return self.view(tensor, (count, columns), first * pitch, one.pitch, columns)
+        return self.view(tensor, (count, columns), first * pitch, entry.pitch, columns)
 
     def columns(self, tensor: str, first: int, count: int, rows: int, columns: int) -> str:
         """Returns a view of some columns of a matrix."""
-        one = self.graph.tensors[tensor]
-        return self.view(tensor, (rows, count), first, (one.pitch or columns) if rows > 1 else 0, count)
+        entry = self.graph.tensors[tensor]
+        return self.view(tensor, (rows, count), first, (entry.pitch or columns) if rows > 1 else 0, count)
 
     def view(self, tensor: str, shape: tuple[int, ...], offset: int, pitch: int, columns: int) -> str:
         """Returns a view of elements from `offset` on, in rows of `columns`."""
-        one = self.graph.tensors[tensor]
-        bits = BITS[one.dtype]
+        entry = self.graph.tensors[tensor]
+        bits = BITS[entry.dtype]
         if any(value * bits % BYTE for value in (offset, pitch, columns)):
             raise IndivisibleError  # rows of short elements begin at bytes
-        stored, first = self.graph.storage(tensor), one.offset + offset
-        return self._named(TensorIR("", one.role, shape, one.dtype, stored, one.storage_class, 0, first, pitch))
+        stored, first = self.graph.storage(tensor), entry.offset + offset
+        return self._named(TensorIR("", entry.role, shape, entry.dtype, stored, entry.storage_class, 0, first, pitch))
 
     def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
         """Returns a copy of a part of the last dimension of weights, and of the last `more` elements."""
-        one, values = self.graph.tensors[tensor], self.graph.constant(tensor)
-        if (values is None and one.role is not Role.WEIGHT) or one.view_of:
+        entry, values = self.graph.tensors[tensor], self.graph.constant(tensor)
+        if (values is None and entry.role is not Role.WEIGHT) or entry.view_of:
             raise IndivisibleError
-        name = self._named(replace(one, shape=(*one.shape[:-1], count + more)))
+        name = self._named(replace(entry, shape=(*entry.shape[:-1], count + more)))
         if values is not None:
             part = values[..., first : first + count]
             part = np.concatenate([part, values[..., -more:]], -1) if more else part
@@ -109,15 +109,15 @@ def _matrix_rows(cut: _Cutter) -> Partition:
     """Returns rows of an operation on rows."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
-    how = layer.text("broadcast", "FULL")
-    whole = layer.op_type in ("LAYERNORM", "REDUCE") or layer.text("function") in ("QUANT", "DEQUANT")
+    broadcast = layer.text("broadcast", "FULL")
+    shared_operands = layer.op_type in ("LAYERNORM", "REDUCE") or layer.text("function") in ("QUANT", "DEQUANT")
     deep = layer.integer("k", 1)
     result = deep if layer.op_type == "REDUCE" else n
     for first, count in cut.ranges(m):
         operands = [cut.rows(layer.inputs[0], first, count, n * deep)]
         for index, name in enumerate(layer.inputs[1:], 1):
-            shape = how if index == 1 else "FULL"
-            if whole or shape in ("ROW", "SCALAR"):
+            shape = broadcast if index == 1 else "FULL"
+            if shared_operands or shape in ("ROW", "SCALAR"):
                 operands.append(name)
             else:
                 operands.append(cut.rows(name, first, count, 1 if shape == "COLUMN" else n))
@@ -285,8 +285,8 @@ def _batches(cut: _Cutter) -> Partition:
         raise IndivisibleError
     for first, count in cut.ranges(layer.integer("batch", 1)):
         query = cut.rows(layer.inputs[0], first * m, count * m, n)
-        seen = tuple(cut.rows(name, first, count, keys * wide) for name in layer.inputs[1:])
-        cut.put((query, *seen), cut.rows(layer.outputs[0], first * m, count * m, n), batch=count)
+        kv_operands = tuple(cut.rows(name, first, count, keys * wide) for name in layer.inputs[1:])
+        cut.put((query, *kv_operands), cut.rows(layer.outputs[0], first * m, count * m, n), batch=count)
     return cut.partition
 
 

@@ -53,7 +53,7 @@ class ReferenceExecution:
                 LAYERS[layer.op_type](self, layer)
 
     def position(self, layer: LayerIR, index: int = 3) -> int | None:
-        """Return the position of the first token, of a layer that reads one."""
+        """Return the position of the first token, of a layer that reads a position."""
         return int(self.wide(layer.inputs[index])[0]) if len(layer.inputs) > index else None
 
     def _at(self, name: str) -> Any:
@@ -284,8 +284,8 @@ def _activation(run: ReferenceExecution, layer: LayerIR) -> None:
 def _reduce(run: ReferenceExecution, layer: LayerIR) -> None:
     x = run.wide(layer.inputs[0]).reshape(layer.integer("m"), layer.integer("n"), layer.integer("k", 1))
     reductions: dict[str, Any] = {"SUM": np.sum, "MEAN": np.mean, "MAX": np.max, "ARGMAX": np.argmax}
-    how = reductions[layer.text("function")]
-    run.write(layer.outputs[0], how(x, axis=1))
+    reduction = reductions[layer.text("function")]
+    run.write(layer.outputs[0], reduction(x, axis=1))
 
 
 def _pool(run: ReferenceExecution, layer: LayerIR) -> None:
@@ -310,14 +310,14 @@ def _copy(run: ReferenceExecution, layer: LayerIR) -> None:
     def indices(steps: tuple[int, ...], first: int) -> Values:
         at = np.full(dims, first, np.int64)
         for axis, (size, step) in enumerate(zip(dims, steps, strict=True)):
-            at += (np.arange(size) * step).reshape([-1 if one == axis else 1 for one in range(len(dims))])
+            at += (np.arange(size) * step).reshape([-1 if dim == axis else 1 for dim in range(len(dims))])
         return at.reshape(-1)
 
     source, target = layer.inputs[0], layer.outputs[0]
     values = run.read(source)[indices(layer.integers("from"), layer.integer("at_in"))]
-    whole = run.read(target).copy()
-    whole[indices(layer.integers("to"), layer.integer("at_out"))] = values
-    run.memory[run.graph.storage(target)][run._at(target)] = whole
+    stored = run.read(target).copy()
+    stored[indices(layer.integers("to"), layer.integer("at_out"))] = values
+    run.memory[run.graph.storage(target)][run._at(target)] = stored
 
 
 def _gather(run: ReferenceExecution, layer: LayerIR) -> None:
@@ -378,9 +378,9 @@ def _append(run: ReferenceExecution, layer: LayerIR) -> None:
     first = run.position(layer, len(layer.outputs) if updates else 1)
     for source, target in zip(layer.inputs, layer.outputs, strict=False):
         rows = run.wide(source).reshape(batch, m, heads, size).transpose(0, 2, 1, 3)
-        whole = run.wide(target).reshape(batch, heads, t_max, size)
-        whole[:, :, first : (first or 0) + m] = rows
-        run.write(target, whole)
+        cache = run.wide(target).reshape(batch, heads, t_max, size)
+        cache[:, :, first : (first or 0) + m] = rows
+        run.write(target, cache)
 
 
 LAYERS: dict[str, Callable[[ReferenceExecution, LayerIR], None]] = {

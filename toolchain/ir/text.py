@@ -1,7 +1,7 @@
 """NPU-IR as text that can be read back, and as JSON lines.
 
-One line per tensor and layer. Constants of up to 64 elements are written out; larger ones by their hash, and are not
-there when the text is read.
+One line per tensor and layer. Constants of up to 64 elements are written out; larger constants by their hash, and are
+not there when the text is read.
 """
 
 import ast

@@ -74,11 +74,11 @@ def _order(graph: Graph) -> None:
     defined = {graph.storage(name) for name in graph.inputs} | set(graph.constants)
     roles = (Role.WEIGHT, Role.KV)
     defined |= {tensor.id for tensor in graph.tensors.values() if tensor.role in roles and not tensor.view_of}
-    seen: set[str] = set()
+    layer_ids: set[str] = set()
     for layer in graph.layers:
-        if layer.id in seen:
+        if layer.id in layer_ids:
             raise IrError(f"layer {layer.id}: appears twice")
-        seen.add(layer.id)
+        layer_ids.add(layer.id)
         for name in (*layer.inputs, *layer.outputs):
             if name not in graph.tensors:
                 raise IrError(f"layer {layer.id}: no tensor {name}")
