@@ -77,12 +77,12 @@ def scaler(parts: Decomposition) -> None:
 def normalizer(parts: Decomposition) -> None:
     """Composes Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
     stays zero."""
-    how, x = parts.node.attribute("norm", "MAX"), _floats(parts)
-    if how not in ("MAX", "L1", "L2"):
-        parts.node.refuse(f"attribute norm={how}: supported are MAX, L1, L2")
-    sizes = {"MAX": lambda: x, "L1": lambda: parts.make("Abs", x), "L2": lambda: parts.make("Mul", x, x)}[how]()
-    total = parts.make("ReduceMax" if how == "MAX" else "ReduceSum", sizes, parts.integers(-1), keepdims=1)
-    if how == "L2":
+    norm, x = parts.node.attribute("norm", "MAX"), _floats(parts)
+    if norm not in ("MAX", "L1", "L2"):
+        parts.node.refuse(f"attribute norm={norm}: supported are MAX, L1, L2")
+    sizes = {"MAX": lambda: x, "L1": lambda: parts.make("Abs", x), "L2": lambda: parts.make("Mul", x, x)}[norm]()
+    total = parts.make("ReduceMax" if norm == "MAX" else "ReduceSum", sizes, parts.integers(-1), keepdims=1)
+    if norm == "L2":
         total = parts.make("Sqrt", total)
     nothing = parts.make("Equal", total, _constants(parts, 0))
     parts.result("Div", x, parts.make("Where", nothing, _constants(parts, 1), total))
@@ -93,8 +93,8 @@ def features(parts: Decomposition) -> None:
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
     columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
-    whole = [1, count] if len(shape) == 1 else [*shape[:-1], count]
-    parts.result("Reshape", columns, parts.integers(*whole))
+    shape_out = [1, count] if len(shape) == 1 else [*shape[:-1], count]
+    parts.result("Reshape", columns, parts.integers(*shape_out))
 
 
 def joined(parts: Decomposition) -> None:

@@ -21,7 +21,7 @@ DOMAIN = "com.microsoft"
 
 
 def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> str:
-    """Return an operand, its first dimension moved before the last one (`batch`), its last two exchanged (`rows`)."""
+    """Return an operand, its first dimension moved before the last (`batch`), its last two exchanged (`rows`)."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
     if parts.node.attribute(batch, 0):
@@ -88,7 +88,7 @@ def _product(parts: Decomposition, operator: str) -> str:
 
 
 def _add_bias(parts: Decomposition) -> str:
-    """Return the first input, and the second one added where it is given."""
+    """Return the first input, and the second added where it is present."""
     return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
 
 
@@ -179,8 +179,8 @@ def distances(parts: Decomposition) -> None:
         node.refuse(f"attribute metric={metric}: supported are euclidean, sqeuclidean")
     (rows, width), (columns, _) = node.shape(0), node.shape(1)
     first, second = parts.reshaped(parts.input(0), rows, 1, width), parts.reshaped(parts.input(1), 1, columns, width)
-    apart, last = parts.make("Sub", first, second), parts.integers(2)
-    squares = parts.make("Mul", apart, apart)
+    differences, last = parts.make("Sub", first, second), parts.integers(2)
+    squares = parts.make("Mul", differences, differences)
     if metric == "sqeuclidean":
         parts.result("ReduceSum", squares, last, keepdims=0)
     else:

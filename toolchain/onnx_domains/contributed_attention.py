@@ -42,7 +42,7 @@ def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
     return parts.constant(np.where(visible, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
-def _padding(parts: Decomposition, index: int, sizes: BatchSizes, what: str) -> str:
+def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: str) -> str:
     """Returns the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
 
     The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of leading keys.
@@ -56,8 +56,8 @@ def _padding(parts: Decomposition, index: int, sizes: BatchSizes, what: str) -> 
         shape = (sizes.batch, sizes.total)
     if shape not in ((sizes.batch, sizes.total), (sizes.batch, sizes.queries, sizes.total)):
         node.refuse(
-            f"shape {list(shape)} of {what}: supported are (batch), (batch, keys) and (batch, queries, keys), here "
-            f"({sizes.batch}), ({sizes.batch}, {sizes.total}) and ({sizes.batch}, {sizes.queries}, {sizes.total})"
+            f"shape {list(shape)} of {input_name}: supported are (batch), (batch, keys) and (batch, queries, keys), "
+            f"here ({sizes.batch}), ({sizes.batch}, {sizes.total}) and ({sizes.batch}, {sizes.queries}, {sizes.total})"
         )
     masked = parts.make("Sub", parts.constant(np.ones((), kind)), parts.cast(mask, kind))
     added = parts.make("Mul", masked, parts.constant(np.array(filled, kind)))
@@ -120,16 +120,16 @@ def packed(parts: Decomposition) -> None:
         parts, _split(parts, product, 2, widths), bias, past, [1], heads=heads, kv_heads=heads, causal=causal
     )
     if node.gives(1):
-        parts.result("Concat", *(parts.make("Unsqueeze", one, parts.integers(0)) for one in present), axis=0, index=1)
+        parts.result("Concat", *(parts.make("Unsqueeze", half, parts.integers(0)) for half in present), axis=0, index=1)
 
 
 def multi_head(parts: Decomposition) -> None:
     """Composes MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
     node = parts.node
     heads = int(node.attribute("num_heads"))
-    for index, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
+    for index, name in ((8, "past_sequence_length"), (9, "cache_indirection")):
         if node.has(index):
-            node.refuse(f"input {what} is not supported: export the model without shared buffers")
+            node.refuse(f"input {name} is not supported: export the model without shared buffers")
     if node.gives(3):
         node.refuse("output qk is not supported")
     if len(node.shape(0)) != 3 or not node.has(1) or not node.has(2):
@@ -143,19 +143,19 @@ def multi_head(parts: Decomposition) -> None:
             operands[index] = parts.reshaped(turned, batch, *_length_and_width(parts, index))
     if node.has(3):
         biases = _split(parts, parts.input(3), 0, [width, keys[1], wide])
-        operands = [parts.make("Add", one, bias) for one, bias in zip(operands, biases, strict=True)]
+        operands = [parts.make("Add", operand, bias) for operand, bias in zip(operands, biases, strict=True)]
     past = [parts.input(index) for index in (6, 7) if node.has(index)]
     sizes = BatchSizes(batch, queries, keys[0], node.shape(6)[2] if past else 0)
     bias, causal = _bias(parts, sizes, 4, "key_padding_mask")
     _presents(parts, _attend(parts, operands, bias, past, [1, 2], heads=heads, kv_heads=heads, causal=causal))
 
 
-def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, what: str) -> tuple[str, bool]:
+def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -> tuple[str, bool]:
     """Returns the sum of the mask (the input of this index), the attention bias and, with a past, the causal mask; and
     whether the operator has the causal mask itself."""
     causal, added = bool(parts.node.attribute("unidirectional", 0)), []
     if parts.node.has(mask):
-        added.append(_padding(parts, mask, sizes, what))
+        added.append(_padding(parts, mask, sizes, input_name))
     if parts.node.has(5):
         added.append(parts.input(5))
     if causal and sizes.past:
@@ -180,10 +180,10 @@ def grouped(parts: Decomposition) -> None:
     it."""
     node = parts.node
     heads, kv_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
-    for index, what in enumerate(("head_sink", "k_scale", "v_scale", "q_norm_weight",
+    for index, name in enumerate(("head_sink", "k_scale", "v_scale", "q_norm_weight",
                                   "k_norm_weight", "query_seqlens"), 11):  # fmt: skip
         if node.has(index):
-            node.refuse(f"input {what} is not supported")
+            node.refuse(f"input {name} is not supported")
     batch, steps, width = node.shape(0)
     if node.has(1):
         operands = [parts.input(index) for index in range(3)]
@@ -202,8 +202,8 @@ def grouped(parts: Decomposition) -> None:
         )
     if node.attribute("do_rotary", 0):
         operands[:2] = [
-            _rotate(parts, one, count, steps, sizes.past, (7, 8), 9)
-            for one, count in zip(operands, (heads, kv_heads), strict=False)
+            _rotate(parts, operand, count, steps, sizes.past, (7, 8), 9)
+            for operand, count in zip(operands, (heads, kv_heads), strict=False)
         ]
     added = [parts.input(10)] if node.has(10) else []
     window = int(node.attribute("local_window_size", -1))

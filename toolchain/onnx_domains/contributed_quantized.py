@@ -1,6 +1,6 @@
 """Quantized operators of com.microsoft: numbers behind DequantizeLinear, then QuantizeLinear.
 
-Where a product stands between them the compiler makes it one of integers (`toolchain.onnx_frontend.qdq`).
+Where a product stands between them the compiler makes it a product of integers (`toolchain.onnx_frontend.qdq`).
 """
 
 import math
@@ -101,8 +101,8 @@ def gemm(parts: Decomposition) -> None:
         if per_column:
             operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), scale))
         else:
-            one = parts.make("Reshape", scale, parts.constant(np.zeros(0, np.int64)))
-            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), one))
+            scalar = parts.make("Reshape", scale, parts.constant(np.zeros(0, np.int64)))
+            operands.append(parts.make("Mul", parts.make("Cast", parts.input(6), to=1), scalar))
     if node.has(7):
         _codes(parts, parts.make("Gemm", *operands, **attributes), 7)
     else:
@@ -217,14 +217,14 @@ def gather_blocks(parts: Decomposition) -> None:
     zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpack(zeros, bits, blocks)
     lead = [0] * len(node.shape(1))  # whatever number of tokens there is
 
-    def taken(values: Values, *split: int) -> str:
+    def gather(values: Values, *split: int) -> str:
         rows_of_tokens = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
         return parts.reshaped(rows_of_tokens, *lead, blocks, *split)
 
-    numbers = parts.cast(taken(rows, size), scales.dtype)
-    moved = parts.make("Sub", numbers, taken(zero.astype(scales.dtype), 1))
-    whole = parts.reshaped(parts.make("Mul", moved, taken(scales, 1)), *lead, blocks * size)
-    parts.result("Identity", whole if columns == blocks * size else parts.sliced(whole, len(lead), 0, columns))
+    numbers = parts.cast(gather(rows, size), scales.dtype)
+    moved = parts.make("Sub", numbers, gather(zero.astype(scales.dtype), 1))
+    wide_rows = parts.reshaped(parts.make("Mul", moved, gather(scales, 1)), *lead, blocks * size)
+    parts.result("Identity", wide_rows if columns == blocks * size else parts.sliced(wide_rows, len(lead), 0, columns))
 
 
 def _unpack(packed: Values, bits: int, count: int) -> Values:

@@ -18,29 +18,29 @@ DOMAINS: dict[str, dict[str, Composition]] = {
 }
 """Domain -> operator -> what it becomes."""
 
-_OWN = {**ON_CORE, "SimplifiedLayerNormalization": contributed.CONTRIBUTED["SimplifiedLayerNormalization"]}
+_STANDARD = {**ON_CORE, "SimplifiedLayerNormalization": contributed.CONTRIBUTED["SimplifiedLayerNormalization"]}
 """In the domain of ONNX; the last one is not there, exporters write it all the same."""
 
 
 def is_foreign(proto: Any) -> bool:
     """Checks whether a node is of a foreign domain whose operators are rewritten to those of ONNX."""
-    return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _OWN)
+    return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _STANDARD)
 
 
 def decomposed(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Decomposition:
-    """Returns the nodes that stand for one of those operators.
+    """Returns the nodes that stand for an operator of those domains.
 
     `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """
     node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, constants)
-    row = DOMAINS.get(proto.domain, _OWN).get(proto.op_type)
+    row = DOMAINS.get(proto.domain, _STANDARD).get(proto.op_type)
     parts = Decomposition(node)
     if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):
         parts.nodes.append(proto)  # refused with all others, or evaluated, when the model is imported
         return parts
-    for name in (one.name for one in node.proto.attribute):
+    for name in (attribute.name for attribute in node.proto.attribute):
         if name not in row.attributes and not _is_default(node, name):
             node.refuse(f"attribute {name} is not supported; supported are {', '.join(row.attributes) or 'none'}")
     try:

@@ -63,7 +63,7 @@ def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name
         parts.node.refuse(
             f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
         )
-    count = f"{next(one for one in parts.node.proto.output if one)}{COUNT}"
+    count = f"{next(output for output in parts.node.proto.output if output)}{COUNT}"
     label = f"{parts.node.name}/{operator}"
     node = helper.make_node(operator, inputs, [name, count], label, domain=DOMAIN, rows=shape[axis], **attributes)
     parts.nodes.append(node)
@@ -79,7 +79,7 @@ def non_zero(parts: Decomposition) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Gather of the places where the condition holds; one that is constant is left to the operator table."""
+    """Gather of the places where the condition holds; a constant condition is left to the operator table."""
     node = parts.node
     if node.constant(1) is not None:
         parts.nodes.append(node.proto)
@@ -103,8 +103,8 @@ def unique(parts: Decomposition) -> None:
     size = math.prod(shape)
     if not 0 < size <= MAX_UNIQUE:
         node.refuse(f"{size} elements: supported are 1..{MAX_UNIQUE}: use a smaller input")
-    whole = parts.integers(size)
-    values, order = parts.several(2, "TopK", parts.reshaped(parts.input(0), size), whole, axis=0, largest=0)
+    length = parts.integers(size)
+    values, order = parts.several(2, "TopK", parts.reshaped(parts.input(0), size), length, axis=0, largest=0)
     new = parts.make("Equal", order, order)
     if size > 1:
         repeats = parts.make("Equal", parts.sliced(values, 0, 1, size), parts.sliced(values, 0, 0, size - 1))
@@ -118,11 +118,11 @@ def unique(parts: Decomposition) -> None:
     if node.gives(1):
         parts.result("Gather", order, rows, index=1, axis=0)
     if node.gives(2):
-        back = parts.several(2, "TopK", order, whole, axis=0, largest=0)[1]
+        back = parts.several(2, "TopK", order, length, axis=0, largest=0)[1]
         parts.result("Gather", group, back, index=2, axis=0)
     if node.gives(3):
-        every = parts.constant(np.arange(size).reshape(-1, 1))
-        equal = parts.cast(parts.make("Equal", every, group), np.float32)
+        group_ids = parts.constant(np.arange(size).reshape(-1, 1))
+        equal = parts.cast(parts.make("Equal", group_ids, group), np.float32)
         counts = parts.cast(parts.make("ReduceSum", equal, parts.integers(1), keepdims=0), np.int64)
         parts.result("Gather", counts, parts.make("Gather", group, rows, axis=0), index=3, axis=0)
 
@@ -138,7 +138,7 @@ def non_max_suppression(parts: Decomposition) -> None:
     threshold = float(node.needed(4, "score_threshold").reshape(-1)[0]) if node.has(4) else -math.inf
     numbers = [
         parts.constant(np.array([count], np.int64)),
-        *(parts.constant(np.array([one], np.float32)) for one in (overlap, threshold)),
+        *(parts.constant(np.array([number], np.float32)) for number in (overlap, threshold)),
     ]
     _count_rows(
         parts, "NonMaxSuppression", [parts.input(0), parts.input(1), *numbers], node.proto.output[0], 0,

@@ -242,24 +242,24 @@ def _weights(node: NodeView, of: str, forest: Forest, table: NodeTable, targets:
     return result
 
 
-def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, how: str) -> str:
+def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggregate: str) -> str:
     """Aggregates the trees' weights for each target."""
-    if how not in _AGGREGATES:
-        parts.node.refuse(f"attribute aggregate_function={how}: supported are {', '.join(_AGGREGATES)}")
+    if aggregate not in _AGGREGATES:
+        parts.node.refuse(f"attribute aggregate_function={aggregate}: supported are {', '.join(_AGGREGATES)}")
     contributions = parts.make("Gather", parts.constant(table), leaves)
-    operator = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum")
+    operator = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(aggregate, "ReduceSum")
     result = parts.make(operator, contributions, parts.integers(1), keepdims=0)
-    return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if how == "AVERAGE" else result
+    return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if aggregate == "AVERAGE" else result
 
 
-def transformed(parts: Decomposition, scores: str, how: str = "") -> str:
-    """Scores behind the transform `how`, by default that of the attribute post_transform."""
-    how = how or parts.node.attribute("post_transform", "NONE")
-    if how == "NONE":
+def transformed(parts: Decomposition, scores: str, transform: str = "") -> str:
+    """Returns the scores behind `transform`, by default that of the attribute post_transform."""
+    transform = transform or parts.node.attribute("post_transform", "NONE")
+    if transform == "NONE":
         return scores
-    if how in ("SOFTMAX", "LOGISTIC"):
-        return parts.make(*{"SOFTMAX": ("Softmax", scores), "LOGISTIC": ("Sigmoid", scores)}[how])
-    return parts.node.refuse(f"attribute post_transform={how}: supported are NONE, SOFTMAX, LOGISTIC")
+    if transform in ("SOFTMAX", "LOGISTIC"):
+        return parts.make(*{"SOFTMAX": ("Softmax", scores), "LOGISTIC": ("Sigmoid", scores)}[transform])
+    return parts.node.refuse(f"attribute post_transform={transform}: supported are NONE, SOFTMAX, LOGISTIC")
 
 
 def _based(parts: Decomposition, scores: str, base: Values) -> str:
@@ -270,8 +270,8 @@ def regressor(parts: Decomposition) -> None:
     node, targets = parts.node, int(parts.node.attribute("n_targets", 1))
     forest, roots, nodes = _forest(parts, "regressor")
     table = _weights(node, "target", forest, nodes, targets)
-    how = node.attribute("aggregate_function", "SUM")
-    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), how)
+    aggregate = node.attribute("aggregate_function", "SUM")
+    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), aggregate)
     result = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
     parts.result("Identity", result)
 
@@ -299,8 +299,8 @@ def ensemble(parts: Decomposition) -> None:
     forest, roots = Forest(count, branches, parts.kind), node.numbers("tree_roots")
     table = np.zeros((len(forest.feature), int(node.attribute("n_targets"))), np.float32)
     table[inner + np.arange(len(targets)), targets] = weights
-    how = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
-    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), how)
+    aggregate = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
+    scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), aggregate)
     result = transformed(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
     if parts.kind == np.float32:
         parts.result("Identity", result)
@@ -324,7 +324,7 @@ def _sets(node: NodeView) -> Iterator[list[float]]:
 def labels_of(node: NodeView, name: str) -> list[int]:
     """Returns the labels of classes; text stands for its place among them, which is what the device has of it."""
     texts = node.attribute("classlabels_strings")
-    return list(range(len(texts))) if texts else [int(one) for one in node.attribute(name, [])]
+    return list(range(len(texts))) if texts else [int(label) for label in node.attribute(name, [])]
 
 
 def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
@@ -360,16 +360,16 @@ def _of_two_classes(
     as those of class 0. Without negative weights they are probabilities, else the first class has the opposite score.
     If both classes have weights, the larger score decides the label, by the operator's definition; onnxruntime's is 1
     or -1, whatever the labels are."""
-    node, how = parts.node, parts.node.attribute("post_transform", "NONE")
+    node, transform = parts.node, parts.node.attribute("post_transform", "NONE")
     base = _numbers(node, "base_values")
     if len(base) > 1:
         node.refuse(f"{len(base)} base_values of two classes: onnxruntime and the operator's definition disagree on "
                     f"them: add them to the weights of one tree")  # fmt: skip
-    one, last = len(scored) == 1, scored[-1]
+    single_score, last = len(scored) == 1, scored[-1]
     score = parts.sliced(scores, 1, last, last + 1)
     if last == 0:
         score = _based(parts, score, base)
-    if node.gives(0) and not one:
+    if node.gives(0) and not single_score:
         based = _based(parts, scores, np.append(base, 0)) if len(base) else scores
         labelled(parts, parts.make("ArgMax", based, axis=1, keepdims=0), labels)
     elif node.gives(0):
@@ -380,10 +380,10 @@ def _of_two_classes(
         return
     if last:  # the first class has a score of its own, which is 0 without weights
         first = parts.sliced(scores, 1, 0, 1)
-        both = parts.make("Concat", first if one else _based(parts, first, base), score, axis=1)
-        parts.result("Identity", transformed(parts, both), index=1)
+        class_scores = parts.make("Concat", first if single_score else _based(parts, first, base), score, axis=1)
+        parts.result("Identity", transformed(parts, class_scores), index=1)
         return
-    if how == "LOGISTIC":
+    if transform == "LOGISTIC":
         other, score = parts.make("Sigmoid", parts.make("Neg", score)), parts.make("Sigmoid", score)
     else:
         transformed(parts, score)  # refuses what it does not know
@@ -392,7 +392,7 @@ def _of_two_classes(
 
 
 def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
-    """Returns the score of the other one of two classes."""
+    """Returns the score of the other of two classes."""
     return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
 
 

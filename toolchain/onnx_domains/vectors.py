@@ -57,8 +57,8 @@ def classifier(parts: Decomposition) -> None:
     probabilities. Without support vectors a sum for each class."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
     x, count, width = trees.rows(parts)
-    each, classes = list(node.attribute("vectors_per_class", [])), len(labels)
-    vectors, number = _floats(parts, "support_vectors"), sum(each)
+    vector_counts, classes = list(node.attribute("vectors_per_class", [])), len(labels)
+    vectors, number = _floats(parts, "support_vectors"), sum(vector_counts)
     pairs = list(itertools.combinations(range(classes), 2))
     coefficients, rho, a, b = (_floats(parts, name) for name in ("coefficients", "rho", "prob_a", "prob_b"))
     if (transform := node.attribute("post_transform", "NONE")) != "NONE":
@@ -68,13 +68,13 @@ def classifier(parts: Decomposition) -> None:
         return
     if not number or classes < 2:
         node.refuse(f"{number} support vectors, {classes} classes: supported are 1 or more for 2 or more")
-    sizes = [vectors.size, coefficients.size, len(each), rho.size, a.size, b.size]
+    sizes = [vectors.size, coefficients.size, len(vector_counts), rho.size, a.size, b.size]
     expected = [number * width, (classes - 1) * number, classes, len(pairs), *(len(pairs) if a.size else 0,) * 2]
     if sizes != expected:
         node.refuse(f"sizes {sizes} of support_vectors, coefficients, vectors_per_class, rho, prob_a, prob_b: must be "
                     f"{expected} for {width} columns")  # fmt: skip
     kernels = _kernels(parts, x, count, vectors.reshape(number, width))
-    table = _between(coefficients.reshape(classes - 1, number), each, pairs)
+    table = _between(coefficients.reshape(classes - 1, number), vector_counts, pairs)
     decided = parts.make("Add", parts.make("MatMul", kernels, parts.constant(table)), parts.constant(rho))
     if node.gives(0):
         trees.labelled(parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels)
@@ -113,9 +113,9 @@ def _floats(parts: Decomposition, name: str) -> Any:
     return np.array(parts.node.attribute(name, []), np.float32)
 
 
-def _between(coefficients: Any, each: list[int], pairs: list[tuple[int, int]]) -> Any:
+def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]]) -> Any:
     """Returns the coefficients of each support vector in the decision of each pair of classes: vectors x pairs."""
-    ends = np.cumsum([0, *each])
+    ends = np.cumsum([0, *counts])
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
         for mine, row in ((first, second - 1), (second, first)):
@@ -134,23 +134,23 @@ def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[i
 
 def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
     """Computes the kernel of each row with each support vector."""
-    node, how = parts.node, parts.node.attribute("kernel_type", "LINEAR")
+    node, kernel = parts.node, parts.node.attribute("kernel_type", "LINEAR")
     gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
-    if how == "RBF":
+    if kernel == "RBF":
         if count * vectors.size > MAX_DIFFERENCES:
             node.refuse(f"{count} rows and {vectors.size} numbers of support vectors: more than {MAX_DIFFERENCES} "
                         f"differences: use fewer rows")  # fmt: skip
-        apart = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
-        squares = parts.make("ReduceSum", parts.make("Mul", apart, apart), parts.integers(2), keepdims=0)
+        differences = parts.make("Sub", parts.reshaped(x, -1, 1, vectors.shape[1]), parts.constant(vectors[None]))
+        squares = parts.make("ReduceSum", parts.make("Mul", differences, differences), parts.integers(2), keepdims=0)
         return parts.make("Exp", parts.make("Mul", squares, _number(parts, -gamma)))
     result = parts.make("MatMul", x, parts.constant(np.ascontiguousarray(vectors.T)))
-    if how == "LINEAR":
+    if kernel == "LINEAR":
         return result
     result = parts.make("Add", parts.make("Mul", result, _number(parts, gamma)), _number(parts, offset))
-    if how == "SIGMOID":
+    if kernel == "SIGMOID":
         return parts.make("Tanh", result)
-    if how != "POLY":
-        node.refuse(f"attribute kernel_type={how}: supported are LINEAR, POLY, RBF, SIGMOID")
+    if kernel != "POLY":
+        node.refuse(f"attribute kernel_type={kernel}: supported are LINEAR, POLY, RBF, SIGMOID")
     return parts.make("Pow", result, _number(parts, degree))
 
 
@@ -164,30 +164,30 @@ def _probabilities(
     count, classes = sizes
     if classes > MAX_CLASSES:
         parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
-    add, mul, one = "Add", "Mul", _number(parts, 1)
+    add, mul, constant_one = "Add", "Mul", _number(parts, 1)
     value = parts.make(add, parts.make(mul, decided, parts.constant(sigmoid[0])), parts.constant(sigmoid[1]))
-    first = parts.make("Sub", one, parts.make("Sigmoid", value))
+    first = parts.make("Sub", constant_one, parts.make("Sigmoid", value))
     first = parts.make("Clip", first, _number(parts, NEARLY), _number(parts, 1 - NEARLY))
-    second = parts.make("Sub", one, first)
+    second = parts.make("Sub", constant_one, first)
     parts_of = [parts.make("Neg", parts.make(mul, first, second)), parts.make(mul, first, first),
                 parts.make(mul, second, second)]  # fmt: skip
     q = parts.make("MatMul", parts.joined(parts_of, 1), parts.constant(_place(classes, pairs)))
     rows = [parts.sliced(q, 1, at * classes, (at + 1) * classes) for at in range(classes)]
     diagonal = [parts.sliced(q, 1, at * (classes + 1), at * (classes + 1) + 1) for at in range(classes)]
-    whole = parts.reshaped(q, count, classes, classes)
+    matrix = parts.reshaped(q, count, classes, classes)
     p = parts.constant(np.full((count, classes), 1 / classes, np.float32))
     enough, open_ = _number(parts, 0.005 / classes), ""
     for _ in range(ROUNDS):
-        wide = parts.make(mul, whole, parts.reshaped(p, count, 1, classes))
+        wide = parts.make(mul, matrix, parts.reshaped(p, count, 1, classes))
         qp = parts.make("ReduceSum", wide, parts.integers(2), keepdims=0)
         pqp = parts.make("ReduceSum", parts.make(mul, p, qp), parts.integers(1), keepdims=1)
         error = parts.make("ReduceMax", parts.make("Abs", parts.make("Sub", qp, pqp)), parts.integers(1), keepdims=1)
-        far = parts.make("Sub", one, parts.cast(parts.make("Less", error, enough), np.float32))
+        far = parts.make("Sub", constant_one, parts.cast(parts.make("Less", error, enough), np.float32))
         open_ = parts.make(mul, far, open_) if open_ else far
         for at in range(classes):
             mine = parts.sliced(qp, 1, at, at + 1)
             step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, mine), diagonal[at]), open_)
-            grown = parts.make(add, one, step)
+            grown = parts.make(add, constant_one, step)
             unit = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
             p = parts.make("Div", parts.make(add, p, parts.make(mul, step, unit)), grown)
             twice = parts.make(add, parts.make(mul, step, diagonal[at]), parts.make(mul, mine, _number(parts, 2)))

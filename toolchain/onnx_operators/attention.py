@@ -168,8 +168,8 @@ def _attend_to(
     position = node.graph.tensors[POSITION]
     scales = _scales(node, node.tensor(4), stored[0], first)
 
-    def columns(x: TensorIR, one: int) -> TensorIR:
-        return x if count == all_heads else _columns(node, x, first * one, count * one, tokens)
+    def columns(x: TensorIR, width: int) -> TensorIR:
+        return x if count == all_heads else _columns(node, x, first * width, count * width, tokens)
 
     new = [columns(node.tensor(1 + side), size) for side in (0, 1)]
     converted = scales[:2] if new[0].dtype is not stored[0].dtype else []
@@ -217,15 +217,18 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
         return [*head_scales, node.weight(np.repeat(scales, count), DataType.FP32)]
     if table := node.graph.tensors.get(f"{keys.id}{SCALES}.{first}"):  # of tokens, made when these are appended
         return [*(_side(node, table, side) for side in (0, 1)), table]
-    both = node.graph.tensors.get(keys.id + SCALES)
-    if part.dtype in FLOATS or both is None:
+    kv_scales = node.graph.tensors.get(keys.id + SCALES)
+    if part.dtype in FLOATS or kv_scales is None:
         return []
-    half = both.elements // 2
-    values = node.graph.constants[both.id].reshape(-1)
+    half = kv_scales.elements // 2
+    values = node.graph.constants[kv_scales.id].reshape(-1)
     of_keys, of_values = (values[start + first : start + first + count] for start in (0, half))
     if count == half:
-        return [node.weight(of_keys, DataType.FP32), node.weight(of_values, DataType.FP32), both]
-    return [node.weight(one, DataType.FP32) for one in (of_keys, of_values, np.concatenate((of_keys, of_values)))]
+        return [node.weight(of_keys, DataType.FP32), node.weight(of_values, DataType.FP32), kv_scales]
+    return [
+        node.weight(side_scales, DataType.FP32)
+        for side_scales in (of_keys, of_values, np.concatenate((of_keys, of_values)))
+    ]
 
 
 def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
@@ -237,8 +240,8 @@ def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
 
 
 def attention(node: Node) -> None:
-    """Emit softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new ones: one command where
-    there is one that does it, else products and a softmax between them."""
+    """Emit softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new keys and values: one
+    command where the device has such a command, else products and a softmax between them."""
     if applies(node):
         cached_attention(node)
         return
@@ -317,12 +320,12 @@ def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
         return new
     length = sum(part.shape[2] for part in parts)
     shape = (*new.shape[:2], length, new.shape[3])
-    whole = node.output(index) if named else node.temporary(shape, new.dtype)
+    joined = node.output(index) if named else node.temporary(shape, new.dtype)
     at = 0
     for part in parts:
-        copy(node, part, whole, part.shape, steps(part.shape), steps(shape), at_out=at * steps(shape)[2])
+        copy(node, part, joined, part.shape, steps(part.shape), steps(shape), at_out=at * steps(shape)[2])
         at += part.shape[2]
-    return whole
+    return joined
 
 
 def _shared(
@@ -351,7 +354,7 @@ def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, 
     """Add the masks to the scores.
 
     A query that no key is visible to has a result of 0: here its scores stay as they are, and the second tensor has 0
-    for it, 1 for others, shape (..., queries or 1, 1). None: no query is such a one.
+    for it, 1 for others, shape (..., queries or 1, 1). None: every query sees a key.
     """
     added, seeing = _constant_mask(node, s) if not node.has(3) or node.constant(3) is not None else _mask(node, s)
     if added is None:
@@ -382,12 +385,12 @@ def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, Tens
 
 def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     """Return the mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the
-    rows of queries without one are 0."""
+    rows of queries without a key are 0."""
     mask, nothing = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
     added = node.temporary(mask.shape, DataType.FP32)
     if node.info(3).type == "BOOL":
-        both = (expanded(node, one, mask.shape) for one in (node.scalar(0, DataType.FP32), nothing))
-        node.layer("ELTWISE", [mask, *both], added, function="WHERE", m=1, n=mask.elements)
+        branches = (expanded(node, operand, mask.shape) for operand in (node.scalar(0, DataType.FP32), nothing))
+        node.layer("ELTWISE", [mask, *branches], added, function="WHERE", m=1, n=mask.elements)
     else:
         added = _cast(node, mask, DataType.FP32)
     visible = _visible(node, s)
@@ -401,8 +404,8 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     seeing = node.temporary(column, DataType.UINT8)
     node.layer("REDUCE", [added], maxima, function="MAX", m=maxima.elements, n=s.keys)
     apply(node, "GREATER", maxima, nothing, seeing)
-    both = (expanded(node, one, column) for one in (nothing, node.scalar(0, DataType.FP32)))
-    node.layer("ELTWISE", [seeing, *both], lowest, function="WHERE", m=1, n=maxima.elements)
+    branches = (expanded(node, operand, column) for operand in (nothing, node.scalar(0, DataType.FP32)))
+    node.layer("ELTWISE", [seeing, *branches], lowest, function="WHERE", m=1, n=maxima.elements)
     safe = node.temporary(added.shape, DataType.FP32)
     apply(node, "MAX", added, lowest, safe)
     return safe, seeing
@@ -414,12 +417,12 @@ def _whole_mask(node: Node, mask: TensorIR, s: AttentionSizes) -> TensorIR:
     if not missing:
         return mask
     shape = (*mask.shape[:-1], s.keys)
-    whole, bools = node.temporary(shape, mask.dtype), node.info(3).type == "BOOL"
+    full, bools = node.temporary(shape, mask.dtype), node.info(3).type == "BOOL"
     border = node.weight(np.full((missing,), 0 if bools else -math.inf), mask.dtype)
-    rest = (*shape[:-1], missing)
-    copy(node, border, whole, rest, (*[0] * (len(shape) - 1), 1), steps(shape), at_out=mask.shape[-1])
-    copy(node, mask, whole, mask.shape, steps(mask.shape), steps(shape))
-    return whole
+    border_shape = (*shape[:-1], missing)
+    copy(node, border, full, border_shape, (*[0] * (len(shape) - 1), 1), steps(shape), at_out=mask.shape[-1])
+    copy(node, mask, full, mask.shape, steps(mask.shape), steps(shape))
+    return full
 
 
 def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
@@ -433,10 +436,10 @@ def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
 def _visible(node: Node, s: AttentionSizes) -> Values:
     """Return the mask of keys that each query sees by is_causal and the windows, shape (queries, keys)."""
     distance = np.arange(s.queries)[:, None] + s.past - np.arange(s.keys)
-    seen = np.ones(distance.shape, np.bool_)
+    mask = np.ones(distance.shape, np.bool_)
     left, right = sight(node)
     if left >= 0:
-        seen &= distance <= left
+        mask &= distance <= left
     if right >= 0:
-        seen &= -distance <= right
-    return seen
+        mask &= -distance <= right
+    return mask

@@ -38,11 +38,11 @@ def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
         return _Grid(scale.reshape(1), zero.reshape(-1)[:1])
     axis, block = node.axis(len(shape), 1), int(node.attribute("block_size", 0))
     if block:
-        grids = (np.repeat(one, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)] if one.ndim else one
-                for one in (scale, zero))  # fmt: skip
+        elements = (slice(None),) * axis + (slice(shape[axis]),)
+        grids = (np.repeat(values, block, axis)[elements] if values.ndim else values for values in (scale, zero))
     else:
         along = [-1 if dim == axis else 1 for dim in range(len(shape))]
-        grids = (one.reshape(along) for one in (scale, zero))
+        grids = (values.reshape(along) for values in (scale, zero))
     return _Grid(*grids)
 
 
@@ -122,11 +122,11 @@ def dequantize(node: Node) -> None:
     if out.dtype is not DataType.FP32:
         several = "several scales" if not grid.single else f"codes of {node.info(0).type}"
         node.refuse(f"{several} with a result of {out.dtype.name}: supported is FP32")
-    wide, apart = (node.temporary(x.shape, DataType.INT32) for _ in range(2))
+    wide, difference = (node.temporary(x.shape, DataType.INT32) for _ in range(2))
     real = node.temporary(x.shape, DataType.FP32)
     node.layer("ELTWISE", [x], wide, function="CAST", m=1, n=x.elements)
-    apply(node, "SUB", wide, node.weight(grid.zero, DataType.INT32), apart)
-    node.layer("ELTWISE", [apart], real, function="CAST", m=1, n=x.elements)
+    apply(node, "SUB", wide, node.weight(grid.zero, DataType.INT32), difference)
+    node.layer("ELTWISE", [difference], real, function="CAST", m=1, n=x.elements)
     apply(node, "MUL", real, node.weight(grid.scale, DataType.FP32), out)
 
 
@@ -145,16 +145,16 @@ def dynamic_quantize(node: Node) -> None:
     """Emits UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
     x = node.tensor(0)
     y, scale, zero = (node.output(index) for index in range(3))
-    one, rounded = DataType.FP32, (1,)
+    fp32, rounded = DataType.FP32, (1,)
 
     def step(function: str, *inputs: TensorIR, out: TensorIR | None = None, **attributes: Attribute) -> TensorIR:
-        target = out or node.temporary(rounded, one)
+        target = out or node.temporary(rounded, fp32)
         broadcast: dict[str, Attribute] = {"broadcast": "FULL"} if len(inputs) > 1 else {}
         node.layer("ELTWISE", inputs, target, function=function, m=1, n=1, **broadcast, **attributes)
         return target
 
-    negative, high, low = node.temporary(x.shape, one), node.temporary(rounded, one), node.temporary(rounded, one)
-    nothing, minus = node.scalar(0, one), node.scalar(-1, one)
+    negative, high, low = (node.temporary(shape, fp32) for shape in (x.shape, rounded, rounded))
+    nothing, minus = node.scalar(0, fp32), node.scalar(-1, fp32)
     apply(node, "MUL", x, minus, negative)
     node.layer("REDUCE", [x], high, function="MAX", m=1, n=x.elements)
     node.layer("REDUCE", [negative], low, function="MAX", m=1, n=x.elements)
@@ -162,12 +162,12 @@ def dynamic_quantize(node: Node) -> None:
     width = step("ADD", top, bottom)
     flat = node.temporary(rounded, DataType.UINT8)
     step("EQUAL", width, nothing, out=flat)
-    safe = node.temporary(rounded, one)
-    node.layer("ELTWISE", [flat, node.scalar(1, one), width], safe, function="WHERE", m=1, n=1)
-    step("DIV", safe, node.scalar(255, one), out=node.view(scale, rounded))
+    safe = node.temporary(rounded, fp32)
+    node.layer("ELTWISE", [flat, node.scalar(1, fp32), width], safe, function="WHERE", m=1, n=1)
+    step("DIV", safe, node.scalar(255, fp32), out=node.view(scale, rounded))
     scale = node.view(scale, rounded)
     # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
-    step("QUANT", step("DIV", bottom, scale), node.scalar(1, one), out=node.view(zero, rounded), zero=0, scale=1.0)
+    step("QUANT", step("DIV", bottom, scale), node.scalar(1, fp32), out=node.view(zero, rounded), zero=0, scale=1.0)
     offset = node.temporary(rounded, DataType.INT32)
     step("CAST", node.view(zero, rounded), out=offset)
     _codes(node, x, scale, offset, "UINT8", y)

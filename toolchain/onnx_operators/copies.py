@@ -53,7 +53,7 @@ def transposed(node: Node, source: TensorIR, order: Sequence[int], target: Tenso
 
 
 def broadcast_steps(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns elements between neighbours when a tensor is read as one of a wider shape."""
+    """Returns elements between neighbours when a tensor is read with a wider shape."""
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
 
@@ -61,8 +61,8 @@ def broadcast_steps(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[
 def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
     """Refuses a tensor that has neither the elements of a shape nor, in each dimension, its size or 1."""
     tail = source.shape[max(0, len(source.shape) - len(shape)) :]
-    rest = source.elements == math.prod(tail)
-    fits = rest and all(have in (1, want) for have, want in zip(reversed(tail), reversed(shape), strict=False))
+    leading_ones = source.elements == math.prod(tail)
+    fits = leading_ones and all(have in (1, want) for have, want in zip(reversed(tail), reversed(shape), strict=False))
     if not fits and source.elements != math.prod(shape):
         node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
 

@@ -14,7 +14,7 @@ _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR
 
 
 def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, int] | None:
-    """(broadcast, m, n) by which a tensor is read as one of the shape `target_shape`; None: it must be expanded."""
+    """(broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
     total = math.prod(target_shape)
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     if math.prod(shape) == total:
@@ -33,16 +33,16 @@ def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, 
 def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
     """Emits an ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
     shape = target.shape
-    for one in (first, second):
-        check_broadcast(node, one, shape)
+    for operand in (first, second):
+        check_broadcast(node, operand, shape)
     if math.prod(first.shape) != target.elements and function in _COMMUTATIVE:
         first, second = second, first
     first = expanded(node, first, shape)
-    how = split(second.shape, shape)
-    if how is None:
+    layout = split(second.shape, shape)
+    if layout is None:
         second = expanded(node, second, shape)
-        how = ("FULL", 1, target.elements)
-    broadcast, m, n = how
+        layout = ("FULL", 1, target.elements)
+    broadcast, m, n = layout
     node.layer("ELTWISE", [first, second], target, function=function, m=m, n=n, broadcast=broadcast)
 
 
@@ -165,9 +165,9 @@ def cast(node: Node) -> None:
         apply(node, "EQUAL", equal, node.scalar(0, DataType.UINT8), out)
         return
     if target in SHORT and source not in (target, "BOOL", "UINT8") and (source, target) != ("INT8", "INT16"):
-        whole = node.temporary(out.shape, out.dtype)
-        node.layer("ELTWISE", [node.tensor(0)], whole, function="CAST", m=1, n=out.elements)
-        shortened(node, whole, target, out)
+        wide = node.temporary(out.shape, out.dtype)
+        node.layer("ELTWISE", [node.tensor(0)], wide, function="CAST", m=1, n=out.elements)
+        shortened(node, wide, target, out)
         return
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")

@@ -73,7 +73,7 @@ def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: 
 
 
 def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    """Emits copies of the tensor into a larger one that is `value` elsewhere."""
+    """Emits copies of the tensor into a larger tensor that is `value` elsewhere."""
     _fill(node, x, out, before, value)
 
 

@@ -12,8 +12,8 @@ from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 
 
 def gather(node: Node) -> None:
-    """Emits rows of the table whose leading axis is the gathered one. Constant indices with one step along each of
-    their dimensions, as those of relative positions, are a copy."""
+    """Emits rows of the table whose leading axis is gathered. Constant indices with one step along each of their
+    dimensions, as those of relative positions, are a copy."""
     data, out = node.tensor(0), node.output()
     axis = node.axis(len(data.shape), 0)
     constant = node.constant(1)
@@ -52,7 +52,7 @@ def _walk(indices: np.ndarray) -> _IndexWalk | None:
     first = int(indices.reshape(-1)[0])
     along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
     strides = tuple(int(pair[-1] - pair[0]) for pair in along)
-    places = sum((np.arange(size) * step).reshape([-1 if one == axis else 1 for one in range(indices.ndim)])
+    places = sum((np.arange(size) * step).reshape([-1 if dim == axis else 1 for dim in range(indices.ndim)])
                  for axis, (size, step) in enumerate(zip(indices.shape, strides, strict=True)))  # fmt: skip
     return _IndexWalk(first, indices.shape, strides) if np.array_equal(first + places, indices) else None
 

@@ -76,9 +76,9 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
     if values is not None:
         return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
     columns = transposed(node, b, (1, 0))
-    whole, sums, shifted = (node.temporary(shape, wide) for shape in (columns.shape, (b.shape[1],), (b.shape[1],)))
-    node.layer("ELTWISE", [columns], whole, function="CAST", m=1, n=whole.elements)
-    node.layer("REDUCE", [whole], sums, function="SUM", m=b.shape[1], n=b.shape[0])
+    elements, sums, shifted = (node.temporary(shape, wide) for shape in (columns.shape, (b.shape[1],), (b.shape[1],)))
+    node.layer("ELTWISE", [columns], elements, function="CAST", m=1, n=elements.elements)
+    node.layer("REDUCE", [elements], sums, function="SUM", m=b.shape[1], n=b.shape[0])
     apply(node, "SUB", sums, node.scalar(zero * b.shape[0], wide), shifted)
     return shifted
 
@@ -118,7 +118,7 @@ def _multiplier(node: Node, a: Quantity, b: Quantity, y: Quantity) -> TensorIR:
 
 
 def qlinear_matmul(node: Node) -> None:
-    """Emits rint((A - za) (B - zb) sa sb / sy) + zy; sb may be one per column."""
+    """Emits rint((A - za) (B - zb) sa sb / sy) + zy; sb may be a scale per column."""
     a, b, out = node.tensor(0), node.tensor(3), node.output()
     left, right, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if right.scale.size not in (1, out.shape[-1]):
@@ -130,7 +130,7 @@ def qlinear_matmul(node: Node) -> None:
 
 
 def qlinear_convolution(node: Node) -> None:
-    """Emits rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be one per channel."""
+    """Emits rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be a scale per channel."""
     x, w, out = node.tensor(0), node.tensor(3), node.output()
     image, weights, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if weights.scale.size not in (1, w.shape[0]):

@@ -40,7 +40,7 @@ def normalization(function: str) -> Callable[[Node], None]:
         epsilon = float(node.attribute("epsilon", 1e-5))
         rows = [_row(node, weight, x.shape[axis:]) for weight in operands]
         steps: list[tuple[str, TensorIR]] = []
-        if any(row is None for row in rows):  # weights of several rows are applied to normalized ones
+        if any(row is None for row in rows):  # weights of several rows are applied to normalized rows
             steps = [(name, weight) for name, weight in zip(("MUL", "ADD"), operands, strict=False)]
             rows = []
         weights = [row for row in rows if row is not None] or [node.weight(np.ones(n), x.dtype)]
@@ -57,7 +57,7 @@ def normalization(function: str) -> Callable[[Node], None]:
 
 
 def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | None:
-    """Returns a scale or bias with an element for each of a row of this shape; None: rows have different ones."""
+    """Returns a scale or bias with an element for each of a row of this shape; None: rows have different elements."""
     lead, tail = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
     if math.prod(lead) != 1:
         return None
@@ -72,10 +72,10 @@ def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None
     node.layer("REDUCE", [x], mean, function="MEAN", m=m, n=n)
     if len(node.proto.output) < 3 or not node.proto.output[2]:
         return
-    apart, square = (node.temporary((m, n), x.dtype) for _ in range(2))
+    deviation, square = (node.temporary((m, n), x.dtype) for _ in range(2))
     variance, shifted, root = (node.temporary((m, 1), x.dtype) for _ in range(3))
-    node.layer("ELTWISE", [x, mean], apart, function="SUB", m=m, n=n, broadcast="COLUMN")
-    apply(node, "MUL", apart, apart, square)
+    node.layer("ELTWISE", [x, mean], deviation, function="SUB", m=m, n=n, broadcast="COLUMN")
+    apply(node, "MUL", deviation, deviation, square)
     node.layer("REDUCE", [square], variance, function="MEAN", m=m, n=n)
     apply(node, "ADD", variance, node.scalar(epsilon, x.dtype), shifted)
     node.layer("ELTWISE", [shifted], root, function="SQRT", m=1, n=m)

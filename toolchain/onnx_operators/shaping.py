@@ -54,14 +54,14 @@ def slice_(node: Node) -> None:
     source, out = node.tensor(0), node.output()
     starts, ends = node.needed(1, "starts").reshape(-1), node.needed(2, "ends").reshape(-1)
     axes = node.needed(3, "axes").reshape(-1) if node.has(3) else np.arange(len(starts))
-    every = node.needed(4, "steps").reshape(-1) if node.has(4) else np.ones(len(starts), np.int64)
-    counts = [len(one) for one in (starts, ends, axes, every)]
+    strides = node.needed(4, "steps").reshape(-1) if node.has(4) else np.ones(len(starts), np.int64)
+    counts = [len(values) for values in (starts, ends, axes, strides)]
     if len(set(counts)) > 1:
         node.refuse(
             f"{', '.join(map(str, counts))} starts, ends, axes and steps: must be one number of each: export again"
         )
     take, at = list(steps(source.shape)), 0
-    for start, end, axis, step in zip(starts, ends, axes, every, strict=True):
+    for start, end, axis, step in zip(starts, ends, axes, strides, strict=True):
         axis = int(axis) % len(source.shape)
         first = max(slice(int(start), int(end), int(step)).indices(source.shape[axis])[0], 0)
         at += first * take[axis]
@@ -99,7 +99,7 @@ def trilu(node: Node) -> None:
     """Emits a triangle of the source, and zeros."""
     source, out = node.tensor(0), node.output()
     k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
-    ones = np.ones(source.shape[-2:], np.uint8)
-    triangle = node.weight(np.triu(ones, k) if node.attribute("upper", 1) else np.tril(ones, k), DataType.UINT8)
-    mask, zeros = (expanded(node, one, out.shape) for one in (triangle, node.scalar(0, source.dtype)))
+    square = np.ones(source.shape[-2:], np.uint8)
+    triangle = node.weight(np.triu(square, k) if node.attribute("upper", 1) else np.tril(square, k), DataType.UINT8)
+    mask, zeros = (expanded(node, operand, out.shape) for operand in (triangle, node.scalar(0, source.dtype)))
     node.layer("ELTWISE", [mask, source, zeros], out, function="WHERE", m=1, n=out.elements)

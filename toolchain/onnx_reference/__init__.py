@@ -1,1 +1,1 @@
-"""Single ONNX nodes: what is known of one, and those that are graphs of other operators."""
+"""Operators of onnx.reference, corrected where they disagree with ONNX's definition."""

@@ -50,11 +50,13 @@ class ConvTranspose(OpRun):
         strides: Any = None,
     ) -> tuple[Any]:  # fmt: skip
         rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
-        steps, apart, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        steps, tap_steps, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
         same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
         sizes = [
             (length - 1) * step + (taps - 1) * dilation + 1 + after
-            for length, taps, step, dilation, after in zip(x.shape[2:], w.shape[2:], steps, apart, more, strict=False)
+            for length, taps, step, dilation, after in zip(
+                x.shape[2:], w.shape[2:], steps, tap_steps, more, strict=False
+            )
         ]
         begins = list(pads or [0] * 2 * rank)[:rank]
         target_sizes = output_shape or [length * step for length, step in zip(x.shape[2:], steps, strict=True)]
@@ -71,7 +73,7 @@ class ConvTranspose(OpRun):
         for at in np.ndindex(*w.shape[2:]):
             put = tuple(
                 slice(place * dilation, place * dilation + (length - 1) * step + 1, step)
-                for place, dilation, length, step in zip(at, apart, x.shape[2:], steps, strict=True)
+                for place, dilation, length, step in zip(at, tap_steps, x.shape[2:], steps, strict=True)
             )
             total[:, :, :, *put] += np.einsum("gco,bgc...->bgo...", weights[:, :, :, *at], images)
         slices = (slice(low, low + size - end) for low, size, end in zip(begins, sizes, cut, strict=True))
@@ -169,8 +171,8 @@ class OneHot(OpRun):
         size, rank = int(np.asarray(depth).reshape(-1)[0]), indices.ndim + 1
         places = indices.astype(np.int64)
         places = np.expand_dims(np.where(places < 0, places + size, places), axis % rank)
-        every = np.arange(size).reshape([-1 if at == axis % rank else 1 for at in range(rank)])
-        return (np.where(places == every, values[1], values[0]).astype(values.dtype),)
+        classes = np.arange(size).reshape([-1 if at == axis % rank else 1 for at in range(rank)])
+        return (np.where(places == classes, values[1], values[0]).astype(values.dtype),)
 
 
 class Pad(OpRun):
@@ -211,14 +213,15 @@ class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
     op_domain = ""
 
     def _run(  # type: ignore[override]  # its attributes are passed on
-        self, x: Any, scale: Any, zero: Any = None, **how: Any
+        self, x: Any, scale: Any, zero: Any = None, **attributes: Any
     ) -> tuple[Any]:  # fmt: skip
         if zero is None or zero.dtype.kind in "iu":
             limit = (
-                np.abs(op_quantize_linear._reshape_input(scale, x.shape, how["axis"], how["block_size"])) * MOST_STEPS
+                np.abs(op_quantize_linear._reshape_input(scale, x.shape, attributes["axis"], attributes["block_size"]))
+                * MOST_STEPS
             )
             x = np.clip(x, -limit, limit).astype(x.dtype)
-        result: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **how)
+        result: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **attributes)
         return result
 
 
@@ -243,8 +246,8 @@ class ReduceSumSquare(OpRun):
     op_domain = ""
 
     def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
-        every = axes is None or not len(axes)
-        along = () if every and noop_with_empty_axes else None if every else tuple(int(axis) for axis in axes)
+        all_axes = axes is None or not len(axes)
+        along = () if all_axes and noop_with_empty_axes else None if all_axes else tuple(int(axis) for axis in axes)
         return (np.asarray(np.square(x).sum(axis=along, keepdims=bool(keepdims), dtype=x.dtype)),)
 
 

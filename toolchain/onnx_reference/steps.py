@@ -45,40 +45,40 @@ class _RecurrentOperator(OpRun):
 
     def _run(
         self, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None, p: Any = None,
-        **how: Any,
+        **attributes: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        kind, wide, self._how = x.dtype, np.promote_types(x.dtype, np.float32), how
-        if how.get("layout"):
-            x, h, c = (None if one is None else one.swapaxes(0, 1) for one in (x, h, c))
+        kind, wide, self._attribute_values = x.dtype, np.promote_types(x.dtype, np.float32), attributes
+        if attributes.get("layout"):
+            x, h, c = (None if tensor is None else tensor.swapaxes(0, 1) for tensor in (x, h, c))
         ways, rows, hidden = r.shape
-        names = how["activations"] or self.usual * ways
-        functions = list(_functions(names, how["activation_alpha"] or (), how["activation_beta"] or ()))
-        every, last = np.zeros((len(x), ways, x.shape[1], hidden), wide), []
+        names = attributes["activations"] or self.usual * ways
+        functions = list(_functions(names, attributes["activation_alpha"] or (), attributes["activation_beta"] or ()))
+        sequence, last = np.zeros((len(x), ways, x.shape[1], hidden), wide), []
         for way in range(ways):
-            weights = [one[way].astype(wide) for one in (w, r)]
+            weights = [weight[way].astype(wide) for weight in (w, r)]
             weights += np.split(np.zeros(2 * rows, wide) if b is None else b[way].astype(wide), 2)
             weights += np.split(np.zeros(3 * hidden, wide) if p is None else p[way].astype(wide), 3)
             starts = [h, c][: 2 if "LSTM" in type(self).__name__ else 1]
             state = [
                 np.zeros((x.shape[1], hidden), wide) if start is None else start[way].astype(wide) for start in starts
             ]
-            back, used = how["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
+            back, activations = attributes["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
             for at in reversed(range(len(x))) if back else range(len(x)):
-                result = self._step(x[at].astype(wide), state, weights, used)
+                result = self._step(x[at].astype(wide), state, weights, activations)
                 alive = np.array(True) if lengths is None else (at < lengths)[:, None]
-                every[at, way] = np.where(alive, result[0], 0)
+                sequence[at, way] = np.where(alive, result[0], 0)
                 state = [np.where(alive, new, old) for new, old in zip(result, state, strict=True)]
             last.append(state)
-        outputs = [every, *(np.stack(one) for one in zip(*last, strict=True))]
-        if how.get("layout"):
-            outputs = [every.transpose(2, 0, 1, 3), *(output.swapaxes(0, 1) for output in outputs[1:])]
+        outputs = [sequence, *(np.stack(states) for states in zip(*last, strict=True))]
+        if attributes.get("layout"):
+            outputs = [sequence.transpose(2, 0, 1, 3), *(output.swapaxes(0, 1) for output in outputs[1:])]
         return tuple(output.astype(kind) for output in outputs)
 
     def _step(self, x: Any, state: list[Any], weights: list[Any], functions: list[Function]) -> list[Any]:
         raise NotImplementedError
 
     def _clipped(self, x: Any) -> Any:
-        limit = self._how["clip"]
+        limit = self._attribute_values["clip"]
         return x if limit is None else np.clip(x, -limit, limit)
 
 
@@ -89,7 +89,7 @@ class LSTM(_RecurrentOperator):
         (h, c), (w, r, wb, rb, pi, po, pf), (f, g, k) = state, weights, functions[:3]
         i, o, forget, new = np.split(x @ w.T + h @ r.T + wb + rb, 4, axis=1)
         i = f(self._clipped(i + pi * c))
-        forget = 1 - i if self._how["input_forget"] else f(self._clipped(forget + pf * c))
+        forget = 1 - i if self._attribute_values["input_forget"] else f(self._clipped(forget + pf * c))
         cell = forget * c + i * g(self._clipped(new))
         return [f(self._clipped(o + po * cell)) * k(cell), cell]
 
@@ -101,8 +101,8 @@ class GRU(_RecurrentOperator):
         (h,), (w, r, wb, rb), (f, g) = state, weights[:4], functions[:2]
         z, reset, new = np.split(x @ w.T + wb, 3, axis=1)
         (rz, rr, rn), (bz, br, bn) = np.split(r, 3), np.split(rb, 3)
-        z, reset = (f(self._clipped(one + h @ of.T + bias)) for one, of, bias in ((z, rz, bz), (reset, rr, br)))
-        linear = self._how["linear_before_reset"]
+        z, reset = (f(self._clipped(gate + h @ of.T + bias)) for gate, of, bias in ((z, rz, bz), (reset, rr, br)))
+        linear = self._attribute_values["linear_before_reset"]
         inner = reset * (h @ rn.T + bn) if linear else (reset * h) @ rn.T + bn
         return [(1 - z) * g(self._clipped(new + inner)) + z * h]
 

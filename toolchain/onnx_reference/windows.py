@@ -19,7 +19,7 @@ class _WindowAxis(NamedTuple):
     taps: int
     windows: int
     step: int
-    apart: int
+    dilation: int
     """Elements between two taps."""
     begin: int
     """Elements before the image."""
@@ -28,20 +28,20 @@ class _WindowAxis(NamedTuple):
 
     def beyond(self, size: int) -> int:
         """Returns elements behind the image that the last window reaches."""
-        return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.apart + 1 - size - self.begin)
+        return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.dilation + 1 - size - self.begin)
 
     def tap(self, at: int) -> slice:
         """Returns the slice of the padded dimension that tap `at` reads."""
-        return slice(at * self.apart, at * self.apart + (self.windows - 1) * self.step + 1, self.step)
+        return slice(at * self.dilation, at * self.dilation + (self.windows - 1) * self.step + 1, self.step)
 
 
-def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_WindowAxis]:
-    rank, kernel, mode = len(image), how["kernel_shape"], how["auto_pad"] or "NOTSET"
-    steps, apart = (how.get(name) or [1] * rank for name in ("strides", "dilations"))
-    pads = how["pads"] if how["pads"] and mode == "NOTSET" else [0] * 2 * rank
+def _axes(image: Sequence[int], attributes: dict[str, Any]) -> list[_WindowAxis]:
+    rank, kernel, mode = len(image), attributes["kernel_shape"], attributes["auto_pad"] or "NOTSET"
+    steps, dilations = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
+    pads = attributes["pads"] if attributes["pads"] and mode == "NOTSET" else [0] * 2 * rank
     result = []
     for axis, size in enumerate(image):
-        reach, step = (kernel[axis] - 1) * apart[axis] + 1, steps[axis]
+        reach, step = (kernel[axis] - 1) * dilations[axis] + 1, steps[axis]
         begin, end = pads[axis], pads[rank + axis]
         if mode.startswith("SAME"):
             count = -(-size // step)
@@ -50,20 +50,20 @@ def _axes(image: Sequence[int], how: dict[str, Any]) -> list[_WindowAxis]:
             end = total - begin
         else:
             room = size + begin + end - reach
-            count = (-(-room // step) if how.get("ceil_mode") else room // step) + 1
-            if how.get("ceil_mode"):
+            count = (-(-room // step) if attributes.get("ceil_mode") else room // step) + 1
+            if attributes.get("ceil_mode"):
                 count -= (count - 1) * step >= size + begin  # no window begins behind the image
-        result.append(_WindowAxis(kernel[axis], count, step, apart[axis], begin, end))
+        result.append(_WindowAxis(kernel[axis], count, step, dilations[axis], begin, end))
     return result
 
 
 def _taps(x: Any, axes: list[_WindowAxis], fill: Any) -> Iterator[Any]:
     """Yields, for each tap of the window, the elements of all windows."""
     widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
-    whole = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
+    padded = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
     for at in itertools.product(*(range(axis.taps) for axis in axes)):
-        slices: list[Any] = [axis.tap(one) for axis, one in zip(axes, at, strict=True)]
-        yield whole[(..., *slices)]
+        slices: list[Any] = [axis.tap(tap) for axis, tap in zip(axes, at, strict=True)]
+        yield padded[(..., *slices)]
 
 
 class Conv(OpRun):
@@ -73,23 +73,25 @@ class Conv(OpRun):
 
     op_domain = ""
 
-    def _run(self, x: Any, w: Any, b: Any = None, group: int | None = None, **how: Any) -> tuple[Any]:
+    def _run(self, x: Any, w: Any, b: Any = None, group: int | None = None, **attributes: Any) -> tuple[Any]:
         rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
-        axes = _axes(x.shape[2:], {**how, "kernel_shape": w.shape[2:]})
+        axes = _axes(x.shape[2:], {**attributes, "kernel_shape": w.shape[2:]})
         image = np.pad(x.astype(wide, copy=False), [(0, 0), (0, 0), *((axis.begin, axis.end) for axis in axes)])
-        reach = [(axis.taps - 1) * axis.apart + 1 for axis in axes]
+        reach = [(axis.taps - 1) * axis.dilation + 1 for axis in axes]
         windows = np.lib.stride_tricks.sliding_window_view(image, reach, tuple(range(2, x.ndim)))
-        steps = [axis.step for axis in axes] + [axis.apart for axis in axes]
+        steps = [axis.step for axis in axes] + [axis.dilation for axis in axes]
         windows = windows[:, :, *(slice(None, None, step) for step in steps)]
         sizes, weights = windows.shape[2 : 2 + rank], w.astype(wide, copy=False).reshape(groups, len(w) // groups, -1)
         result = np.empty((len(x), *weights.shape[:2], *sizes), wide)
         of_a_row = x.shape[1] * math.prod(w.shape[2:]) * math.prod(sizes[1:]) * wide.itemsize
         rows = max(1, COLUMNS // max(1, of_a_row))
-        for one, first in itertools.product(range(len(x)), range(0, sizes[0], rows)):
-            block = windows[one, :, first : first + rows]
+        for image_index, first in itertools.product(range(len(x)), range(0, sizes[0], rows)):
+            block = windows[image_index, :, first : first + rows]
             columns = block.transpose(0, *range(1 + rank, 1 + 2 * rank), *range(1, 1 + rank))
             products = weights @ columns.reshape(groups, weights.shape[2], -1)
-            result[one, :, :, first : first + rows] = products.reshape(*weights.shape[:2], *block.shape[1 : 1 + rank])
+            result[image_index, :, :, first : first + rows] = products.reshape(
+                *weights.shape[:2], *block.shape[1 : 1 + rank]
+            )
         result = result.reshape(len(x), -1, *sizes)
         return ((result if b is None else result + b.reshape(-1, *(1,) * rank)).astype(x.dtype),)
 
@@ -97,37 +99,37 @@ class Conv(OpRun):
 class MaxPool(OpRun):
     op_domain = ""
 
-    def _run(self, x: Any, **how: Any) -> tuple[Any, ...]:
-        axes, image = _axes(x.shape[2:], how), x.shape[2:]
+    def _run(self, x: Any, **attributes: Any) -> tuple[Any, ...]:
+        axes, image = _axes(x.shape[2:], attributes), x.shape[2:]
         lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
         if len(self.output) < 2:
             result: Any = None
-            for one in _taps(x, axes, lowest):
-                result = one.copy() if result is None else np.maximum(result, one, out=result)
+            for elements in _taps(x, axes, lowest):
+                result = elements.copy() if result is None else np.maximum(result, elements, out=result)
             return (result,)
-        order = image[::-1] if how["storage_order"] else image
+        order = image[::-1] if attributes["storage_order"] else image
         places = np.arange(math.prod(image)).reshape(order)
-        places = places.T if how["storage_order"] else places
+        places = places.T if attributes["storage_order"] else places
         places = places + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(image)) * math.prod(image)
         best, index_of_best = None, None
-        for one, index in zip(_taps(x, axes, lowest), _taps(places, axes, -1), strict=True):
+        for elements, index in zip(_taps(x, axes, lowest), _taps(places, axes, -1), strict=True):
             if best is None or index_of_best is None:
-                best, index_of_best = one.copy(), index.copy()
+                best, index_of_best = elements.copy(), index.copy()
                 continue
-            better = (one > best) | ((index_of_best < 0) & (index >= 0))
-            best, index_of_best = np.where(better, one, best), np.where(better, index, index_of_best)
+            better = (elements > best) | ((index_of_best < 0) & (index >= 0))
+            best, index_of_best = np.where(better, elements, best), np.where(better, index, index_of_best)
         return best, index_of_best
 
 
 class AveragePool(OpRun):
     op_domain = ""
 
-    def _run(self, x: Any, **how: Any) -> tuple[Any]:
-        axes, wide = _axes(x.shape[2:], how), np.promote_types(x.dtype, np.float32)
+    def _run(self, x: Any, **attributes: Any) -> tuple[Any]:
+        axes, wide = _axes(x.shape[2:], attributes), np.promote_types(x.dtype, np.float32)
         counts = np.ones(())
         for axis, size in zip(axes, x.shape[2:], strict=True):
-            low, high = (-axis.begin, size + axis.end) if how["count_include_pad"] else (0, size)
-            at = (np.arange(axis.windows) * axis.step - axis.begin)[:, None] + np.arange(axis.taps) * axis.apart
+            low, high = (-axis.begin, size + axis.end) if attributes["count_include_pad"] else (0, size)
+            at = (np.arange(axis.windows) * axis.step - axis.begin)[:, None] + np.arange(axis.taps) * axis.dilation
             counts = np.multiply.outer(counts, ((at >= low) & (at < high)).sum(axis=1))
         total = sum(_taps(x.astype(wide), axes, 0))
         return ((total / counts).astype(x.dtype),)
@@ -136,9 +138,9 @@ class AveragePool(OpRun):
 class LpPool(OpRun):
     op_domain = ""
 
-    def _run(self, x: Any, p: int = 2, **how: Any) -> tuple[Any]:
+    def _run(self, x: Any, p: int = 2, **attributes: Any) -> tuple[Any]:
         powers = np.abs(x.astype(np.float64)) ** p
-        return ((sum(_taps(powers, _axes(x.shape[2:], how), 0)) ** (1 / p)).astype(x.dtype),)
+        return ((sum(_taps(powers, _axes(x.shape[2:], attributes), 0)) ** (1 / p)).astype(x.dtype),)
 
 
 class LRN(OpRun):
