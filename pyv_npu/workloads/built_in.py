@@ -33,7 +33,7 @@ from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, LEARNED_OFFSET, Job
 from toolchain.errors import ModelError, RuleError
 from toolchain.program_image import ImagePiece, with_pieces
-from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
+from toolchain.quantize.qconfig import FLOAT_BITS, GPTQ, QConfig
 
 DRAM_BYTES = 256_000_000_000
 """Of a built-in model, unless `npu.dram.size` is set."""
@@ -101,7 +101,7 @@ class PhaseRequest(NamedTuple):
                     f"QConfig override.{name}: {shape.name} has layers 0 to {shape.layers - 1} of KV heads 0 to "
                     f"{shape.kv_heads - 1}"
                 )
-        bits = BITS[ACTIVATION] if config.weight is None or config.weight in KEPT else config.weight
+        bits = BITS[ACTIVATION] if config.weight is None or config.weight in FLOAT_BITS else config.weight
         return self._replace(
             weight_bits=bits, codebooks=config.vectors.codebooks, kv_bits=config.kv_bits, qconfig=config
         )

@@ -20,7 +20,7 @@ from toolchain.ir.reference import ReferenceExecution, executed
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.onnx_model.control_flow import UNFINISHED
 from toolchain.onnx_model.reference import (
-    OWN,
+    COMPUTED,
     cut,
     evaluated,
     exact,
@@ -106,7 +106,7 @@ def compare(
         wanted_layers = executed(source.layers, inputs)
         return Checks({name: check(outputs[name], want, min_limit) for name, want in wanted_layers.items()}, {})
     proto = source.proto
-    own_names = {name: name + OWN for name in codes}
+    own_names = {name: name + COMPUTED for name in codes}
     names_of_outputs = {name: own_names.get(name, name) for name in source.outputs}
     nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own_names]
     sources = [node.input[index] for node in nodes for index in (0, 1)]

@@ -31,7 +31,7 @@ class CompiledShape:
 
     def position(self, first: int) -> dict[int, bytes]:
         """Return contents of memory when the commands start: the position of the first token, by address. Caches of a
-        sliding window have the latest tokens, of which it is the first of the new ones."""
+        sliding window have the latest tokens, of which it is the first of the new tokens."""
         row = min(first, self.job.t_max - self.tokens)
         return {self.program.address(POSITION): row.to_bytes(4, "little"), **blocks_of(self.program)}
 
@@ -46,8 +46,8 @@ class CompiledShape:
 def compile_shape(
     job: Job, target: Target, tokens: int, passes: str = "all", position: int | None = None
 ) -> CompiledShape:
-    """Compile a step. `position`: of its first token, for tile commands, which serve no other one. ModelError: what
-    does not fit DRAM or scratchpad, one line."""
+    """Compile a step. `position`: of its first token, for tile commands, which serve no other position. ModelError:
+    what does not fit DRAM or scratchpad, one line."""
     job.check_capacity(target.dram_bytes)
     form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
     program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)

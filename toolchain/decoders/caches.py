@@ -49,14 +49,14 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
             tensor, start = graph.tensors[name], program.address(name)
             heads, t_max = tensor.shape[1:3]
             scaled = any(
-                graph.tensors[one].role is Role.KV and one not in layer.outputs
-                for one in layer.inputs[len(layer.outputs) + 1 :]
+                graph.tensors[operand].role is Role.KV and operand not in layer.outputs
+                for operand in layer.inputs[len(layer.outputs) + 1 :]
             )
             caches[name] = StoredCache(
                 name, layer.integer("kv_layer"), side, heads, t_max, tensor.qbits, start, start + tensor.size,
                 SCALE_BYTES * heads if scaled else 0,
             )  # fmt: skip
-    return tuple(sorted(caches.values(), key=lambda one: one.start))
+    return tuple(sorted(caches.values(), key=lambda cache: cache.start))
 
 
 def _write(layer: LayerIR) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "use_bidirectional_attention": (False, None), "use_qk_norm": (False,),
 }  # fmt: skip
 """Fields with the values at which they change nothing, of families that do not read them."""
-WINDOWED, WHOLE = "sliding_attention", "full_attention"
+WINDOWED, FULL = "sliding_attention", "full_attention"
 """Words of `layer_types`."""
 FIELDS = {
     "layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
@@ -51,20 +51,20 @@ ACTIVATIONS = {
 class ConfigFields:
     """Fields of a config.json; each that is asked for counts as used."""
 
-    def __init__(self, data: Mapping[str, Any], where: str) -> None:
-        self.data, self.where, self.used = data, where, set[str]()
+    def __init__(self, data: Mapping[str, Any], origin: str) -> None:
+        self.data, self.origin, self.read_names = data, origin, set[str]()
 
     def number(self, name: str, otherwise: int | None = None, minimum: int = 1) -> int:
         """A whole number. ModelError: none, another value."""
-        self.used.add(name)
+        self.read_names.add(name)
         value = self.data.get(name)
         if value is None:
             if otherwise is None:
-                raise ModelError(f"{self.where}: {name}: is missing, a {self.data[MODEL_TYPE]} has it")
+                raise ModelError(f"{self.origin}: {name}: is missing, a {self.data[MODEL_TYPE]} has it")
             return otherwise
         if type(value) is not int or not minimum <= value < MAX_VALUE:
             raise ModelError(
-                f"{self.where}: {name} {value!r}: must be a whole number from {minimum} to {MAX_VALUE - 1}"
+                f"{self.origin}: {name} {value!r}: must be a whole number from {minimum} to {MAX_VALUE - 1}"
             )
         return value
 
@@ -73,16 +73,16 @@ class ConfigFields:
         rope = self.data.get("rope_parameters")
         values = {**(rope if isinstance(rope, Mapping) else {}), **self.data}
         for name in ("rotary_pct", "partial_rotary_factor"):
-            self.used.add(name)
+            self.read_names.add(name)
             share = values.get(name)
             if share is None:
                 continue
             if type(share) not in (int, float) or not 0 < share <= 1:
-                raise ModelError(f"{self.where}: {name} {share!r}: must be above 0, at most 1")
+                raise ModelError(f"{self.origin}: {name} {share!r}: must be above 0, at most 1")
             turned = int(share * head_dim)
             if turned < 2 or turned % 2:
                 raise ModelError(
-                    f"{self.where}: {name} {share}: makes {turned} of the {head_dim} elements of a head: must be even"
+                    f"{self.origin}: {name} {share}: makes {turned} of the {head_dim} elements of a head: must be even"
                 )
             return 0 if turned == head_dim else turned
         return 0
@@ -91,54 +91,55 @@ class ConfigFields:
         """Sliding window, and which layers have none, by default each `whole_every`-th. ModelError: layers that a shape
         cannot say."""
         window = self.number("sliding_window", otherwise=otherwise, minimum=0)
-        self.used.add("layer_types")
+        self.read_names.add("layer_types")
         whole_every = self.number("sliding_window_pattern", otherwise=whole_every)
         layers, kinds = self.number("num_hidden_layers"), self.data.get("layer_types")
         if kinds is None:
             return {"window": window, "whole_every": whole_every if window else 0}
-        if not (isinstance(kinds, list) and set(map(str, kinds)) <= {WINDOWED, WHOLE} and len(kinds) == layers):
-            raise ModelError(f"{self.where}: layer_types: must be {layers} of {WINDOWED} and {WHOLE}")
+        if not (isinstance(kinds, list) and set(map(str, kinds)) <= {WINDOWED, FULL} and len(kinds) == layers):
+            raise ModelError(f"{self.origin}: layer_types: must be {layers} of {WINDOWED} and {FULL}")
         if WINDOWED not in kinds:
             return {}
         if not window:
-            raise ModelError(f"{self.where}: sliding_window: is missing, layer_types has {WINDOWED}")
-        every = kinds.index(WHOLE) + 1 if WHOLE in kinds else 0
-        if every == 1 or any((kind == WHOLE) is not (at % every == 0) for at, kind in enumerate(kinds, 1) if every):
-            raise ModelError(f"{self.where}: layer_types: {WHOLE} must be in every N-th layer, N from 2 on")
-        return {"window": window, "whole_every": every}
+            raise ModelError(f"{self.origin}: sliding_window: is missing, layer_types has {WINDOWED}")
+        period = kinds.index(FULL) + 1 if FULL in kinds else 0
+        if period == 1 or any((kind == FULL) is not (at % period == 0) for at, kind in enumerate(kinds, 1) if period):
+            raise ModelError(f"{self.origin}: layer_types: {FULL} must be in every N-th layer, N from 2 on")
+        return {"window": window, "whole_every": period}
 
     def flag(self, name: str, otherwise: bool = False) -> bool:
         """ModelError: neither true nor false."""
-        self.used.add(name)
+        self.read_names.add(name)
         value = self.data.get(name)
         if value is None:
             return otherwise
         if not isinstance(value, bool):
-            raise ModelError(f"{self.where}: {name} {value!r}: must be true or false")
+            raise ModelError(f"{self.origin}: {name} {value!r}: must be true or false")
         return value
 
     def activation(self, *names: str, otherwise: str = "silu") -> str:
         """Name of an activation of the device. ModelError: another."""
-        self.used.update(names)
+        self.read_names.update(names)
         name = next((name for name in names if self.data.get(name) is not None), names[0])
         value = self.data.get(name)
         value = otherwise if value is None else value
         if not isinstance(value, str) or value not in ACTIVATIONS:
-            raise ModelError(f"{self.where}: {name} {value!r}: must be one of {', '.join(ACTIVATIONS)}")
+            raise ModelError(f"{self.origin}: {name} {value!r}: must be one of {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
     def check(self) -> None:
         """ModelError for fields that nothing asked for."""
-        for name in sorted((set(self.data) - self.used) & set(FIXED)):
+        for name in sorted((set(self.data) - self.read_names) & set(FIXED)):
             if self.data[name] not in FIXED[name]:
                 raise ModelError(
-                    f"{self.where}: {name} {self.data[name]!r}: must be {FIXED[name][0]!r} of a {self.data[MODEL_TYPE]}"
+                    f"{self.origin}: {name} {self.data[name]!r}: must be {FIXED[name][0]!r} of a "
+                    f"{self.data[MODEL_TYPE]}"
                 )
-        unknown = sorted(set(self.data) - self.used - UNUSED - set(FIXED))
+        unknown = sorted(set(self.data) - self.read_names - UNUSED - set(FIXED))
         if unknown:
-            hint = did_you_mean(unknown[0], [*self.used, *UNUSED])
+            hint = did_you_mean(unknown[0], [*self.read_names, *UNUSED])
             raise ModelError(
-                f"{self.where}: {', '.join(unknown)}: not known of {MODEL_TYPE} {self.data[MODEL_TYPE]}{hint}; remove "
+                f"{self.origin}: {', '.join(unknown)}: not known of {MODEL_TYPE} {self.data[MODEL_TYPE]}{hint}; remove "
                 "it, or describe the model in YAML (pyv-npu docs llm)"
             )
 
@@ -148,7 +149,7 @@ def _common(c: ConfigFields, activation: str = "silu") -> dict[str, Any]:
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
     if c.data.get("head_dim") is None and width % heads:
         raise ModelError(
-            f"{c.where}: hidden_size {width}: must be a multiple of num_attention_heads {heads}, or head_dim be there"
+            f"{c.origin}: hidden_size {width}: must be a multiple of num_attention_heads {heads}, or head_dim be there"
         )
     head_dim = c.number("head_dim", otherwise=width // heads)
     return {
@@ -208,13 +209,13 @@ def _qwen2(c: ConfigFields) -> dict[str, Any]:
     facts, window = _common(c) | {"qkv_bias": c.flag("qkv_bias", True)}, c.window()
     if not c.flag("use_sliding_window"):
         return facts
-    whole = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, minimum=0)
-    if 0 < whole < facts["layers"]:
+    full_layers = 0 if "layer_types" in c.data else c.number("max_window_layers", otherwise=28, minimum=0)
+    if 0 < full_layers < facts["layers"]:
         raise ModelError(
-            f"{c.where}: max_window_layers {whole}: must be 0, or num_hidden_layers {facts['layers']} or more: a shape "
-            "cannot say that later layers have a window"
+            f"{c.origin}: max_window_layers {full_layers}: must be 0, or num_hidden_layers {facts['layers']} or more: "
+            "a shape cannot say that later layers have a window"
         )
-    return facts if whole else facts | window
+    return facts if full_layers else facts | window
 
 
 def _qwen2_moe(c: ConfigFields) -> dict[str, Any]:
@@ -272,36 +273,36 @@ FAMILIES: Mapping[str, Callable[[ConfigFields], dict[str, Any]]] = {
 """model_type -> facts of its configuration."""
 
 
-def from_config(data: Mapping[str, Any], name: str, where: str) -> Shape:
+def from_config(data: Mapping[str, Any], name: str, origin: str) -> Shape:
     """The shape of a Hugging Face configuration. ModelError."""
     family = str(data.get(MODEL_TYPE))
     if family not in FAMILIES:
         hint = did_you_mean(family, FAMILIES)
         raise ModelError(
-            f"{where}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}; or describe it in YAML"
+            f"{origin}: {MODEL_TYPE} {family!r}: must be one of {', '.join(FAMILIES)}{hint}; or describe it in YAML"
         )
-    config = ConfigFields(data, where)
+    config = ConfigFields(data, origin)
     facts = FAMILIES[family](config)
     config.check()
-    return _check(Shape(name, **facts), where, FIELDS)
+    return _check(Shape(name, **facts), origin, FIELDS)
 
 
-def from_facts(data: Mapping[str, Any], name: str, where: str) -> Shape:
+def from_facts(data: Mapping[str, Any], name: str, origin: str) -> Shape:
     """The shape of facts by their names in `Shape`. ModelError."""
-    known = {field.name: field for field in fields(Shape) if field.name != "name"}
+    facts = {field.name: field for field in fields(Shape) if field.name != "name"}
     for key, value in data.items():
-        if key not in known:
+        if key not in facts:
             raise ModelError(
-                f"{where}: {key}: no fact of a shape{did_you_mean(str(key), known)}; there are {', '.join(known)}"
+                f"{origin}: {key}: no fact of a shape{did_you_mean(str(key), facts)}; there are {', '.join(facts)}"
             )
-        kind = known[key].type
+        kind = facts[key].type
         if type(value) is not kind or (type(value) is int and not 0 <= value < MAX_VALUE):
             rule = "a whole number" if kind is int else "true or false" if kind is bool else "a text"
-            raise ModelError(f"{where}: {key} {value!r}: must be {rule}")
-    missing = [key for key, field in known.items() if field.default is MISSING and key not in data]
+            raise ModelError(f"{origin}: {key} {value!r}: must be {rule}")
+    missing = [key for key, field in facts.items() if field.default is MISSING and key not in data]
     if missing:
-        raise ModelError(f"{where}: {', '.join(missing)}: must be there")
-    return _check(Shape(name, **data), where, {})
+        raise ModelError(f"{origin}: {', '.join(missing)}: must be there")
+    return _check(Shape(name, **data), origin, {})
 
 
 NEEDS = (
@@ -317,7 +318,7 @@ EXCLUDES = (
 """Pairs of facts of which a shape has one at most."""
 
 
-def _check(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
+def _check(shape: Shape, origin: str, names: Mapping[str, str]) -> Shape:
     """ModelError for facts that contradict each other. `names`: of facts in the file, where they differ."""
     defaults = {field.name: field.default for field in fields(Shape)}
 
@@ -327,16 +328,16 @@ def _check(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
     positive = "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "active"
     for name in positive:
         if getattr(shape, name) < 1:
-            raise ModelError(f"{where}: {text(name)}: must be at least 1")
+            raise ModelError(f"{origin}: {text(name)}: must be at least 1")
     overrides = {name for name, value in defaults.items() if getattr(shape, name) != value}
     for name, other in NEEDS:
         if name in overrides and other not in overrides:
             raise ModelError(
-                f"{where}: {text(name)}: says nothing without {names.get(other, other)}; give both or none"
+                f"{origin}: {text(name)}: says nothing without {names.get(other, other)}; give both or none"
             )
     for name, other in EXCLUDES:
         if {name, other} <= overrides:
-            raise ModelError(f"{where}: {text(name, other)}: no shape has both; drop one")
+            raise ModelError(f"{origin}: {text(name, other)}: no shape has both; drop one")
     rules = (
         (shape.layers * shape.heads <= MAX_HEADS,
          f"{text('layers', 'heads')}: must be at most {MAX_HEADS:,} heads in all"),
@@ -358,7 +359,7 @@ def _check(shape: Shape, where: str, names: Mapping[str, str]) -> Shape:
     )  # fmt: skip
     for holds, rule in rules:
         if not holds:
-            raise ModelError(f"{where}: {rule}")
+            raise ModelError(f"{origin}: {rule}")
     return shape
 
 

@@ -237,7 +237,8 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     links.check_alone(name, caches)
     if (heads := max(sum(cache.heads for cache in caches[side::2]) for side in (0, 1))) > MAX_HEADS:
         raise ModelError(f"{name}: caches of {heads:,} heads: must be at most {MAX_HEADS:,} in all layers")
-    names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *(one.name for one in proto.graph.initializer)}
+    weights = {initializer.name for initializer in proto.graph.initializer}
+    names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *weights}
     for other in inputs:
         if other not in names_known:
             raise ModelError(f"{name}: input {other}: a decoder has {IDS}, {POSITIONS} and caches, nothing else")
@@ -357,10 +358,10 @@ def _shared(
     graph.tensors[LOG] = TensorIR(LOG, Role.KV, (1, parts, t_max, decoder.vocab // parts), logits)
     for keys, values in zip(decoder.caches[::2], decoder.caches[1::2], strict=True):
         if keys.past in scales:
-            both = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
+            kv_scales = np.concatenate((scales[keys.past], scales[values.past])).astype(np.float32)
             name = keys.past + SCALES
-            graph.tensors[name] = TensorIR(name, Role.WEIGHT, both.shape, DataType.FP32)
-            graph.constants[name] = both
+            graph.tensors[name] = TensorIR(name, Role.WEIGHT, kv_scales.shape, DataType.FP32)
+            graph.constants[name] = kv_scales
     for keys, block in zip(decoder.caches[::2], blocks, strict=False):
         name, words = keys.past + SCALES, np.asarray(block, np.int32)
         graph.tensors[name] = TensorIR(name, Role.WEIGHT, words.shape, DataType.INT32)
@@ -391,17 +392,17 @@ def _check_encoded(name: str, cache: TensorIR) -> None:
 def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
     """Yields the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
     of its own, and the whole stands for them while the model is imported."""
-    whole = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)
+    complete = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)
     first = 0
     for width, heads in groupby(bits):
         count, kind = len(list(heads)), cache.kind if width is None else CACHE_TYPES[width]
         if count == cache.heads:
-            yield replace(whole, dtype=kind)
+            yield replace(complete, dtype=kind)
             return
         shape = (1, count, t_max, cache.head_dim)
         yield TensorIR(f"{cache.past}{HEADS}{first}", Role.KV, shape, kind, is_kv_head_split=True)
         first += count
-    yield whole
+    yield complete
 
 
 def _log_parts(decoder: Decoder) -> int:
@@ -420,7 +421,7 @@ def _log_parts(decoder: Decoder) -> int:
 def _kind(name: str, tensor: str, onnx_type: str, allowed: Collection[DataType]) -> DataType:
     kind = ONNX.get(onnx_type)
     if kind is None or kind not in allowed or onnx_type == "BOOL":
-        kinds = ", ".join(one for one, code in ONNX.items() if code in allowed and one != "BOOL")
+        kinds = ", ".join(onnx_name for onnx_name, code in ONNX.items() if code in allowed and onnx_name != "BOOL")
         raise ModelError(f"{name}: {tensor}: data type {onnx_type}: must be one of {kinds}")
     return kind
 
@@ -428,7 +429,7 @@ def _kind(name: str, tensor: str, onnx_type: str, allowed: Collection[DataType])
 def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Graph:
     """Returns the layers of a model, then those that log the logits and choose the next token."""
     tokens = model.info[IDS].shape[1]
-    graph = import_model(model, given=_given(decoder, shared, tokens))
+    graph = import_model(model, base=_initial_tensors(decoder, shared, tokens))
     if LOGITS not in graph.tensors:
         raise ModelError(f"{decoder.name}: output {LOGITS}: no tensor that a step computes: export the decoder again")
     logits = graph.tensors[LOGITS]
@@ -439,14 +440,14 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
                 {"m": tokens, "n": decoder.vocab, "heads": _log_parts(decoder), "t_max": t_max}),
         LayerIR("choose", "REDUCE", (logits.id,), (NEXT,), {"function": "ARGMAX", "m": tokens, "n": decoder.vocab}),
     ]  # fmt: skip
-    caches = [one.id for cache in decoder.caches for one in parts_of(shared.tensors, cache.past)]
+    caches = [part.id for cache in decoder.caches for part in parts_of(shared.tensors, cache.past)]
     caches += [tensor.id for tensor in shared.tensors.values() if tensor.role is Role.KV and SCALES in tensor.id]
     graph.inputs = tuple(dict.fromkeys((*graph.inputs, *caches, POSITION)))
     graph.outputs = (LOG, NEXT, *caches)
     return graph.dropped_unused()
 
 
-def _given(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
+def _initial_tensors(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
     """Returns tensors that are there before the model's nodes: caches, and the position, which position_ids begin
     with."""
     graph = shared.copy()

@@ -14,7 +14,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
-from toolchain.decoders.lengths import Known, constant, different, rows_of, same
+from toolchain.decoders.lengths import KnownTensors, constant, different, rows_of, same
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.dimensions import given_inputs, shape_text
@@ -48,7 +48,7 @@ def _appends(node: Any) -> bool:
     mask alone."""
     if node.op_type == "Attention":
         masked = len(node.input) > 3 and bool(node.input[3])
-        return masked or not any(one.name == "q_num_heads" for one in node.attribute)
+        return masked or not any(attribute.name == "q_num_heads" for attribute in node.attribute)
     return node.op_type in ("Concat", "GroupQueryAttention", "Identity")
 
 
@@ -94,11 +94,11 @@ def _check_inputs(values: Iterable[Any], name: str) -> None:
             )
 
 
-def feeds(proto: Any, tokens: int, seen: int) -> dict[str, Values]:
+def feeds(proto: Any, tokens: int, past: int) -> dict[str, Values]:
     """Returns an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
     names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     inputs = {
-        MASK: np.ones((1, seen + tokens)), POSITIONS: np.arange(seen, seen + tokens)[None], BRANCH: np.ones(1)
+        MASK: np.ones((1, past + tokens)), POSITIONS: np.arange(past, past + tokens)[None], BRANCH: np.ones(1)
     }  # fmt: skip
     return {key: values.astype(helper.tensor_dtype_to_np_dtype(names[key])) for key, values in inputs.items()
             if key in names}  # fmt: skip
@@ -150,7 +150,7 @@ class _Form:
         for value in self.graph.output:
             value.type.tensor_type.ClearField("shape")
 
-    def _known(self, past: int, first: int, tokens: int = _TOKENS) -> Known:
+    def _tensors_at(self, past: int, first: int, tokens: int = _TOKENS) -> KnownTensors:
         """Returns the known tensors at a length of the past, with positions from `first`."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
@@ -161,7 +161,7 @@ class _Form:
         values = feeds(copy, tokens, past)
         if POSITIONS in values:
             values[POSITIONS] += first - past
-        return Known(prepare(copy, self._name, shapes, self._external), values)
+        return KnownTensors(prepare(copy, self._name, shapes, self._external), values)
 
     def _replace(self, nodes: list[Any]) -> None:
         """Replaces the nodes of the graph by those of `nodes` that an output depends on."""
@@ -191,14 +191,14 @@ class _Form:
             return {}
 
         def recognized(past: int, *, masks: bool = False) -> list[Heads]:
-            return list(Finder(self._known(past, past), appends, pasts, past, masks=masks).all())
+            return list(Finder(self._tensors_at(past, past), appends, pasts, past, masks=masks).all())
 
         attentions = recognized(_PASTS[-1])
         windows = {heads.end.output[0]: heads.window for heads in recognized(_FAR_PAST, masks=True)}
         attentions = [
             heads._replace(window=heads.window or windows.get(heads.end.output[0], 0)) for heads in attentions
         ]
-        attended = {one.past for heads in attentions for one in heads.appended}
+        attended = {append.past for heads in attentions for append in heads.appended}
         readers = [(node, node.input[0]) for node in appends.values()] + [(node, node.input[4]) for node in operators]
         for node, past in readers:
             if past not in attended:
@@ -224,7 +224,7 @@ class _Form:
 
     def _with(self, attentions: list[Heads]) -> Iterator[Any]:
         makers = {output: node for node in self.graph.node for output in node.output}
-        appended = {one.present for heads in attentions for one in heads.appended}
+        appended = {append.present for heads in attentions for append in heads.appended}
         outputs = {value.name for value in self.graph.output}
         named = {node.input[0]: node for node in self.graph.node
                  if node.op_type in ("Identity", "Cast") and node.output[0] in outputs}  # fmt: skip
@@ -234,9 +234,9 @@ class _Form:
         for node in self.graph.node:
             if node.output[0] in by_end:
                 heads = by_end[node.output[0]]
-                readers = [one for one in self.graph.node if node.output[0] in one.input]
+                readers = [reader for reader in self.graph.node if node.output[0] in reader.input]
                 replaced.update(reader.output[0] for reader in readers if turns(reader))
-                keys, values = (presents[one.present] for one in heads.appended)
+                keys, values = (presents[append.present] for append in heads.appended)
                 yield from as_operator(heads, makers, (keys, values), readers)
             elif node.output[0] not in replaced:
                 yield node
@@ -248,10 +248,10 @@ class _Form:
         is impossible."""
         if POSITIONS not in {value.name for value in self.graph.input}:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
-        low, far, moved = (self._known(past, first) for past, first in zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]),
-                                                                           strict=True))  # fmt: skip
+        starts = zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]), strict=True)
+        low, far, moved = (self._tensors_at(past, first) for past, first in starts)
         changed = {key for key, values in low.values.items() if different(values, moved.values.get(key))}
-        other = self._known(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
+        other = self._tensors_at(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
         constants = {key: values for key, values in low.values.items() if same(values, other.values.get(key))}
         nodes = []
         for node in self.graph.node:
@@ -278,36 +278,36 @@ class _Form:
             if value.name in (MASK, POSITIONS) and value.name not in read:
                 self.graph.input.remove(value)
 
-    def _by_position(self, node: Any, first: Known, far: Known) -> list[Any]:
+    def _by_position(self, node: Any, first: KnownTensors, far: KnownTensors) -> list[Any]:
         """Returns the nodes that make of the positions what a node makes of the length of the past; none: it is
         something else."""
         name = node.output[0]
-        one, other = first.values[name], far.values.get(name)
+        base, other = first.values[name], far.values.get(name)
         if other is None:
             return []
-        kind, prefix = helper.np_dtype_to_tensor_dtype(one.dtype), f"{name}/"
-        if one.size == other.size == _TOKENS:
-            offset = one.reshape(-1)[0] - _PASTS[0]
+        kind, prefix = helper.np_dtype_to_tensor_dtype(base.dtype), f"{name}/"
+        if base.size == other.size == _TOKENS:
+            offset = base.reshape(-1)[0] - _PASTS[0]
             if all(np.array_equal(values.reshape(-1), np.arange(past, past + _TOKENS) + offset)
-                   for values, past in zip((one, other), _PASTS, strict=True)):  # fmt: skip
-                shape = np.array([-1 if size == _TOKENS else 1 for size in one.shape], np.int64)
+                   for values, past in zip((base, other), _PASTS, strict=True)):  # fmt: skip
+                shape = np.array([-1 if size == _TOKENS else 1 for size in base.shape], np.int64)
                 return [
-                    constant(shape, f"{prefix}shape"), constant(np.array(offset, one.dtype), f"{prefix}offset"),
+                    constant(shape, f"{prefix}shape"), constant(np.array(offset, base.dtype), f"{prefix}offset"),
                     helper.make_node("Cast", [POSITIONS], [f"{prefix}cast"], to=kind),
                     helper.make_node("Add", [f"{prefix}cast", f"{prefix}offset"], [f"{prefix}sum"]),
                     helper.make_node("Reshape", [f"{prefix}sum", f"{prefix}shape"], [name]),
                 ]  # fmt: skip
-        whole = first.constant(node.input[0]) if node.op_type == "Slice" else None
-        if whole is None or different(whole, far.constant(node.input[0])):
+        table = first.constant(node.input[0]) if node.op_type == "Slice" else None
+        if table is None or different(table, far.constant(node.input[0])):
             return []
-        axes = [rows_of(values, whole, past, _TOKENS) for values, past in zip((one, other), _PASTS, strict=True)]
+        axes = [rows_of(values, table, past, _TOKENS) for values, past in zip((base, other), _PASTS, strict=True)]
         if axes[0] is not None and axes[0] == axes[1]:
             return [
                 constant(np.array([-1], np.int64), f"{prefix}shape"),
                 helper.make_node("Reshape", [POSITIONS, f"{prefix}shape"], [f"{prefix}flat"]),
                 helper.make_node("Gather", [node.input[0], f"{prefix}flat"], [name], axis=axes[0]),
             ]
-        grown = [rows_of(values, whole, 0, past + _TOKENS) for values, past in zip((one, other), _PASTS, strict=True)]
+        grown = [rows_of(values, table, 0, past + _TOKENS) for values, past in zip((base, other), _PASTS, strict=True)]
         if grown[0] is not None and grown[0] == grown[1]:
             return [helper.make_node("Identity", [node.input[0]], [name])]
         return []
@@ -322,7 +322,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
     for node in proto.graph.node:
         if not _group(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
             continue
-        counts = {one.name: one.i for one in node.attribute}
+        counts = {attribute.name: attribute.i for attribute in node.attribute}
         heads = counts["kv_num_heads"] if node.input[1] else counts["num_heads"] + 2 * counts["kv_num_heads"]
         if not (size := _width(proto, node.input[1] or node.input[0], name, external) // heads):
             continue
@@ -366,7 +366,7 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
         if not _group(node, inputs):
             result.append(node)
             continue
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         names = [*node.input, *[""] * (16 - len(node.input))]
         prefix, heads, kv_heads = f"{node.output[0]}/", int(attributes["num_heads"]), int(attributes["kv_num_heads"])
         size = inputs[names[3]].type.tensor_type.shape.dim[3].dim_value
@@ -376,7 +376,7 @@ def _without_grouped(proto: Any, name: str) -> dict[str, int]:
         if not names[1]:
             sizes = np.array([heads * size, kv_heads * size, kv_heads * size], np.int64)
             result.append(constant(sizes, f"{prefix}sizes"))
-            operands = [f"{prefix}{what}" for what in "qkv"]
+            operands = [f"{prefix}{letter}" for letter in "qkv"]
             result.append(helper.make_node("Split", [names[0], f"{prefix}sizes"], operands, axis=2))
         else:
             operands = names[:3]
@@ -413,12 +413,11 @@ def _group(node: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def _window(proto: Any, windows: Mapping[str, int]) -> None:
-    """Adds the sliding windows, which an Attention has in a newer operator set than the one that models are raised
-    to."""
+    """Adds the sliding windows, which an Attention has in a newer operator set than that which models are raised to."""
     if not windows:
         return
     for node in proto.graph.node:
         if node.name in windows:
             node.attribute.append(helper.make_attribute("left_window_size", windows[node.name] - 1))
-    opset = next(one for one in proto.opset_import if one.domain in ("", "ai.onnx"))
+    opset = next(entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
     opset.version = max(opset.version, _WINDOWED)

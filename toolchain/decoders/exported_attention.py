@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import helper
 
-from toolchain.decoders.lengths import Known, Span, constant
+from toolchain.decoders.lengths import KnownTensors, Span, constant
 from toolchain.ir.graph import Values
 
 _PRODUCTS = ("MatMul", "Gemm", "Softmax", "Attention")
@@ -28,7 +28,7 @@ class Append(NamedTuple):
     """New keys or values that an exported model appends to a cache."""
 
     past: str
-    fresh: str
+    new_rows: str
     present: str
 
 
@@ -67,14 +67,15 @@ class Finder:
     its inputs that are caches; `masks`: only masks are looked at, not the keys and values of a long past."""
 
     def __init__(
-        self, known: Known, appends: Mapping[str, Any], pasts: Collection[str], past: int, *, masks: bool = False
+        self, tensors: KnownTensors, appends: Mapping[str, Any], pasts: Collection[str], past: int, *,
+        masks: bool = False,
     ) -> None:  # fmt: skip
-        self._known, self._appends, self._pasts, self._past, self._masks = known, appends, pasts, past, masks
+        self._tensors, self._appends, self._pasts, self._past, self._masks = tensors, appends, pasts, past, masks
         self._random = np.random.default_rng(0)
 
     def all(self) -> Iterator[Heads]:
         """Yields each Attention, in the order of the nodes."""
-        for node in self._known.nodes:
+        for node in self._tensors.nodes:
             heads = None
             try:
                 if node.op_type == "MatMul":
@@ -92,16 +93,16 @@ class Finder:
 
     def _cache(self, name: str) -> Span | None:
         """Returns the nodes between the Concat of a cache and a tensor."""
-        span = self._known.span(name, self._ends)
+        span = self._tensors.span(name, self._ends)
         return span if span is not None and span.source.output[0] in self._appends else None
 
     def _span(self, name: str, operator: str) -> Span | None:
-        span = self._known.span(name, self._ends)
+        span = self._tensors.span(name, self._ends)
         return span if span is not None and span.source.op_type == operator else None
 
     def _primitives(self, node: Any) -> Heads | None:
         """Returns the attention that ends with a MatMul of weights and values."""
-        weights = self._span(node.input[0], "Softmax") if self._known.is_data(node.input[0]) else None
+        weights = self._span(node.input[0], "Softmax") if self._tensors.is_data(node.input[0]) else None
         if weights is None or (values := self._cache(node.input[1])) is None:
             return None
         scores = self._span(weights.source.input[0], "MatMul")
@@ -124,7 +125,7 @@ class Finder:
         """Returns an Attention whose keys and values are caches, or come from the Concat of a cache, with a causal
         mask."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         shape = self._shape(inputs[0])
         if inputs[6] or any(attributes.get(name, -1) > 0 for name in ("left_window_size", "right_window_size")):
             return None
@@ -161,10 +162,10 @@ class Finder:
     def _window(self, mask: str, attributes: Mapping[str, Any], shape: tuple[int, ...], keys: int = 0) -> int | None:
         """Returns the window of an Attention by its mask and attributes, as `_pattern`."""
         size = (*shape[:3], keys or self._past + shape[2])
-        causal = self._seen(size)
+        causal = self._visible(size)
         visible = causal if attributes.get("is_causal") else np.ones_like(causal)
         if mask:
-            values = self._known.constant(mask)
+            values = self._tensors.constant(mask)
             if values is None:
                 return None
             added = np.where(values, 0.0, -np.inf) if values.dtype == np.bool_ else values
@@ -184,7 +185,7 @@ class Finder:
     def _pattern(self, visible: Values) -> int | None:
         """Returns the window in which every query sees the keys up to its own, and no other; 0: it sees all of them.
         None: it sees something else. `visible`: (..., queries, keys)."""
-        causal = self._seen(visible.shape)
+        causal = self._visible(visible.shape)
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
         if window == visible.shape[-1]:
             window = 0
@@ -204,14 +205,14 @@ class Finder:
         return Heads(node, query, self._shape(query), (keys, values), kv_heads, of_keys * of_scores, cap, window)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        info = self._known.info.get(name)
+        info = self._tensors.info.get(name)
         return info.shape if info is not None else ()
 
     # -- what stands between the products ------------------------------------------------------------------------------
 
     def _sample(self, name: str) -> Values:
         """Returns numbers of a tensor's type and shape."""
-        info = self._known.info[name]
+        info = self._tensors.info[name]
         kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
@@ -228,7 +229,7 @@ class Finder:
 
     def _numbers(self, span: Span, name: str) -> float | None:
         sample = self._sample(span.source.output[0])
-        return self._factor(self._known.through(span, sample, name), sample)
+        return self._factor(self._tensors.through(span, sample, name), sample)
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
         """Returns the factor of keys or values whose heads are repeated for those of the queries."""
@@ -237,15 +238,15 @@ class Finder:
         sample = self._sample(span.source.output[0])
         if heads % sample.shape[1]:
             return None
-        got = self._known.through(span, sample, name)
-        alone = sample.shape[1] == 1 and got.size == sample.size  # MatMul itself repeats one head
-        want = sample if alone else sample.repeat(heads // sample.shape[1], axis=1)
+        got = self._tensors.through(span, sample, name)
+        broadcast = sample.shape[1] == 1 and got.size == sample.size  # MatMul itself repeats one head
+        want = sample if broadcast else sample.repeat(heads // sample.shape[1], axis=1)
         return self._factor(got, want.swapaxes(-1, -2) if turned else want)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
         """(scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
         sample = self._sample(span.source.output[0])
-        got = self._known.through(span, sample, name)
+        got = self._tensors.through(span, sample, name)
         if got.shape[-3:] != sample.shape[-3:] or got.size != sample.size:
             return None
         visible = got.reshape(sample.shape) > _UNSEEN
@@ -255,7 +256,7 @@ class Finder:
         seen_scores = sample[visible]
 
         def scores(factor: float) -> Values:
-            return self._known.through(span, (sample * factor).astype(sample.dtype), name).reshape(sample.shape)[
+            return self._tensors.through(span, (sample * factor).astype(sample.dtype), name).reshape(sample.shape)[
                 visible
             ]
 
@@ -270,13 +271,13 @@ class Finder:
         limit = _TOLERANCE.get(wide.dtype, 1e-3)
         return (factor, cap, window) if np.allclose(wide, curve, rtol=limit, atol=0) else None
 
-    def _seen(self, shape: tuple[int, ...]) -> Values:
+    def _visible(self, shape: tuple[int, ...]) -> Values:
         queries, keys = shape[-2:]
         return np.arange(keys) <= np.arange(queries)[:, None] + self._past
 
 
 def _last_axis(softmax: Any, rank: int) -> bool:
-    axes = [one.i for one in softmax.attribute if one.name == "axis"]
+    axes = [attribute.i for attribute in softmax.attribute if attribute.name == "axis"]
     return axes in ([], [-1], [rank - 1])
 
 
@@ -305,25 +306,25 @@ def as_operator(
             helper.make_node("Attention", [*attention.end.input[:3], "", *pasts], results, attention.name, **numbers)
         ]
 
-    def rows(name: str, what: str) -> str:
+    def rows(name: str, role: str) -> str:
         """Returns a row per token of a tensor with rows of each head."""
-        if what == "q" and len(attention.shape) == 3:
+        if role == "q" and len(attention.shape) == 3:
             nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
             name = f"{prefix}q/whole"
         maker = makers.get(name)
         if maker is not None and turns(maker):
             name = maker.input[0]
         else:
-            nodes.append(helper.make_node("Transpose", [name], [f"{prefix}{what}/turned"], perm=_TURN))
-            name = f"{prefix}{what}/turned"
-        nodes.append(helper.make_node("Reshape", [name, f"{prefix}flat"], [f"{prefix}{what}"]))
-        return f"{prefix}{what}"
+            nodes.append(helper.make_node("Transpose", [name], [f"{prefix}{role}/turned"], perm=_TURN))
+            name = f"{prefix}{role}/turned"
+        nodes.append(helper.make_node("Reshape", [name, f"{prefix}flat"], [f"{prefix}{role}"]))
+        return f"{prefix}{role}"
 
     nodes.append(constant(np.array([0, 0, -1], np.int64), f"{prefix}flat"))
     nodes.append(constant(np.array([0, 0, attention.heads, -1], np.int64), f"{prefix}heads"))
     nodes.append(constant(np.array([1, attention.heads, -1, attention.shape[-1]], np.int64), f"{prefix}whole"))
-    operands = [attention.query, *(append.fresh for append in attention.appended)]
-    inputs = [rows(name, what) for name, what in zip(operands, "qkv", strict=True)]
+    operands = [attention.query, *(append.new_rows for append in attention.appended)]
+    inputs = [rows(name, role) for name, role in zip(operands, "qkv", strict=True)]
     results = [f"{prefix}attended", *presents]
     nodes.append(helper.make_node("Attention", [*inputs, "", *pasts], results, attention.name, **numbers))
     nodes.append(helper.make_node("Reshape", [f"{prefix}attended", f"{prefix}heads"], [f"{prefix}rows"]))
@@ -341,4 +342,4 @@ def as_operator(
 
 def turns(node: Any) -> bool:
     """Checks whether a node changes between a row per token and rows of each head."""
-    return node.op_type == "Transpose" and [list(one.ints) for one in node.attribute] == [_TURN]
+    return node.op_type == "Transpose" and [list(attribute.ints) for attribute in node.attribute] == [_TURN]

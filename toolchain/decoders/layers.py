@@ -70,11 +70,11 @@ def load_layers(path: Path) -> LayerDecoder:
         raise ModelError(f"{path}: is no decoder: --generate takes one in ONNX, or its NPU-IR (--emit npu-mlir)")
     graph = graph_of(source)
     updates = [layer for layer in graph.layers if layer.op_type == "KV_UPDATE" and not layer.id.startswith(PROMPT)]
-    missing = [one for one in (PROMPT + IDS, PROMPT + NEXT, IDS, POSITION, NEXT, LOG) if one not in graph.tensors]
+    missing = [key for key in (PROMPT + IDS, PROMPT + NEXT, IDS, POSITION, NEXT, LOG) if key not in graph.tensors]
     if missing or not updates:
         raise ModelError(f"{path}: no decoder: it has no {missing[0] if missing else 'layer that updates a cache'}")
     caches = []
-    for layer in sorted(updates, key=lambda one: one.integer("kv_layer")):
+    for layer in sorted(updates, key=lambda update: update.integer("kv_layer")):
         for name in layer.outputs:
             tensor = graph.tensors[name]
             if tensor.dtype not in _FLOATS or tensor.is_kv_head_split:

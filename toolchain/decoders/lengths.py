@@ -27,13 +27,13 @@ class Span(NamedTuple):
     nodes: tuple[Any, ...]
 
 
-class Known:
-    """The known tensors of a model whose dimensions have a size. `given`: values of its inputs."""
+class KnownTensors:
+    """The known tensors of a model whose dimensions have a size. `inputs`: values of its inputs."""
 
-    def __init__(self, model: OnnxModel, given: Mapping[str, Values]) -> None:
+    def __init__(self, model: OnnxModel, inputs: Mapping[str, Values]) -> None:
         self.model = model
         self.info: dict[str, TensorInfo] = dict(model.info)
-        self.values: dict[str, Values] = dict(given)
+        self.values: dict[str, Values] = dict(inputs)
         self.nodes = list(model.graph.node)
         self.makers = {name: node for node in self.nodes for name in node.output if name}
         self._order = {node.output[0]: index for index, node in enumerate(self.nodes)}
@@ -65,7 +65,7 @@ class Known:
                 sources[node.output[0]] = node
             elif node.output[0] not in nodes:
                 nodes[node.output[0]] = node
-                todo += [one for one in node.input if self.is_data(one)]
+                todo += [operand for operand in node.input if self.is_data(operand)]
         if len(sources) != 1:
             return None
         (source,) = sources.values()
@@ -90,7 +90,7 @@ class Known:
     def _follow(self, node: Any) -> None:
         if node.op_type in ("Shape", "Size") and node.input[0] in self.info:
             shape = np.array(self.info[node.input[0]].shape, np.int64)
-            attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+            attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
             part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
             self._know(node.output[0], part if node.op_type == "Shape" else np.array(shape.prod(), np.int64))
             return
@@ -119,21 +119,21 @@ class Known:
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
         constants = [self._number(name) for name in node.input if name]
-        return any(name in self.values for name in node.input) or all(one.size <= _SMALL for one in constants)
+        return any(name in self.values for name in node.input) or all(values.size <= _SMALL for values in constants)
 
     def _know(self, name: str, values: Values) -> None:
         self.values[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
-def different(one: Values | None, other: Values | None) -> bool:
+def different(values: Values | None, other: Values | None) -> bool:
     """Checks whether two known values of a tensor differ."""
-    return one is not None and other is not None and not same(one, other)
+    return values is not None and other is not None and not same(values, other)
 
 
-def same(one: Values, other: Values | None) -> bool:
+def same(values: Values, other: Values | None) -> bool:
     """Checks whether two known values of a tensor have the same shape and elements."""
-    return other is not None and one.shape == other.shape and np.array_equal(one, other)
+    return other is not None and values.shape == other.shape and np.array_equal(values, other)
 
 
 def constant(values: Any, name: str) -> Any:
@@ -141,11 +141,11 @@ def constant(values: Any, name: str) -> Any:
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(values)))
 
 
-def rows_of(values: Values, whole: Values, first: int, count: int) -> int | None:
+def rows_of(values: Values, table: Values, first: int, count: int) -> int | None:
     """Returns the axis along which values are `count` rows of a tensor from `first`; None: they are none."""
-    for axis, size in enumerate(whole.shape):
-        if values.ndim == whole.ndim and values.shape[axis] == count and first + count <= size:
+    for axis, size in enumerate(table.shape):
+        if values.ndim == table.ndim and values.shape[axis] == count and first + count <= size:
             rows: Sequence[int] = range(first, first + count)
-            if np.array_equal(values, whole.take(rows, axis)):
+            if np.array_equal(values, table.take(rows, axis)):
                 return axis
     return None

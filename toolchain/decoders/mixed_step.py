@@ -59,13 +59,13 @@ class CompiledMixedStep:
     def memory(self) -> dict[int, bytes]:
         """Memory contents when the commands start, by address: positions, and the counts of encoded caches."""
         words = b"".join(chunk.context.to_bytes(4, "little") for chunk in self.chunks)
-        made = {self.program.address(POSITION): words}
+        contents = {self.program.address(POSITION): words}
         for tensor in self.program.graph.tensors.values():
             if tensor.dtype is DataType.ENCODED:
                 cache = tensor.encoded(self.program.address(tensor.id))
                 if cache.chunks:
-                    made[cache.address("counts")] = cache.expected_counts(self.storage.outliers)
-        return made | blocks_of(self.program)
+                    contents[cache.address("counts")] = cache.expected_counts(self.storage.outliers)
+        return contents | blocks_of(self.program)
 
 
 def compile_mixed_step(
@@ -93,8 +93,8 @@ def is_resident(job: Job, target: Target, rows: int) -> bool:
     attention itself counts as a copy."""
     graph = _MixedStep(replace(job, t_max=rows), (Chunk(rows, 0),), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]
-    made = run_passes(graph, [*early, "schedule", "residency"], target)
-    return made.resident("layer0.attention.qkv.out")
+    scheduled = run_passes(graph, [*early, "schedule", "residency"], target)
+    return scheduled.resident("layer0.attention.qkv.out")
 
 
 class _MixedStep(DecoderStep):
@@ -105,9 +105,9 @@ class _MixedStep(DecoderStep):
             firsts.append(at)
             at += chunk.tokens
         self.firsts = firsts
-        self._given: list[str] = []
+        self._boundary: list[str] = []
         super().__init__(job, 1, at, len(chunks))
-        self.graph.inputs += tuple(self._given)
+        self.graph.inputs += tuple(self._boundary)
 
     def _embedding(self) -> str:
         width = self.shape.width
@@ -159,15 +159,15 @@ class _MixedStep(DecoderStep):
 
     def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
         last = index == self.job.layers - 1
-        whole = self.parts in (Parts.ALL, Parts.PRODUCTS) or (self.parts is Parts.BETWEEN and not last)
-        return super()._feed_forward(name, index, source, x) if whole else x
+        computed = self.parts in (Parts.ALL, Parts.PRODUCTS) or (self.parts is Parts.BETWEEN and not last)
+        return super()._feed_forward(name, index, source, x) if computed else x
 
     def _head(self, x: str) -> None:
         if self.parts not in (Parts.ATTENTION, Parts.BETWEEN):
             super()._head(x)
 
     def _last_rows(self, x: str) -> str:
-        """A copy of the rows, unless all are last ones; rows of requests that bring one token lie side by side."""
+        """A copy of the rows, unless all are last rows; rows of requests that bring one token lie side by side."""
         width, count = self.shape.width, len(self.chunks)
         if count == self.rows:
             return x
@@ -186,9 +186,9 @@ class _MixedStep(DecoderStep):
 
     def _sum(self, name: str, width: int) -> str:
         """Rows that lie where the layers before would have left them."""
-        given = self._tensor(f"{name}.in", (self.rows, width))
-        self._given.append(given)
-        return self._eltwise(name, "ADD", given, given)
+        rows = self._tensor(f"{name}.in", (self.rows, width))
+        self._boundary.append(rows)
+        return self._eltwise(name, "ADD", rows, rows)
 
     def _position(self, request: int) -> str:
         return POSITION if len(self.chunks) == 1 else self._view(POSITION, (1,), request)

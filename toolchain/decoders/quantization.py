@@ -57,7 +57,7 @@ def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
     proto.CopyFrom(decoder.proto)
     graph, result = proto.graph, list[Any]()
     makers = {name: node for node in graph.node for name in node.output}
-    kinds = {one.name: one.data_type for one in graph.initializer}
+    kinds = {initializer.name: initializer.data_type for initializer in graph.initializer}
     values = {value.name: value for value in (*graph.input, *graph.output)}
     largest = _largest(decoder, [node.input[new] for node in graph.node for new, _, _ in _parts(node)], prompts)
     for node in graph.node:

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.decoders.exported import feeds
 from toolchain.onnx_domains.domains import is_foreign
-from toolchain.onnx_model.reference import CORRECTED, OWN, cut
+from toolchain.onnx_model.reference import COMPUTED, CORRECTED, cut
 
 Values = Any
 
@@ -47,29 +47,29 @@ def step_feeds(decoder: Decoder, tokens: Sequence[int], past: dict[str, Values])
 
 
 class Reference:
-    """Runs a decoder with its past as ONNX has it: an array that grows. `taken`: tensors of
+    """Runs a decoder with its past as ONNX has it: an array that grows. `overrides`: tensors of
     `toolchain.onnx_model.reference.rounded` that every step is given; `watched`: others that every step leaves. Of an
     exported model the file as it is is run, unless inner tensors are asked for."""
 
-    def __init__(self, decoder: Decoder, taken: Collection[str] = (), watched: Collection[str] = ()) -> None:
+    def __init__(self, decoder: Decoder, overrides: Collection[str] = (), watched: Collection[str] = ()) -> None:
         self._decoder = decoder
-        self._taken, self._watched = tuple(taken), tuple(watched)
-        inner = bool(self._taken or self._watched)
+        self._overrides, self._watched = tuple(overrides), tuple(watched)
+        inner = bool(self._overrides or self._watched)
         self._source = None if inner or _contribute(decoder.source) else decoder.source
-        run = cut(decoder.proto, taken) if self._source is None else self._source
+        run = cut(decoder.proto, overrides) if self._source is None else self._source
         self._evaluator = ReferenceEvaluator(run, new_ops=CORRECTED)
 
     def empty(self) -> dict[str, Values]:
         """Returns the past before the first token."""
         return empty_past(self._decoder)
 
-    def _given(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
+    def _inputs(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
         """Returns the inputs of the model that is run."""
         inputs = step_feeds(self._decoder, tokens, past)
         if self._source is None:
             return inputs
-        seen = next(iter(past.values())).shape[2]
-        return {**inputs, **feeds(self._source, len(tokens), seen)}
+        length = next(iter(past.values())).shape[2]
+        return {**inputs, **feeds(self._source, len(tokens), length)}
 
     def step(
         self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None
@@ -77,16 +77,16 @@ class Reference:
         """Executes tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
-        own_names = [name + OWN for name in self._taken]
+        own_names = [name + COMPUTED for name in self._overrides]
         outputs = [*names, *own_names, *self._watched]
-        logits, *results = self._evaluator.run(outputs, {**self._given(tokens, past), **(codes or {})})
-        present, rest = results[: len(decoder.caches)], results[len(decoder.caches) :]
-        watched = rest[len(own_names) :]
+        logits, *results = self._evaluator.run(outputs, {**self._inputs(tokens, past), **(codes or {})})
+        present, extra = results[: len(decoder.caches)], results[len(decoder.caches) :]
+        watched = extra[len(own_names) :]
         pasts = zip(decoder.caches, present, strict=True)
         return DecodeStep(
             np.asarray(logits)[0],
             {cache.past: np.asarray(values) for cache, values in pasts},
-            {name: np.asarray(values) for name, values in zip(self._taken, rest, strict=False)},
+            {name: np.asarray(values) for name, values in zip(self._overrides, extra, strict=False)},
             {name: np.asarray(values) for name, values in zip(self._watched, watched, strict=True)},
         )
 

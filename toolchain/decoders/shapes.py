@@ -1,4 +1,4 @@
-"""Shapes of published decoder models, the sizes that follow from them, and what is asked of one.
+"""Shapes of published decoder models, the sizes that follow from them, and the demands on a decoder.
 
 Sources: the configuration files that the models were published with (OPT: Zhang et al., arXiv 2205.01068; Llama 2:
 arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
@@ -144,8 +144,8 @@ class Shape:
         value = self.value_dim or self.head_dim
         queries = self.query_latent * (self.width + self.q_width) if self.query_latent else self.width * self.q_width
         keys = self.width * (self.latent + self.latent_rotary)
-        apart = self.latent * self.heads * (self.head_dim - self.latent_rotary + value)
-        return queries + keys + apart + self.heads * value * self.width
+        expansion = self.latent * self.heads * (self.head_dim - self.latent_rotary + value)
+        return queries + keys + expansion + self.heads * value * self.width
 
     @property
     def ffn_parameters(self) -> int:
@@ -264,8 +264,8 @@ class Job:
             raise ModelError(f"{self.shape.name}: {self.layers} layers: the model has {self.shape.layers}")
         kv = dict.fromkeys(bits for layer in range(self.layers) for bits in self.head_bits(layer))
         weights = dict.fromkeys((self.weight_bits, *self.layer_weights.values()))
-        for bits, known in (*((bits, WEIGHTS) for bits in weights), *((bits, BY_BITS) for bits in kv)):
-            if bits not in known:
+        for bits, widths in (*((bits, WEIGHTS) for bits in weights), *((bits, BY_BITS) for bits in kv)):
+            if bits not in widths:
                 rule = f"{self.shape.name}: {bits} bits: must be one of {', '.join(map(str, BY_BITS))}"
                 raise RuleError("E_QBITS", "qbits", bits, rule)
         if self.activation_bits not in ACTIVATIONS:
@@ -275,8 +275,8 @@ class Job:
             raise ModelError(
                 f"{self.shape.name}: --kv {self.storage.name}: a latent is stored as numbers: fp16, fp8 or uniform"
             )
-        used = [self.weight_of(layer) for layer in range(self.layers)]
-        if self.activation_kind is not ACTIVATION and not set(used) <= {2, 4, 8}:
+        weight_widths = [self.weight_of(layer) for layer in range(self.layers)]
+        if self.activation_kind is not ACTIVATION and not set(weight_widths) <= {2, 4, 8}:
             rule = f"{self.shape.name}: activations of 8 bits need weights of 8, 4 or 2: qbits_weight_default: 8"
             raise RuleError("E_QBITS", "qbits_activation_default", self.activation_bits, rule)
 
@@ -298,12 +298,12 @@ class Job:
 
     def groups(self, layer: int) -> list[HeadGroup]:
         """The heads of a layer, as few commands as their widths allow."""
-        found, first = [], 0
+        head_groups, first = [], 0
         for bits, heads in groupby(self.head_bits(layer)):
             count = len(list(heads))
-            found.append(HeadGroup(first, count, self.storage.kind(self.stored_kind(bits))))
+            head_groups.append(HeadGroup(first, count, self.storage.kind(self.stored_kind(bits))))
             first += count
-        return found
+        return head_groups
 
     def cache(self, layer: int, base: int) -> KvCache:
         """K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
@@ -320,16 +320,16 @@ class Job:
     def weight_bytes(self) -> int:
         """Bytes of the parameters that a run of these layers touches: the matrices in their width, all else in that of
         activations."""
-        rest = self.shape.embedding_parameters + self.shape.small_parameters
-        return self.matrix_bytes(self.shape.experts) + bytes_total(rest, self.activation_bits)
+        other_parameters = self.shape.embedding_parameters + self.shape.small_parameters
+        return self.matrix_bytes(self.shape.experts) + bytes_total(other_parameters, self.activation_bits)
 
     def matrix_bytes(self, experts: int) -> int:
         """Bytes of the matrices of all layers, with so many experts each."""
-        found = 0
+        total = 0
         for layer in range(self.layers):
             count = self.shape.layer_parameters(layer, experts)
-            found += bytes_total(count, BITS[self.weight_kind(layer)]) + self.codebook_bytes(layer, experts)
-        return found
+            total += bytes_total(count, BITS[self.weight_kind(layer)]) + self.codebook_bytes(layer, experts)
+        return total
 
     def codebook_bytes(self, layer: int, experts: int) -> int:
         """Bytes of the codebooks of a layer with so many experts."""
@@ -338,7 +338,7 @@ class Job:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), pages of encoded ones."""
+        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), pages of encoded caches."""
         return sum(map(self.kv_bytes_alloc, range(self.layers)))
 
     def kv_bytes_alloc(self, layer: int) -> int:

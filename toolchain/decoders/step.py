@@ -88,8 +88,8 @@ class DecoderStep:
         entries = shape.positions - LEARNED_OFFSET
         first = LEARNED_OFFSET * shape.width
         if self.tokens == 1:
-            used = self._view(table, (entries, shape.width), first)
-            row = self._layer("positions.row", "GATHER", (used, POSITION), (1, shape.width), m=1, n=shape.width,
+            entries_view = self._view(table, (entries, shape.width), first)
+            row = self._layer("positions.row", "GATHER", (entries_view, POSITION), (1, shape.width), m=1, n=shape.width,
                               k=entries)  # fmt: skip
             return self._eltwise("positions", "ADD", x, row, "ROW")
         block = self.tokens, shape.width
@@ -128,10 +128,10 @@ class DecoderStep:
         if shape.query_latent:
             source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", source, shape.query_latent))
         q = self._product(f"{name}.q", source, heads * shape.head_dim)  # heads' parts with position, then without
-        apart = self._moved(f"{name}.q_plain", q, (heads, rows, plain), (plain, heads * shape.head_dim, 1),
+        q_plain = self._moved(f"{name}.q_plain", q, (heads, rows, plain), (plain, heads * shape.head_dim, 1),
                             heads * rotary, self._tensor(f"{name}.q_plain.out", (heads * rows, plain)),
                             (rows * plain, plain, 1))  # fmt: skip
-        absorbed = self._products(f"{name}.absorbed", apart, heads, latent)
+        absorbed = self._products(f"{name}.absorbed", q_plain, heads, latent)
         width = shape.qkv_width
         qkv = self._tensor(f"{name}.qkv.out", (rows, width))
         for part, source, sizes, steps, first in (
@@ -198,8 +198,8 @@ class DecoderStep:
         to: tuple[int, ...], at: int = 0,
     ) -> str:  # fmt: skip
         """Elements of x, `steps` apart from `first` on, into `out`, `to` apart from `at` on."""
-        where: dict[str, Attribute] = {key: value for key, value in (("at_in", first), ("at_out", at)) if value}
-        return self._layer(name, "COPY", (x,), out, **{"dims": sizes, "from": steps, "to": to, **where})
+        offsets: dict[str, Attribute] = {key: value for key, value in (("at_in", first), ("at_out", at)) if value}
+        return self._layer(name, "COPY", (x,), out, **{"dims": sizes, "from": steps, "to": to, **offsets})
 
     def _products(self, name: str, x: str, heads: int, n: int) -> str:
         """Rows of each head (heads x rows, k) times a matrix of its own."""
@@ -247,8 +247,8 @@ class DecoderStep:
         self.graph.tensors[name] = TensorIR(name, Role.KV, dims, group.kind, is_kv_head_split=split, codec=codec)
 
     def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
-        """Target of `scale` of a command, about keys (0), values (1) or both: the parameter block of encoded ones,
-        the scales of integers, one per head, all without values."""
+        """Target of `scale` of a command, about keys (0), values (1) or both: the parameter block of encoded keys and
+        values, the scales of integers, one per head, all without values."""
         if group.kind in FLOATS:
             return []
         codecs = self.job.storage.codecs
@@ -275,9 +275,9 @@ class DecoderStep:
             first, last = (-(-self.rows * edge // blocks) for edge in (block, block + 1))
             for expert in range(block * shape.active, (block + 1) * shape.active) if last > first else ():
                 part, dims, offset = f"{name}.{expert}", (last - first, shape.width), first * shape.width
-                made = self._expert(part, self._view(normed, dims, offset))
+                result = self._expert(part, self._view(normed, dims, offset))
                 weight = self._view(routing, (last - first, 1), expert * self.rows + first)
-                weighted = self._eltwise(f"{part}.weighted", "MUL", made, weight, "COLUMN")
+                weighted = self._eltwise(f"{part}.weighted", "MUL", result, weight, "COLUMN")
                 target = self._view(x, dims, offset)
                 self._eltwise(f"{part}.sum", "ADD", target, weighted, out=target)
         return x
@@ -327,7 +327,7 @@ class DecoderStep:
         self, name: str, x: str, n: int, *, residual: str = "", activation: str = "", kind: DataType | None = None,
         weights: str = "", bias: bool = False,
     ) -> str:  # fmt: skip
-        """x times weights of their own, or `weights` (n x k); narrow ones have a multiplier per column. Matrices of
+        """x times weights of their own, or `weights` (n x k); narrow weights have a multiplier per column. Matrices of
         `kind` are no part of a layer."""
         m, k = self.graph.tensors[x].shape
         inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self._kind)], []
@@ -370,10 +370,10 @@ class DecoderStep:
 
     def _layer(self, name: str, op: str, inputs: "list[str] | tuple[str, ...]", out: "str | tuple[int, ...]",
                **attributes: Attribute) -> str:  # fmt: skip
-        """A layer that writes the tensor `out`, or a new one of that shape."""
-        made = out if isinstance(out, str) else self._tensor(f"{name}.out", out)
-        self.graph.layers.append(LayerIR(name, op, tuple(inputs), (made,), attributes))
-        return made
+        """A layer that writes the tensor `out`, or a new tensor of that shape."""
+        target = out if isinstance(out, str) else self._tensor(f"{name}.out", out)
+        self.graph.layers.append(LayerIR(name, op, tuple(inputs), (target,), attributes))
+        return target
 
     def _tensor(
         self, name: str, shape: tuple[int, ...], kind: DataType | None = None, role: Role = Role.ACTIVATION
@@ -387,8 +387,8 @@ class DecoderStep:
     def _view(self, base: str, shape: tuple[int, ...], offset: int, pitch: int = 0) -> str:
         pitch = 0 if shape[0] == 1 or pitch == shape[-1] else pitch
         name = f"{base}[{offset}:{'x'.join(map(str, shape))}{f':{pitch}' * bool(pitch)}]"
-        one = self.graph.tensors[base]
-        self.graph.tensors[name] = TensorIR(name, one.role, shape, one.dtype, base, offset=offset, pitch=pitch)
+        tensor = self.graph.tensors[base]
+        self.graph.tensors[name] = TensorIR(name, tensor.role, shape, tensor.dtype, base, offset=offset, pitch=pitch)
         return name
 
     def _columns(self, base: str, first: int, count: int) -> str:

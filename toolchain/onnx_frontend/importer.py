@@ -31,7 +31,8 @@ from toolchain.onnx_operators import kernels, quantized
 
 
 def definition(node: Node) -> list[Any]:
-    """Returns the nodes that stand for one, with names of their own inside; none: it is no function of ONNX."""
+    """Returns the nodes of the function that defines an operator, with names of their own inside; none: it is no
+    function of ONNX."""
     proto = node.proto
     try:
         schema: Any = defs.get_schema(proto.op_type, opset_of(node.model.proto))
@@ -53,13 +54,13 @@ def definition(node: Node) -> list[Any]:
         inlined = inline_selected_functions(model, [("", proto.op_type)], inline_schema_functions=True)
     except RuntimeError:  # what a definition by context does not know
         return []
-    nodes = [NodeProto.FromString(one.SerializeToString()) for one in inlined.graph.node]
+    nodes = [NodeProto.FromString(copy.SerializeToString()) for copy in inlined.graph.node]
     if any(node.op_type == proto.op_type for node in nodes):
         return []
     outside = {*proto.input, *proto.output, ""}
-    for index, one in enumerate(nodes):
-        one.name = f"{node_name(proto)}/{one.op_type}{index}"
-        for names in (one.input, one.output):
+    for index, part in enumerate(nodes):
+        part.name = f"{node_name(proto)}/{part.op_type}{index}"
+        for names in (part.input, part.output):
             for place, name in enumerate(names):
                 names[place] = name if name in outside else f"{node_name(proto)}/{name}"
     return nodes
@@ -67,11 +68,11 @@ def definition(node: Node) -> list[Any]:
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
     """Returns the node with the attributes that it leaves out: definitions refer to them."""
-    whole, names = NodeProto.FromString(proto.SerializeToString()), {one.name for one in proto.attribute}
+    complete, names = NodeProto.FromString(proto.SerializeToString()), {entry.name for entry in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in names and attribute.default_value.name:
-            whole.attribute.append(attribute.default_value)
-    return whole
+            complete.attribute.append(attribute.default_value)
+    return complete
 
 
 MOST_COMPUTED = 1 << 27
@@ -101,12 +102,12 @@ class Refusals:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._found: dict[str, list[str]] = {}
+        self._errors: dict[str, list[str]] = {}
         self._unknown = set[str]()
 
     def add(self, node: Node, error: ModelError) -> None:
         """Adds a node and why it is refused. What it makes is taken as known, where its shape is."""
-        self._found.setdefault(node.proto.op_type, []).append(str(error))
+        self._errors.setdefault(node.proto.op_type, []).append(str(error))
         for name in node.proto.output:
             info = node.model.info.get(name)
             if info is None or info.type not in ONNX:
@@ -123,30 +124,30 @@ class Refusals:
 
     def check(self) -> None:
         """Raises ModelError for all that were added, by operator."""
-        errors = [text for texts in self._found.values() for text in texts]
+        errors = [text for texts in self._errors.values() for text in texts]
         if len(errors) == 1:
             raise ModelError(errors[0])
         if errors:
             prefix = f"{self._model}: "
             messages = [
                 f"{len(texts)} {operator}: {texts[0].removeprefix(prefix).removesuffix(_REMEDY)}"
-                for operator, texts in self._found.items()
+                for operator, texts in self._errors.items()
             ]
             remedy = _REMEDY if any(text.endswith(_REMEDY) for text in errors) else ""
             raise ModelError(f"{prefix}{len(errors)} nodes are not supported: {'; '.join(messages)}{remedy}")
 
 
-def import_model(model: OnnxModel, *, fuse: bool = True, given: Graph | None = None) -> Graph:
+def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = None) -> Graph:
     """Returns the layers of a model. ModelError names every node that is not supported and why, before any other work.
 
-    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `given`: tensors that are
+    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `base`: tensors that are
     there already, among them inputs that the device holds in a form of their own.
     """
     if model.layers is not None:
         return model.layers.copy()
     graph = Graph(model.graph.name or "model")
-    if given is not None:
-        graph.tensors, graph.constants = dict(given.tensors), dict(given.constants)
+    if base is not None:
+        graph.tensors, graph.constants = dict(base.tensors), dict(base.constants)
     constants: dict[str, Values] = dict(model.initializers)
     for name in model.inputs:
         info = model.info[name]

@@ -118,8 +118,8 @@ def _normalize(x: Pattern) -> Either:
     return _either(_op("Div", x, root), _op("Mul", x, inverse))
 
 
-_APART = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
-_SCALED = _op("Mul", _normalize(_APART), RowPattern("scale", "x"))
+_DEVIATION = _op("Sub", _X, _op("ReduceMean", _X, LastAxis("x")))
+_SCALED = _op("Mul", _normalize(_DEVIATION), RowPattern("scale", "x"))
 _EPSILON = (("axis", -1), ("epsilon", "epsilon"))
 
 RULES = (
@@ -140,11 +140,11 @@ DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
 
 
 def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
-    """Returns the nodes, with those that match a rule as one."""
+    """Returns the nodes, with those that match a rule as a single node."""
     return _Matcher(model, nodes).run()
 
 
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     named: Mapping[str, Any]
     nodes: tuple[Any, ...]
 
@@ -168,25 +168,25 @@ class _Matcher:
             for node in self._nodes:
                 if id(node) in removed or id(node) in replacements or node.op_type not in _roots(rule.pattern):
                     continue
-                match = next((one for one in self._match(rule.pattern, node.output[0], _Found({}, ())) if
-                              self._closed(one, node, {*removed, *replacements})), None)  # fmt: skip
+                match = next((candidate for candidate in self._match(rule.pattern, node.output[0], _Match({}, ())) if
+                              self._closed(candidate, node, {*removed, *replacements})), None)  # fmt: skip
                 if match is not None:
                     replacements[id(node)] = _node(rule, match.named, node)
-                    removed.update(id(one) for one in match.nodes if one is not node)
+                    removed.update(id(other) for other in match.nodes if other is not node)
         return [replacements.get(id(node), node) for node in self._nodes if id(node) not in removed]
 
-    def _closed(self, match: _Found, root: Any, claimed: Collection[int]) -> bool:
+    def _closed(self, match: _Match, root: Any, claimed: Collection[int]) -> bool:
         """Checks whether inner tensors have no other reader: neither a node nor a model output."""
         nodes = {id(node): node for node in match.nodes}
-        used = Counter(name for node in nodes.values() for name in node.input)
+        reads = Counter(name for node in nodes.values() for name in node.input)
         inner = [name for node in nodes.values() if node is not root for name in node.output if name]
-        return not nodes.keys() & claimed and all(self._readers[name] == used[name] for name in inner)
+        return not nodes.keys() & claimed and all(self._readers[name] == reads[name] for name in inner)
 
-    def _match(self, pattern: Pattern, name: str, match: _Found) -> Iterator[_Found]:
+    def _match(self, pattern: Pattern, name: str, match: _Match) -> Iterator[_Match]:
         """Yields every match of a pattern at a tensor."""
         if isinstance(pattern, Either):
-            for one in pattern.patterns:
-                yield from self._match(one, name, match)
+            for alternative in pattern.patterns:
+                yield from self._match(alternative, name, match)
         elif isinstance(pattern, Op):
             yield from self._operator(pattern, name, match)
         elif isinstance(pattern, TensorPattern):
@@ -195,7 +195,7 @@ class _Matcher:
         elif (value := self._constant(pattern, name, match)) is not None:
             yield match._replace(named={**match.named, **value})
 
-    def _operator(self, pattern: Op, name: str, match: _Found) -> Iterator[_Found]:
+    def _operator(self, pattern: Op, name: str, match: _Match) -> Iterator[_Match]:
         node = self._makers.get(name)
         if node is None or node.op_type != pattern.operator or node.domain not in ("", "ai.onnx"):
             return
@@ -207,15 +207,15 @@ class _Matcher:
         for order in dict.fromkeys(orders):
             yield from self._all(pattern.inputs, order, match)
 
-    def _all(self, patterns: tuple[Pattern, ...], names: tuple[str, ...], match: _Found) -> Iterator[_Found]:
+    def _all(self, patterns: tuple[Pattern, ...], names: tuple[str, ...], match: _Match) -> Iterator[_Match]:
         if not patterns:
             yield match
             return
-        for one in self._match(patterns[0], names[0], match):
-            yield from self._all(patterns[1:], names[1:], one)
+        for partial_match in self._match(patterns[0], names[0], match):
+            yield from self._all(patterns[1:], names[1:], partial_match)
 
     def _constant(
-        self, pattern: NumberPattern | RowPattern | LastAxis, name: str, match: _Found
+        self, pattern: NumberPattern | RowPattern | LastAxis, name: str, match: _Match
     ) -> Mapping[str, Any] | None:
         """Returns the bindings of a constant; None where it does not match."""
         values = self._constants.get(name)
@@ -241,7 +241,7 @@ def _roots(pattern: Pattern) -> frozenset[str]:
 
 def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
     """Checks whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
-    attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     return all(
         name in DEFAULTS
         and np.float32(attributes.get(name, DEFAULTS[name])) == np.float32(expected.get(name, DEFAULTS[name]))

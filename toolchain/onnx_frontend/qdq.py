@@ -19,7 +19,7 @@ from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.view import node_name
 
 DOMAIN = "pyv.qdq"
-_WHOLE = 1e-4
+_ABSOLUTE = 1e-4
 _RELATIVE = 1e-7
 """How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
 _UNITS = ("transA", "alpha", "beta")
@@ -36,15 +36,15 @@ class Fused(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """A product and the nodes behind it; `residual`: which of them adds one, 0: none does."""
+    """A product and the nodes behind it; `residual`: which of them adds a residual, 0: none does."""
 
     nodes: list[Any]
     residual: int
 
 
 def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
-    """Returns the nodes of a model with integer products in the place of float ones between quantized tensors, and with
-    attention to the codes of `caches`. ModelError: such a cache is not kept in codes."""
+    """Returns the nodes of a model with integer products in the place of float products between quantized tensors, and
+    with attention to the codes of `caches`. ModelError: such a cache is not kept in codes."""
     return _Fusion(model, caches).run()
 
 
@@ -118,12 +118,16 @@ class _Fusion:
                 weights = ", so that codes of weights become numbers" if a is None else ""
                 self._floats[node_name(node)] = f"{name} has no codes with constant scales and one zero point{weights}"
             return None
-        kinds = {self._model.info[one.name].type for one in (a, b)}
+        kinds = {self._model.info[factor.name].type for factor in (a, b)}
         if obstacle := self._obstacle(node, a, b, kinds):
             self._floats[node_name(node)] = obstacle
             return None
         scale, zero = a.scale.astype(np.float64) * b.scale.astype(np.float64), 0
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute if one.name not in _UNITS}
+        attributes = {
+            attribute.name: helper.get_attribute_value(attribute)
+            for attribute in node.attribute
+            if attribute.name not in _UNITS
+        }
         bias = self._bias_name(nodes)
         steps = None if kinds & set(FLOATS) else self._integers(bias, scale) if bias else ""
         if steps is None:
@@ -153,7 +157,7 @@ class _Fusion:
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
         """Returns why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one.
         Scales per channel have to lie along the columns."""
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         info = self._model.info[b.name]
         constant, rank = b.name in self._model.initializers, len(info.shape)
         column = 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
@@ -196,7 +200,7 @@ class _Fusion:
         node = self._graph.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
-        codes, scale = (self._model.initializers.get(one) for one in node.input[:2])
+        codes, scale = (self._model.initializers.get(operand) for operand in node.input[:2])
         if codes is None or scale is None or codes.dtype != np.int32 or scale.size not in (1, codes.size):
             return None
         return codes * scale.astype(np.float64)
@@ -207,12 +211,12 @@ class _Fusion:
         if values is None or values.ndim != 1 or scale.size not in (1, values.size):
             return None
         steps = values.astype(np.float64) / scale.reshape(-1)
-        whole = np.rint(steps)
-        size = np.abs(whole)
-        if np.any(size >= 1 << 31) or np.any(np.abs(steps - whole) > _WHOLE + _RELATIVE * size):
+        nearest = np.rint(steps)
+        size = np.abs(nearest)
+        if np.any(size >= 1 << 31) or np.any(np.abs(steps - nearest) > _ABSOLUTE + _RELATIVE * size):
             return None
         label = f"{name}.steps{len(self._constants)}"
-        self._constants[label] = whole.astype(np.int32)
+        self._constants[label] = nearest.astype(np.int32)
         return label
 
 

@@ -69,7 +69,7 @@ class QdqGraph:
         node = self.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         info = self.model.info.get(node.input[0])
         if info is None or info.type not in (*BYTES, *NIBBLES, *FLOATS) or attributes.get("block_size"):
             return None
@@ -125,8 +125,8 @@ def hoisted(graph: QdqGraph) -> list[Any]:
     while worklist:
         quantizer = worklist.pop()
         moved, target = makers.get(quantizer.input[0]), graph.target(quantizer)
-        alone = graph.readers(quantizer.input[0]) == 1
-        if moved is None or moved.op_type not in _MOVES or len(moved.output) > 1 or target is None or not alone:
+        sole_reader = graph.readers(quantizer.input[0]) == 1
+        if moved is None or moved.op_type not in _MOVES or len(moved.output) > 1 or target is None or not sole_reader:
             continue
         codes, quantizers = NodeProto.FromString(moved.SerializeToString()), list[Any]()
         for index, name in enumerate(moved.input if moved.op_type == "Concat" else moved.input[:1]):
@@ -148,7 +148,7 @@ def hoisted(graph: QdqGraph) -> list[Any]:
             replaced[id(moved)] = [*quantizers, codes]
             removed.add(id(quantizer))
             worklist += quantizers
-    nodes = (one for node in graph.nodes for one in replaced.get(id(node), (node,)))
+    nodes = (replacement for node in graph.nodes for replacement in replaced.get(id(node), (node,)))
     return [node for node in nodes if id(node) not in removed]
 
 
@@ -182,7 +182,7 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
         inputs[past], inputs[new], outputs[present] = cache.name, token.name, present_factor.name
         removed.append(quantizer)
         factors.append(cache)
-    attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     coded = helper.make_node(
         OPERATOR, inputs, outputs, name=node_name(node), domain=domain, zero_kv=[factor.zero for factor in factors],
         scale_kv=[float(factor.scale.reshape(-1)[0]) for factor in factors], **attributes,
@@ -195,8 +195,8 @@ def _check(
 ) -> None:
     """Raises ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
 
-    def refuse(what: str) -> NoReturn:
-        raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {what}")
+    def refuse(reason: str) -> NoReturn:
+        raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {reason}")
 
     noun = ("keys", "values")[new - 1]
     if cache is None or cache.scale.size != 1 or graph.model.info[cache.name].type not in BYTES:

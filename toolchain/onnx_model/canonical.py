@@ -1,9 +1,9 @@
 """A model in the one form that the compiler reads: the operators of `opset.NEWEST`, no control flow.
 
 Operators of other domains (`toolchain.onnx_domains.domains`) become those of ONNX, nodes of older operator sets are
-raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other one
-both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`; any other `Loop` as many as
-there can be, and a choice behind each. What is known: constants, shapes, and what follows from them.
+raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other
+`If` both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`; any other `Loop` as
+many as there can be, and a choice behind each. What is known: constants, shapes, and what follows from them.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def canonical(
         model.functions.extend(on_core.functions(max(version, NEWEST)))
         model.opset_import.append(helper.make_opsetid(on_core.DOMAIN, 1))
     if version < NEWEST:
-        next(one for one in model.opset_import if one.domain in _ONNX).version = NEWEST
+        next(entry for entry in model.opset_import if entry.domain in _ONNX).version = NEWEST
         model.ir_version = max(model.ir_version, 10)
 
 
@@ -77,7 +77,7 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
 
 
 def _without_optional_inputs(model: Any) -> None:
-    """Remove inputs that have a value: before version 4 of the file format every initializer was one."""
+    """Remove inputs that have a value: before version 4 of the file format every initializer was an input."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initializers]
     if len(inputs) < len(model.graph.input):
@@ -130,7 +130,7 @@ def rename(node: Any, names: Names) -> None:
 def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:
     """Return the tensor that a node makes of constants."""
     if node.op_type == "Constant":
-        values = [one.t for one in node.attribute if one.name == "value"]
+        values = [attribute.t for attribute in node.attribute if attribute.name == "value"]
         return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
     if node.op_type not in RESHAPES or not all(name in tensors for name in node.input if name):
         return None
@@ -187,8 +187,8 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
     def _most_nodes(self) -> int:
         return MAX_NODES
 
-    def _refuse(self, proto: Any, what: str) -> ModelError:
-        return ModelError(f"{self._name}: node {node_name(proto)} ({proto.op_type}, opset {self._version}): {what}")
+    def _refuse(self, proto: Any, reason: str) -> ModelError:
+        return ModelError(f"{self._name}: node {node_name(proto)} ({proto.op_type}, opset {self._version}): {reason}")
 
     def _constant(self, tensor: Any, name: str = "") -> None:
         """Record type, shape and small values of an initializer."""
@@ -196,7 +196,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         self.info[name or tensor.name] = TensorInfo(type_name(tensor.data_type), tuple(tensor.dims))
         if np.prod(tensor.dims) <= MAX_FOLDED:
             try:
-                self.known[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
+                self.constants[name or tensor.name] = np.asarray(numpy_helper.to_array(tensor))
             except (ValueError, TypeError, KeyError) as error:
                 raise ModelError(
                     f"{self._name}: tensor {name or tensor.name}: {error}; export the model again"
@@ -217,20 +217,20 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
                 try:
                     {"If": self._if, "Loop": self._loop, "Scan": self._scan}[part.op_type](part, names)
                 except (StopIteration, IndexError, ValueError):  # nothing has checked the model yet
-                    what = "its inputs, outputs or subgraphs are not those of the operator: export the model again"
-                    raise self._refuse(part, what) from None
+                    reason = "its inputs, outputs or subgraphs are not those of the operator: export the model again"
+                    raise self._refuse(part, reason) from None
             else:
                 self._add(part)
 
     def _value(self, name: str) -> Values | None:
         """Return the values of a tensor, where they are constant."""
-        if name in self.known or name not in self._initializers:
-            return self.known.get(name)
+        if name in self.constants or name not in self._initializers:
+            return self.constants.get(name)
         return np.asarray(numpy_helper.to_array(self._initializers[name]))
 
     def _decompose(self, proto: Any) -> None:
-        """Add the operators of ONNX that stand for one of another domain."""
-        proto, constants = self._close_inputs(proto), dict(self.known)
+        """Add the operators of ONNX that replace an operator of another domain."""
+        proto, constants = self._close_inputs(proto), dict(self.constants)
         for name in proto.input:
             if name in self._external:
                 constants[name] = self._external[name]

@@ -50,7 +50,7 @@ class Shared:
 
     @staticmethod
     def key(node: Any, names: Mapping[str, str]) -> bytes | None:
-        """Returns a key, equal for nodes of subgraphs that make the same; None: this one stays. `names`: those of its
+        """Returns a key, equal for nodes of subgraphs that make the same; None: this node stays. `names`: those of its
         inputs."""
         if node.op_type in _UNSHARED or any(graph.output for graph in subgraphs(node)):
             return None  # a subgraph reads tensors of the step by names that are no inputs
@@ -75,7 +75,7 @@ class Shared:
 
 
 class ControlFlow(OpenRows):
-    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `known`: facts of tensors;
+    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `constants`: facts of tensors;
     `_makers`: the node of each; `_shared`: common parts of subgraphs; `_steps`: the maximum of steps of a Loop, by its
     name."""
 
@@ -83,7 +83,7 @@ class ControlFlow(OpenRows):
     _external: Mapping[str, Values]
     _graph: Any
     _inputs: set[str]
-    known: dict[str, Values]
+    constants: dict[str, Values]
     _makers: dict[str, Any]
     _nodes: list[Any]
     _prefixes: set[str]
@@ -100,7 +100,7 @@ class ControlFlow(OpenRows):
         """Returns the maximum of nodes of a model without control flow."""
 
     @abstractmethod
-    def _refuse(self, proto: Any, what: str) -> ModelError: ...
+    def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     @abstractmethod
     def _visit(self, proto: Any, names: Names) -> None:
@@ -110,16 +110,16 @@ class ControlFlow(OpenRows):
         """Expands an If to the branch that the condition chooses; both, where the run decides and their results have
         the same shapes."""
         condition = proto.input[0]
-        if condition not in self.known:
-            self._both(proto, names)
+        if condition not in self.constants:
+            self._merge_branches(proto, names)
             return
-        condition_value = bool(self.known[condition].reshape(-1)[0])
+        condition_value = bool(self.constants[condition].reshape(-1)[0])
         results = self._inline(_branch(proto, condition_value), self._prefix(proto), dict(names))
         for inner, outer in zip(results, proto.output, strict=True):
             if outer:
                 self._add(helper.make_node("Identity", [inner], [outer]))
 
-    def _both(self, proto: Any, names: Names) -> None:
+    def _merge_branches(self, proto: Any, names: Names) -> None:
         """Expands both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
         branches = [self._inline(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
@@ -145,16 +145,16 @@ class ControlFlow(OpenRows):
 
     def _loop(self, proto: Any, names: Names) -> None:
         """Unrolls the steps of a Loop; joins the outputs of all steps at the end."""
-        body = next(one.g for one in proto.attribute if one.name == "body")
+        body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
         inputs, node_count, counted = list(proto.input), len(self._nodes), len(self._graph.output)
-        if any(name and name not in self.known for name in inputs[:2]):
+        if any(name and name not in self.constants for name in inputs[:2]):
             self._open_loop(proto, body, names)
             return
-        steps, going = self._trips(inputs)
+        steps, guard = self._trips(inputs)
         state, prefix = inputs[2:], self._prefix(proto)
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         for step in itertools.count():
-            if not going or (steps is not None and step >= steps):
+            if not guard or (steps is not None and step >= steps):
                 break
             if step >= MAX_STEPS:
                 raise self._refuse(proto, f"more than {MAX_STEPS} steps: export a model with fewer")
@@ -164,15 +164,15 @@ class ControlFlow(OpenRows):
                 inside[inner.name] = self._constant_of(scope + inner.name, values)
             inside |= {inner.name: name for inner, name in zip(body.input[2:], state, strict=True)}
             condition, *values_out = self._inline(body, scope, inside)
-            if condition not in self.known:
+            if condition not in self.constants:
                 del self._nodes[node_count:]
                 del self._graph.output[counted:]
                 self._open_loop(proto, body, names)
                 return
-            going = bool(self.known[condition].reshape(-1)[0])
+            guard = bool(self.constants[condition].reshape(-1)[0])
             state = values_out[: len(state)]
-            for index, (all_of, one) in enumerate(zip(scans, values_out[len(state) :], strict=True)):
-                self._add(helper.make_node("Unsqueeze", [one, self._zero(scope)], [f"{scope}{index}/row"]))
+            for index, (all_of, row) in enumerate(zip(scans, values_out[len(state) :], strict=True)):
+                self._add(helper.make_node("Unsqueeze", [row, self._zero(scope)], [f"{scope}{index}/row"]))
                 all_of.append(f"{scope}{index}/row")
         outputs = list(proto.output)
         for inner, outer in zip(state, outputs, strict=False):
@@ -187,7 +187,7 @@ class ControlFlow(OpenRows):
     def _scan(self, proto: Any, names: Names) -> None:
         """Unrolls a Scan: each step takes a slice of the scanned inputs, and returns the state and a slice of each
         output."""
-        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
         if self._version < 9:
             raise self._refuse(proto, "Scan of opset 8 is not supported: export the model for opset 9 or newer")
@@ -232,10 +232,10 @@ class ControlFlow(OpenRows):
             return False
         count = len(proto.input) - int(attributes["num_scan_inputs"])
         inside = dict(names) | {inner.name: name for inner, name in zip(body.input, proto.input, strict=True)}
-        whole = WholeScan(self._version, self.info, self.known, inside, self._prefix(proto))
-        if not whole.made(body, proto.input[count:], count, proto.output):
+        scan = WholeScan(self._version, self.info, self.constants, inside, self._prefix(proto))
+        if not scan.build(body, proto.input[count:], count, proto.output):
             return False
-        for node in whole.nodes:
+        for node in scan.nodes:
             self._add(node)
         return True
 
@@ -257,8 +257,8 @@ class ControlFlow(OpenRows):
 
     def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
         """Returns (number of steps if there is one, whether the first is made)."""
-        steps = int(self.known[inputs[0]].reshape(-1)[0]) if inputs[0] else None
-        return steps, not inputs[1] or bool(self.known[inputs[1]].reshape(-1)[0])
+        steps = int(self.constants[inputs[0]].reshape(-1)[0]) if inputs[0] else None
+        return steps, not inputs[1] or bool(self.constants[inputs[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
         """Unrolls a Loop of which the run decides how many steps count: as many as there can be, and behind each a
@@ -270,15 +270,15 @@ class ControlFlow(OpenRows):
         it: counters stay known there."""
         inputs, prefix = list(proto.input), self._prefix(proto)
         max_steps = self._max_steps(proto, inputs)
-        limit = inputs[0] if inputs[0] and inputs[0] not in self.known else ""
-        state, going = inputs[2:], self._flag(f"{prefix}going", inputs[1])
+        limit = inputs[0] if inputs[0] and inputs[0] not in self.constants else ""
+        state, guard = inputs[2:], self._flag(f"{prefix}going", inputs[1])
         count = self._constant_of(f"{prefix}count", [0])
         scans: list[list[str]] = [[] for _ in body.output[1 + len(state) :]]
         next_state, second = state, 0
         for step in range(max_steps):
             scope = f"{prefix}{step}/"
-            going = self._below(going, step, limit, scope)
-            certain = going in self.known and bool(self.known[going])
+            guard = self._below(guard, step, limit, scope)
+            certain = guard in self.constants and bool(self.constants[guard])
             inside = dict(names)
             for inner, values in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
                 inside[inner.name] = self._constant_of(scope + inner.name, values)
@@ -291,17 +291,17 @@ class ControlFlow(OpenRows):
                         f"the run{self._advice(inputs[0] or inputs[1] or condition)}"
                     )  # fmt: skip
             for index, (all_of, row) in enumerate(zip(scans, outputs[len(state) :], strict=True)):
-                all_of.append(self._row(going, row, f"{scope}{index}/"))
+                all_of.append(self._row(guard, row, f"{scope}{index}/"))
             state = [
-                new if certain else self._node("Where", [going, new, old], f"{scope}{index}/state")
+                new if certain else self._node("Where", [guard, new, old], f"{scope}{index}/state")
                 for index, (old, new) in enumerate(zip(state, outputs, strict=False))
             ]
-            next_state = [new if new in self.known else select for select, new in zip(state, outputs, strict=False)]
-            counts = self._node("Cast", [going], f"{scope}counts", to=onnx.TensorProto.INT64)
+            next_state = [new if new in self.constants else select for select, new in zip(state, outputs, strict=False)]
+            counts = self._node("Cast", [guard], f"{scope}counts", to=onnx.TensorProto.INT64)
             count = self._node("Add", [count, counts], f"{scope}count")
-            going = self._node("And", [going, self._flag(f"{scope}condition", condition)], f"{scope}going")
+            guard = self._node("And", [guard, self._flag(f"{scope}condition", condition)], f"{scope}going")
             if step == 1:
-                self._room_for(proto, max_steps, len(self._nodes) - second)
+                self._check_size(proto, max_steps, len(self._nodes) - second)
             second = len(self._nodes)
         for inner, outer in zip(state, proto.output, strict=False):
             if outer:
@@ -311,19 +311,20 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
                 self._begin(outer, 0, count)
         if node_name(proto) in self._steps:
-            going = self._below(going, max_steps, limit, f"{prefix}behind/")
-            flag = self._node("Cast", [going], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
-            one = self._constant_of(f"{prefix}behind/one", [1])
-            self._add_output(self._node("Reshape", [flag, one], f"{node_name(proto)}{UNFINISHED}"))
+            guard = self._below(guard, max_steps, limit, f"{prefix}behind/")
+            flag = self._node("Cast", [guard], f"{prefix}behind/number", to=onnx.TensorProto.INT64)
+            single = self._constant_of(f"{prefix}behind/one", [1])
+            self._add_output(self._node("Reshape", [flag, single], f"{node_name(proto)}{UNFINISHED}"))
 
-    def _room_for(self, proto: Any, max_steps: int, each: int) -> None:
-        """Raises ModelError for too many steps of so many nodes. What follows has the room of a step or more."""
+    def _check_size(self, proto: Any, max_steps: int, step_nodes: int) -> None:
+        """Raises ModelError for too many steps of so many nodes. The nodes after the Loop may be as many as those of a
+        step."""
         limit = self._most_nodes()
-        fit = (limit - len(self._nodes)) // each + 1
+        fit = (limit - len(self._nodes)) // step_nodes + 1
         if max_steps > fit + 1:
             raise self._refuse(
-                proto, f"up to {max_steps} steps of {each} nodes, as the run decides: more than {limit} nodes; say how "
-                f"many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
+                proto, f"up to {max_steps} steps of {step_nodes} nodes, as the run decides: more than {limit} nodes; "
+                f"say how many steps there are at most, 1..{fit}: --shape {node_name(proto)}=N"
             )  # fmt: skip
 
     def _max_steps(self, proto: Any, inputs: Sequence[str]) -> int:
@@ -332,20 +333,20 @@ class ControlFlow(OpenRows):
         bound = MAX_STEPS + 1 if bound is None else bound
         max_steps = min(self._steps.get(node_name(proto), bound), bound)
         if not 0 < max_steps <= MAX_STEPS:
-            name = inputs[0] if inputs[0] not in self.known else inputs[1] or inputs[0]
+            name = inputs[0] if inputs[0] not in self.constants else inputs[1] or inputs[0]
             raise self._refuse(
                 proto, f"the run decides its number of steps{self._advice(name)}; or say how many there are at most, "
                 f"1..{MAX_STEPS}: --shape {node_name(proto)}=N"
             )  # fmt: skip
         return max_steps
 
-    def _below(self, going: str, step: int, limit: str, prefix: str) -> str:
+    def _below(self, guard: str, step: int, limit: str, prefix: str) -> str:
         """Returns the condition of a step: all before it continued, and the limit is not reached."""
         if not limit:
-            return going
+            return guard
         at = self._constant_of(f"{prefix}step", np.array(step, np.int64))
         less = self._node("Less", [at, self._flag(f"{prefix}limit", limit)], f"{prefix}less")
-        return self._node("And", [going, less], f"{prefix}made")
+        return self._node("And", [guard, less], f"{prefix}made")
 
     def _flag(self, name: str, source: str) -> str:
         """Returns an element as a scalar; true without a source."""
@@ -353,14 +354,14 @@ class ControlFlow(OpenRows):
             return self._constant_of(name, True)
         return self._node("Reshape", [source, self._constant_of(f"{name}/shape", np.zeros(0, np.int64))], name)
 
-    def _row(self, going: str, row: str, prefix: str) -> str:
+    def _row(self, guard: str, row: str, prefix: str) -> str:
         """Returns the row of a step, or -1 where the step does not count."""
         info = self.info.get(row)
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)
         )  # fmt: skip
         fill = self._constant_of(f"{prefix}fill", np.array(-1).astype(kind))
-        selected = self._node("Where", [going, row, fill], f"{prefix}chosen")
+        selected = self._node("Where", [guard, row, fill], f"{prefix}chosen")
         return self._node("Unsqueeze", [selected, self._zero(prefix)], f"{prefix}row")
 
     def _add_output(self, name: str) -> None:
@@ -392,7 +393,7 @@ class ControlFlow(OpenRows):
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:
-        """Returns a prefix for the names of a subgraph, another one for each node."""
+        """Returns a prefix for the names of a subgraph, another for each node."""
         base = proto.name or proto.output[0]
         prefix = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
         self._prefixes.add(prefix)
@@ -400,12 +401,12 @@ class ControlFlow(OpenRows):
 
     def _advice(self, name: str) -> str:
         """Returns inputs of the model, without weights, that decide a value."""
-        inputs, worklist, seen = set[str](), [name], set[str]()
+        inputs, worklist, visited = set[str](), [name], set[str]()
         while worklist:
             tensor = worklist.pop()
-            if tensor in seen or tensor in self._external:
+            if tensor in visited or tensor in self._external:
                 continue
-            seen.add(tensor)
+            visited.add(tensor)
             if tensor in self._inputs:
                 inputs.add(tensor)
             elif tensor in self._makers:
@@ -419,4 +420,6 @@ class ControlFlow(OpenRows):
 
 def _branch(proto: Any, then: bool) -> Any:
     """Returns the graph of an If for a condition."""
-    return next(one.g for one in proto.attribute if one.name == ("then_branch" if then else "else_branch"))
+    return next(
+        attribute.g for attribute in proto.attribute if attribute.name == ("then_branch" if then else "else_branch")
+    )

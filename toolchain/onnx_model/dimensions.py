@@ -110,13 +110,13 @@ def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
     missing = [value for value in inputs if tensor_info(value) is None]
     if not missing:
         return
-    what = ", ".join(f"{value.name} has {shape_text(value)}" for value in missing)
+    shapes_text = ", ".join(f"{value.name} has {shape_text(value)}" for value in missing)
     cached = any(node.op_type == "Attention" and len(node.input) > 4 for node in model.graph.node) or any(
         value.name.startswith("past_key") for value in missing
     )
     sizes = ",".join(dict.fromkeys(_options(missing)))
     raise ModelError(
-        f"{name}: input {what}: give every dimension a size, --shape {sizes} with a number for each N"
+        f"{name}: input {shapes_text}: give every dimension a size, --shape {sizes} with a number for each N"
         f"{_CACHED if cached else ''}"
     )
 

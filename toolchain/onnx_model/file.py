@@ -66,7 +66,7 @@ def read_file(path: Path) -> ModelFile:
             _load_external(tensor, path.parent)
         for stored in stored_tensors:
             if stored.tensor.name in reshaped:
-                proto.graph.initializer.append(_whole(data, stored))
+                proto.graph.initializer.append(_with_values(data, stored))
             else:
                 external[stored.tensor.name] = _values_inside(data, stored)
                 large.append(stored.tensor)
@@ -77,7 +77,7 @@ def read_file(path: Path) -> ModelFile:
 
 
 def _content(path: Path) -> Any:
-    """Return the bytes of a file; of a large one, a map. ModelError: it cannot be read."""
+    """Return the bytes of a file; of a large file, a map. ModelError: it cannot be read."""
     try:
         check_input(path, MAX_MODEL)
         if path.stat().st_size < MAPPED:
@@ -88,7 +88,7 @@ def _content(path: Path) -> Any:
         raise ModelError(f"{path}: {error.strerror}: give the path of an ONNX model") from None
 
 
-def _whole(data: Any, stored: StoredTensor) -> Any:
+def _with_values(data: Any, stored: StoredTensor) -> Any:
     """Return the tensor with its values."""
     return onnx.TensorProto.FromString(bytes(data[stored.start : stored.end]))
 
@@ -96,7 +96,7 @@ def _whole(data: Any, stored: StoredTensor) -> Any:
 def _values_inside(data: Any, stored: StoredTensor) -> Values:
     """Return the values of a tensor where they lie, unless their elements are no whole bytes."""
     if byte_size(stored.tensor) != stored.size:
-        return np.asarray(numpy_helper.to_array(_whole(data, stored)))
+        return np.asarray(numpy_helper.to_array(_with_values(data, stored)))
     kind = helper.tensor_dtype_to_np_dtype(stored.tensor.data_type)
     return np.ndarray(tuple(stored.tensor.dims), kind, data, stored.offset)
 
@@ -130,7 +130,7 @@ def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
     try:
         model = onnx.load_model_from_string(data)
         names = chain(_names_of_graph(model.graph), *map(_names_of_function, model.functions))
-        for text in chain(names, (each.tensor.name for each in stored)):
+        for text in chain(names, (tensor.tensor.name for tensor in stored)):
             if not isinstance(text, str):  # protobuf lets through what is no UTF-8
                 raise ValueError(f"the name {text!r} is not UTF-8")
     except Exception as error:
@@ -198,10 +198,10 @@ def _values(tensor: Any, folder: Path) -> Values:
     dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), byte_size(tensor)
     location = {entry.key: entry.value for entry in tensor.external_data}
     if int(location.get("length", size)) != size:
-        whole = onnx.TensorProto()
-        whole.CopyFrom(tensor)
-        _load_external(whole, folder)
-        return np.asarray(numpy_helper.to_array(whole))
+        complete = onnx.TensorProto()
+        complete.CopyFrom(tensor)
+        _load_external(complete, folder)
+        return np.asarray(numpy_helper.to_array(complete))
     path, offset = folder / location["location"], int(location.get("offset", 0))
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"tensor {tensor.name} is in {location['location']}, outside the folder of the model")
@@ -213,7 +213,8 @@ def _values(tensor: Any, folder: Path) -> Values:
 
 
 def _load_external(tensor: Any, folder: Path) -> None:
-    """Moves the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working one.
+    """Moves the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working
+    directory.
 
     Up to onnx 1.23.1 the tensor still points to its file afterwards, and the checker refuses a tensor with both.
     """

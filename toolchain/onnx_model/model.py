@@ -78,7 +78,8 @@ class OnnxModel:
         return [value.name for value in self.graph.output]
 
     def whole(self) -> "OnnxModel":
-        """Returns the model with all initializers in its protobuf. ModelError where they are too large for one."""
+        """Returns the model with all initializers in its protobuf. ModelError where they are too large for a
+        protobuf."""
         if not self.external:
             return self
         size = sum(values.nbytes for values in self.external.values()) + self.proto.ByteSize()
@@ -189,7 +190,7 @@ def _empty_inputs_as_constants(model: Any) -> None:
 
 def _without_weights(model: Any) -> Any:
     """Returns the model with inputs in the place of large initializers: onnx writes a model into bytes and back for
-    each thing that is asked of it, and shapes follow from the values of small ones."""
+    each thing that is asked of it, and shapes follow from the values of small tensors."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (large if len(tensor.raw_data) > SMALL else small).append(tensor)
@@ -205,7 +206,7 @@ def _without_weights(model: Any) -> Any:
 
 def _check(model: Any) -> None:
     """Runs onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
-    missing = [one for one in model.graph.output if not one.type.tensor_type.HasField("shape")]
+    missing = [output for output in model.graph.output if not output.type.tensor_type.HasField("shape")]
     for value in missing:
         value.type.tensor_type.shape.SetInParent()
     onnx.checker.check_model(model)
@@ -279,7 +280,7 @@ def _drop_copies(graph: Any) -> None:
     outputs, names, nodes = {value.name for value in graph.output}, dict[str, str](), list[Any]()
     for node in graph.node:
         rename(node, names)
-        to = next((one.i for one in node.attribute if one.name == "to"), 0)
+        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
         same = node.op_type == "Identity" or (node.op_type == "Cast" and to and types.get(node.input[0]) == to)
         if same and node.domain in ("", "ai.onnx") and node.output[0] not in outputs:
             names[node.output[0]] = node.input[0]
@@ -375,7 +376,7 @@ def _values(tensor: Any, name: str) -> Values:
 
 def opset_of(model: Any) -> int:
     """Returns the operator set of an onnx.ModelProto; 0: it names none."""
-    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def _opset(model: Any, name: str) -> int:

@@ -43,9 +43,9 @@ class Node(NodeView):
         super().__init__(proto, model.name, model.opset, model.info, compile_time)
         self.model = model
         self.graph = graph
-        self._made = 0
+        self._count = 0
         if place := model.places.get(self.name.partition("/")[0]):
-            self._where = place
+            self._location = place
 
     # -- what it is given --------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ class Node(NodeView):
 
     def named(self, name: str) -> TensorIR:
         if name not in self.graph.tensors:
-            values = self._known.get(name)
+            values = self._constants.get(name)
             if values is None:
                 self.refuse(f"data type {self._info(name).type} of {name} is not supported")
             info = self._info(name)
@@ -84,7 +84,7 @@ class Node(NodeView):
 
     def weight(self, values: Values, kind: DataType, name: str = "") -> TensorIR:
         """Returns a tensor of constant values."""
-        tensor = TensorIR(name or self._fresh(), Role.WEIGHT, tuple(values.shape), kind)
+        tensor = TensorIR(name or self._new_name(), Role.WEIGHT, tuple(values.shape), kind)
         self.graph.tensors[tensor.id] = tensor
         self.graph.constants[tensor.id] = np.ascontiguousarray(values, NUMPY[kind]).reshape(values.shape)
         return tensor
@@ -94,7 +94,7 @@ class Node(NodeView):
 
     def temporary(self, shape: Sequence[int], kind: DataType) -> TensorIR:
         """Returns a tensor between two layers of this node."""
-        tensor = TensorIR(self._fresh(), Role.ACTIVATION, tuple(shape), kind)
+        tensor = TensorIR(self._new_name(), Role.ACTIVATION, tuple(shape), kind)
         self.graph.tensors[tensor.id] = tensor
         return tensor
 
@@ -108,8 +108,8 @@ class Node(NodeView):
     def layer(
         self, op_type: str, inputs: Sequence[TensorIR], output: TensorIR | Sequence[TensorIR], **attributes: Attribute
     ) -> None:
-        name = layer_name(f"{self.name}.{self._made}" if self._made else self.name)
-        self._made += 1
+        name = layer_name(f"{self.name}.{self._count}" if self._count else self.name)
+        self._count += 1
         outputs = (output,) if isinstance(output, TensorIR) else output
         read, written = (tuple(tensor.id for tensor in tensors) for tensors in (inputs, outputs))
         self.graph.layers.append(LayerIR(name, op_type, read, written, attributes))
@@ -119,11 +119,11 @@ class Node(NodeView):
         if tensor.elements != math.prod(shape):
             self.refuse(f"{tensor.id} of shape {list(tensor.shape)} has not the elements of {list(shape)}")
         base = tensor.view_of or tensor.id
-        result = TensorIR(name or self._fresh(), tensor.role, tuple(shape), tensor.dtype, base)
+        result = TensorIR(name or self._new_name(), tensor.role, tuple(shape), tensor.dtype, base)
         self.graph.tensors[result.id] = result
         return result
 
-    def _fresh(self) -> str:
+    def _new_name(self) -> str:
         prefix = (self.proto.output[0] or self.name).replace(" ", "_")
         count = 0
         while f"{prefix}.t{count}" in self.graph.tensors:

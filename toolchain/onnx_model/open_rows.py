@@ -1,9 +1,9 @@
 """Tensors of which the run decides how many rows count.
 
-Such a tensor has room for all rows that there can be; those that count are the first of them, and a tensor of one
-number says how many they are. What operators do with rows follows: one that keeps rows apart leaves them where they
-are; one that joins them reads numbers in the place of the others that do not change its result (nothing of a sum,
-the lowest of a largest); rows of several tensors are moved together (`Compress`, whose kernel is on the core).
+Such a tensor has space for all possible rows; those that count are the first of them, and a tensor of one number says
+how many they are. What operators do with rows follows: an elementwise operator leaves them where they are; a reduction
+reads numbers in the place of the others that do not change its result (nothing of a sum, the lowest of a largest); rows
+of several tensors are moved together (`Compress`, whose kernel is on the core).
 """
 
 import math
@@ -20,7 +20,7 @@ from toolchain.onnx_model.open_shapes import OpenShapes
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.parts import ValidRows
 
-APART = frozenset((
+ELEMENTWISE = frozenset((
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual",
     "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
     "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor",
@@ -89,8 +89,8 @@ class OpenRows(OpenShapes):
     def _begin(self, name: str, axis: int, count: str) -> None:
         """Begin the rows of a tensor, of which so many count."""
         self.rows[name] = ValidRows(count, axis)
-        self.known.pop(name, None)  # of what counts only the run knows how much there is
-        if count not in self.known:
+        self.constants.pop(name, None)  # of what counts only the run knows how much there is
+        if count not in self.constants:
             room = np.array([self.info[name].shape[axis]])
             _, max_count = self._limits.get(count, (room, room))
             self._limits[count] = np.zeros_like(room), np.minimum(max_count, room)
@@ -169,13 +169,13 @@ class OpenRows(OpenShapes):
 
     def _range(self, proto: Any) -> bool:
         first, last, step = proto.input
-        limit = self._elements(last) if last not in self.known else []
-        if len(limit) != 1 or first not in self.known or step not in self.known or int(self.known[step]) != 1:
+        limit = self._elements(last) if last not in self.constants else []
+        if len(limit) != 1 or not {first, step} <= self.constants.keys() or int(self.constants[step]) != 1:
             return False
-        bound, start, out = self._bound(limit[0]), int(self.known[first]), proto.output[0]
+        bound, start, out = self._bound(limit[0]), int(self.constants[first]), proto.output[0]
         if bound is None or bound <= start:
             return False
-        self._constant_of(out, np.arange(start, bound, dtype=self.known[first].dtype))
+        self._constant_of(out, np.arange(start, bound, dtype=self.constants[first].dtype))
         count = self._number_of(limit[0], f"{out}/limit")
         if start:
             count = self._plain("Sub", [count, self._constant_of(f"{out}/start", [start])], f"{out}/span")
@@ -189,7 +189,7 @@ class OpenRows(OpenShapes):
         """Reshape; a shape that the run decides is that of all rows."""
         data, out = proto.input[0], proto.output[0]
         node = _copy(proto)
-        if proto.op_type == "Reshape" and proto.input[1] not in self.known:
+        if proto.op_type == "Reshape" and proto.input[1] not in self.constants:
             room = self._room(proto.input[1])
             if room is None:
                 return False
@@ -216,7 +216,7 @@ class OpenRows(OpenShapes):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _elementwise(self, proto: Any) -> bool:
-        """Follow an operator on elements: rows of operands that have room for more than others are cut."""
+        """Follow an operator on elements: rows of operands that have space for more than others are cut."""
         rank = max(len(self.info[name].shape) for name in proto.input if name in self.info)
         opened = {name: rank - len(self.info[name].shape) + self.rows[name].axis for name in proto.input
                   if name in self.rows}  # fmt: skip
@@ -254,7 +254,7 @@ class OpenRows(OpenShapes):
         data, places = proto.input
         if data not in self.rows or _axis_of(proto, len(self.info[data].shape), 0) != self.rows[data].axis:
             return self._vector(proto)
-        if places in self.known and (self.known[places] >= 0).all():
+        if places in self.constants and (self.constants[places] >= 0).all():
             self._append(proto)
             return True
         out = proto.output[0]
@@ -274,10 +274,10 @@ class OpenRows(OpenShapes):
     def _pad(self, proto: Any) -> bool:
         """Pad of other dimensions than that of the rows."""
         data, pads, _, axes = [*proto.input, "", ""][:4]
-        if data not in self.rows or pads not in self.known or (axes and axes not in self.known):
+        if data not in self.rows or pads not in self.constants or (axes and axes not in self.constants):
             return False
-        rank, sizes = len(self.info[data].shape), self.known[pads].reshape(2, -1)
-        along = (self.known[axes] % rank).tolist() if axes else list(range(rank))
+        rank, sizes = len(self.info[data].shape), self.constants[pads].reshape(2, -1)
+        along = (self.constants[axes] % rank).tolist() if axes else list(range(rank))
         if self.rows[data].axis in along and sizes[:, along.index(self.rows[data].axis)].any():
             return False
         self._append(proto)
@@ -300,14 +300,14 @@ class OpenRows(OpenShapes):
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
         if data not in self.rows:
             return self._vector(proto)
-        if any(name not in self.known for name in (starts, axes, steps) if name):
+        if any(name not in self.constants for name in (starts, axes, steps) if name):
             return False
         rank, rows, out = len(self.info[data].shape), self.rows[data], proto.output[0]
-        firsts = self.known[starts].reshape(-1).tolist()
-        along = (self.known[axes].reshape(-1) % rank).tolist() if axes else list(range(len(firsts)))
-        strides = self.known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
+        firsts = self.constants[starts].reshape(-1).tolist()
+        along = (self.constants[axes].reshape(-1) % rank).tolist() if axes else list(range(len(firsts)))
+        strides = self.constants[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
         lasts = self._elements(ends)
-        if rows.axis not in along and ends in self.known:
+        if rows.axis not in along and ends in self.constants:
             self._append(proto)
             self.rows[out] = rows
             return True
@@ -375,8 +375,8 @@ class OpenRows(OpenShapes):
             flat = self._constant_of(f"{out}/{at}/size", [size])
             masks.append(self._plain("Reshape", [self._mask(name), flat], f"{out}/{at}/counts") if name in self.rows
                          else self._constant_of(f"{out}/{at}/counts", np.ones(size, np.bool_)))  # fmt: skip
-        whole = self._plain("Concat", list(proto.input), f"{out}/whole", axis=axis)
-        self._compress(whole, self._plain("Concat", masks, f"{out}/counts", axis=0), out, axis)
+        joined = self._plain("Concat", list(proto.input), f"{out}/whole", axis=axis)
+        self._compress(joined, self._plain("Concat", masks, f"{out}/counts", axis=0), out, axis)
         return True
 
     @abstractmethod
@@ -391,9 +391,9 @@ class OpenRows(OpenShapes):
         rows, rank, attributes = self.rows[x], len(self.info[x].shape), _attributes(proto)
         if proto.op_type.startswith("Reduce"):
             places = proto.input[1] if len(proto.input) > 1 else ""
-            if places and places not in self.known:
+            if places and places not in self.constants:
                 return False
-            listed = self.known[places].reshape(-1).tolist() if places else list(attributes.get("axes", []))
+            listed = self.constants[places].reshape(-1).tolist() if places else list(attributes.get("axes", []))
             axes = [axis % rank for axis in listed] or (
                 [] if attributes.get("noop_with_empty_axes") else [*range(rank)]
             )
@@ -423,8 +423,8 @@ class OpenRows(OpenShapes):
         kind = onnx.TensorProto.DataType.Value(self.info[proto.input[0]].type)
         number = self._constant_of(f"{out}/each", [reduced])
         if node.output[0] not in self.rows:
-            each = self._constant_of(f"{out}/others", [reduced // shape[rows.axis]])
-            number = self._plain("Mul", [rows.number, each], f"{out}/number")
+            other_count = self._constant_of(f"{out}/others", [reduced // shape[rows.axis]])
+            number = self._plain("Mul", [rows.number, other_count], f"{out}/number")
         if not self.info[node.output[0]].shape:
             scalar = self._constant_of(f"{out}/shape", np.zeros(0, np.int64))
             number = self._plain("Reshape", [number, scalar], f"{out}/one")
@@ -490,8 +490,10 @@ class OpenRows(OpenShapes):
             padded = []
             for at, result in enumerate(results):
                 missing = [*shapes[at][:axis], max(sizes) - sizes[at], *shapes[at][axis + 1 :]]
-                rest = self._constant_of(f"{name}/{at}/rest", np.zeros(missing, kind)) if missing[axis] else ""
-                padded.append(self._plain("Concat", [result, rest], f"{name}/{at}/all", axis=axis) if rest else result)
+                filler = self._constant_of(f"{name}/{at}/rest", np.zeros(missing, kind)) if missing[axis] else ""
+                padded.append(
+                    self._plain("Concat", [result, filler], f"{name}/{at}/all", axis=axis) if filler else result
+                )
             self._plain("Where", [condition, *padded], name)
         self._begin(name, axis, self._plain("Where", [condition, *counts], f"{name}/many"))
         return True
@@ -510,7 +512,7 @@ class OpenRows(OpenShapes):
 
 _Rule = Callable[[OpenRows, Any], bool]
 _RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(APART, OpenRows._elementwise),
+    **dict.fromkeys(ELEMENTWISE, OpenRows._elementwise),
     **dict.fromkeys(_NEUTRAL, OpenRows._reduce),
     **dict.fromkeys(_RESHAPES, OpenRows._reshape),
     "Concat": OpenRows._concat,
@@ -552,7 +554,7 @@ def _axis(proto: Any, at: int, axis: int, info: Mapping[str, TensorInfo]) -> int
     """Return the dimension of the output that has the rows of input `at`; None: there is none."""
     kind, shape = proto.op_type, info[proto.input[at]].shape
     attributes = _attributes(proto)
-    if kind in APART or kind == "Expand":
+    if kind in ELEMENTWISE or kind == "Expand":
         rank = max(len(info[name].shape) for name in proto.input if name in info)
         return axis + rank - len(shape)
     if kind == "Transpose":

@@ -1,6 +1,6 @@
 """Shapes of which the run decides dimensions, and what is computed from those: numbers of the run.
 
-The most that they can be is known, and gives the room of what has such a shape.
+Their maximum is known, and decides the bytes of a tensor of such a shape.
 """
 
 import math
@@ -36,7 +36,7 @@ class OpenShapes(ABC):
     """Elements of such shapes in a graph that grows node by node."""
 
     info: dict[str, TensorInfo]
-    known: dict[str, Values]
+    constants: dict[str, Values]
     _opsets: Sequence[Any]
     _makers: dict[str, Any]
 
@@ -54,9 +54,9 @@ class OpenShapes(ABC):
     def _follow_limits(self, proto: Any) -> None:
         """Note the limits of the elements of a small tensor."""
         operator, names = proto.op_type, [name for name in proto.input if name]
-        if operator not in _MONOTONE | _BY_SIGN or proto.output[0] in self.known:
+        if operator not in _MONOTONE | _BY_SIGN or proto.output[0] in self.constants:
             return
-        if operator in _ON_DATA and any(name not in self.known for name in names[1:]):
+        if operator in _ON_DATA and any(name not in self.constants for name in names[1:]):
             return
         if operator in _BY_SIGN and len(set(names)) < len(names):
             return
@@ -73,13 +73,13 @@ class OpenShapes(ABC):
 
     def _limits_of(self, name: str) -> Limits | None:
         """Return the limits of the elements of a tensor, as far as they are known."""
-        return (self.known[name],) * 2 if name in self.known else self._limits.get(name)
+        return (self.constants[name],) * 2 if name in self.constants else self._limits.get(name)
 
     def _elements(self, name: str) -> list[int | str]:
         """Return elements of a vector: numbers that are known, and a tensor of one element for each other; none where
         nothing is known of them."""
-        if name in self.known:
-            return [int(value) for value in self.known[name].reshape(-1)]
+        if name in self.constants:
+            return [int(value) for value in self.constants[name].reshape(-1)]
         maker, info = self._makers.get(name), self.info.get(name)
         if info is None or math.prod(info.shape) == 1:
             return [name] if info is not None else []
@@ -107,7 +107,7 @@ class OpenShapes(ABC):
     def _room(self, name: str) -> tuple[list[int], int, str] | None:
         """Return (the most that a shape can be, the dimension that the run decides, the tensor of that); None: it
         decides none, or several."""
-        values = self._elements(name) if name not in self.known else []
+        values = self._elements(name) if name not in self.constants else []
         bounds = [self._bound(element) for element in values]
         open_places = [at for at, element in enumerate(values) if isinstance(element, str)]
         if len(open_places) != 1 or None in bounds:
@@ -120,17 +120,19 @@ class OpenShapes(ABC):
         rule = _ON_ELEMENTS.get(proto.op_type)
         if rule is None:
             return False
-        values = [[] if name in self.known else self._elements(name) for name in proto.input]
+        values = [[] if name in self.constants else self._elements(name) for name in proto.input]
         if not any(len(elements) > 1 for elements in values):
             return False
-        values = [elements or (self._elements(name) if name in self.known and self.known[name].ndim == 1 else [])
-                  for elements, name in zip(values, proto.input, strict=True)]  # fmt: skip
+        values = [
+            elements or (self._elements(name) if name in self.constants and self.constants[name].ndim == 1 else [])
+            for elements, name in zip(values, proto.input, strict=True)
+        ]
         return rule(self, proto, values)
 
     def _take(self, proto: Any, values: Elements) -> bool:
         """Gather, Slice."""
         feeds = {proto.input[0]: np.arange(len(values[0]))}
-        feeds |= {name: self.known[name] for name in proto.input[1:] if name in self.known}
+        feeds |= {name: self.constants[name] for name in proto.input[1:] if name in self.constants}
         if len(feeds) < len(set(filter(None, proto.input))):
             return False
         try:
@@ -179,7 +181,7 @@ class OpenShapes(ABC):
         return name
 
     def _constant_of(self, name: str, values: Any) -> str:
-        if name not in self.known:
+        if name not in self.constants:
             self._plain("Constant", [], name, value=onnx.numpy_helper.from_array(np.asarray(values)))
         return name
 

@@ -10,7 +10,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
-_REST = np.iinfo(np.int32).max
+_END = np.iinfo(np.int32).max
 """An end behind every row; less than 0, one before every row."""
 
 
@@ -29,7 +29,7 @@ class OpenSlices(OpenRows):
     """Rewriting of Slice with a computed end, in a graph that is rebuilt node by node."""
 
     info: dict[str, TensorInfo]
-    known: dict[str, Values]
+    constants: dict[str, Values]
     _makers: dict[str, Any]
 
     def _open_slice(self, proto: Any) -> bool:
@@ -38,28 +38,28 @@ class OpenSlices(OpenRows):
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
-        if ends in self.known or data in self.rows or not {data, ends} <= self.info.keys():
+        if ends in self.constants or data in self.rows or not {data, ends} <= self.info.keys():
             return False  # of rows that the run counts, OpenRows says what cannot be
-        if any(name and name not in self.known for name in (starts, axes, steps)):
+        if any(name and name not in self.constants for name in (starts, axes, steps)):
             return False
-        shape, firsts = self.info[data].shape, self.known[starts].reshape(-1).tolist()
-        along = self.known[axes].reshape(-1).tolist() if axes else range(len(firsts))
-        every = self.known[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
+        shape, firsts = self.info[data].shape, self.constants[starts].reshape(-1).tolist()
+        along = self.constants[axes].reshape(-1).tolist() if axes else range(len(firsts))
+        strides = self.constants[steps].reshape(-1).tolist() if steps else [1] * len(firsts)
         lasts = self._elements(ends)
         unknown = [(index, last) for index, last in enumerate(lasts) if isinstance(last, str)]
-        if len(unknown) != 1 or not len(lasts) == len(firsts) == len(every) or 0 in every:
+        if len(unknown) != 1 or not len(lasts) == len(firsts) == len(strides) or 0 in strides:
             return False
         (index, end), axis = unknown[0], along[unknown[0][0]] % len(shape)
-        whole = [(_REST if step > 0 else -_REST) if isinstance(last, str) else last
-                 for last, step in zip(lasts, every, strict=True)]  # fmt: skip
-        ranges = [_places(first, last, step, shape[one % len(shape)])
-                 for first, last, step, one in zip(firsts, whole, every, along, strict=True)]  # fmt: skip
+        stops = [(_END if step > 0 else -_END) if isinstance(last, str) else last
+                 for last, step in zip(lasts, strides, strict=True)]  # fmt: skip
+        ranges = [_places(first, last, step, shape[dim % len(shape)])
+                 for first, last, step, dim in zip(firsts, stops, strides, along, strict=True)]  # fmt: skip
         if not all(ranges):
             return False
         places, name = ranges[index], proto.output[0]
         if len(firsts) > 1 or places != range(shape[axis]):
-            bounds = [self._constant_of(f"{name}/{what}", np.array(values, np.int64))
-                      for what, values in (("start", firsts), ("end", whole), ("axis", along), ("by", every))
+            bounds = [self._constant_of(f"{name}/{label}", np.array(values, np.int64))
+                      for label, values in (("start", firsts), ("end", stops), ("axis", along), ("by", strides))
                       ]  # fmt: skip
             rows = self._node("Slice", [data, *bounds], f"{name}/rows")
         else:

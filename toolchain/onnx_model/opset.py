@@ -1,4 +1,4 @@
-"""Nodes of older operator sets in the form of a newer one.
+"""Nodes of older operator sets in the form of a newer set.
 
 Most operators have kept their form: only the types that they take have grown. `RULES` holds those whose attributes,
 inputs or meaning have changed since opset 7, each with the rewrite that ONNX's own change log asks for
@@ -20,30 +20,30 @@ NEWEST = 23
 """The operator set that older models are raised to: the newest one that the operator table needs."""
 
 
-Known = Callable[[str], Values | None]
+ConstantLookup = Callable[[str], Values | None]
 """The values of a tensor, where they are constant."""
 
 
 class Draft:
     """A node while it is raised; `before` and `after` are the nodes around it."""
 
-    def __init__(self, proto: Any, known: Known) -> None:
+    def __init__(self, proto: Any, lookup: ConstantLookup) -> None:
         self.proto = NodeProto.FromString(proto.SerializeToString())
-        self.known = known
+        self.lookup = lookup
         self.before: list[Any] = []
         self.after: list[Any] = []
 
     def take(self, name: str, otherwise: Any = None) -> Any:
         """Take the value of an attribute, which the node has no longer."""
-        for index, one in enumerate(self.proto.attribute):
-            if one.name == name:
-                value = helper.get_attribute_value(one)
+        for index, entry in enumerate(self.proto.attribute):
+            if entry.name == name:
+                value = helper.get_attribute_value(entry)
                 del self.proto.attribute[index]
                 return value
         return otherwise
 
     def attribute(self, name: str, otherwise: Any = None) -> Any:
-        matches = [one for one in self.proto.attribute if one.name == name]
+        matches = [entry for entry in self.proto.attribute if entry.name == name]
         return helper.get_attribute_value(matches[0]) if matches else otherwise
 
     def put(self, **attributes: Any) -> None:
@@ -68,8 +68,8 @@ class Draft:
         self.proto.input[index] = f"{plain}/cast"
         self.before.append(helper.make_node("CastLike", [plain, self.proto.input[0]], [self.proto.input[index]]))
 
-    def refuse(self, what: str) -> None:
-        raise ModelError(what)
+    def refuse(self, reason: str) -> None:
+        raise ModelError(reason)
 
 
 class OpsetRule(NamedTuple):
@@ -132,14 +132,14 @@ def _batch_normalization(draft: Draft) -> None:
 
 def _resize(draft: Draft) -> None:
     """Rewrite Resize: opset 10 takes steps from the first pixel; nearest is the pixel below, and of a smaller image the
-    one above."""
-    scales = draft.known(draft.proto.input[1])
+    pixel above."""
+    scales = draft.lookup(draft.proto.input[1])
     draft.put(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     draft.proto.input.insert(1, "")
     if scales is None or draft.attribute("mode", b"nearest") != b"nearest" or not (scales < 1).any():
         return
     if (scales > 1).any():
-        larger = Draft(draft.proto, draft.known)
+        larger = Draft(draft.proto, draft.lookup)
         larger.proto.input[0] = f"{draft.proto.output[0]}/smaller"
         larger.proto.name += "/larger"
         larger.constant(2, np.maximum(scales, 1))
@@ -190,13 +190,13 @@ def _group_normalization(draft: Draft) -> None:
         helper.make_node("Concat", [names["one"], names["per_group"]], [names["every"]], axis=0),
     ]
     for index in (1, 2):
-        source, column, wide, whole = draft.proto.input[index], *(f"{y}/{part}{index}" for part in ("a", "b", "c"))
+        source, column, wide, flat = draft.proto.input[index], *(f"{y}/{part}{index}" for part in ("a", "b", "c"))
         draft.before += [
             helper.make_node("Reshape", [source, names["last"]], [column]),
             helper.make_node("Tile", [column, names["every"]], [wide]),
-            helper.make_node("Reshape", [wide, names["flat"]], [whole]),
+            helper.make_node("Reshape", [wide, names["flat"]], [flat]),
         ]
-        draft.proto.input[index] = whole
+        draft.proto.input[index] = flat
 
 
 def _grid_sample(draft: Draft) -> None:
@@ -248,8 +248,8 @@ RULES: dict[str, tuple[OpsetRule, ...]] = {
 """Operator -> its changes, oldest first."""
 
 
-def raised(proto: Any, version: int, constant_of: Known) -> list[Any]:
-    """Return the nodes that stand for one of operator set `version` in set `NEWEST`. ModelError: it has no such
+def raised(proto: Any, version: int, constant_of: ConstantLookup) -> list[Any]:
+    """Return the nodes of operator set `NEWEST` that replace a node of set `version`. ModelError: it has no such
     form."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
         return [proto]

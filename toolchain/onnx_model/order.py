@@ -15,7 +15,7 @@ from toolchain.onnx_nodes.view import all_nodes, subgraphs
 
 def in_order(graph: Any) -> None:
     """Put the nodes of a graph or function, and of the subgraphs in it, in that order; of those that may be next, the
-    one that stands first. Where nodes read each other in a circle they stay as they are, and onnx.checker says so."""
+    first in the graph. Where nodes read each other in a circle they stay as they are, and onnx.checker says so."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needs = [{makers[name] for name in _reads(node) if name in makers} for node in graph.node]
     if any(max(before, default=-1) >= index for index, before in enumerate(needs)):
@@ -55,11 +55,11 @@ def _reads(node: Any) -> set[str]:
 
 
 def _order(needs: list[set[int]]) -> list[int]:
-    """Return indices, each behind those that it needs; those in a circle, and behind one, are left out."""
+    """Return indices, each behind those that it needs; those in a cycle, and behind a cycle, are left out."""
     users: list[list[int]] = [[] for _ in needs]
     for index, before in enumerate(needs):
-        for one in before:
-            users[one].append(index)
+        for predecessor in before:
+            users[predecessor].append(index)
     missing = [len(before) for before in needs]
     ready = [index for index, count in enumerate(missing) if not count]
     order = []

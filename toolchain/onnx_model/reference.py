@@ -22,7 +22,7 @@ QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 NUMBERS = 8
 TOGETHER = 4
 """Nodes."""
-OWN = ".own"
+COMPUTED = ".own"
 """Behind the name of a tensor that the reference makes itself and reads from another model."""
 
 
@@ -66,7 +66,7 @@ def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Executes in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
-    the nearer one. Raises what onnx.reference raises for operators that it has in fp32 only."""
+    nearer. Raises what onnx.reference raises for operators that it has in fp32 only."""
     wide = {
         name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
         for name, values in {**model.external, **inputs}.items()
@@ -126,7 +126,7 @@ def in_double(proto: Any) -> Any:
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     graph = changed.graph
-    attributes = [one for node in graph.node for one in node.attribute]
+    attributes = [entry for node in graph.node for entry in node.attribute]
     for tensor in (*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))):
         if tensor.data_type in FLOATS:
             values = numpy_helper.to_array(tensor).astype(np.float64)
@@ -178,7 +178,7 @@ def evaluated(
 
 def _reads(node: Any) -> set[str]:
     """Returns the tensors that a node reads, in its subgraphs too."""
-    return {*node.input, *(name for graph in subgraphs(node) for one in graph.node for name in _reads(one))}
+    return {*node.input, *(name for graph in subgraphs(node) for inner in graph.node for name in _reads(inner))}
 
 
 def rounded(proto: Any) -> list[str]:
@@ -195,7 +195,7 @@ def cut(proto: Any, names: Collection[str]) -> Any:
     changed.CopyFrom(proto)
     for node in changed.graph.node:
         if node.op_type in QUANTIZERS:
-            node.output[:] = [name + OWN if name in names else name for name in node.output]
+            node.output[:] = [name + COMPUTED if name in names else name for name in node.output]
     return changed
 
 
@@ -214,7 +214,7 @@ def in_precision(model: OnnxModel, code: int) -> Any:
 
     sources = {
         *(value.name for value in changed.graph.input),
-        *(one.name for one in changed.graph.initializer),
+        *(tensor.name for tensor in changed.graph.initializer),
     } & floats
     for name in sorted(sources):
         nodes += through(f"{name}.rounded", name)

@@ -20,7 +20,7 @@ class Sequences(ABC):
     """Expansion of sequence operators in a graph that is rebuilt node by node."""
 
     info: dict[str, TensorInfo]
-    known: dict[str, Values]
+    constants: dict[str, Values]
 
     def __init__(self) -> None:
         self._lists: dict[str, tuple[str, ...]] = {}
@@ -31,12 +31,12 @@ class Sequences(ABC):
         """Adds a node with the names of the graph."""
 
     @abstractmethod
-    def _refuse(self, proto: Any, what: str) -> ModelError: ...
+    def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     def _sequence(self, proto: Any) -> bool:
         """Expands a node on sequences to copies of tensors; returns False for any other node."""
         inputs = [name for name in proto.input if name]
-        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         match proto.op_type:
             case "Identity" if inputs and inputs[0] in self._lists:
                 items_of_result = self._lists[inputs[0]]
@@ -54,8 +54,8 @@ class Sequences(ABC):
                 items_of_result = (*items[:at], *items[at + 1 :])
             case "SequenceAt":
                 items = self._items(proto)
-                one = items[self._place(proto, 1, len(items) - 1, 0)]
-                self._add(helper.make_node("Identity", [one], proto.output))
+                item = items[self._place(proto, 1, len(items) - 1, 0)]
+                self._add(helper.make_node("Identity", [item], proto.output))
                 return True
             case "SequenceLength":
                 count = numpy_helper.from_array(np.array(len(self._items(proto)), np.int64))
@@ -80,8 +80,8 @@ class Sequences(ABC):
         """Returns a position, from the front."""
         if len(proto.input) <= index or not proto.input[index]:
             at = default
-        elif proto.input[index] in self.known:
-            at = int(self.known[proto.input[index]].reshape(-1)[0])
+        elif proto.input[index] in self.constants:
+            at = int(self.constants[proto.input[index]].reshape(-1)[0])
         else:
             raise self._refuse(proto, f"the position {proto.input[index]} is not known before the run: export the "
                                f"model with tensors in the place of a list")  # fmt: skip
@@ -93,25 +93,25 @@ class Sequences(ABC):
     def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the parts of a tensor along an axis; of one row each where nothing says how long they are."""
         x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
-        if x not in self.info or (sizes and sizes not in self.known):
+        if x not in self.info or (sizes and sizes not in self.constants):
             raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "
                                f"of the inputs with --shape")  # fmt: skip
         shape = self.info[x].shape
         axis = int(attributes.get("axis", 0)) % len(shape)
         if not sizes:
             lengths = [1] * shape[axis]
-        elif self.known[sizes].ndim:
-            lengths = [int(one) for one in self.known[sizes]]
+        elif self.constants[sizes].ndim:
+            lengths = [int(size) for size in self.constants[sizes]]
         else:
-            part_size = int(self.known[sizes])
+            part_size = int(self.constants[sizes])
             lengths = [min(part_size, shape[axis] - start) for start in range(0, shape[axis], part_size)]
         parts = tuple(f"{proto.output[0]}/{index}" for index in range(len(lengths)))
-        whole = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts
+        rows = tuple(f"{name}/row" for name in parts) if not sizes and not attributes.get("keepdims", 1) else parts
         sizes_of_parts = self._integers(f"{proto.output[0]}/lengths", lengths)
-        self._add(helper.make_node("Split", [x, sizes_of_parts], whole, axis=axis))
-        if whole != parts:
+        self._add(helper.make_node("Split", [x, sizes_of_parts], rows, axis=axis))
+        if rows != parts:
             along = self._integers(f"{proto.output[0]}/axis", [axis])
-            for row, part in zip(whole, parts, strict=True):
+            for row, part in zip(rows, parts, strict=True):
                 self._add(helper.make_node("Squeeze", [row, along], [part]))
         return parts
 

@@ -12,42 +12,42 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_model.open_rows import APART
+from toolchain.onnx_model.open_rows import ELEMENTWISE
 from toolchain.onnx_model.opset import raised
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 
 class WholeScan:
-    """The nodes of such a Scan. `info` and `known`: what is known of tensors outside of its body; `names`: what its
-    inputs, and tensors from outside, are called there; `prefix`: before the names of tensors inside."""
+    """The nodes of such a Scan. `info` and `constants`: shapes and values of tensors outside of its body; `names`: what
+    its inputs, and tensors from outside, are called there; `prefix`: before the names of tensors inside."""
 
     def __init__(
-        self, version: int, info: Mapping[str, TensorInfo], known: Mapping[str, Values], names: Mapping[str, str],
+        self, version: int, info: Mapping[str, TensorInfo], constants: Mapping[str, Values], names: Mapping[str, str],
         prefix: str,
     ) -> None:  # fmt: skip
         self.nodes: list[Any] = []
         self._version, self._info, self._prefix = version, info, prefix
-        self._names, self._known = dict(names), dict(known)
+        self._names, self._constants = dict(names), dict(constants)
         self._ranks: dict[str, int] = {}
         """Of tensors inside, in one step."""
-        self._apart: set[str] = set()
+        self._stacked: set[str] = set()
         """Tensors that each step has one of; they have a first dimension of all steps."""
 
-    def made(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
+    def build(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
         """Builds the whole form; returns False where none exists. The first `state` inputs stay constant, `scanned`
         names are sliced by rows, and their rows make `outputs`."""
         for name in scanned:
             if name not in self._info or not self._info[name].shape:
                 return False
             self._ranks[name] = len(self._info[name].shape) - 1
-            self._apart.add(name)
+            self._stacked.add(name)
         for tensor in body.initializer:
             self._constant(self._inside(tensor.name), np.asarray(numpy_helper.to_array(tensor)))
         if not all(self._follow(node) for node in body.node):
             return False
         ends = [self._names.get(value.name, value.name) for value in body.output]
         starts = [self._names[value.name] for value in body.input[:state]]
-        if ends[:state] != starts or not all(name in self._apart for name in ends[state:]):
+        if ends[:state] != starts or not all(name in self._stacked for name in ends[state:]):
             return False
         self.nodes += [helper.make_node("Identity", pair[:1], pair[1:]) for pair in zip(ends, outputs, strict=True)
                        if pair[1]]  # fmt: skip
@@ -58,7 +58,7 @@ class WholeScan:
         return self._names[name]
 
     def _constant(self, name: str, values: Values) -> None:
-        self._known[name], self._ranks[name] = values, values.ndim
+        self._constants[name], self._ranks[name] = values, values.ndim
         self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values)))
 
     def _follow(self, node: Any) -> bool:
@@ -71,10 +71,10 @@ class WholeScan:
             proto.input[index] = self._names.get(name, name)
         for index, name in enumerate(proto.output):
             proto.output[index] = self._inside(name) if name else ""
-        return all(map(self._part, raised(proto, self._version, self._known.get)))
+        return all(map(self._part, raised(proto, self._version, self._constants.get)))
 
     def _part(self, proto: Any) -> bool:
-        attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         ranks = [self._rank(name) for name in proto.input if name]
         if proto.op_type == "Constant" and "value" in attributes:
             self._constant(proto.output[0], np.asarray(numpy_helper.to_array(attributes["value"])))
@@ -82,24 +82,24 @@ class WholeScan:
         if None in ranks or len(proto.output) != 1:
             return False
         ranks_of_inputs = [rank for rank in ranks if rank is not None]
-        if proto.op_type in APART:
+        if proto.op_type in ELEMENTWISE:
             rank = max(ranks_of_inputs)
             for index, name in enumerate(proto.input):
-                if name in self._apart and self._ranks[name] < rank:
+                if name in self._stacked and self._ranks[name] < rank:
                     proto.input[index] = self._widened(name, rank, f"{proto.output[0]}/{index}")
-        elif proto.op_type.startswith("Reduce") and len(proto.input) == 2 and proto.input[1] in self._known:
-            axes = [int(axis) for axis in self._known[proto.input[1]].reshape(-1)]
+        elif proto.op_type.startswith("Reduce") and len(proto.input) == 2 and proto.input[1] in self._constants:
+            axes = [int(axis) for axis in self._constants[proto.input[1]].reshape(-1)]
             axes = axes or list(range(ranks_of_inputs[0]))
             along = f"{proto.output[0]}/axes"
-            if proto.input[0] in self._apart:
+            if proto.input[0] in self._stacked:
                 self._constant(along, np.array([axis + 1 if axis >= 0 else axis for axis in axes], np.int64))
                 proto.input[1] = along
             rank = ranks_of_inputs[0] if attributes.get("keepdims", 1) else ranks_of_inputs[0] - len(axes)
         else:
             return False
         self._ranks[proto.output[0]] = rank
-        if not self._apart.isdisjoint(proto.input):
-            self._apart.add(proto.output[0])
+        if not self._stacked.isdisjoint(proto.input):
+            self._stacked.add(proto.output[0])
         self.nodes.append(proto)
         return True
 
@@ -109,10 +109,10 @@ class WholeScan:
         return len(self._info[name].shape) if name in self._info else None
 
     def _widened(self, name: str, rank: int, result: str) -> str:
-        """Returns a tensor of all steps with dimensions of 1 behind the first one, as broadcasting adds them."""
+        """Returns a tensor of all steps with dimensions of 1 behind the first, as broadcasting adds them."""
         axes = list(range(1, 1 + rank - self._ranks[name]))
         self._constant(f"{result}/axes", np.array(axes, np.int64))
         self.nodes.append(helper.make_node("Unsqueeze", [name, f"{result}/axes"], [result]))
         self._ranks[result] = rank
-        self._apart.add(result)
+        self._stacked.add(result)
         return result

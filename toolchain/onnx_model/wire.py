@@ -73,16 +73,16 @@ def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | No
     """Returns a tensor with more than `small` bytes of raw data."""
     if tensor.end - tensor.content <= small:
         return None
-    rest, raw = bytearray(), None
+    header_bytes, raw = bytearray(), None
     for field in _fields(data, tensor.content, tensor.end):
         if field.number == _RAW and field.kind == _BYTES:
             raw = field
         else:
-            rest += data[field.start : field.end]
+            header_bytes += data[field.start : field.end]
     if raw is None or raw.end - raw.content <= small:
         return None
     try:
-        header = onnx.TensorProto.FromString(bytes(rest))
+        header = onnx.TensorProto.FromString(bytes(header_bytes))
     except Exception as error:  # protobuf's own kind of error, from which nothing else is derived
         raise ValueError(f"tensor at byte {tensor.start}: {error}") from error
     return StoredTensor(header, raw.content, raw.end - raw.content, tensor.content, tensor.end)

@@ -1,1 +1,1 @@
-"""Single ONNX nodes: what is known of one, and those that are graphs of other operators."""
+"""Single ONNX nodes: the known properties of a node, and those that are graphs of other operators."""

@@ -70,10 +70,10 @@ def sign(parts: Decomposition) -> None:
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
     if np.dtype(parts.kind).kind != "f":
-        parts.result("Sub", *(parts.cast(one, parts.kind) for one in (above, below)))
+        parts.result("Sub", *(parts.cast(flag, parts.kind) for flag in (above, below)))
         return
-    rest = parts.make("Where", below, parts.number(-1), x)
-    parts.result("Where", above, parts.number(1), rest)
+    lower = parts.make("Where", below, parts.number(-1), x)
+    parts.result("Where", above, parts.number(1), lower)
 
 
 def is_nan(parts: Decomposition) -> None:
@@ -106,11 +106,11 @@ def modulo(parts: Decomposition) -> None:
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
     if np.dtype(parts.kind).kind == "f":
         parts.node.refuse("attribute fmod=0 with floats: supported is 1")
-    rest = parts.make("Mod", a, b, fmod=1)
-    signs = (parts.make("Less", one, zero) for one in (rest, b))
+    remainder = parts.make("Mod", a, b, fmod=1)
+    signs = (parts.make("Less", operand, zero) for operand in (remainder, b))
     differs = parts.make("Not", parts.make("Equal", *signs))
-    wrong = parts.make("And", differs, parts.make("Not", parts.make("Equal", rest, zero)))
-    parts.result("Where", wrong, parts.make("Add", rest, b), rest)
+    wrong = parts.make("And", differs, parts.make("Not", parts.make("Equal", remainder, zero)))
+    parts.result("Where", wrong, parts.make("Add", remainder, b), remainder)
 
 
 _EXPONENT = 64
@@ -126,12 +126,12 @@ def integer_power(parts: Decomposition) -> None:
     exponents = values.astype(np.int64)
     if (exponents != values).any() or exponents.min(initial=0) < 0 or exponents.max(initial=0) > _EXPONENT:
         node.refuse(f"exponents of integers must be whole numbers of 0..{_EXPONENT}; cast the base to a float")
-    power, one, total = parts.input(0), parts.number(1), ""
+    power, unit, total = parts.input(0), parts.number(1), ""
     for bit in range(max(1, int(exponents.max(initial=0)).bit_length())):
         if bit:
             power = parts.make("Mul", power, power)
         bits = (exponents >> bit & 1).astype(np.bool_)
-        factor = power if bits.all() else parts.make("Where", parts.constant(bits), power, one)
+        factor = power if bits.all() else parts.make("Where", parts.constant(bits), power, unit)
         if bit and not bits.any():
             continue
         total = parts.make("Mul", total, factor) if total else factor
@@ -159,9 +159,9 @@ def whole_product(parts: Decomposition) -> None:
 
 def softplus(parts: Decomposition) -> None:
     """Composes max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
-    x, one = parts.input(0), parts.number(1)
+    x, unit = parts.input(0), parts.number(1)
     small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
-    parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, one)))
+    parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, unit)))
 
 
 def tangent(parts: Decomposition) -> None:
@@ -250,9 +250,9 @@ def log_sum_exp(parts: Decomposition) -> None:
 def log_softmax(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     along = parts.integers(node.axis(len(node.shape(0)), -1))
-    apart = parts.make("Sub", x, parts.make("ReduceMax", x, along))
-    sums = parts.make("ReduceSum", parts.make("Exp", apart), along)
-    parts.result("Sub", apart, parts.make("Log", sums))
+    shifted = parts.make("Sub", x, parts.make("ReduceMax", x, along))
+    sums = parts.make("ReduceSum", parts.make("Exp", shifted), along)
+    parts.result("Sub", shifted, parts.make("Log", sums))
 
 
 def hardmax(parts: Decomposition) -> None:
@@ -302,18 +302,18 @@ def einsum(parts: Decomposition) -> None:
     inputs, arrow, right = equation.partition("->")
     terms = inputs.split(",")
     ranks = [len(node.shape(index)) for index in range(len(terms))]
-    rest = max(
+    spare_count = max(
         (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
         default=0,
     )
-    spare = [chr(code) for code in range(0x3B1, 0x3B1 + rest)]
+    spare = [chr(code) for code in range(0x3B1, 0x3B1 + spare_count)]
     for index, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         if "..." in term:
             spare_rank = rank - len(term.replace("...", ""))
             terms[index] = term.replace("...", "".join(spare[len(spare) - spare_rank :]))
     joined = "".join(terms)
     if not arrow:
-        right = "..." + "".join(sorted(one for one in set(joined) - set(spare) if joined.count(one) == 1))
+        right = "..." + "".join(sorted(symbol for symbol in set(joined) - set(spare) if joined.count(symbol) == 1))
     right = right.replace("...", "".join(spare))
     sizes: dict[str, int] = {}
     for index, term in enumerate(terms):
@@ -372,21 +372,27 @@ def _contract(
     """Contracts two operands; returns the product and its letters."""
     a, left = _sum(parts, *first, output_letters | set(second[1]))
     b, right = _sum(parts, *second, output_letters | set(left))
-    both = [letter for letter in left if letter in right]
-    batch, inner = [one for one in both if one in output_letters], [one for one in both if one not in output_letters]
-    rows, columns = [one for one in left if one not in both], [one for one in right if one not in both]
+    common = [letter for letter in left if letter in right]
+    batch, inner = (
+        [letter for letter in common if letter in output_letters],
+        [letter for letter in common if letter not in output_letters],
+    )
+    rows, columns = (
+        [letter for letter in left if letter not in common],
+        [letter for letter in right if letter not in common],
+    )
 
     def count(letters: list[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
 
-    a = parts.make("Transpose", a, perm=[left.index(one) for one in (*batch, *rows, *inner)])
-    b = parts.make("Transpose", b, perm=[right.index(one) for one in (*batch, *inner, *columns)])
+    a = parts.make("Transpose", a, perm=[left.index(letter) for letter in (*batch, *rows, *inner)])
+    b = parts.make("Transpose", b, perm=[right.index(letter) for letter in (*batch, *inner, *columns)])
     product = parts.make(
         "MatMul", parts.reshaped(a, count(batch), count(rows), count(inner)),
         parts.reshaped(b, count(batch), count(inner), count(columns)),
     )  # fmt: skip
     term = [*batch, *rows, *columns]
-    return parts.reshaped(product, *(sizes[one] for one in term)), "".join(term)
+    return parts.reshaped(product, *(sizes[letter] for letter in term)), "".join(term)
 
 
 MOST_ROWS = 6
@@ -408,9 +414,9 @@ def determinant(parts: Decomposition) -> None:
             terms = []
             for place, column in enumerate(columns):
                 at = row * size + column
-                rest = columns[:place] + columns[place + 1 :]
+                others = columns[:place] + columns[place + 1 :]
                 term = parts.sliced(table, 1, at, at + 1)
-                terms.append(parts.make("Mul", term, below[rest]) if rest else term)
+                terms.append(parts.make("Mul", term, below[others]) if others else term)
             minors[columns] = terms[0]
             for place, term in enumerate(terms[1:]):
                 minors[columns] = parts.make("Add" if place % 2 else "Sub", minors[columns], term)
@@ -429,8 +435,8 @@ def integer_product(parts: Decomposition) -> None:
     one number for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")
     common = zeros.reshape(-1)[0]
-    ones = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))
+    column = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))
     product = parts.make("MatMulInteger", parts.input(0), parts.input(1), parts.input(2), parts.constant(common))
-    sums = parts.make("MatMulInteger", parts.input(0), ones, parts.input(2))
-    rest = parts.constant(zeros.astype(np.int32) - np.int32(common))
-    parts.result("Sub", product, parts.make("Mul", sums, rest))
+    sums = parts.make("MatMulInteger", parts.input(0), column, parts.input(2))
+    zero_differences = parts.constant(zeros.astype(np.int32) - np.int32(common))
+    parts.result("Sub", product, parts.make("Mul", sums, zero_differences))

@@ -24,7 +24,7 @@ class TensorInfo(NamedTuple):
 
 
 def type_name(code: int) -> str:
-    """Returns a data type as ONNX calls it; a number that it does not know stays one."""
+    """Returns a data type as ONNX calls it; a number that it does not know stays a number."""
     kinds = TensorProto.DataType
     return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
@@ -45,7 +45,7 @@ def tensor_info(value: Any) -> TensorInfo | None:
 
 
 def is_long_vector(shape: Sequence[int]) -> bool:
-    """Returns whether ONNX, which follows the elements of a vector, would take gigabytes for those of this one."""
+    """Returns whether ONNX, which follows the elements of a vector, would take gigabytes for those of this vector."""
     return len(shape) == 1 and shape[0] > MAX_FOLLOWED
 
 
@@ -97,32 +97,32 @@ RANDOM = frozenset(
 
 
 class Propagation:
-    """Types and shapes of tensors, and values of small ones, node after node: constants, shapes, and what follows from
-    them."""
+    """Types and shapes of tensors, and values of small tensors, node after node: constants, shapes, and what follows
+    from them."""
 
     def __init__(self, opsets: Sequence[Any], info: dict[str, TensorInfo]) -> None:
         """`info`: that of inputs, and of other tensors that are known already."""
         self.info = info
-        self.known: dict[str, Values] = {}
+        self.constants: dict[str, Values] = {}
         self._opsets = opsets
 
     def follow_node(self, proto: Any) -> None:
         """Follows shapes and values of a node's outputs, where they are known."""
         if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
-            whole = np.array(self.info[proto.input[0]].shape, np.int64)
-            attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
-            part = whole[slice(attributes.get("start", 0), attributes.get("end"))]
-            self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(whole.prod(), np.int64))
+            shape = np.array(self.info[proto.input[0]].shape, np.int64)
+            attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+            part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
+            self.know(proto.output[0], part if proto.op_type == "Shape" else np.array(shape.prod(), np.int64))
             return
         names = [name for name in proto.output if name]
         if not all(name in self.info for name in names):
             try:
-                self.info.update(infer_outputs(proto, self.info, self.known, self._opsets))
+                self.info.update(infer_outputs(proto, self.info, self.constants, self._opsets))
             except Exception:  # found again, with its name, when the whole model is checked
                 return
         small = all(name in self.info and math.prod(self.info[name].shape) <= MAX_FOLDED for name in names)
-        if small and proto.op_type not in RANDOM and all(name in self.known for name in proto.input if name):
-            feeds = {name: self.known[name] for name in proto.input if name}
+        if small and proto.op_type not in RANDOM and all(name in self.constants for name in proto.input if name):
+            feeds = {name: self.constants[name] for name in proto.input if name}
             for name, values in zip(names, self._evaluated(proto, feeds), strict=False):
                 self.know(name, values)
 
@@ -134,7 +134,7 @@ class Propagation:
 
     def know(self, name: str, values: Values) -> None:
         """Records a tensor with these values."""
-        self.known[name] = values
+        self.constants[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
@@ -147,14 +147,14 @@ def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, 
         return {}
     shape, other = (constants[name].shape if name in constants else info[name].shape for name in proto.input)
     if proto.op_type == "GatherND":
-        batch = next((one.i for one in proto.attribute if one.name == "batch_dims"), 0)
+        batch = next((attribute.i for attribute in proto.attribute if attribute.name == "batch_dims"), 0)
         shape_out = other[:-1] + shape[batch + other[-1] :]
     elif proto.input[1] not in constants:
         return {}
     else:
         count, axis = (
             np.count_nonzero(constants[proto.input[1]]),
-            [one.i for one in proto.attribute if one.name == "axis"],
+            [attribute.i for attribute in proto.attribute if attribute.name == "axis"],
         )
         along = axis[0] % len(shape) if axis else 0
         shape_out = (*shape[:along], count, *shape[along + 1 :]) if axis else (count,)

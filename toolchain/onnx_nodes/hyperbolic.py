@@ -87,9 +87,9 @@ def _atan(of: _Terms) -> str:
     size = of("Abs", of.x)
     above, steep = of("Greater", size, math.tan(math.pi / 8)), of("Greater", size, math.tan(3 * math.pi / 8))
     middle = of("Div", of("Sub", size, 1.0), of("Add", size, 1.0))
-    rest = of.where(steep, of("Div", -1.0, size), of.where(above, middle, size))
+    argument = of.where(steep, of("Div", -1.0, size), of.where(above, middle, size))
     base = of.where(steep, math.pi / 2, of.where(above, math.pi / 4, 0.0))
-    return of.signed(of("Add", of.odd(rest, ATAN), base))
+    return of.signed(of("Add", of.odd(argument, ATAN), base))
 
 
 def _sinh(of: _Terms) -> str:

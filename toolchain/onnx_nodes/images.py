@@ -40,18 +40,18 @@ def pad(parts: Decomposition) -> None:
 
 def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
     """Returns the tensor with its own rows around it."""
-    how = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
-    if how is None:
+    pad_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
+    if pad_mode is None:
         parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
     if not before and not after:
         return x
-    order = np.pad(np.arange(size), (before, after), mode=how)  # type: ignore[call-overload]
+    order = np.pad(np.arange(size), (before, after), mode=pad_mode)  # type: ignore[call-overload]
     return _take(parts, x, axis, order)
 
 
 def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
     """Returns rows of an axis in an order: runs of neighbours are slices."""
-    runs = _runs([int(one) for one in order])
+    runs = _runs([int(index) for index in order])
     if len(runs) > _RUNS:
         return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
     pieces = [parts.sliced(x, axis, first, first + step * count, step) for first, step, count in runs]
@@ -65,16 +65,16 @@ _RUNS = 16
 def _runs(order: list[int]) -> list[tuple[int, int, int]]:
     """Returns (first, step, count) of the stretches with steps of 1 or -1."""
     runs: list[tuple[int, int, int]] = []
-    for one in order:
+    for index in order:
         if runs:
             first, step, count = runs[-1]
-            if count == 1 and abs(one - first) == 1:
-                runs[-1] = (first, one - first, 2)
+            if count == 1 and abs(index - first) == 1:
+                runs[-1] = (first, index - first, 2)
                 continue
-            if count > 1 and one == first + step * count:
+            if count > 1 and index == first + step * count:
                 runs[-1] = (first, step, count + 1)
                 continue
-        runs.append((one, 1, 1))
+        runs.append((index, 1, 1))
     return runs
 
 
@@ -82,8 +82,8 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
 
 
 def resize(parts: Decomposition) -> None:
-    """Composes Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from
-    one."""
+    """Composes Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from a
+    single pixel."""
     node, x = parts.node, parts.input(0)
     shape, target = node.shape(0), node.out_info().shape
     rank, mode = len(shape), node.attribute("mode", "nearest")
@@ -109,7 +109,7 @@ def resize(parts: Decomposition) -> None:
 def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
     """Returns output pixels per input pixel of each of the axes."""
     if node.has(2) and (scales := node.needed(2, "scales")).size:
-        return [float(one) for one in scales.reshape(-1)]
+        return [float(scale) for scale in scales.reshape(-1)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     target_scales = [target[axis] / shape[axis] for axis in axes]
     if policy == "stretch":
@@ -216,7 +216,8 @@ def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Val
 
 
 def transposed_convolution(parts: Decomposition) -> None:
-    """Composes a convolution of the image with zeros between its pixels; where windows do not overlap, one without."""
+    """Composes a convolution of the image with zeros between its pixels; where windows do not overlap, a convolution
+    without zeros."""
     node = parts.node
     x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
     rank, groups = len(shape) - 2, int(node.attribute("group", 1))
@@ -230,9 +231,9 @@ def transposed_convolution(parts: Decomposition) -> None:
     grouped = weights.reshape(groups, weights.shape[0] // groups, columns, *kernel)
     plain = grouped.swapaxes(1, 2).reshape(groups * columns, weights.shape[0] // groups, *kernel)
     bias = [parts.input(2)] if node.has(2) else []
-    apart = list(kernel) == strides and dilations == [1] * rank and not any((*before, *after)) and groups == 1
-    if apart and columns * math.prod(kernel) <= _MAX_CHANNELS:
-        _apart(parts, x, plain, bias, list(shape))
+    disjoint = list(kernel) == strides and dilations == [1] * rank and not any((*before, *after)) and groups == 1
+    if disjoint and columns * math.prod(kernel) <= _MAX_CHANNELS:
+        _compose_disjoint(parts, x, plain, bias, list(shape))
         return
     spread = _with_zeros(parts, x, list(shape), strides)
     full = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
@@ -263,14 +264,14 @@ def _transposed_pads(
     mode = node.attribute("auto_pad", "NOTSET")
     before, after = [], []
     for axis in range(rank):
-        whole = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        total = max(0, whole + more[axis] - output[axis])
+        uncut = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        total = max(0, uncut + more[axis] - output[axis])
         if node.attribute("output_shape") is not None or mode.startswith("SAME"):
             low = total // 2 if mode == "SAME_UPPER" else total - total // 2
         else:
             low = pads[axis] if mode == "NOTSET" else 0
         before.append(low)
-        after.append(whole - output[axis] - low)
+        after.append(uncut - output[axis] - low)
     return before, after
 
 
@@ -288,7 +289,7 @@ def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequenc
     return parts.make("Slice", result, parts.integers(*[0] * rank), parts.integers(*ends), parts.integers(*axes))
 
 
-def _apart(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
+def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
     """Composes windows next to each other: each pixel becomes the pixels of its window, by a product."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
@@ -313,10 +314,12 @@ def local_response(parts: Decomposition) -> None:
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
-    alpha, beta, bias = (float(node.attribute(*one)) for one in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    alpha, beta, bias = (
+        float(node.attribute(*attribute)) for attribute in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
     parts.node.check_constant(channels, channels)
-    apart = np.arange(channels) - np.arange(channels)[:, None]
-    band = (apart >= -((size - 1) // 2)) & (apart <= size // 2)
+    distance = np.arange(channels) - np.arange(channels)[:, None]
+    band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)
     squares = parts.reshaped(parts.make("Mul", x, x), batch, channels, math.prod(spatial))
     sums = parts.make("MatMul", parts.constant(band.astype(parts.kind) * np.array(alpha / size, parts.kind)), squares)
     power = parts.make("Pow", parts.make("Add", sums, parts.number(bias)), parts.number(beta))
@@ -329,11 +332,11 @@ def instance_normalization(parts: Decomposition) -> None:
     batch, channels, *spatial = node.shape(0)
     pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))
     last = parts.integers(-1)
-    apart = parts.make("Sub", pixels, parts.make("ReduceMean", pixels, last))
-    variance = parts.make("ReduceMean", parts.make("Mul", apart, apart), last)
+    deviations = parts.make("Sub", pixels, parts.make("ReduceMean", pixels, last))
+    variance = parts.make("ReduceMean", parts.make("Mul", deviations, deviations), last)
     root = parts.make("Sqrt", parts.make("Add", variance, parts.number(node.attribute("epsilon", 1e-5))))
     scale, bias = (parts.reshaped(parts.input(index), channels, 1) for index in (1, 2))
-    scaled = parts.make("Mul", parts.make("Div", apart, root), scale)
+    scaled = parts.make("Mul", parts.make("Div", deviations, root), scale)
     parts.reshaped_result(parts.make("Add", scaled, bias))
 
 
@@ -342,7 +345,7 @@ def columns_to_image(parts: Decomposition) -> None:
     node = parts.node
     images, rows, columns = node.shape(0)
     image, block = (
-        [int(one) for one in node.needed(index, name)] for index, name in ((1, "image_shape"), (2, "block_shape"))
+        [int(size) for size in node.needed(index, name)] for index, name in ((1, "image_shape"), (2, "block_shape"))
     )
     rank, taps = len(image), math.prod(block)
     strides, dilations = (list(node.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
@@ -373,19 +376,19 @@ def depth_to_space(parts: Decomposition) -> None:
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
-        apart = parts.reshaped(parts.input(0), images, depth, size, size, height, width)
-        turned = parts.make("Transpose", apart, perm=[0, 1, 4, 2, 5, 3])
+        blocks = parts.reshaped(parts.input(0), images, depth, size, size, height, width)
+        turned = parts.make("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3])
     else:
-        apart = parts.reshaped(parts.input(0), images, size, size, depth, height, width)
-        turned = parts.make("Transpose", apart, perm=[0, 3, 4, 1, 5, 2])
+        blocks = parts.reshaped(parts.input(0), images, size, size, depth, height, width)
+        turned = parts.make("Transpose", blocks, perm=[0, 3, 4, 1, 5, 2])
     parts.reshaped_result(turned)
 
 
 def space_to_depth(parts: Decomposition) -> None:
     """Composes blocks of channels from blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
-    apart = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
-    parts.reshaped_result(parts.make("Transpose", apart, perm=[0, 3, 5, 1, 2, 4]))
+    blocks = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
+    parts.reshaped_result(parts.make("Transpose", blocks, perm=[0, 3, 5, 1, 2, 4]))
 
 
 def _block(parts: Decomposition) -> int:

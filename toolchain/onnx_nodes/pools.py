@@ -63,8 +63,8 @@ def maximum_with_places(parts: Decomposition) -> None:
     inside = np.zeros([1] * rank, np.int64)
     for axis, size in enumerate(sizes):
         line = (np.arange(size) * strides[axis] - pads[axis]) * steps[axis]
-        inside = inside + line.reshape([-1 if one == axis else 1 for one in range(rank)])
-    ways = [sum(place * apart * step for place, apart, step in zip(at, dilations, steps, strict=True))
+        inside = inside + line.reshape([-1 if dim == axis else 1 for dim in range(rank)])
+    ways = [sum(place * dilation * step for place, dilation, step in zip(at, dilations, steps, strict=True))
             for at in np.ndindex(*kernel)]  # fmt: skip
     offsets = parts.make("Gather", parts.integers(*ways), parts.make("ArgMax", stacked, axis=0, keepdims=0))
     parts.result("Add", parts.constant(first + inside), offsets, index=1)
@@ -83,7 +83,9 @@ def unpooled(parts: Decomposition) -> None:
     is asked for has more zeros behind."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
     kernel = node.attribute("kernel_shape")
-    strides, pads = (list(node.attribute(name, [one] * 2 * len(kernel))) for name, one in (("strides", 1), ("pads", 0)))
+    strides, pads = (
+        list(node.attribute(name, [default] * 2 * len(kernel))) for name, default in (("strides", 1), ("pads", 0))
+    )
     covered = list(shape[:2])
     for axis, (size, taps) in enumerate(zip(shape[2:], kernel, strict=True)):
         covered.append((size - 1) * strides[axis] + taps - pads[axis] - pads[len(kernel) + axis])
@@ -102,9 +104,9 @@ def lp_pool(parts: Decomposition) -> None:
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
     parts.node.check_constant(channels, *kernel)
-    ones = parts.constant(np.ones((channels, 1, *kernel), parts.kind))
+    box = parts.constant(np.ones((channels, 1, *kernel), parts.kind))
     powers = _powers(parts, parts.input(0), p)
-    sums = parts.make("Conv", powers, ones, group=channels, kernel_shape=kernel, strides=strides, dilations=dilations,
+    sums = parts.make("Conv", powers, box, group=channels, kernel_shape=kernel, strides=strides, dilations=dilations,
                       pads=pads)  # fmt: skip
     _root(parts, sums, p)
 

@@ -122,30 +122,30 @@ class _RecurrentLayer:
             remaining = list(self.node.attribute(f"activation_{name}", []))
             takes = (*_WITH_ALPHA, "HardSigmoid") if name == "alpha" else ("HardSigmoid",)
             numbers[name] = [remaining.pop(0) if remaining and name in takes else None for name in names]
-        functions_of_layer = [_Activation(*one) for one in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
+        functions_of_layer = [_Activation(*row) for row in zip(names, numbers["alpha"], numbers["beta"], strict=True)]
         return functions_of_layer[direction * len(usual) : (direction + 1) * len(usual)]
 
     def direction(self, index: int) -> _Direction:
         parts, wide = self.parts, self.gates * self.hidden
         bias, state_bias = "", ""
         if self.node.has(3):
-            both = parts.row(3, index)
-            input_bias, state = parts.sliced(both, 0, 0, wide), parts.sliced(both, 0, wide, 2 * wide)
+            biases = parts.row(3, index)
+            input_bias, state = parts.sliced(biases, 0, 0, wide), parts.sliced(biases, 0, wide, 2 * wide)
             if self.kind == "GRU" and self.node.attribute("linear_before_reset", 0):
                 state_bias = parts.sliced(state, 0, 2 * self.hidden, wide)
-                rest = parts.constant(np.zeros(self.hidden, parts.kind))
-                state = parts.joined([parts.sliced(state, 0, 0, 2 * self.hidden), rest], 0)
+                zeros = parts.constant(np.zeros(self.hidden, parts.kind))
+                state = parts.joined([parts.sliced(state, 0, 0, 2 * self.hidden), zeros], 0)
             bias = parts.make("Add", input_bias, state)
         products = self._inputs(index, bias)
         gates = [parts.sliced(products, 0, step * self.batch, (step + 1) * self.batch) for step in range(self.steps)]
         peepholes = []
         if self.kind == "LSTM" and self.node.has(7):
-            whole = parts.row(7, index)
-            peepholes = [parts.sliced(whole, 0, at * self.hidden, (at + 1) * self.hidden) for at in range(3)]
+            weights = parts.row(7, index)
+            peepholes = [parts.sliced(weights, 0, at * self.hidden, (at + 1) * self.hidden) for at in range(3)]
         return _Direction(gates, parts.row(2, index), state_bias, self.functions(index), peepholes)
 
     def _inputs(self, index: int, bias: str) -> str:
-        """Returns the inputs of all steps times the weights of a direction, and the bias where there is one."""
+        """Returns the inputs of all steps times the weights of a direction, and the bias, if any."""
         return self.parts.make("Gemm", self.rows, self.parts.row(1, index), *([bias] if bias else []), transB=1)
 
     def initial(self, index: int, direction: int) -> str:
@@ -181,7 +181,7 @@ class _RecurrentLayer:
             self._sequence(rows)
         for output in range(1, 3):
             if self.node.gives(output):
-                self._state([one[output - 1] for one in last], output)
+                self._state([states[output - 1] for states in last], output)
 
     def _steps(self, d: _Direction, index: int, order: list[int]) -> tuple[list[str], list[str]]:
         """Returns (hidden state behind each step, state behind the last)."""
@@ -215,16 +215,16 @@ class _RecurrentLayer:
         linear = bool(self.node.attribute("linear_before_reset", 0))
         if linear:
             product = self._product(d, h)
-            rest = self._gate(product, 2)
+            candidate = self._gate(product, 2)
             product = self._gate(product, 0, 2)
         else:
             weights = parts.sliced(d.recurrent, 0, 0, 2 * self.hidden)
             product = parts.make("Gemm", h, weights, transB=1)
-        both = parts.make("Add", self._gate(gates, 0, 2), product)
-        both = f.apply(parts, self.clipped(both))
-        update, reset = self._gate(both, 0), self._gate(both, 1)
+        update_reset = parts.make("Add", self._gate(gates, 0, 2), product)
+        update_reset = f.apply(parts, self.clipped(update_reset))
+        update, reset = self._gate(update_reset, 0), self._gate(update_reset, 1)
         if linear:
-            inner = parts.make("Mul", reset, parts.make("Add", rest, d.state_bias) if d.state_bias else rest)
+            inner = parts.make("Mul", reset, parts.make("Add", candidate, d.state_bias) if d.state_bias else candidate)
         else:
             weights = parts.sliced(d.recurrent, 0, 2 * self.hidden, 3 * self.hidden)
             inner = parts.make("Gemm", parts.make("Mul", reset, h), weights, transB=1)
@@ -280,7 +280,7 @@ class _QuantizedLayer(_RecurrentLayer):
         return self.node.shape(2)[1]
 
     def _weights(self) -> list[tuple[int, ...]]:
-        return [(one, columns, rows) for one, rows, columns in super()._weights()]
+        return [(count, columns, rows) for count, rows, columns in super()._weights()]
 
     def _inputs(self, index: int, bias: str) -> str:
         products = self._of_codes(self.rows, index, 1)

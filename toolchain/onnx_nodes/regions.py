@@ -1,7 +1,8 @@
 """RoiAlign: each bin of a region is the mean, or the largest, of samples between pixels.
 
-Samples of a bin lie on a grid, and what a pixel has to do with one is a product of a factor for its row and one for its
-column. So the mean is two products of matrices: of the weights of rows and of columns in each bin with the image.
+Samples of a bin lie on a grid, and the weight of a pixel in a sample is a product of a factor for its row and a factor
+for its column. So the mean is two products of matrices: of the weights of rows and of columns in each bin with the
+image.
 """
 
 from typing import NamedTuple
@@ -102,8 +103,8 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
         sample = _samples_around(parts, bins, pixel)
     at = parts.make("Add", sample, _number(parts, 0.5))
     at = parts.make("Add", parts.make("Mul", at, bins.step), bins.start)
-    apart = parts.make("Abs", parts.make("Sub", _clip(parts, at, bins.pixels), pixel))
-    weight = parts.make("Max", parts.make("Sub", _number(parts, 1), apart), _number(parts, 0))
+    distance = parts.make("Abs", parts.make("Sub", _clip(parts, at, bins.pixels), pixel))
+    weight = parts.make("Max", parts.make("Sub", _number(parts, 1), distance), _number(parts, 0))
     weight = parts.make("Mul", weight, _inside(parts, at, bins.pixels))
     if not sampling:
         weight = parts.make("Mul", weight, parts.cast(parts.make("Less", sample, bins.samples), np.float32))

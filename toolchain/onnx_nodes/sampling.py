@@ -38,8 +38,8 @@ class _SampledAxis:
             return parts.make("Mul", x, parts.number(0))
         away = parts.make("Abs", self._scaled(x, 1, -low))
         turns = parts.make("Floor", parts.make("Div", away, parts.number(2 * length)))
-        rest = parts.make("Sub", away, parts.make("Mul", turns, parts.number(2 * length)))
-        back = parts.make("Min", rest, parts.make("Sub", parts.number(2 * length), rest))
+        remainder = parts.make("Sub", away, parts.make("Mul", turns, parts.number(2 * length)))
+        back = parts.make("Min", remainder, parts.make("Sub", parts.number(2 * length), remainder))
         return self.bounded(self._scaled(back, 1, low))
 
     def inside(self, x: str) -> str:
@@ -69,7 +69,7 @@ def grid_sample(parts: Decomposition) -> None:
     terms = []
     for column, near_x in _neighbours(parts, x, _MODES[mode]):
         for row, near_y in _neighbours(parts, y, _MODES[mode]):
-            weights = [one for one in (near_x, near_y) if one]
+            weights = [weight for weight in (near_x, near_y) if weight]
             inside = [x.inside(column), y.inside(row)] if padding == "zeros" else []
             place = (x.reflected(column), y.reflected(row)) if padding == "reflection" else (column, row)
             place = (x.bounded(place[0]), y.bounded(place[1]))
@@ -102,7 +102,7 @@ _A = -0.75
 """Of the cubic convolution, as ONNX has it (Keys, Cubic convolution interpolation for digital image processing)."""
 
 
-def _cubic(parts: Decomposition, apart: str) -> str:
+def _cubic(parts: Decomposition, distance: str) -> str:
     """Returns the weight of a pixel that is so far away, less than 2."""
 
     def polynomial(x: str, *factors: float) -> str:
@@ -111,7 +111,7 @@ def _cubic(parts: Decomposition, apart: str) -> str:
             value = parts.make("Add", parts.make("Mul", value, x), parts.number(factor))
         return value
 
-    away = parts.make("Abs", apart)
+    away = parts.make("Abs", distance)
     inner, far = polynomial(away, _A + 2, -_A - 3, 0, 1), polynomial(away, _A, -5 * _A, 8 * _A, -4 * _A)
     return parts.make("Where", parts.make("Less", away, parts.number(1)), inner, far)
 
@@ -122,7 +122,7 @@ def _pixels(
 ) -> str:  # fmt: skip
     """Returns rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
     batch, height, width = sizes
-    column, row = (parts.cast(one, np.int64) for one in at)
+    column, row = (parts.cast(coordinate, np.int64) for coordinate in at)
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width, np.int64))), column)
     place = parts.make("Add", place, parts.constant(first))

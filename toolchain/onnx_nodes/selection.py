@@ -28,7 +28,7 @@ def top_k(parts: Decomposition) -> None:
     largest, x = bool(node.attribute("largest", 1)), parts.input(0)
     remaining = x if largest else parts.make("Neg", x)
     places = np.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
-    every, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
+    positions, lowest, along = parts.constant(places.astype(np.int64)), parts.number(-math.inf), parts.integers(axis)
     values, indices = [], []
     candidates, zero = parts.constant(np.ones(shape, np.int8)), parts.constant(np.array(0, np.int8))
     for step in range(k):
@@ -38,7 +38,7 @@ def top_k(parts: Decomposition) -> None:
             first = parts.make("ArgMax", candidates, axis=axis)
             indices[-1] = parts.make("Where", parts.make("Equal", values[-1], lowest), first, indices[-1])
         if step < k - 1:
-            this = parts.make("Equal", indices[-1], every)
+            this = parts.make("Equal", indices[-1], positions)
             remaining, candidates = (
                 parts.make("Where", this, *pair) for pair in ((lowest, remaining), (zero, candidates))
             )
@@ -84,10 +84,10 @@ def reverse_sequence(parts: Decomposition) -> None:
     x, turned = parts.input(0), [1, 0, *range(2, len(shape))]
     if time == 0:
         x = parts.make("Transpose", x, perm=turned)
-    every = parts.constant(np.arange(steps).reshape(1, -1))
+    positions = parts.constant(np.arange(steps).reshape(1, -1))
     length = parts.reshaped(parts.cast(parts.input(1), np.int64), count, 1)
-    reversed_places = parts.make("Sub", parts.make("Sub", length, every), parts.integers(1))
-    places = parts.make("Where", parts.make("Less", every, length), reversed_places, every)
+    reversed_places = parts.make("Sub", parts.make("Sub", length, positions), parts.integers(1))
+    places = parts.make("Where", parts.make("Less", positions, length), reversed_places, positions)
     places = parts.make("Add", places, parts.constant(np.arange(count).reshape(-1, 1) * steps))
     width = math.prod(shape[2:])
     rows = parts.make("Gather", parts.reshaped(x, count * steps, width), parts.reshaped(places, count * steps), axis=0)
@@ -220,7 +220,7 @@ def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
         neutral = limits.max if neutral > 0 else limits.min
     updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
-    values = parts.make("Where", scatter.here, updates, parts.number(neutral))
+    values = parts.make("Where", scatter.mask, updates, parts.number(neutral))
     total = parts.make(reduction.many, values, parts.integers(1), keepdims=0)
     return parts.make(reduction.pair, parts.reshaped(scatter.data, scatter.size, scatter.width), total)
 
@@ -229,7 +229,7 @@ def _place(parts: Decomposition) -> None:
     """Selects each element of the data, or its last update: indices are known in the run only."""
     scatter = _compare(parts)
     count, width = scatter.indices, scatter.width
-    last = _last(parts, scatter.here, count, [1, count, 1])
+    last = _last(parts, scatter.mask, count, [1, count, 1])
     row = parts.make("Max", last, parts.constant(np.array(0)))
     place = parts.make("Add", parts.make("Mul", row, parts.constant(np.array(width))), parts.constant(np.arange(width)))
     updates = parts.make("Gather", parts.reshaped(scatter.updates, count * width), place)
@@ -251,7 +251,7 @@ def _none(parts: Decomposition, last: str) -> str:
 class _Compared(NamedTuple):
     """Places of an axis, compared with the indices of each: places x indices x other elements."""
 
-    here: str
+    mask: str
     data: str
     updates: str
     size: int
@@ -287,8 +287,8 @@ def _compare_singly(parts: Decomposition, axis: int) -> _Compared:
     places = _positive(parts, parts.cast(parts.input(1), np.int64), shape[axis])
     step = parts.constant(np.array(math.prod(shape[axis + 1 :]), np.int64))
     places = parts.make("Add", parts.make("Mul", places, step), parts.constant(base))
-    every = parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
-    mask = parts.make("Equal", parts.reshaped(places, 1, count, 1), every)
+    positions = parts.constant(np.arange(size, dtype=np.int64).reshape(-1, 1, 1))
+    mask = parts.make("Equal", parts.reshaped(places, 1, count, 1), positions)
     return _Compared(mask, parts.input(0), parts.input(2), size, count, 1, list(range(len(shape))))
 
 
@@ -333,8 +333,8 @@ def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | 
         places = parts.make("Add", places, term) if places else term
     mask = parts.make("Equal", places, parts.constant(np.arange(size).reshape(-1, 1)))
     if reduction:
-        apart = parts.reshaped(mask, size, count, 1)
-        scatter = _Compared(apart, parts.input(0), parts.input(2), size, count, width, [0])
+        column_mask = parts.reshaped(mask, size, count, 1)
+        scatter = _Compared(column_mask, parts.input(0), parts.input(2), size, count, width, [0])
         parts.reshaped_result(_reduce(parts, scatter, reduction))
         return
     last = _last(parts, mask, count, [1, count])

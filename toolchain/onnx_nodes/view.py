@@ -16,23 +16,23 @@ MAX_CONSTANT = 1 << 26
 
 
 class NodeView:
-    """A node of the model `model` in operator set `opset`. `infos` and `known`: types and shapes, and values, of
+    """A node of the model `model` in operator set `opset`. `infos` and `constants`: types and shapes, and values, of
     tensors by name."""
 
     def __init__(
-        self, proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], known: Mapping[str, Values]
+        self, proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
     ) -> None:
         self.proto = proto
         self.name = node_name(proto)
-        self._where = f"{model}: node {self.name} ({proto.op_type}, opset {opset})"
+        self._location = f"{model}: node {self.name} ({proto.op_type}, opset {opset})"
         self._infos = infos
-        self._known = known
-        self._protos = {one.name: one for one in proto.attribute}
+        self._constants = constants
+        self._protos = {entry.name: entry for entry in proto.attribute}
         self._values = dict[str, Any]()
 
-    def refuse(self, what: str) -> NoReturn:
+    def refuse(self, reason: str) -> NoReturn:
         """Raises ModelError for this node, and what of it is not supported."""
-        raise ModelError(f"{self._where}: {what}")
+        raise ModelError(f"{self._location}: {reason}")
 
     def check_constant(self, *shape: int) -> None:
         """Raises ModelError for the shape of a constant that is too large, before there is an array."""
@@ -103,7 +103,7 @@ class NodeView:
         return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
 
     def _info(self, name: str) -> TensorInfo:
-        info, values = self._infos.get(name), self._known.get(name)
+        info, values = self._infos.get(name), self._constants.get(name)
         if info is None and values is not None:
             return TensorInfo(_onnx_name(values), values.shape)
         if info is None:
@@ -112,13 +112,13 @@ class NodeView:
 
     def constant(self, index: int) -> Values | None:
         """Returns the values of an input that never changes."""
-        return self._known.get(self.proto.input[index])
+        return self._constants.get(self.proto.input[index])
 
-    def needed(self, index: int, what: str) -> Values:
+    def needed(self, index: int, label: str) -> Values:
         """Returns the values of an input that must be known at compile time."""
         values = self.constant(index)
         if values is None:
-            self.refuse(f"{what} ({self.proto.input[index]}) must be constant")
+            self.refuse(f"{label} ({self.proto.input[index]}) must be constant")
         return values
 
 

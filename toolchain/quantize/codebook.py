@@ -38,18 +38,18 @@ class Coded(NamedTuple):
     """FP16, shape (codebooks, VQ_ENTRIES, VQ_VECTOR)."""
 
 
-def coded(matrix: Values, how: VectorQuantization) -> Coded:
+def coded(matrix: Values, settings: VectorQuantization) -> Coded:
     """Returns the codes and codebooks of a matrix of floats; the last vector of a row is filled up with zeros."""
     rows, columns = matrix.shape
     padded = np.zeros((rows, -(-columns // VQ_VECTOR) * VQ_VECTOR), np.float32)
     padded[:, :columns] = np.clip(matrix.astype(np.float32), -LARGEST, LARGEST)
     codes = np.zeros((rows, padded.shape[1] // VQ_VECTOR), np.uint8)
-    vectors = np.zeros((how.codebooks, VQ_ENTRIES, VQ_VECTOR), np.float16)
-    book = np.arange(rows) * how.codebooks // rows
-    for index in range(how.codebooks):
+    vectors = np.zeros((settings.codebooks, VQ_ENTRIES, VQ_VECTOR), np.float16)
+    book = np.arange(rows) * settings.codebooks // rows
+    for index in range(settings.codebooks):
         in_book = book == index
         points = padded[in_book].reshape(-1, VQ_VECTOR)
-        vectors[index] = k_means(points, np.random.default_rng((how.seed, index)))
+        vectors[index] = k_means(points, np.random.default_rng((settings.seed, index)))
         codes[in_book] = nearest(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
     return Coded(codes, vectors)
 
@@ -82,7 +82,7 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
 
 
 def nearest(points: Values, centres: Values) -> Values:
-    """Returns the index of the centre that is nearest to each point, the first of equal ones, as UINT8."""
+    """Returns the index of the centre that is nearest to each point, the first of equal centres, as UINT8."""
     norms = (centres.astype(np.float64) ** 2).sum(axis=1)
     codes = np.zeros(len(points), np.uint8)
     for start in range(0, len(points), BLOCK):

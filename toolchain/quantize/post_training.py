@@ -42,7 +42,7 @@ def without_batchnorm(model: OnnxModel) -> Any:
         if node.input[0] in model.outputs or any(values is None for values in constants):
             continue
         scale, offset, mean, variance = (np.asarray(weights[name], np.float64) for name in node.input[1:])
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         factor = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
         kernel = weights[conv.input[1]]
         bias = weights[conv.input[2]] if len(conv.input) > 2 else np.zeros(len(factor))

@@ -2,7 +2,7 @@
 
 fp32, fp16 and bf16 change the graph here: every float tensor has the type, constants are rounded once, inputs and
 outputs keep theirs behind a cast. int8 and fp8 change the model (`toolchain.quantize.post_training`), which then is
-a quantized one.
+quantized.
 """
 
 from collections.abc import Iterator

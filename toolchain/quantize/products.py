@@ -25,7 +25,7 @@ from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo,
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
-from toolchain.quantize.qconfig import GPTQ, KEPT, QConfig
+from toolchain.quantize.qconfig import FLOAT_BITS, GPTQ, QConfig
 from toolchain.quantize.ranges import Histogram, parsed
 from toolchain.quantize.scales import (
     TINY,
@@ -62,7 +62,9 @@ class ProductQuantizer:
         self._name = model.name
         self._proto = proto
         self._info = model.info
-        self._weights = {one.name: np.asarray(numpy_helper.to_array(one)) for one in self._proto.graph.initializer}
+        self._weights = {
+            tensor.name: np.asarray(numpy_helper.to_array(tensor)) for tensor in self._proto.graph.initializer
+        }
         self._fold_weights(model, {} if open_shapes else dict(model.info))
         nodes = self._proto.graph.node
         self._makers = {name: node for node in nodes for name in node.output if name}
@@ -81,7 +83,7 @@ class ProductQuantizer:
             )
         self._bits = self._widths(config)
         self._sums: dict[str, _Sum] = {}
-        for name in self._kept(config):
+        for name in self._wide_products(config):
             self._floats[node_name(self._products.pop(name))] = "the QConfig wants wider activations"
         if not self._products:
             raise ModelError(f"{model.name}: --precision int8: override keeps every product as it is: drop the option")
@@ -112,7 +114,7 @@ class ProductQuantizer:
                     nodes += self._pair(name)
         graph = self._proto.graph
         read = {*self._outputs, *(name for node in nodes for name in node.input)}
-        initializers = [one for one in (*graph.initializer, *self._new) if one.name in read]
+        initializers = [tensor for tensor in (*graph.initializer, *self._new) if tensor.name in read]
         for field in (graph.node, graph.initializer, graph.value_info):
             del field[:]
         graph.node.extend(nodes)
@@ -130,10 +132,10 @@ class ProductQuantizer:
                 propagation.know(name, values)
         for node in graph.node:
             propagation.follow_node(node)
-            constants = ChainMap(self._weights, propagation.known)
+            constants = ChainMap(self._weights, propagation.constants)
             inputs = {name: constants[name] for name in node.input if name in constants}
-            whole = len(inputs) == len({name for name in node.input if name}) > 0
-            if whole and not names.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
+            constant = len(inputs) == len({name for name in node.input if name}) > 0
+            if constant and not names.isdisjoint(node.output) and node.op_type not in QUANTIZERS:
                 try:
                     results = evaluate(node, inputs, opsets)
                 except Exception as error:
@@ -170,7 +172,7 @@ class ProductQuantizer:
             and (node.op_type != "MatMul" or math.prod(values.shape[:-2]) == 1)
         ]  # fmt: skip
 
-    def _kept(self, config: QConfig) -> list[str]:
+    def _wide_products(self, config: QConfig) -> list[str]:
         """Returns products that stay as they are, because the QConfig wants their activations wider."""
         counted = self._count()
         for number in config.layers_of("activation"):
@@ -179,7 +181,7 @@ class ProductQuantizer:
                     f"QConfig override.layer_{number}.activation: the model has {len(counted)} products with constant "
                     f"weights, layer_0 to layer_{len(counted) - 1}"
                 )
-        return [name for number, name in enumerate(counted) if config.product_activation(number) in KEPT]
+        return [name for number, name in enumerate(counted) if config.product_activation(number) in FLOAT_BITS]
 
     def _widths(self, config: QConfig) -> dict[str, int]:
         """Returns the bits of its weights for each product."""
@@ -237,10 +239,10 @@ class ProductQuantizer:
         for add in reversed(self._proto.graph.node):
             for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
                 product = self._products.get(name)
-                alone = self._readers[name] == 1 and self._readers[other] and other not in self._weights
-                shapes = {self._info[one].shape for one in (name, other) if one in self._info}
+                single_reader = self._readers[name] == 1 and self._readers[other] and other not in self._weights
+                shapes = {self._info[operand].shape for operand in (name, other) if operand in self._info}
                 end = self._behind_limits(add.output[0])
-                fits = product is not None and product.op_type == "Conv" and alone and len(shapes) == 1
+                fits = product is not None and product.op_type == "Conv" and single_reader and len(shapes) == 1
                 if fits and name != other and (end in names or other in names):
                     sums[name] = _Sum(other, end)
                     names.update(dict.fromkeys((other, end)))
@@ -248,15 +250,15 @@ class ProductQuantizer:
         return sums
 
     def _behind_limits(self, name: str) -> str:
-        following = next((one for one in self._proto.graph.node if name in one.input), None)
-        alone = following is not None and self._readers[name] == 1 and self._limits(following)
-        return following.output[0] if following is not None and alone else name
+        following = next((reader for reader in self._proto.graph.node if name in reader.input), None)
+        foldable = following is not None and self._readers[name] == 1 and self._limits(following)
+        return following.output[0] if following is not None and foldable else name
 
     def _limits(self, node: Any) -> bool:
         """Checks whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its
         results."""
         return node.op_type == "Relu" or (
-            node.op_type == "Clip" and all(one in self._weights for one in node.input[1:] if one)
+            node.op_type == "Clip" and all(limit in self._weights for limit in node.input[1:] if limit)
         )
 
     def _move_from(self, name: str) -> str:
@@ -308,7 +310,7 @@ class ProductQuantizer:
         return list(nodes_of_pair.nodes)
 
     def _axis(self, node: Any, rank: int) -> int:
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         return 0 if node.op_type == "Conv" or attributes.get("transB") else rank - 1
 
     def _weight_scales(self, node: Any) -> Values:

@@ -39,7 +39,7 @@ VQ = "vq"
 """As a width of weights: VQ_BITS for an element, and codebooks."""
 NEAREST, GPTQ = ROUNDINGS = ("nearest", "gptq")
 """Each weight to its nearest code, or `toolchain.quantize.gptq`."""
-KEPT = (16, 32)
+FLOAT_BITS = (16, 32)
 """Widths of weights that mean: as they are."""
 
 _OVERRIDE = re.compile(r"(?:override\.)?layer_(\d+)(?:\.head_(\d+))?\.(weight|activation|kv)")
@@ -88,7 +88,7 @@ class QConfig:
     def weight_bits(self, layer: int) -> int | None:
         """Returns the bits of a product's weights; None: unchanged."""
         bits = self.override.get(f"layer_{layer}.weight", self.weight)
-        return None if bits in KEPT else bits
+        return None if bits in FLOAT_BITS else bits
 
     def kv_bits(self, layer: int, head: int) -> int:
         """Returns the bits of a head's keys and values (R14: head, then layer, then default)."""
@@ -138,7 +138,7 @@ class QConfig:
             key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
             if precision != "int8":
                 raise QConfigError(key, f"{bits} bits: layers differ under int8, set {_ACTIVATION}: 8", "E_QBITS", bits)
-            if bits not in (8, *KEPT):
+            if bits not in (8, *FLOAT_BITS):
                 raise QConfigError(key, f"{bits} bits: products of an ONNX model take 8, 16 or 32", "E_QBITS", bits)
         return precision
 
@@ -220,7 +220,7 @@ def _default(role: str) -> "Callable[[QConfig, str, Any], QConfig]":
 def _widths(config: QConfig, key: str, value: Any) -> QConfig:
     role = key.split(".")[1]
     widths = ROLE_BITS[role]
-    if not isinstance(value, list) or not value or not all(one in widths for one in value):
+    if not isinstance(value, list) or not value or not all(width in widths for width in value):
         raise QConfigError(key, f"{value}: must be a list of {', '.join(map(str, widths))}")
     return replace(config, bitwidths={**config.bitwidths, role: tuple(value)})
 
@@ -244,8 +244,8 @@ def _pad_rows(config: QConfig, key: str, value: Any) -> QConfig:
 
 
 def _alignment(config: QConfig, key: str, value: Any) -> QConfig:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < _LEAST_ALIGNMENT or value & (value - 1):
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if not is_integer or value < _LEAST_ALIGNMENT or value & (value - 1):
         raise QConfigError(
             key, f"{value}: must be a power of two of at least {_LEAST_ALIGNMENT} bytes", "E_ALIGN", value
         )

@@ -121,15 +121,15 @@ def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
         if not usable[count - 1]:
             continue
         head = sizes[:count].astype(np.float64)
-        whole = head.copy()
-        whole[-1] += sizes[count:].sum() + outliers
+        reference = head.copy()
+        reference[-1] += sizes[count:].sum() + outliers
         group = np.arange(count) * codes // count
         filled = np.bincount(group, head > 0, codes)
         spread = np.bincount(group, head, codes) / np.maximum(filled, 1)
         coded = np.where(head > 0, spread[group], 0)
         if not coded.any():
             continue
-        p, q = _smooth(whole), _smooth(coded)
+        p, q = _smooth(reference), _smooth(coded)
         chance = (np.count_nonzero(head) - np.count_nonzero(filled)) / (2 * total)
         lost = max(0.0, float((p * np.log(p / q)).sum()) - chance)
         if lost <= best:

@@ -48,11 +48,11 @@ def least_squares_scales(rows: Values, top: int) -> Values:
     """Returns a scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of
     fewer bits that of the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
     wide = rows.astype(np.float64)
-    whole = np.abs(wide).max(axis=1, keepdims=True) / top
-    whole[whole <= 0] = 1
-    best, min_errors = whole, np.full(whole.shape, np.inf)
+    full_scale = np.abs(wide).max(axis=1, keepdims=True) / top
+    full_scale[full_scale <= 0] = 1
+    best, min_errors = full_scale, np.full(full_scale.shape, np.inf)
     for shrink in _SHRINKS if top < np.iinfo(np.int8).max else ():
-        scale = whole * shrink
+        scale = full_scale * shrink
         errors = ((np.clip(np.rint(wide / scale), -top, top) * scale - wide) ** 2).sum(axis=1, keepdims=True)
         best, min_errors = np.where(errors < min_errors, scale, best), np.minimum(errors, min_errors)
     return best[:, 0].astype(np.float32)
@@ -65,7 +65,7 @@ def pair(name: str, scale: ActivationScale) -> Pair:
         helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
         helper.make_node("DequantizeLinear", [f"{name}.q", *values], [f"{name}.dq"], name=f"{name}.dequantize"),
     )
-    first, second = (numpy_helper.from_array(np.asarray(value), one) for one, value in values.items())
+    first, second = (numpy_helper.from_array(np.asarray(value), tensor_name) for tensor_name, value in values.items())
     return Pair(nodes, (first, second))
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyv_npu.cli.main import main
 from pyv_npu.config.shape_file import is_shape, shape_of
 from pyv_npu.errors import BadInputError
-from toolchain.decoders.config_facts import FAMILIES, WHOLE, WINDOWED, from_config, from_facts
+from toolchain.decoders.config_facts import FAMILIES, FULL, WINDOWED, from_config, from_facts
 from toolchain.decoders.shapes import MODELS
 from toolchain.errors import ModelError
 
@@ -195,7 +195,7 @@ def test_serve_takes_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"model_type": "mistral", "attention_bias": True}, "attention_bias True: must be False of a mistral"),
         ({"model_type": "mistral", "layer_types": [WINDOWED] * 2}, "sliding_window: is missing, layer_types has"),
         ({"model_type": "gemma2", "layer_types": [WINDOWED]}, "layer_types: must be 2 of sliding_attention and full_"),
-        ({"model_type": "gemma2", "layer_types": [WHOLE, WINDOWED]}, "layer_types: .* must be in every N-th layer"),
+        ({"model_type": "gemma2", "layer_types": [FULL, WINDOWED]}, "layer_types: .* must be in every N-th layer"),
         ({"model_type": "cohere", "use_qk_norm": True}, "use_qk_norm True: must be False of a cohere"),
         ({"model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 1},
          "whole_every 1: must be 0, or at least 2"),
@@ -215,10 +215,10 @@ def test_windows_and_partial_rotary_positions_are_read_in_each_form() -> None:
     def shape(family: str, **more: Any) -> Any:
         return from_config({"model_type": family, **SMALL, **more}, "c", "c.json")
 
-    kinds = {"layer_types": [WINDOWED, WHOLE]}
+    kinds = {"layer_types": [WINDOWED, FULL]}
     assert shape("gemma2", sliding_window=64) == shape("gemma2", sliding_window=64, **kinds)
     assert shape("mistral", sliding_window=64, **kinds).whole_every == 2
-    assert shape("mistral", sliding_window=64, layer_types=[WHOLE] * 2).window == 0
+    assert shape("mistral", sliding_window=64, layer_types=[FULL] * 2).window == 0
     used = {"use_sliding_window": True, "sliding_window": 64}
     assert [shape("qwen2", **used, max_window_layers=layers).window for layers in (0, 2)] == [64, 0]
     rope = {"partial_rotary_factor": 0.5, "rope_type": "default"}
