@@ -106,10 +106,8 @@ def compile_layers(
     graph = run_passes(graph, (name for name in names if name in SCHEDULING), target, note)
     target = remaining(graph, target)
     memory = place(graph, target)
-    made_commands = (
-        generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
-    )
-    commands = addressed(made_commands, memory.commands)
+    generated = generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
+    commands = addressed(generated, memory.commands)
     program = Program(graph, memory, tuple(commands), tuple(_remember(stages)), tuple(names), target)
     _check_end(program, target, name or graph.name)
     return program

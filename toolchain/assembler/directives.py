@@ -16,7 +16,7 @@ IGNORED = (".size", ".file", ".ident", ".attribute", ".local", ".weak", ".cfi_st
 """They change nothing of what is made here."""
 _SECTIONS = (".text", ".data", ".bss")
 _OPTIONS = ("norvc", "norelax", "push", "pop", "nopic")
-_MOST_ALIGN = 1 << 16
+_MAX_ALIGN = 1 << 16
 
 
 class Directives:
@@ -54,9 +54,9 @@ class Directives:
         value = to.constant(statement.operands[0])
         if statement.word != ".balign":
             value = 1 << value if 0 <= value < 32 else 0
-        if not 0 < value <= _MOST_ALIGN or value & (value - 1):
+        if not 0 < value <= _MAX_ALIGN or value & (value - 1):
             raise ValueError(
-                f"{statement.word} {statement.operands[0]}: must align to a power of two up to {_MOST_ALIGN}"
+                f"{statement.word} {statement.operands[0]}: must align to a power of two up to {_MAX_ALIGN}"
             )
         to.align(value, statement.line)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
 from toolchain.assembler.expressions import evaluate
 
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24
 """Of a section."""
 ALIGNMENT = 16
 """Of sections, at least."""
@@ -63,8 +63,8 @@ class ProgramLayout:
     def add(self, size: int, line: int, content: Callable[[int], bytes]) -> None:
         """Add bytes at the end of the section, known in the second pass."""
         section = self.sections[self.section]
-        if section.size + size > MOST_BYTES:
-            raise ValueError(f"section {self.section} grows beyond {MOST_BYTES} bytes")
+        if section.size + size > MAX_BYTES:
+            raise ValueError(f"section {self.section} grows beyond {MAX_BYTES} bytes")
         section.pieces.append((section.size, line, content))
         section.size += size
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from toolchain.errors import ToolchainError
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Of a source."""
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT = re.compile(rf"({_STRING}|'(?:\\.|[^'\\\n])')|/\*.*?\*/|//[^\n]*|#[^\n]*", re.DOTALL)
@@ -30,8 +30,8 @@ class Statement(NamedTuple):
 
 def statements(text: str, name: str) -> Iterator[Statement]:
     """Yields the statements of a source. AssemblyError for a line that is no statement."""
-    if len(text) > MOST_BYTES:
-        raise AssemblyError(f"{name}: has {len(text)} characters, at most {MOST_BYTES} are assembled; cut it up")
+    if len(text) > MAX_BYTES:
+        raise AssemblyError(f"{name}: has {len(text)} characters, at most {MAX_BYTES} are assembled; cut it up")
 
     def blank(match: re.Match[str]) -> str:
         return match[1] or " " + "\n" * match[0].count("\n")

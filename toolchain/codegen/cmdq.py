@@ -13,7 +13,7 @@ from toolchain.errors import ToolchainError
 
 _FLAGS = ("accumulate", "in1_nk", "function", "prefetch_dist")
 _MOVES = (Opcode.LOAD, Opcode.STORE, Opcode.KV_READ, Opcode.KV_APPEND)
-_OWN_WORDS = ("zero_point", "per_op")
+_WORDS = ("zero_point", "per_op")
 
 
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _operand(address: int, kind: int, target: Target) -> dict[str, Any]:
 
 
 def _words(block: Extended, opcode: Opcode) -> dict[str, Any]:
-    words: dict[str, Any] = {name: value for name, value in block._asdict().items() if name not in _OWN_WORDS and value}
+    words: dict[str, Any] = {name: value for name, value in block._asdict().items() if name not in _WORDS and value}
     if any(block.zero_point):
         words["zero_point"] = list(block.zero_point)
     per_op = {name: list(value) if isinstance(value, tuple) else value for name, value in block.own(opcode).items()}

@@ -25,14 +25,14 @@ def _operands(e: MacroEmitter) -> dict[str, int]:
 
 def _finish(e: MacroEmitter) -> dict[str, Any]:
     """Return the words of the epilogue; a bias per row has no place in it."""
-    layer, more = e.layer, _operands(e)
-    word = 0 if "bias_column" in more else int(Activation[layer.text("activation", "NONE")])
+    layer, operands = e.layer, _operands(e)
+    word = 0 if "bias_column" in operands else int(Activation[layer.text("activation", "NONE")])
     for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
-        word |= int(bit) if step in more else 0
-    if "scale" in more and e.sizes[2 + list(more).index("scale")] > 1:
+        word |= int(bit) if step in operands else 0
+    if "scale" in operands and e.sizes[2 + list(operands).index("scale")] > 1:
         word |= int(Epilogue.PER_CHANNEL)
     zeros = tuple(layer.integer(f"zero{place}") for place in ("0", "1", "_in2", "_out"))
-    addresses = {"bias": more.get("bias", 0), "scale": more.get("scale", 0), "in2": more.get("residual", 0)}
+    addresses = {"bias": operands.get("bias", 0), "scale": operands.get("scale", 0), "in2": operands.get("residual", 0)}
     return {"epilogue": word, "zero_point": zeros, **addresses}
 
 
@@ -65,9 +65,9 @@ def gemm(e: MacroEmitter) -> None:
         order = layer.integer("loop_order")
         blocks = dict(zip(("block_m", "block_n", "block_k"), block_of(layer), strict=True))
         e.put(fields | _tile(e) | books, per_op | blocks, m=m, n=n, k=k, loop_order=order, **{**words, **residual})
-    more = _operands(e)
-    if "bias_column" in more:
-        _column_bias(e, m, n, more["bias_column"], layer.text("activation", "NONE"))
+    operands = _operands(e)
+    if "bias_column" in operands:
+        _column_bias(e, m, n, operands["bias_column"], layer.text("activation", "NONE"))
 
 
 def convolution(e: MacroEmitter) -> None:

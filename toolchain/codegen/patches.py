@@ -119,9 +119,9 @@ class _Lowering:
             stages.append(("ELTWISE", (), {"function": activation, "m": m, "n": n}))
         if not stages:
             self._layers[-1] = replace(self._layers[-1], outputs=layer.outputs)
-        for index, (op, more, attributes) in enumerate(stages):
+        for index, (op, operands, attributes) in enumerate(stages):
             out = layer.outputs[0] if index == len(stages) - 1 else self._tensor((m, n))
-            self._add(op, (total, *more), out, attributes)
+            self._add(op, (total, *operands), out, attributes)
             total = out
 
     def _narrow(self, tensor: str) -> str:

@@ -448,11 +448,11 @@ class ProductCost:
         levels, latency = nest.levels(loads), self._target.latency
         steps = prod(level.trips for level in levels)
         step = computed // steps
-        beside = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
+        background = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
         durations = dict[frozenset[str], int]()
         for count in range(1, len(loads) + 1):
             for names in combinations(loads, count):
-                size, busy, moves = beside, 0, 0
+                size, busy, moves = background, 0, 0
                 for name in names:
                     stream, common = loads[name], name == nest.loops.common
                     share, lane = (1, 1) if common else (nest.steps, steps)
@@ -521,8 +521,8 @@ class ProductCost:
         for low in range(first // bank * bank, starts[-1] + size, bank):
             high = low + bank
             inside = sum(max(0, min(high, start + size) - max(low, start)) for start in starts)
-            beside = max(0, min(high, first) - max(low, begin))
-            fullest = max(fullest, cycles["sums"] * inside // size + cycles[common] * beside // (first - begin))
+            overlap = max(0, min(high, first) - max(low, begin))
+            fullest = max(fullest, cycles["sums"] * inside // size + cycles[common] * overlap // (first - begin))
         return fullest
 
     def _in_place(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> int:
@@ -574,10 +574,10 @@ def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
     if te.kind == "chained_ve" or te.ideal:
         return 0
     bits = [BITS[expanded(graph.tensors[name].dtype)] for name in layer.inputs[:2]]
-    return ceil(macs(layer) / (_most(te, bits[0], bits[1]) * count))
+    return ceil(macs(layer) / (_max_rate(te, bits[0], bits[1]) * count))
 
 
-def _most(te: TeConfig, bits_a: int, bits_w: int) -> Fraction:
+def _max_rate(te: TeConfig, bits_a: int, bits_w: int) -> Fraction:
     """MACs of an engine in a cycle, at most."""
     by_bits = te.kind == "roofline" and te.speed == "by_bits"
     return gemm_rate(te, bits_w, bits_a) if by_bits else Fraction(te.rows * te.columns)

@@ -238,9 +238,9 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
     if (heads := max(sum(cache.heads for cache in caches[side::2]) for side in (0, 1))) > MAX_HEADS:
         raise ModelError(f"{name}: caches of {heads:,} heads: must be at most {MAX_HEADS:,} in all layers")
     weights = {initializer.name for initializer in proto.graph.initializer}
-    names_known = {IDS, POSITIONS, *(cache.past for cache in caches), *weights}
+    expected = {IDS, POSITIONS, *(cache.past for cache in caches), *weights}
     for other in inputs:
-        if other not in names_known:
+        if other not in expected:
             raise ModelError(f"{name}: input {other}: a decoder has {IDS}, {POSITIONS} and caches, nothing else")
     for other in outputs:
         if other != LOGITS and other not in {cache.present for cache in caches}:

@@ -216,13 +216,13 @@ class Finder:
         kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
-    def _factor(self, got: Values, want: Values) -> float | None:
+    def _factor(self, result: Values, reference: Values) -> float | None:
         """Returns the number by which all values are multiplied, in this order; None: there is no such number."""
-        if got.size != want.size or not want.size:
+        if result.size != reference.size or not reference.size:
             return None
-        wide, right = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
+        wide, right = result.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
         factor = float(np.mean(wide / right))
-        limit = _TOLERANCE.get(want.dtype, 1e-4)
+        limit = _TOLERANCE.get(reference.dtype, 1e-4)
         if not np.isfinite(factor) or not np.allclose(wide, factor * right, rtol=limit, atol=0):
             return None
         return 1.0 if abs(factor - 1) < limit else factor
@@ -238,22 +238,22 @@ class Finder:
         sample = self._sample(span.source.output[0])
         if heads % sample.shape[1]:
             return None
-        got = self._tensors.through(span, sample, name)
-        broadcast = sample.shape[1] == 1 and got.size == sample.size  # MatMul itself repeats one head
-        want = sample if broadcast else sample.repeat(heads // sample.shape[1], axis=1)
-        return self._factor(got, want.swapaxes(-1, -2) if turned else want)
+        result = self._tensors.through(span, sample, name)
+        broadcast = sample.shape[1] == 1 and result.size == sample.size  # MatMul itself repeats one head
+        reference = sample if broadcast else sample.repeat(heads // sample.shape[1], axis=1)
+        return self._factor(result, reference.swapaxes(-1, -2) if turned else reference)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
         """(scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
         sample = self._sample(span.source.output[0])
-        got = self._tensors.through(span, sample, name)
-        if got.shape[-3:] != sample.shape[-3:] or got.size != sample.size:
+        result = self._tensors.through(span, sample, name)
+        if result.shape[-3:] != sample.shape[-3:] or result.size != sample.size:
             return None
-        visible = got.reshape(sample.shape) > _UNSEEN
+        visible = result.reshape(sample.shape) > _UNSEEN
         window = self._pattern(visible)
         if window is None:
             return None
-        seen_scores = sample[visible]
+        visible_scores = sample[visible]
 
         def scores(factor: float) -> Values:
             return self._tensors.through(span, (sample * factor).astype(sample.dtype), name).reshape(sample.shape)[
@@ -261,13 +261,13 @@ class Finder:
             ]
 
         if "Tanh" not in {node.op_type for node in span.nodes}:
-            factor = self._factor(scores(1), seen_scores)
+            factor = self._factor(scores(1), visible_scores)
             return None if factor is None else (factor, 0.0, window)
         slope, bound, wide = scores(_NEAR), scores(_FAR), scores(_SAMPLE)
-        factor, cap = self._factor(slope, seen_scores * _NEAR), float(bound.max())
+        factor, cap = self._factor(slope, visible_scores * _NEAR), float(bound.max())
         if factor is None or not 0 < cap < -_UNSEEN or not np.allclose(bound, cap, rtol=1e-5):
             return None
-        curve = cap * np.tanh(factor * _SAMPLE * seen_scores.astype(np.float64) / cap)
+        curve = cap * np.tanh(factor * _SAMPLE * visible_scores.astype(np.float64) / cap)
         limit = _TOLERANCE.get(wide.dtype, 1e-3)
         return (factor, cap, window) if np.allclose(wide, curve, rtol=limit, atol=0) else None
 

@@ -77,11 +77,11 @@ class Reference:
         """Executes tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
-        own_names = [name + COMPUTED for name in self._overrides]
-        outputs = [*names, *own_names, *self._watched]
+        computed_names = [name + COMPUTED for name in self._overrides]
+        outputs = [*names, *computed_names, *self._watched]
         logits, *results = self._evaluator.run(outputs, {**self._inputs(tokens, past), **(codes or {})})
         present, extra = results[: len(decoder.caches)], results[len(decoder.caches) :]
-        watched = extra[len(own_names) :]
+        watched = extra[len(computed_names) :]
         pasts = zip(decoder.caches, present, strict=True)
         return DecodeStep(
             np.asarray(logits)[0],

@@ -208,9 +208,9 @@ class DecoderStep:
         weights = self._weight(f"{name}.weights", (heads * k, n), self._kind)
         scaled = self._kind is not self.job.activation_kind
         scale = [self._weight(f"{name}.scale", (n,), DataType.FP32)] if scaled else []
-        more: dict[str, Attribute] = {"epilogue": "scale"} if scaled else {}
+        epilogue: dict[str, Attribute] = {"epilogue": "scale"} if scaled else {}
         return self._layer(name, "GEMM_T", [x, weights, *scale], (heads * rows, n), batch=heads, m=rows, n=n, k=k,
-                           step0=rows * k, step1=k * n, **more)  # fmt: skip
+                           step0=rows * k, step1=k * n, **epilogue)  # fmt: skip
 
     def _add(self, name: str, x: str, residual: str, bias: bool) -> str:
         """x times weights, added to a residual; before that normalized where the model does so."""
@@ -345,14 +345,14 @@ class DecoderStep:
         elif kind is None and self._kind is not self.job.activation_kind:
             inputs.append(self._weight(f"{name}.scale", (n,), DataType.FP32))
             epilogue.append("scale")
-        more: dict[str, Attribute] = {
+        optional: dict[str, Attribute] = {
             **books,
             "epilogue": "+".join(epilogue),
             "activation": activation,
             "in1_nk": int(bool(weights)),
         }
         return self._layer(name, "GEMM_T", inputs, (m, n), batch=1, m=m, n=n, k=k, step0=0, step1=0,
-                           **{key: value for key, value in more.items() if value})  # fmt: skip
+                           **{key: value for key, value in optional.items() if value})  # fmt: skip
 
     def _norm(self, name: str, x: str) -> str:
         rows, width = self.graph.tensors[x].shape

@@ -110,8 +110,8 @@ def epilogue_of(layer: LayerIR) -> dict[str, str]:
 
 def windows_of(layer: LayerIR) -> Windows:
     """Return the windows of a CONV2D_T or POOL."""
-    have = layer.attributes.get
-    return Windows(*[have(name, 0) for name in Windows._fields])  # type: ignore[arg-type]
+    lookup = layer.attributes.get
+    return Windows(*[lookup(name, 0) for name in Windows._fields])  # type: ignore[arg-type]
 
 
 def appended(layer: LayerIR) -> tuple[str, ...]:

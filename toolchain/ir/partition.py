@@ -153,10 +153,12 @@ def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -
         if step == "bias":
             return cut.columns(name, first, count, 1, columns)
         if step == "scale" and elements > 1:
-            more = elements - columns  # the factor of the residual
-            if more < 0:
+            excess = elements - columns  # the factor of the residual
+            if excess < 0:
                 return name
-            return cut.sliced(name, first, count, more=more) if more else cut.columns(name, first, count, 1, columns)
+            return (
+                cut.sliced(name, first, count, more=excess) if excess else cut.columns(name, first, count, 1, columns)
+            )
         return name
 
     return _epilogue(cut, take)
@@ -224,9 +226,9 @@ def _images(cut: _Cutter) -> Partition:
     deep, wide = _channels(layer)
     image, pixels = shape.h * shape.w * deep, shape.p * shape.q
     for first, count in cut.ranges(shape.batch):
-        more = _finish(cut, first * pixels, count * pixels, wide)
+        extra = _finish(cut, first * pixels, count * pixels, wide)
         out = cut.rows(layer.outputs[0], first * pixels, count * pixels, wide)
-        cut.put((cut.rows(layer.inputs[0], first, count, image), *more), out, batch=count)
+        cut.put((cut.rows(layer.inputs[0], first, count, image), *extra), out, batch=count)
     return cut.partition
 
 
@@ -243,8 +245,8 @@ def _image_rows(cut: _Cutter) -> Partition:
             raise IndivisibleError
         source = cut.rows(layer.inputs[0], top, bottom - top, s.w * deep)
         out = cut.rows(layer.outputs[0], first * s.q, count * s.q, wide)
-        more = _finish(cut, first * s.q, count * s.q, wide)
-        cut.put((source, *more), out, h=bottom - top, pt=top - begin, pb=end - bottom)
+        extra = _finish(cut, first * s.q, count * s.q, wide)
+        cut.put((source, *extra), out, h=bottom - top, pt=top - begin, pb=end - bottom)
     return cut.partition
 
 

@@ -142,9 +142,9 @@ def _finish(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int
     read = {name: run.wide(tensor) for name, tensor in parts.items()}
     integers = total.dtype.kind == "i"
     activate = ACTIVATIONS[layer.text("activation")]
-    more: Any = 1.0
+    residual_factor: Any = 1.0
     if "scale" in read and "residual" in read and kind in INTEGERS:
-        read["scale"], more = read["scale"][:-1], read["scale"][-1]
+        read["scale"], residual_factor = read["scale"][:-1], read["scale"][-1]
     if integers:
         total = total.astype(np.int32).astype(np.int64)
     for name in ("bias", "bias_column") if integers else ():
@@ -157,7 +157,7 @@ def _finish(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int
         if name in read:
             value = value + (read[name] if name == "bias" else read[name][:, None])
     if "residual" in read:
-        value = value + (read["residual"].reshape(value.shape) - layer.integer("zero_in2")) * more
+        value = value + (read["residual"].reshape(value.shape) - layer.integer("zero_in2")) * residual_factor
     value = activate(value)
     if kind in INTEGERS and "scale" in read:
         value = saturated(np.rint(value + layer.integer("zero_out")), kind)

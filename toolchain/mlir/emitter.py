@@ -21,7 +21,7 @@ OPSET = 20
 _INDICES = ("INT64", "BOOL")
 _MAX_FOLDED = 64
 """Elements of a result that is computed here."""
-MOST_CONSTANT = 1 << 30
+MAX_CONSTANT = 1 << 30
 """Bytes of a constant that a node reads."""
 
 
@@ -148,8 +148,8 @@ class OnnxEmitter:
         if tensor.values is None:
             return tensor.name
         if id(tensor.values) not in self._named:
-            if tensor.values.nbytes > MOST_CONSTANT:
-                self.refuse(f"reads a constant of {tensor.values.nbytes} bytes: at most {MOST_CONSTANT}")
+            if tensor.values.nbytes > MAX_CONSTANT:
+                self.refuse(f"reads a constant of {tensor.values.nbytes} bytes: at most {MAX_CONSTANT}")
             name = self.unique_name("constant")
             self._named[id(tensor.values)] = (name, tensor.values)
             self.initializers[name] = np.ascontiguousarray(tensor.values).reshape(tensor.shape)
@@ -275,9 +275,9 @@ class OnnxEmitter:
         zero_rank = self.reshape(value, ())
         return self.node("Pad", [tensor, self.index(*low, *high), zero_rank], tensor.kind, shape, mode="constant")
 
-    def added(self, total: MlirTensor, more: MlirTensor, zero: float = 0) -> MlirTensor:
+    def added(self, total: MlirTensor, term: MlirTensor, zero: float = 0) -> MlirTensor:
         """Return the sum, where the second operand is not known to be `zero`."""
-        return total if more.equals(zero) else self.elementwise("Add", total, more)
+        return total if term.equals(zero) else self.elementwise("Add", total, term)
 
     def reduce(self, operator: str, tensor: MlirTensor, axes: Sequence[int]) -> MlirTensor:
         """Return ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions

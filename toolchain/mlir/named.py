@@ -32,7 +32,7 @@ def _accumulate(e: OnnxEmitter, total: MlirTensor, start: MlirTensor) -> MlirTen
 
 def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: bool = False) -> Lower:
     def lower(e: OnnxEmitter) -> MlirTensor:
-        (a, b, *more), start = _operands(e, 4 if zeros else 2)
+        (a, b, *zero_points), start = _operands(e, 4 if zeros else 2)
         if e.attribute("indexing_maps") is not None:
             return _contract(e)
         for operand in (a, b):
@@ -42,7 +42,7 @@ def _product(turn_a: bool = False, turn_b: bool = False, rank: int = 2, zeros: b
         a, b = e.transpose(a, turned) if turn_a else a, e.transpose(b, turned) if turn_b else b
         points = None
         if zeros:
-            first, second = (e.needed(point, "a zero point") for point in more)
+            first, second = (e.needed(point, "a zero point") for point in zero_points)
             points = (e.scalar(float(first), a.kind), e.scalar(float(second), b.kind))
         return _accumulate(e, generic.product(e, a, b, start.kind, points), start)
 

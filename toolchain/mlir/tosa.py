@@ -63,9 +63,9 @@ def _zeros(e: OnnxEmitter, x: MlirTensor, w: MlirTensor, points: Sequence[int]) 
 
 def _convolution(depthwise: bool) -> Lower:
     def lower(e: OnnxEmitter) -> MlirTensor:
-        x, w, bias, *more = operands(e, 3, 5)
+        x, w, bias, *extra = operands(e, 3, 5)
         kind, shape = result(e)
-        points = zero_points(e, more, "input_zp", "weight_zp")
+        points = zero_points(e, extra, "input_zp", "weight_zp")
         x = e.transpose(x, named.NHWC) if x.rank == 4 else e.refuse(f"an image has 4 dimensions, got {x.rank}")
         weights = named.depthwise_weights(e, w) if depthwise else e.transpose(w, (0, 3, 1, 2))
         bias = e.cast(e.expand(bias, (weights.shape[0],)), kind)
@@ -81,9 +81,9 @@ def _convolution(depthwise: bool) -> Lower:
 
 
 def _fully_connected(e: OnnxEmitter) -> MlirTensor:
-    x, w, bias, *more = operands(e, 3, 5)
+    x, w, bias, *extra = operands(e, 3, 5)
     kind, _ = result(e)
-    points = zero_points(e, more, "input_zp", "weight_zp")
+    points = zero_points(e, extra, "input_zp", "weight_zp")
     if x.rank != 2 or w.rank != 2:
         e.refuse("takes matrices")
     turned = e.transpose(w, (1, 0))
@@ -91,10 +91,10 @@ def _fully_connected(e: OnnxEmitter) -> MlirTensor:
 
 
 def _matmul(e: OnnxEmitter) -> MlirTensor:
-    a, b, *more = operands(e, 2, 4)
+    a, b, *extra = operands(e, 2, 4)
     if a.rank != 3 or b.rank != 3:
         e.refuse("takes lists of matrices")
-    return product(e, a, b, result(e)[0], _zeros(e, a, b, zero_points(e, more, "a_zp", "b_zp")))
+    return product(e, a, b, result(e)[0], _zeros(e, a, b, zero_points(e, extra, "a_zp", "b_zp")))
 
 
 def _max_pool(e: OnnxEmitter) -> MlirTensor:
@@ -105,9 +105,9 @@ def _max_pool(e: OnnxEmitter) -> MlirTensor:
 
 
 def _avg_pool(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 3)
+    x, *extra = operands(e, 1, 3)
     kernel, stride, pads = e.numbers("kernel", size=2), e.numbers("stride", size=2), _pads(e)
-    points = zero_points(e, more, "input_zp", "output_zp")
+    points = zero_points(e, extra, "input_zp", "output_zp")
     image = named.to_nchw(e, x, "nhwc")
     if x.kind in FLOATS:
         image_out = named.pooled(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
@@ -141,9 +141,9 @@ def _or_equal(e: OnnxEmitter) -> MlirTensor:
 
 
 def _multiply(e: OnnxEmitter) -> MlirTensor:
-    x, y, *more = operands(e, 2, 3)
+    x, y, *extra = operands(e, 2, 3)
     kind, _ = result(e)
-    shift = _numbers(e, "shift", more)[0] if more else e.number("shift", 0)
+    shift = _numbers(e, "shift", extra)[0] if extra else e.number("shift", 0)
     if shift:
         e.refuse(f"shift {shift} is not supported: use tosa.rescale behind it")
     return e.elementwise("Mul", e.cast(x, kind), e.cast(y, kind))
@@ -155,8 +155,8 @@ def _rsqrt(e: OnnxEmitter) -> MlirTensor:
 
 
 def _negate(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 3)
-    points = zero_points(e, more, "input1_zp", "output_zp") if x.kind not in FLOATS else [0, 0]
+    x, *extra = operands(e, 1, 3)
+    points = zero_points(e, extra, "input1_zp", "output_zp") if x.kind not in FLOATS else [0, 0]
     if any(points) or x.kind == "INT8":
         wide = e.cast(x, "INT32")
         total = e.elementwise("Sub", e.scalar(points[0] + points[1], "INT32"), wide)
@@ -241,8 +241,8 @@ def _reshape(e: OnnxEmitter) -> MlirTensor:
 
 
 def _transpose(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 2)
-    return e.transpose(x, _numbers(e, "perms", more, x.rank))
+    x, *extra = operands(e, 1, 2)
+    return e.transpose(x, _numbers(e, "perms", extra, x.rank))
 
 
 def _concat(e: OnnxEmitter) -> MlirTensor:
@@ -250,22 +250,24 @@ def _concat(e: OnnxEmitter) -> MlirTensor:
 
 
 def _slice(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 3)
-    start, size = _numbers(e, "start", more[:1], x.rank), _numbers(e, "size", more[1:], x.rank)
+    x, *extra = operands(e, 1, 3)
+    start, size = _numbers(e, "start", extra[:1], x.rank), _numbers(e, "size", extra[1:], x.rank)
     return e.slice(x, start, size, [1] * x.rank)
 
 
 def _pad(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 2, 3)
-    amounts = _numbers(e, "padding", more[:1], 2 * x.rank)
-    value = more[1] if len(more) > 1 else e.scalar(0 if x.kind in FLOATS else zero_points(e, (), "input_zp")[0], x.kind)
+    x, *extra = operands(e, 2, 3)
+    amounts = _numbers(e, "padding", extra[:1], 2 * x.rank)
+    value = (
+        extra[1] if len(extra) > 1 else e.scalar(0 if x.kind in FLOATS else zero_points(e, (), "input_zp")[0], x.kind)
+    )
     e.needed(value, "the value of the padding")
     return e.pad(x, amounts[::2], amounts[1::2], value)
 
 
 def _tile(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 2)
-    times = _numbers(e, "multiples", more, x.rank)
+    x, *extra = operands(e, 1, 2)
+    times = _numbers(e, "multiples", extra, x.rank)
     shape = [size * count for size, count in zip(x.shape, times, strict=True)]
     return e.node("Tile", [x, e.index(*times)], x.kind, shape)
 
@@ -311,13 +313,13 @@ def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
         e.refuse("takes an image and weights of 4 dimensions, of floats")
     top, bottom, left, right = e.numbers("out_pad", (0, 0, 0, 0), 4)
     strides = e.numbers("stride", (1, 1), 2)
-    made_size = [(size - 1) * stride + kernel + min(0, low) + min(0, high) for size, stride, kernel, low, high in zip(
+    full_size = [(size - 1) * stride + kernel + min(0, low) + min(0, high) for size, stride, kernel, low, high in zip(
         x.shape[1:3], strides, w.shape[1:3], (top, left), (bottom, right), strict=True)]  # fmt: skip
-    if min(made_size) < 1:
+    if min(full_size) < 1:
         e.refuse("out_pad takes every row away: use less")
     image_out = e.node(
         "ConvTranspose", [e.cast(e.transpose(x, named.NHWC), kind), e.cast(e.transpose(w, (3, 0, 1, 2)), kind)], kind,
-        (x.shape[0], w.shape[0], *made_size), strides=list(strides), kernel_shape=list(w.shape[1:3]),
+        (x.shape[0], w.shape[0], *full_size), strides=list(strides), kernel_shape=list(w.shape[1:3]),
         pads=[max(0, -amount) for amount in (top, left, bottom, right)],
     )  # fmt: skip
     image_out = e.transpose(image_out, named.NCHW)
@@ -329,9 +331,9 @@ def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
 
 def _resize(e: OnnxEmitter) -> MlirTensor:
     """Resizes an image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
-    x, *more = operands(e, 1, 4)
+    x, *extra = operands(e, 1, 4)
     numbers = [
-        _numbers(e, name, more[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
+        _numbers(e, name, extra[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
     ]
     scale, offset = numbers
     mode = str(e.attribute("mode") or "")
@@ -365,8 +367,8 @@ def _take(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
 
 def _table(e: OnnxEmitter) -> MlirTensor:
     """Looks up a byte in a table of 256 values."""
-    x, *more = operands(e, 1, 2)
-    table = more[0] if more else e.constant_of(e.attribute("table"))
+    x, *extra = operands(e, 1, 2)
+    table = extra[0] if extra else e.constant_of(e.attribute("table"))
     values = e.needed(table, "the table")
     if x.kind != "INT8" or values.size != 256:
         e.refuse(f"a table of {values.size} values for {x.kind}: supported are 256 for i8")
@@ -374,11 +376,11 @@ def _table(e: OnnxEmitter) -> MlirTensor:
 
 
 def _rescale(e: OnnxEmitter) -> MlirTensor:
-    x, *more = operands(e, 1, 5)
-    if len(more) not in (0, 2, 4):
-        e.refuse(f"takes 1, 3 or 5 operands, got {1 + len(more)}")
-    numbers = [_numbers(e, name, more[at : at + 1]) for at, name in enumerate(("multiplier", "shift"))]
-    points = zero_points(e, more[2:], "input_zp", "output_zp")
+    x, *extra = operands(e, 1, 5)
+    if len(extra) not in (0, 2, 4):
+        e.refuse(f"takes 1, 3 or 5 operands, got {1 + len(extra)}")
+    numbers = [_numbers(e, name, extra[at : at + 1]) for at, name in enumerate(("multiplier", "shift"))]
+    points = zero_points(e, extra[2:], "input_zp", "output_zp")
     mode = str(e.attribute("rounding_mode") or "")
     twice = _flag(e.attribute("double_round")) or "DOUBLE" in mode
     if not _flag(e.attribute("scale32"), True):

@@ -84,8 +84,8 @@ def normalizer(parts: Decomposition) -> None:
     total = parts.make("ReduceMax" if norm == "MAX" else "ReduceSum", sizes, parts.integers(-1), keepdims=1)
     if norm == "L2":
         total = parts.make("Sqrt", total)
-    nothing = parts.make("Equal", total, _constants(parts, 0))
-    parts.result("Div", x, parts.make("Where", nothing, _constants(parts, 1), total))
+    is_zero = parts.make("Equal", total, _constants(parts, 0))
+    parts.result("Div", x, parts.make("Where", is_zero, _constants(parts, 1), total))
 
 
 def features(parts: Decomposition) -> None:

@@ -118,8 +118,8 @@ def unique(parts: Decomposition) -> None:
     if node.gives(1):
         parts.result("Gather", order, rows, index=1, axis=0)
     if node.gives(2):
-        back = parts.several(2, "TopK", order, length, axis=0, largest=0)[1]
-        parts.result("Gather", group, back, index=2, axis=0)
+        inverse = parts.several(2, "TopK", order, length, axis=0, largest=0)[1]
+        parts.result("Gather", group, inverse, index=2, axis=0)
     if node.gives(3):
         group_ids = parts.constant(np.arange(size).reshape(-1, 1))
         equal = parts.cast(parts.make("Equal", group_ids, group), np.float32)

@@ -214,14 +214,14 @@ def _forest(parts: Decomposition, kind: str) -> tuple[Forest, Values, NodeTable]
         unknown = node.texts("nodes_modes")[int(np.argmax(modes == UNKNOWN))]
         node.refuse(f"nodes_modes {unknown}: supported are {', '.join(_MODES)}, LEAF")
     table, inner = NodeTable(trees, ids), np.flatnonzero(modes != _LEAF)
-    ways = [table.find(trees[inner], way[inner]) for way in (true, false)]
-    if (absent := (ways[0] < 0) | (ways[1] < 0)).any():
+    targets = [table.find(trees[inner], branch[inner]) for branch in (true, false)]
+    if (absent := (targets[0] < 0) | (targets[1] < 0)).any():
         at = inner[np.argmax(absent)]
         node.refuse(f"node {ids[at]} of tree {trees[at]} leads to one that is not there: export the model again")
-    yes, no = ways
+    yes, no = targets
     branches = Branches(inner, features[inner], modes[inner], values[inner], yes, no, missing[inner])
     is_root = np.ones(len(ids), np.bool_)
-    is_root[np.concatenate(ways)] = False
+    is_root[np.concatenate(targets)] = False
     roots, firsts = np.flatnonzero(is_root), np.unique(trees, return_index=True)[1]
     return Forest(len(ids), branches, parts.kind), roots if len(roots) == len(firsts) else np.sort(firsts), table
 
@@ -287,13 +287,13 @@ def ensemble(parts: Decomposition) -> None:
     inner, targets, missing = len(modes), node.numbers("leaf_targetids"), _missing(node, len(modes))
     if {*map(len, (splits, features, true, false, true_leaf, false_leaf, missing))} != {inner}:
         node.refuse("lists of nodes of several lengths: an ensemble has one entry of each for every node")
-    for way, leaf in ((true, true_leaf), (false, false_leaf)):
-        absent = (way < 0) | (way >= np.where(leaf, len(targets), inner))
+    for branch, leaf in ((true, true_leaf), (false, false_leaf)):
+        absent = (branch < 0) | (branch >= np.where(leaf, len(targets), inner))
         if absent.any():
             at = int(np.argmax(absent))
             kind = "leaf" if leaf[at] else "node"
-            node.refuse(f"a node leads to {kind} {way[at]}, which is not there: export the model again")
-    yes, no = (way + np.where(leaf, inner, 0) for way, leaf in ((true, true_leaf), (false, false_leaf)))
+            node.refuse(f"a node leads to {kind} {branch[at]}, which is not there: export the model again")
+    yes, no = (child + np.where(leaf, inner, 0) for child, leaf in ((true, true_leaf), (false, false_leaf)))
     branches = Branches(np.arange(inner), features, modes.astype(np.int8), splits.astype(np.float64), yes, no, missing)
     branches, count = branches.with_members(_sets(node), inner + len(targets))
     forest, roots = Forest(count, branches, parts.kind), node.numbers("tree_roots")

@@ -118,8 +118,8 @@ def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]])
     ends = np.cumsum([0, *counts])
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
-        for mine, row in ((first, second - 1), (second, first)):
-            rows = slice(ends[mine], ends[mine + 1])
+        for index, row in ((first, second - 1), (second, first)):
+            rows = slice(ends[index], ends[index + 1])
             table[rows, at] = coefficients[row, rows]
     return table
 
@@ -185,12 +185,12 @@ def _probabilities(
         far = parts.make("Sub", constant_one, parts.cast(parts.make("Less", error, enough), np.float32))
         open_ = parts.make(mul, far, open_) if open_ else far
         for at in range(classes):
-            mine = parts.sliced(qp, 1, at, at + 1)
-            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, mine), diagonal[at]), open_)
+            element = parts.sliced(qp, 1, at, at + 1)
+            step = parts.make(mul, parts.make("Div", parts.make("Sub", pqp, element), diagonal[at]), open_)
             grown = parts.make(add, constant_one, step)
             unit = parts.constant(np.eye(classes, dtype=np.float32)[at : at + 1])
             p = parts.make("Div", parts.make(add, p, parts.make(mul, step, unit)), grown)
-            twice = parts.make(add, parts.make(mul, step, diagonal[at]), parts.make(mul, mine, _number(parts, 2)))
+            twice = parts.make(add, parts.make(mul, step, diagonal[at]), parts.make(mul, element, _number(parts, 2)))
             pqp = parts.make("Div", parts.make("Div", parts.make(add, pqp, parts.make(mul, step, twice)), grown), grown)
             qp = parts.make("Div", parts.make(add, qp, parts.make(mul, step, rows[at])), grown)
     return p

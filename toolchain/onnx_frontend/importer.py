@@ -75,15 +75,15 @@ def _with_defaults(proto: Any, schema: Any) -> Any:
     return complete
 
 
-MOST_COMPUTED = 1 << 27
+MAX_COMPUTED = 1 << 27
 """Elements of a constant that a node makes of smaller ones: light models of the onnx package make the weights of VGG,
 25,088 x 4,096, so."""
-MOST_BYTES = 1 << 31
+MAX_BYTES = 1 << 31
 """Of a tensor that the run writes: of the DRAM that the core sees."""
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
 """Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
 floats (indices, shapes, conditions, quantized weights), or so small that they may be numbers on the way to a shape."""
-MOST_JUDGED = 1 << 22
+MAX_JUDGED = 1 << 22
 """Elements of the inputs of a node that ONNX's definition is asked about."""
 OF_SHAPES = ("EyeLike", "Shape", "Size")
 """Operators that read the shape of their input, and no element."""
@@ -213,9 +213,9 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
         return
     if any(name and name not in node.model.info for name in proto.output):
         _infer(node, constants)
-    nothing = _without_elements(node)
-    constants.update(nothing)
-    if nothing and len(nothing) == sum(map(bool, proto.output)):
+    empty = _without_elements(node)
+    constants.update(empty)
+    if empty and len(empty) == sum(map(bool, proto.output)):
         return
     if proto.domain == on_core.DOMAIN:
         kernels.KERNELS[proto.op_type](node)
@@ -242,10 +242,10 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
         if name and info is not None and 0 in info.shape and (name not in constants or _reads_elements(node, index)):
             node.refuse(f"shape {list(info.shape)} of {name} holds no element")
     for index, name in enumerate(proto.output):
-        if name and (size := _size(node.out_info(index))) > MOST_BYTES:
+        if name and (size := _size(node.out_info(index))) > MAX_BYTES:
             node.refuse(
                 f"shape {list(node.out_info(index).shape)} of {name}: {size} bytes; a tensor that the run writes has "
-                f"{MOST_BYTES} at most: a smaller shape or batch"
+                f"{MAX_BYTES} at most: a smaller shape or batch"
             )
     _check_ranks(node)
     parts_of_node = Decomposition(node)
@@ -284,7 +284,7 @@ def _check_defined(node: Node, constants: dict[str, Values]) -> None:
     """Raises ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and
     indices that do not fit each other its rules know a part only."""
     places = {name: at for at, name in enumerate(node.proto.input) if name}
-    if sum(math.prod(node.shape(at)) for at in places.values()) > MOST_JUDGED:
+    if sum(math.prod(node.shape(at)) for at in places.values()) > MAX_JUDGED:
         return
     feeds = {name: constants[name] if name in constants else np.zeros(node.shape(at), node.numpy_type(at))
              for name, at in places.items()}  # fmt: skip
@@ -342,7 +342,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
         constants = {proto.input[0]: np.broadcast_to(np.zeros((), node.numpy_type(0)), node.shape(0))}
     feeds = {name: constants[name] for name in proto.input if name}
     elements = 0 if proto.op_type in OF_SHAPES else sum(values.size for values in feeds.values())
-    limit = max(MOST_COMPUTED, elements)
+    limit = max(MAX_COMPUTED, elements)
     for name, info in _outputs(node, constants).items():
         if math.prod(info.shape) > limit:
             node.refuse(

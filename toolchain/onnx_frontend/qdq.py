@@ -89,7 +89,7 @@ class _Fusion:
                     break
                 residual = len(chain)
             chain.append(following)
-        if residual and not self._of_one_type(chain[residual], chain[residual - 1], chain[-1]):
+        if residual and not self._same_type(chain[residual], chain[residual - 1], chain[-1]):
             del chain[residual:]
             residual = 0
         return _Chain(chain, residual)
@@ -102,7 +102,7 @@ class _Fusion:
             return None
         return factor if info[factor.name].shape == info[product.output[0]].shape else None
 
-    def _of_one_type(self, add: Any, product: Any, last: Any) -> bool:
+    def _same_type(self, add: Any, product: Any, last: Any) -> bool:
         residual, info = self._residual(add, product), self._model.info
         output_type = info[last.output[0]].type if _is(last, "QuantizeLinear") else ""
         return residual is not None and info[residual.name].type == output_type

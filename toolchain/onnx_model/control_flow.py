@@ -123,7 +123,7 @@ class ControlFlow(OpenRows):
         """Expands both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
         branches = [self._inline(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
-        self._in_one_shape(branches, prefix)
+        self._match_shapes(branches, prefix)
         flag = self._flag(f"{prefix}condition", condition)
         for yes, no, outer in zip(*branches, proto.output, strict=True):
             if outer and not self._choose(flag, yes, no, outer):
@@ -132,16 +132,16 @@ class ControlFlow(OpenRows):
                     f"{self._advice(condition)}"
                 )  # fmt: skip
 
-    def _in_one_shape(self, branches: Sequence[list[str]], prefix: str) -> None:
+    def _match_shapes(self, branches: Sequence[list[str]], prefix: str) -> None:
         """Reshapes a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
         write a scalar in one branch and a vector in the other. `branches`: the results of each."""
         for index, names in enumerate(zip(*branches, strict=True)):
             shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
             if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
                 continue
-            less, more = sorted((0, 1), key=lambda branch: len(shapes[branch]))
-            shape = self._constant_of(f"{prefix}{less}/{index}/shape", np.array(shapes[more], np.int64))
-            branches[less][index] = self._node("Reshape", [names[less], shape], f"{prefix}{less}/{index}/reshaped")
+            low, high = sorted((0, 1), key=lambda branch: len(shapes[branch]))
+            shape = self._constant_of(f"{prefix}{low}/{index}/shape", np.array(shapes[high], np.int64))
+            branches[low][index] = self._node("Reshape", [names[low], shape], f"{prefix}{low}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
         """Unrolls the steps of a Loop; joins the outputs of all steps at the end."""
@@ -207,9 +207,9 @@ class ControlFlow(OpenRows):
         for step in range(steps):
             scope = f"{prefix}{step}/"
             inside = dict(names) | {inner.name: name for inner, name in zip(body.input, state, strict=False)}
-            for inner, name, axis, back in zip(body.input[count:], scanned_inputs, axes, backwards, strict=True):
+            for inner, name, axis, backward in zip(body.input[count:], scanned_inputs, axes, backwards, strict=True):
                 inside[inner.name] = scope + inner.name
-                at = self._constant_of(f"{scope}{inner.name}/at", steps - 1 - step if back else step)
+                at = self._constant_of(f"{scope}{inner.name}/at", steps - 1 - step if backward else step)
                 self._add(helper.make_node("Gather", [name, at], [inside[inner.name]], axis=axis))
             results = self._inline(body, scope, inside)
             state = results[:count]

@@ -32,12 +32,12 @@ def in_order(graph: Any) -> None:
 def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
     """Return nodes in order, with those that read nothing but `constants`, and what such nodes make, right before the
     first that reads them: some exporters make all weights in front, and they need not be held together."""
-    reads, constants_known = [_reads(node) for node in nodes], set(constants)
+    reads, fixed = [_reads(node) for node in nodes], set(constants)
     places, first = list(range(len(nodes))), dict[str, int]()
     constant = []
     for node, names in zip(nodes, reads, strict=True):
-        constant.append(names <= constants_known)
-        constants_known.update(node.output if constant[-1] else ())
+        constant.append(names <= fixed)
+        fixed.update(node.output if constant[-1] else ())
     for index in reversed(range(len(nodes))):
         if constant[index]:
             places[index] = min((first.get(name, len(nodes)) for name in nodes[index].output), default=len(nodes))

@@ -229,8 +229,8 @@ def lp_normalization(parts: Decomposition) -> None:
         norm = parts.make("Sqrt", parts.make("ReduceSum", parts.make("Mul", x, x), along))
     else:
         norm = parts.make("ReduceSum", parts.make("Abs", x), along)
-    nothing = parts.make("Equal", norm, parts.number(0))
-    parts.result("Div", x, parts.make("Where", nothing, parts.number(1), norm))
+    is_zero = parts.make("Equal", norm, parts.number(0))
+    parts.result("Div", x, parts.make("Where", is_zero, parts.number(1), norm))
 
 
 def log_sum_exp(parts: Decomposition) -> None:
@@ -353,13 +353,13 @@ def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) ->
     return x, term
 
 
-def _sum(parts: Decomposition, x: str, term: str, kept_letters: set[str]) -> tuple[str, str]:
+def _sum(parts: Decomposition, x: str, term: str, letters: set[str]) -> tuple[str, str]:
     """Sums over the letters that nothing wants."""
-    axes = [at for at, letter in enumerate(term) if letter not in kept_letters]
+    axes = [at for at, letter in enumerate(term) if letter not in letters]
     if not axes:
         return x, term
     sums = parts.make("ReduceSum", x, parts.integers(*axes), keepdims=0)
-    return sums, "".join(letter for letter in term if letter in kept_letters)
+    return sums, "".join(letter for letter in term if letter in letters)
 
 
 def _contract(
@@ -395,7 +395,7 @@ def _contract(
     return parts.reshaped(product, *(sizes[letter] for letter in term)), "".join(term)
 
 
-MOST_ROWS = 6
+MAX_ROWS = 6
 """Of a determinant: its products double with each."""
 
 
@@ -404,8 +404,8 @@ def determinant(parts: Decomposition) -> None:
     columns."""
     node, shape = parts.node, parts.node.shape(0)
     size, count = shape[-1], math.prod(shape[:-2])
-    if size > MOST_ROWS:
-        node.refuse(f"a determinant of {size} rows: supported are up to {MOST_ROWS}")
+    if size > MAX_ROWS:
+        node.refuse(f"a determinant of {size} rows: supported are up to {MAX_ROWS}")
     table = parts.reshaped(parts.input(0), count, size * size)
     below: dict[tuple[int, ...], str] = {}
     for row in reversed(range(size)):

@@ -259,13 +259,13 @@ def _transposed_pads(
 ) -> tuple[list[int], list[int]]:
     """Returns the pads that are cut from the whole result at the begin and at the end; negative: added."""
     rank, output = len(image), node.out_info().shape[2:]
-    more = list(node.attribute("output_padding", [0] * rank))
+    output_padding = list(node.attribute("output_padding", [0] * rank))
     pads = list(node.attribute("pads", [0] * 2 * rank))
     mode = node.attribute("auto_pad", "NOTSET")
     before, after = [], []
     for axis in range(rank):
         uncut = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        total = max(0, uncut + more[axis] - output[axis])
+        total = max(0, uncut + output_padding[axis] - output[axis])
         if node.attribute("output_shape") is not None or mode.startswith("SAME"):
             low = total // 2 if mode == "SAME_UPPER" else total - total // 2
         else:
@@ -358,13 +358,13 @@ def columns_to_image(parts: Decomposition) -> None:
     if rows % taps or math.prod(windows) != columns:
         node.refuse(f"shape {list(node.shape(0))} for image_shape {image} and block_shape {block}: must be a multiple "
                     f"of {taps} rows, and {math.prod(windows)} columns")  # fmt: skip
-    one_each = np.tile(np.eye(taps, dtype=parts.kind).reshape(taps, 1, *block), (channels, *[1] * (rank + 1)))
+    identity = np.tile(np.eye(taps, dtype=parts.kind).reshape(taps, 1, *block), (channels, *[1] * (rank + 1)))
     output_padding = [
         size + pads[at] + pads[rank + at] - (windows[at] - 1) * stride - (taps - 1) * dilation - 1
         for at, (size, taps, stride, dilation) in enumerate(sides)
     ]
     image_out = parts.make(
-        "ConvTranspose", parts.reshaped(parts.input(0), images, rows, *windows), parts.constant(one_each),
+        "ConvTranspose", parts.reshaped(parts.input(0), images, rows, *windows), parts.constant(identity),
         group=channels, kernel_shape=block, strides=strides, dilations=dilations, pads=pads,
         output_padding=output_padding,
     )  # fmt: skip

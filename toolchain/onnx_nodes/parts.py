@@ -10,7 +10,7 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import NodeView
 
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 """In the place of one."""
 CORE = "pyv_npu.core"
 """Domain of the kernels on the core."""
@@ -75,8 +75,8 @@ class Decomposition:
         self._add(operator, inputs, [self.node.proto.output[index]], attributes)
 
     def _add(self, operator: str, inputs: Any, outputs: list[str], attributes: dict[str, Any]) -> None:
-        if len(self.nodes) >= MOST_NODES:
-            self.node.refuse(f"it becomes more than {MOST_NODES} nodes: smaller windows or shapes")
+        if len(self.nodes) >= MAX_NODES:
+            self.node.refuse(f"it becomes more than {MAX_NODES} nodes: smaller windows or shapes")
         name = f"{self.node.name}/{operator}{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
 

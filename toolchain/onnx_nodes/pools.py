@@ -64,9 +64,9 @@ def maximum_with_places(parts: Decomposition) -> None:
     for axis, size in enumerate(sizes):
         line = (np.arange(size) * strides[axis] - pads[axis]) * steps[axis]
         inside = inside + line.reshape([-1 if dim == axis else 1 for dim in range(rank)])
-    ways = [sum(place * dilation * step for place, dilation, step in zip(at, dilations, steps, strict=True))
+    tap_offsets = [sum(place * dilation * step for place, dilation, step in zip(at, dilations, steps, strict=True))
             for at in np.ndindex(*kernel)]  # fmt: skip
-    offsets = parts.make("Gather", parts.integers(*ways), parts.make("ArgMax", stacked, axis=0, keepdims=0))
+    offsets = parts.make("Gather", parts.integers(*tap_offsets), parts.make("ArgMax", stacked, axis=0, keepdims=0))
     parts.result("Add", parts.constant(first + inside), offsets, index=1)
 
 
@@ -92,9 +92,9 @@ def unpooled(parts: Decomposition) -> None:
     if any(size > length for size, length in zip(covered, out, strict=True)):
         node.refuse(f"output_shape {list(out)}: must be at least {covered}, which the windows cover")
     parts.node.check_constant(*covered)
-    nothing = parts.constant(np.zeros(math.prod(covered), parts.kind))
+    background = parts.constant(np.zeros(math.prod(covered), parts.kind))
     places, values = (parts.reshaped(parts.input(index), math.prod(shape)) for index in (1, 0))
-    image = parts.reshaped(parts.make("ScatterElements", nothing, places, values, axis=0), *covered)
+    image = parts.reshaped(parts.make("ScatterElements", background, places, values, axis=0), *covered)
     trailing = [length - size for size, length in zip(covered, out, strict=True)]
     parts.result("Pad", image, parts.integers(*[0] * len(out), *trailing))
 

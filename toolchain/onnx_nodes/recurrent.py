@@ -166,12 +166,12 @@ class _RecurrentLayer:
 
     def run(self) -> None:
         """Composes the whole node."""
-        way = self.node.attribute("direction", "forward")
+        mode = self.node.attribute("direction", "forward")
         rows: list[list[str]] = [[] for _ in range(self.steps)]
         last: list[list[str]] = []
         for index in range(self.directions):
             order = list(range(self.steps))
-            if way == "reverse" or index == 1:
+            if mode == "reverse" or index == 1:
                 order.reverse()
             outputs, state = self._steps(self.direction(index), index, order)
             for step, y in zip(order, outputs, strict=True):

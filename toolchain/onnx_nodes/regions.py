@@ -43,10 +43,10 @@ def roi_align(parts: Decomposition) -> None:
         return
     vertical = _weights(parts, down, sampling)  # regions x rows of bins x height
     if images > 1:
-        mine = parts.make("Equal", parts.reshaped(parts.cast(parts.input(2), np.int64), count, 1, 1, 1),
+        belongs = parts.make("Equal", parts.reshaped(parts.cast(parts.input(2), np.int64), count, 1, 1, 1),
                           parts.constant(np.arange(images).reshape(1, 1, images, 1)))  # fmt: skip
         wide = parts.reshaped(vertical, count, rows, 1, height)
-        vertical = parts.make("Mul", wide, parts.cast(mine, np.float32))
+        vertical = parts.make("Mul", wide, parts.cast(belongs, np.float32))
     tall = parts.make("Transpose", parts.input(0), perm=[0, 2, 1, 3])
     tall = parts.reshaped(tall, images * height, channels * width)
     mixed = parts.make("MatMul", parts.reshaped(vertical, count * rows, images * height), tall)

@@ -36,11 +36,11 @@ class _SampledAxis:
         length = high - low
         if not length:
             return parts.make("Mul", x, parts.number(0))
-        away = parts.make("Abs", self._scaled(x, 1, -low))
-        turns = parts.make("Floor", parts.make("Div", away, parts.number(2 * length)))
-        remainder = parts.make("Sub", away, parts.make("Mul", turns, parts.number(2 * length)))
-        back = parts.make("Min", remainder, parts.make("Sub", parts.number(2 * length), remainder))
-        return self.bounded(self._scaled(back, 1, low))
+        position = parts.make("Abs", self._scaled(x, 1, -low))
+        turns = parts.make("Floor", parts.make("Div", position, parts.number(2 * length)))
+        remainder = parts.make("Sub", position, parts.make("Mul", turns, parts.number(2 * length)))
+        folded = parts.make("Min", remainder, parts.make("Sub", parts.number(2 * length), remainder))
+        return self.bounded(self._scaled(folded, 1, low))
 
     def inside(self, x: str) -> str:
         """Computes whether a pixel is in the image."""
@@ -111,9 +111,9 @@ def _cubic(parts: Decomposition, distance: str) -> str:
             value = parts.make("Add", parts.make("Mul", value, x), parts.number(factor))
         return value
 
-    away = parts.make("Abs", distance)
-    inner, far = polynomial(away, _A + 2, -_A - 3, 0, 1), polynomial(away, _A, -5 * _A, 8 * _A, -4 * _A)
-    return parts.make("Where", parts.make("Less", away, parts.number(1)), inner, far)
+    size = parts.make("Abs", distance)
+    inner, far = polynomial(size, _A + 2, -_A - 3, 0, 1), polynomial(size, _A, -5 * _A, 8 * _A, -4 * _A)
+    return parts.make("Where", parts.make("Less", size, parts.number(1)), inner, far)
 
 
 def _pixels(

@@ -38,9 +38,9 @@ def top_k(parts: Decomposition) -> None:
             first = parts.make("ArgMax", candidates, axis=axis)
             indices[-1] = parts.make("Where", parts.make("Equal", values[-1], lowest), first, indices[-1])
         if step < k - 1:
-            this = parts.make("Equal", indices[-1], positions)
+            selected = parts.make("Equal", indices[-1], positions)
             remaining, candidates = (
-                parts.make("Where", this, *pair) for pair in ((lowest, remaining), (zero, candidates))
+                parts.make("Where", selected, *pair) for pair in ((lowest, remaining), (zero, candidates))
             )
     if node.gives(0):
         values_joined = parts.joined(values, axis)
@@ -53,7 +53,7 @@ def _sort(parts: Decomposition, axis: int, k: int) -> None:
     """Sorts by kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
-    back = [order.index(at) for at in range(last + 1)]
+    inverse = [order.index(at) for at in range(last + 1)]
     x = parts.input(0) if axis == last else parts.make("Transpose", parts.input(0), perm=order)
     rows, columns = math.prod(shape) // shape[axis], shape[axis]
     places = parts.make(
@@ -68,7 +68,7 @@ def _sort(parts: Decomposition, axis: int, k: int) -> None:
         if axis == last:
             parts.result("Identity", result, index=index)
         else:
-            parts.result("Transpose", result, index=index, perm=back)
+            parts.result("Transpose", result, index=index, perm=inverse)
 
 
 def reverse_sequence(parts: Decomposition) -> None:
@@ -340,8 +340,8 @@ def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | 
     last = _last(parts, mask, count, [1, count])
     row = parts.make("Max", last, parts.constant(np.array(0)))
     rows = parts.make("Gather", parts.reshaped(parts.input(2), count, width), row)
-    none = parts.reshaped(_none(parts, last), size, 1)
-    parts.reshaped_result(parts.make("Where", none, parts.reshaped(parts.input(0), size, width), rows))
+    untouched = parts.reshaped(_none(parts, last), size, 1)
+    parts.reshaped_result(parts.make("Where", untouched, parts.reshaped(parts.input(0), size, width), rows))
 
 
 def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:

@@ -59,8 +59,8 @@ def dft(parts: Decomposition) -> None:
         x = parts.make("Pad", x, parts.integers(*ends), parts.number(0))
     turned[-2] = length
     spectrum = _transform(parts, x, tuple(turned), length // 2 + 1 if half else length, inverse=inverse)
-    back = [order.index(at) for at in range(rank)]
-    parts.result("Transpose", spectrum, perm=back)
+    restored = [order.index(at) for at in range(rank)]
+    parts.result("Transpose", spectrum, perm=restored)
 
 
 def stft(parts: Decomposition) -> None:

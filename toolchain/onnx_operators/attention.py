@@ -386,10 +386,10 @@ def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, Tens
 def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     """Return the mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the
     rows of queries without a key are 0."""
-    mask, nothing = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
+    mask, minus_infinity = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
     added = node.temporary(mask.shape, DataType.FP32)
     if node.info(3).type == "BOOL":
-        branches = (expanded(node, operand, mask.shape) for operand in (node.scalar(0, DataType.FP32), nothing))
+        branches = (expanded(node, operand, mask.shape) for operand in (node.scalar(0, DataType.FP32), minus_infinity))
         node.layer("ELTWISE", [mask, *branches], added, function="WHERE", m=1, n=mask.elements)
     else:
         added = _cast(node, mask, DataType.FP32)
@@ -403,8 +403,8 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     maxima, lowest = (node.temporary(column, DataType.FP32) for _ in range(2))
     seeing = node.temporary(column, DataType.UINT8)
     node.layer("REDUCE", [added], maxima, function="MAX", m=maxima.elements, n=s.keys)
-    apply(node, "GREATER", maxima, nothing, seeing)
-    branches = (expanded(node, operand, column) for operand in (nothing, node.scalar(0, DataType.FP32)))
+    apply(node, "GREATER", maxima, minus_infinity, seeing)
+    branches = (expanded(node, operand, column) for operand in (minus_infinity, node.scalar(0, DataType.FP32)))
     node.layer("ELTWISE", [seeing, *branches], lowest, function="WHERE", m=1, n=maxima.elements)
     safe = node.temporary(added.shape, DataType.FP32)
     apply(node, "MAX", added, lowest, safe)

@@ -154,14 +154,14 @@ def dynamic_quantize(node: Node) -> None:
         return target
 
     negative, high, low = (node.temporary(shape, fp32) for shape in (x.shape, rounded, rounded))
-    nothing, minus = node.scalar(0, fp32), node.scalar(-1, fp32)
+    zero_scalar, minus = node.scalar(0, fp32), node.scalar(-1, fp32)
     apply(node, "MUL", x, minus, negative)
     node.layer("REDUCE", [x], high, function="MAX", m=1, n=x.elements)
     node.layer("REDUCE", [negative], low, function="MAX", m=1, n=x.elements)
-    top, bottom = step("MAX", high, nothing), step("MAX", low, nothing)
+    top, bottom = step("MAX", high, zero_scalar), step("MAX", low, zero_scalar)
     width = step("ADD", top, bottom)
     flat = node.temporary(rounded, DataType.UINT8)
-    step("EQUAL", width, nothing, out=flat)
+    step("EQUAL", width, zero_scalar, out=flat)
     safe = node.temporary(rounded, fp32)
     node.layer("ELTWISE", [flat, node.scalar(1, fp32), width], safe, function="WHERE", m=1, n=1)
     step("DIV", safe, node.scalar(255, fp32), out=node.view(scale, rounded))

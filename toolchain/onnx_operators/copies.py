@@ -62,7 +62,7 @@ def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
     """Refuses a tensor that has neither the elements of a shape nor, in each dimension, its size or 1."""
     tail = source.shape[max(0, len(source.shape) - len(shape)) :]
     leading_ones = source.elements == math.prod(tail)
-    fits = leading_ones and all(have in (1, want) for have, want in zip(reversed(tail), reversed(shape), strict=False))
+    fits = leading_ones and all(size in (1, goal) for size, goal in zip(reversed(tail), reversed(shape), strict=False))
     if not fits and source.elements != math.prod(shape):
         node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
 

@@ -76,7 +76,7 @@ def gemm(node: Node) -> None:
     if added:
         c = node.tensor(2)
         if beta != 1:
-            more = node.temporary(c.shape, c.dtype)
-            apply(node, "MUL", c, node.scalar(beta, c.dtype), more)
-            c = more
+            addend = node.temporary(c.shape, c.dtype)
+            apply(node, "MUL", c, node.scalar(beta, c.dtype), addend)
+            c = addend
         apply(node, "ADD", total, c, targets.pop(0))

@@ -9,7 +9,7 @@ from onnx.reference.ops import op_gemm, op_matmul, op_quantize_linear, op_slice
 from toolchain.onnx_reference.steps import GRU, LSTM, RNN
 from toolchain.onnx_reference.windows import LRN, AveragePool, Conv, LpPool, MaxPool
 
-MOST_STEPS = np.float32(1 << 20)
+MAX_STEPS = np.float32(1 << 20)
 """More than codes of 16 bits have."""
 _NARROW = ("float16", "bfloat16")
 """Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
@@ -50,12 +50,12 @@ class ConvTranspose(OpRun):
         strides: Any = None,
     ) -> tuple[Any]:  # fmt: skip
         rank, groups, wide = x.ndim - 2, group or 1, np.promote_types(x.dtype, np.float32)
-        steps, tap_steps, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        steps, tap_steps, paddings = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
         same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
         sizes = [
             (length - 1) * step + (taps - 1) * dilation + 1 + after
             for length, taps, step, dilation, after in zip(
-                x.shape[2:], w.shape[2:], steps, tap_steps, more, strict=False
+                x.shape[2:], w.shape[2:], steps, tap_steps, paddings, strict=False
             )
         ]
         begins = list(pads or [0] * 2 * rank)[:rank]
@@ -188,10 +188,10 @@ class Pad(OpRun):
         for axis, (before, after) in zip(range(data.ndim) if axes is None else axes, pairs, strict=True):
             widths[axis] = (max(before, 0), max(after, 0))
             region[axis] = slice(max(-before, 0), data.shape[axis] + min(after, 0))
-        more: dict[str, Any] = (
+        options: dict[str, Any] = (
             {"constant_values": 0 if constant_value is None else constant_value} if mode == "constant" else {}
         )
-        return (np.pad(data[tuple(region)], widths, mode, **more).astype(data.dtype),)
+        return (np.pad(data[tuple(region)], widths, mode, **options).astype(data.dtype),)
 
 
 class QLinearMatMul(OpRun):
@@ -218,7 +218,7 @@ class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
         if zero is None or zero.dtype.kind in "iu":
             limit = (
                 np.abs(op_quantize_linear._reshape_input(scale, x.shape, attributes["axis"], attributes["block_size"]))
-                * MOST_STEPS
+                * MAX_STEPS
             )
             x = np.clip(x, -limit, limit).astype(x.dtype)
         result: tuple[Any] = super()._run(x, scale, *(() if zero is None else (zero,)), **attributes)

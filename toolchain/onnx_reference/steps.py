@@ -62,8 +62,8 @@ class _RecurrentOperator(OpRun):
             state = [
                 np.zeros((x.shape[1], hidden), wide) if start is None else start[way].astype(wide) for start in starts
             ]
-            back, activations = attributes["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
-            for at in reversed(range(len(x))) if back else range(len(x)):
+            backward, activations = attributes["direction"] == "reverse" or way == 1, functions[way * len(self.usual) :]
+            for at in reversed(range(len(x))) if backward else range(len(x)):
                 result = self._step(x[at].astype(wide), state, weights, activations)
                 alive = np.array(True) if lengths is None else (at < lengths)[:, None]
                 sequence[at, way] = np.where(alive, result[0], 0)

@@ -19,9 +19,9 @@ from toolchain.passes.tiling import fastest, signature
 
 GAIN = 4
 """A layer is cut where that saves one part in so many of its time, by estimates, which are not close."""
-MORE = 8
+NEXT_GAIN = 8
 """It is cut into more parts where that saves one part in so many of what is left."""
-LEAST = 100
+MEASURED_GAIN = 100
 """The same, for both, where times are measured."""
 
 
@@ -86,7 +86,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
     uncut = fastest(graph, layer, target)
     base = None if target.measured is None else _time(graph, [uncut.layer, *others], target)
     min_time, best = uncut.cost if base is None else base, _Choice(1, 0)
-    gain, more = (GAIN, MORE) if base is None else (LEAST, LEAST)
+    gain, next_gain = (GAIN, NEXT_GAIN) if base is None else (MEASURED_GAIN, MEASURED_GAIN)
     moved = sum(graph.tensors[name].size for name in (*layer.inputs, *layer.outputs)) // target.dram_rate
     if moved >= min_time - min_time // gain:
         return best
@@ -102,7 +102,7 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
         if base is not None:
             cycles = _time(partition.added(stored), [*_place(partition), *others], target)
             time = base if cycles is None else cycles
-        if time < min_time - min_time // (gain if best.parts == 1 else more):
+        if time < min_time - min_time // (gain if best.parts == 1 else next_gain):
             min_time, best = time, _Choice(count, way)
     return best
 

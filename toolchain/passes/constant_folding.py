@@ -1,4 +1,4 @@
-"""Copies of constants are made by the compiler, where they are no larger than `MOST_COPIED`."""
+"""Copies of constants are made by the compiler, where they are no larger than `MAX_COPIED`."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import numpy as np
 from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 
-MOST_COPIED = 1 << 24
+MAX_COPIED = 1 << 24
 """Elements of a constant that is written out over a larger tensor; beyond that the device copies it."""
 
 
@@ -19,7 +19,7 @@ def run(graph: Graph, target: Target) -> Graph:
         out = graph.tensors[layer.outputs[0]]
         values = graph.constant(layer.inputs[0]) if layer.op_type == "COPY" else None
         sole_writer = writers[graph.storage(out.id)] == 1 and out.id not in graph.outputs
-        if values is None or not sole_writer or not _is_made(layer, values, out):
+        if values is None or not sole_writer or not _covers(layer, values, out):
             layers.append(layer)
             continue
         graph.tensors[out.id] = TensorIR(out.id, Role.WEIGHT, out.shape, out.dtype)
@@ -28,9 +28,9 @@ def run(graph: Graph, target: Target) -> Graph:
     return graph.dropped_unused()
 
 
-def _is_made(layer: LayerIR, values: Values, out: TensorIR) -> bool:
+def _covers(layer: LayerIR, values: Values, out: TensorIR) -> bool:
     """Check whether a COPY fills its output, which is not too large."""
-    return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MOST_COPIED
+    return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MAX_COPIED
 
 
 def _copy(layer: LayerIR, values: Values, out: TensorIR) -> Values:

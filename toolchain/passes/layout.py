@@ -230,20 +230,20 @@ def _joined(
     graph: Graph, parts: list[LayerIR], swaps: list[AxisSwap | None]
 ) -> tuple[list[AxisSwap], AxisSwap, int] | None:  # fmt: skip
     """(swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped tensors."""
-    swaps_known = [swap for swap in swaps if swap is not None]
-    if len(swaps_known) < len(parts) or len({(swap.batch, swap.rows) for swap in swaps_known}) > 1:
+    present = [swap for swap in swaps if swap is not None]
+    if len(present) < len(parts) or len({(swap.batch, swap.rows) for swap in present}) > 1:
         return None
-    batch, rows, _ = swaps_known[0].size
+    batch, rows, _ = present[0].size
     columns = graph.tensors[parts[0].outputs[0]].elements // (batch * rows)
-    if sum(swap.columns for swap in swaps_known) != columns:
+    if sum(swap.columns for swap in present) != columns:
         return None
-    for part, swap in zip(parts, swaps_known, strict=True):
+    for part, swap in zip(parts, present, strict=True):
         size = swap.columns * rows
         strides = [(batch, size), (size, 1), (columns * rows, 1)] if batch > 1 else [(size,), (1,), (1,)]
         facts = [part.integers(name) for name in ("dims", "from", "to")]
         if part.op_type != "COPY" or facts != strides or part.integer("at_in") or part.integer("at_out") % rows:
             return None
-    return swaps_known, swaps_known[0], columns
+    return present, present[0], columns
 
 
 def _turn(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:

@@ -356,8 +356,8 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
         return Choice(layer.having(tile=tile), estimate.cost(tile, estimate.distance(tile)))
     times = _times(graph, layer, target, near=True)
-    least = min(times.values())
-    tile = max((tile for tile, time in times.items() if (time - least) * CLOSE <= least), key=prod)
+    min_time = min(times.values())
+    tile = max((tile for tile, time in times.items() if (time - min_time) * CLOSE <= min_time), key=prod)
     return Choice(layer.having(tile=tile), times[tile])
 
 
@@ -396,17 +396,17 @@ def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> 
     estimate = Estimate(graph, layer, target)
     product_cost = estimate.product if near and target.mapping.objective is Objective.CYCLES else None
     times = {plain: estimate.cost(plain, estimate.distance(plain))}
-    least = times[plain]
+    min_time = times[plain]
     for tile in candidates:
         if tile in times or not whole_vectors(layer, tile):
             continue
         demand, loops = estimate.sizes.demand(tile), loops_of(layer, tile)
         if estimate.sizes.need(demand, AHEAD, loops) > target.workspace:
             continue
-        if product_cost and (product_cost.lower_bound(tile, AHEAD, demand, loops) - least) * CLOSE > least:
+        if product_cost and (product_cost.lower_bound(tile, AHEAD, demand, loops) - min_time) * CLOSE > min_time:
             continue
         times[tile] = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
-        least = min(least, times[tile])
+        min_time = min(min_time, times[tile])
     return times
 
 

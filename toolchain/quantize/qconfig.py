@@ -46,7 +46,7 @@ _OVERRIDE = re.compile(r"(?:override\.)?layer_(\d+)(?:\.head_(\d+))?\.(weight|ac
 _ACTIVATION = "qbits_activation_default"
 _PRECISION = {32: ("fp32",), 16: ("fp16", "bf16"), 8: ("int8", "fp8", "fp8_e4m3fn", "fp8_e5m2")}
 """Bits of activations -> conversions of a model (`toolchain.quantize.precision`)."""
-_LEAST_ALIGNMENT = 4
+_MIN_ALIGNMENT = 4
 """Bytes of the widest element."""
 
 
@@ -245,10 +245,8 @@ def _pad_rows(config: QConfig, key: str, value: Any) -> QConfig:
 
 def _alignment(config: QConfig, key: str, value: Any) -> QConfig:
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or value < _LEAST_ALIGNMENT or value & (value - 1):
-        raise QConfigError(
-            key, f"{value}: must be a power of two of at least {_LEAST_ALIGNMENT} bytes", "E_ALIGN", value
-        )
+    if not is_integer or value < _MIN_ALIGNMENT or value & (value - 1):
+        raise QConfigError(key, f"{value}: must be a power of two of at least {_MIN_ALIGNMENT} bytes", "E_ALIGN", value)
     role = key.split(".")[1].removesuffix("_alignment_bytes")
     return replace(config, alignment={**config.alignment, role: value})
 

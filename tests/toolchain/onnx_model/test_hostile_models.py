@@ -127,7 +127,7 @@ HUGE = {
 
 @pytest.mark.parametrize("operator", HUGE)
 def test_a_huge_constant_is_refused_before_it_is_made(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolchain.onnx_frontend.importer.MOST_COMPUTED", 1 << 20)
+    monkeypatch.setattr("toolchain.onnx_frontend.importer.MAX_COMPUTED", 1 << 20)
     limited = "a computed one has up to|has more elements than there are addresses"
     with pytest.raises(ModelError, match=f"{operator}.*({limited})"):
         import_model(prepare(summed(*HUGE[operator]), "m"))

@@ -176,10 +176,10 @@ def _order(op: Operation, graph: Graph) -> list[str]:
 
 
 def _name(source: MlirSource, op: Operation, values: Mapping[SSAValue, str], value: SSAValue) -> str:
-    known_name = values.get(value)
-    if known_name is None:
+    label = values.get(value)
+    if label is None:
         source.refuse(op, "an operand is no tensor of the graph")
-    return known_name
+    return label
 
 
 def _declare(

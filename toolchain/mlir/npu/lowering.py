@@ -244,8 +244,8 @@ class _FunctionLowering:
                 value = self._value(f"llvm.ptrtoint {pointer} : !llvm.ptr to i32")
             elif index in _TIMES and _is_kernel(entry):
                 descriptor = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
-                from_there = self._address(descriptor, self._constant(4 * index))
-                value = self._value(f"llvm.load volatile {from_there} : !llvm.ptr -> i32")
+                address = self._address(descriptor, self._constant(4 * index))
+                value = self._value(f"llvm.load volatile {address} : !llvm.ptr -> i32")
             else:
                 value = self._constant(word)
             self._store(value, self._address(at, self._constant(4 * index)))

@@ -314,9 +314,9 @@ def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, [], kind.outputs if isinstance(kind, FunctionType) else [kind], attributes)
 
 
-def _extend(dialect: Dialect, more: Iterable[type[Operation]]) -> Dialect:
+def _extend(dialect: Dialect, additions: Iterable[type[Operation]]) -> Dialect:
     """Returns a dialect of xDSL with operations added or replaced."""
-    operations = {op.name: op for op in dialect.operations} | {op.name: op for op in more}
+    operations = {op.name: op for op in dialect.operations} | {op.name: op for op in additions}
     return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
 
 

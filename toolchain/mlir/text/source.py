@@ -19,15 +19,15 @@ from toolchain.errors import ModelError
 from toolchain.mlir.text.foreign import context
 
 SUFFIX = ".mlir"
-MOST_ELEMENTS = 1 << 28
+MAX_ELEMENTS = 1 << 28
 """Of a constant that is written as dense<...>."""
 LONGEST = 300
 """Characters of what the parser says."""
 
 
-MOST_DIMENSIONS = 64
+MAX_DIMENSIONS = 64
 """Of a type: xDSL's time to read them grows with their square."""
-_DIMENSIONS = re.compile(rf"(?<![\d?x])(?:(?:\d++|\?)x){{{MOST_DIMENSIONS + 1}}}")
+_DIMENSIONS = re.compile(rf"(?<![\d?x])(?:(?:\d++|\?)x){{{MAX_DIMENSIONS + 1}}}")
 _ENUMERATOR = re.compile(r"[A-Z][A-Z0-9_]+")
 _NAME = re.compile(r"[\w$]+(?:\.[\w$]+)+\s*$")
 
@@ -51,8 +51,8 @@ class _MlirParser(Parser):
         """Refuses a type that holds too many equal elements before xDSL writes them out."""
         begins = self._current_token.span.start
         kind = super()._parse_dense_literal_type(*arguments)
-        if math.prod(kind.get_shape()) > MOST_ELEMENTS:
-            self.raise_error(f"a constant has at most {MOST_ELEMENTS} elements", begins)
+        if math.prod(kind.get_shape()) > MAX_ELEMENTS:
+            self.raise_error(f"a constant has at most {MAX_ELEMENTS} elements", begins)
         return kind
 
     def parse_optional_location(self) -> None:
@@ -97,7 +97,7 @@ class MlirSource:
         self.context = context()
         self._begins: dict[Operation, int] = {}
         if match := _DIMENSIONS.search(text):
-            self._fail(match.start(), f"a type has at most {MOST_DIMENSIONS} dimensions: use fewer")
+            self._fail(match.start(), f"a type has at most {MAX_DIMENSIONS} dimensions: use fewer")
         parser = _MlirParser(self.context, "", name)
         try:
             parser = _MlirParser(self.context, text, name)

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute
 
 from toolchain.ir.graph import Values
 
-MOST_BYTES = 1 << 34
+MAX_BYTES = 1 << 34
 """Of one tensor: more does not fit the device's address space."""
 
 _FLOATS: dict[type[Attribute], str] = {b.Float32Type: "FLOAT", b.Float16Type: "FLOAT16", b.BFloat16Type: "BFLOAT16",
@@ -69,8 +69,8 @@ def trouble(kind: Attribute) -> str:
         inside = kind
     if element(inside) is None:
         return f"type {kind}: supported are ranked tensors of {SUPPORTED}"
-    if math.prod(shape_of(kind) or ()) * 8 > MOST_BYTES:
-        return f"type {kind}: holds more than {MOST_BYTES // 8} elements: use a smaller tensor"
+    if math.prod(shape_of(kind) or ()) * 8 > MAX_BYTES:
+        return f"type {kind}: holds more than {MAX_BYTES // 8} elements: use a smaller tensor"
     if 0 in (shape_of(kind) or ()):
         return f"type {kind}: holds no element: drop it"
     return ""
@@ -142,7 +142,7 @@ def splat(values: Values) -> Any | None:
     return None
 
 
-MOST_INTEGERS = 64
+MAX_INTEGERS = 64
 """Numbers of an array attribute; shapes and strides have few."""
 _WIDTHS = (8, 16, 32, 64)
 """Bits of an integer in an array attribute."""
@@ -161,7 +161,7 @@ def integers(value: Attribute | None) -> tuple[int, ...] | None:
         return tuple(entry.value.data for entry in value.data)
     if isinstance(value, b.DenseIntOrFPElementsAttr):
         kind, count = value.type.element_type, math.prod(value.type.get_shape())
-        if not isinstance(kind, b.IntegerType | b.IndexType) or count > MOST_INTEGERS:
+        if not isinstance(kind, b.IntegerType | b.IndexType) or count > MAX_INTEGERS:
             return None
         values = tuple(int(element) for element in value.get_values())
         return values * count if len(values) == 1 else values
