@@ -248,7 +248,7 @@ def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]
     return sizes
 
 
-def used(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+def bytes_by_layer(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     """Returns bytes that were `measured` by layer, counts of chunks included."""
     sizes: dict[int, int] = {}
     for row in rows:

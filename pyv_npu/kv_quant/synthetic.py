@@ -55,12 +55,14 @@ def relative(got: Any, want: Any) -> float:
 
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
     """Returns the errors of all methods."""
-    both = dict(zip("kv", layer(seed), strict=True))
+    tensors = dict(zip("kv", layer(seed), strict=True))
     rows = []
-    for name, one in METHODS.items():
-        parameters = {side: one.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in both.items()}
-        error = {side: relative(one.read_back(x, side, HEAD_DIM, parameters[side]), x) for side, x in both.items()}
-        bits = float(np.mean([one.stored_bits(x, side, HEAD_DIM, parameters[side]) for side, x in both.items()]))
+    for name, method in METHODS.items():
+        parameters = {side: method.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in tensors.items()}
+        error = {
+            side: relative(method.read_back(x, side, HEAD_DIM, parameters[side]), x) for side, x in tensors.items()
+        }
+        bits = float(np.mean([method.stored_bits(x, side, HEAD_DIM, parameters[side]) for side, x in tensors.items()]))
         rows.append(Errors(name, bits, error["k"], error["v"]))
     return rows
 

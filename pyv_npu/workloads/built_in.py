@@ -186,20 +186,20 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
     """The commands of a phase."""
 
     request: PhaseRequest
-    made: CompiledShape
+    compiled_shape: CompiledShape
     through_firmware: bool = False
 
     @property
     def memory(self) -> dict[int, bytes]:
         """The position, which commands read when they start."""
-        return self.made.position(self.request.step[1])
+        return self.compiled_shape.position(self.request.step[1])
 
     def program(self) -> Program:
         """Returns firmware that submits the commands, as they lie in DRAM."""
-        compiled, count = self.made.program, len(self.made.commands)
+        compiled, count = self.compiled_shape.program, len(self.compiled_shape.commands)
         content = [
             ImagePiece(compiled.memory.commands, compiled.code()),
-            ImagePiece(compiled.end, self.made.conversation()),
+            ImagePiece(compiled.end, self.compiled_shape.conversation()),
         ]
         content += [ImagePiece(address, data) for address, data in self.memory.items()]
         end = max(piece.address + len(piece.data) for piece in content)
@@ -215,7 +215,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
             return self._through_firmware(config, session)
         host, traffic = Stopwatch(), self._traffic()
         timed = run_commands(
-            self.made.commands,
+            self.compiled_shape.commands,
             config.npu,
             config.run.sim_level,
             memory=self.memory,
@@ -224,11 +224,11 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         )
         timing = {"events": timed.events.count, "finished": [layer._asdict() for layer in timed.layers]}
         detail = self._detail(config.npu, timed.cycles, traffic, timing)
-        if self.made.job.storage.encoded:
+        if self.compiled_shape.job.storage.encoded:
             detail = replace(detail, figures={**detail.figures, "kv_engines": self._engines(config, timed)})
         return Result(
             self.request.name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(),
-            commands=self.made.commands, memory=self.memory, moved=timed.traffic,
+            commands=self.compiled_shape.commands, memory=self.memory, moved=timed.traffic,
         )  # fmt: skip
 
     def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
@@ -236,11 +236,11 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         them."""
         npu, level = config.npu, config.run.sim_level
         gc.collect()  # the first device: its tables of pages may be large
-        without = run_commands(self.made.commands, engines.unhindered(npu), level, memory=self.memory).cycles
+        without = run_commands(self.compiled_shape.commands, engines.unhindered(npu), level, memory=self.memory).cycles
         return engines.figures(timed.kv_engines, timed.cycles, npu, without)
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[PhaseDetail]":
-        commands = self.made.commands
+        commands = self.compiled_shape.commands
         layers = [command.layer for command in commands]
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, values=False)
         traffic = self._traffic()
@@ -248,18 +248,18 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         for batch in ran.events.kept():
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, traffic, {})
-        if self.made.job.storage.encoded:
+        if self.compiled_shape.job.storage.encoded:
             counted = (ran.counters or {}).get("kv_engines", {})
             engine_figures = engines.figures(counted, ran.cycles, config.npu)
             detail = replace(detail, figures={**detail.figures, "kv_engines": engine_figures})
         return ran.extended(detail, commands, self.memory)
 
     def _traffic(self) -> KvTraffic:
-        return KvTraffic(self.made.caches, (self.made.commands,))
+        return KvTraffic(self.compiled_shape.caches, (self.compiled_shape.commands,))
 
     def _detail(self, npu: NpuConfig, cycles: int, traffic: KvTraffic, timing: Mapping[str, Any]) -> "PhaseDetail":
-        llm = figures(npu, self.made, self.request.step, cycles, traffic)
-        return PhaseDetail(llm | {"phase": self.request.phase.value}, timing, self.made)
+        llm = figures(npu, self.compiled_shape, self.request.step, cycles, traffic)
+        return PhaseDetail(llm | {"phase": self.request.phase.value}, timing, self.compiled_shape)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class PhaseDetail(Detail):
     """The `llm` object of the result."""
     timing: Mapping[str, Any]
     """Keys of a run without a core."""
-    made: CompiledShape
+    compiled_shape: CompiledShape
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True, **self.timing, "llm": dict(self.figures)}
@@ -281,7 +281,7 @@ class PhaseDetail(Detail):
         work = f"{llm['tokens']} tokens" if llm["phase"] == "prefill" else f"one token at context {llm['context']}"
         bound = llm["bound"]
         limit = max(bound, key=lambda name: bound[name])
-        used, alloc = (quantity(llm[name], "bytes") for name in ("kv_bytes_used", "kv_bytes_alloc"))
+        occupied, alloc = (quantity(llm[name], "bytes") for name in ("kv_bytes_used", "kv_bytes_alloc"))
         share = quantity(llm["bound_share"], "share")
         (moved,) = llm["kv_tokens"]
         rows = [
@@ -291,7 +291,7 @@ class PhaseDetail(Detail):
             ("tokens per second", number(llm["tokens_per_second"])),
             (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share} of the cycles"),
             ("weights", f"{quantity(llm['weight_bytes'], 'bytes')}, {_width(llm)}"),
-            ("KV in DRAM", f"{used} used of {alloc}, {_storage_text(llm)}"),
+            ("KV in DRAM", f"{occupied} used of {alloc}, {_storage_text(llm)}"),
             ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
@@ -301,7 +301,7 @@ class PhaseDetail(Detail):
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
         """Returns the tables of keys and values, IR and commands."""
         tables = {f"{name}.csv": csv_of(self.figures[name]) for name in ("kv_tokens", "kv_layers")}
-        return {**listing(self.made.program, result.config.npu), **tables}
+        return {**listing(self.compiled_shape.program, result.config.npu), **tables}
 
 
 def _storage_text(llm: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ def figures(
     stated = _storage_statement(job, stored)
     encoded = None
     if stated:
-        used = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
-        encoded = EncodedSize(job.storage.name, used, {layer: job.kv_bytes_alloc(layer) for layer in used})
+        sizes = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
+        encoded = EncodedSize(job.storage.name, sizes, {layer: job.kv_bytes_alloc(layer) for layer in sizes})
     kv = kv_figures(compiled.caches, traffic, (position + tokens - 1,), stored, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
@@ -74,9 +74,9 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
         kv += job.kv_bytes_of(layer, min(last, window + tokens - 1) if window else last)
     moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
-    one = [_rate(config, job, layer) for layer in range(job.layers)]
+    macs = [_rate(config, job, layer) for layer in range(job.layers)]
     by_layer = [rows * shape.layer_parameters(layer, shape.active) for layer in range(job.layers)]
-    computed = sum(count / rate for count, rate in zip(by_layer, one, strict=True)) + job.requests * head / max(one)
+    computed = sum(count / rate for count, rate in zip(by_layer, macs, strict=True)) + job.requests * head / max(macs)
     rates = Rates(config)
     lookups = {}
     if all(job.weight_of(layer) == VQ_BITS for layer in range(job.layers)):
@@ -93,7 +93,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
 def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
     """Returns MACs per cycle of all tensor engines in the products of a layer."""
     te = config.te
-    one = Fraction(peak_macs(te))
+    rate = Fraction(peak_macs(te))
     if te.kind == "roofline" and te.speed == "by_bits":
-        one = gemm_rate(te, BITS[expanded(job.weight_kind(layer))], job.activation_bits)
-    return te.count * config.clusters * one
+        rate = gemm_rate(te, BITS[expanded(job.weight_kind(layer))], job.activation_bits)
+    return te.count * config.clusters * rate

@@ -69,11 +69,11 @@ SHOWN_LAYERS = 8
 """Of those that a precision did not reach, in a summary; the result has all."""
 
 
-def precision_rows(used: Mapping[str, Any]) -> list[tuple[str, str]]:
+def precision_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns rows of a summary about what `precision` returns."""
-    products = ", ".join(used["products"]) or "no products"
-    rows = [("precision", f"{used['converted']}, converted: {products}" if used["converted"] else products)]
-    return rows + float_rows(used["floats"], "model.precision.floats")
+    products = ", ".join(facts["products"]) or "no products"
+    rows = [("precision", f"{facts['converted']}, converted: {products}" if facts["converted"] else products)]
+    return rows + float_rows(facts["floats"], "model.precision.floats")
 
 
 def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
@@ -120,15 +120,15 @@ def compare(
         name: check(outputs[name], reference_values[want], min_limit, steps=name in steps)
         for name, want in names_of_outputs.items()
     }
-    if converted and not all(one["ok"] for one in checks.values()):
+    if converted and not all(result["ok"] for result in checks.values()):
         checks = _check_arithmetic(
             compiled, source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}
         )
-    if not (converted or steps) and not all(one["ok"] for one in checks.values()):
+    if not (converted or steps) and not all(result["ok"] for result in checks.values()):
         checks = _check_rounding(
             source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}, checks
         )
-    if not all(one["ok"] for one in checks.values()):
+    if not all(result["ok"] for result in checks.values()):
         _check_range(source, inputs)
     for name in checks:
         if name.endswith(UNFINISHED) and outputs[name].any():
@@ -208,7 +208,7 @@ def _check_rounding(
     for name, values in outputs.items():
         if checks[name]["ok"] or values.dtype not in (np.float32, np.float16):
             continue
-        errors = [check(one[name], right[name])["error"] for one in (want, *moved)]
+        errors = [check(variant[name], right[name])["error"] for variant in (want, *moved)]
         rounding = max(errors[1:])
         if rounding <= MEANT:
             judged[name] = check(values, right[name], min(FACTOR * errors[0], GROWTH * rounding))
@@ -221,7 +221,7 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
     code."""
     scales = scale.astype(np.float64)
     if scales.size > 1:
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         axis, block = attributes.get("axis", 1) % values.ndim, attributes.get("block_size", 0)
         if block:
             scales = np.repeat(scales, block, axis)[(slice(None),) * axis + (slice(values.shape[axis]),)]
@@ -255,7 +255,9 @@ def _check_narrowed(
     min_limit = conversion.TOLERANCE.get(compiled.precision, 0.0)
     results = {name: check(values, reference_outputs[name], min_limit) for name, values in outputs.items()}
     results |= {
-        name: one for name, one in _check_layers(compiled, stages[0], inputs, min_limit).items() if not one["ok"]
+        name: result
+        for name, result in _check_layers(compiled, stages[0], inputs, min_limit).items()
+        if not result["ok"]
     }
     return Checks(results, check_codes(pairs, list(reference_codes)) if pairs else {})
 

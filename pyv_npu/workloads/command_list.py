@@ -79,7 +79,7 @@ class LoadedList(PreparedWorkload["ListDetail"]):
         except NpuDeviceError as error:
             raise BadInputError(f"{self.name}: {error}") from None
         named = zip(self.layers, self.listed, strict=True)
-        commands = [Command(name, one.descriptor, one.block) for name, one in named]
+        commands = [Command(name, entry.descriptor, entry.block) for name, entry in named]
         return Result(
             self.name, config, ListDetail(outcome.explanation), outcome.cycles, outcome.counters, outcome.events,
             host=self.host.figures(), commands=commands, moved=traffic_of(outcome.events.kept()),
@@ -98,12 +98,12 @@ class ListDetail(Detail):
     def sections(self, result: Result[Any]) -> list[Section]:
         kernels = sum(command.descriptor.opcode == Opcode.CORE for command in result.commands)
         note = f"without {kernels} kernels on the core: a list has no core; run the model"
-        explained, whole = self.explanation, max(self.explanation.makespan, 1)
+        explained, makespan = self.explanation, max(self.explanation.makespan, 1)
         causes = sorted(explained.causes.items(), key=lambda item: -item[1])
         rows = [
             ("makespan", explained.makespan, 1.0),
-            *((f"lower bound: {name}", cycles, cycles / whole) for name, cycles in explained.bounds.items()),
-            *((f"cause: {name}", cycles, cycles / whole) for name, cycles in causes),
+            *((f"lower bound: {name}", cycles, cycles / makespan) for name, cycles in explained.bounds.items()),
+            *((f"cause: {name}", cycles, cycles / makespan) for name, cycles in causes),
         ]
         table = Table(("bound or cause", "core cycles", "of the makespan"), rows, units=("", "", "share"))
         return [Section("list", "Bounds and causes", [*([Note(note)] if kernels else []), table])]

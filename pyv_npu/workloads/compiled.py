@@ -97,9 +97,9 @@ class _Events:
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
     """The device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
-    core, own = npu.clock_ratio
+    core, npu_clock = npu.clock_ratio
     per_cycle = [
-        Fraction(rate * core, own * npu.clock_hz)
+        Fraction(rate * core, npu_clock * npu.clock_hz)
         for rate in (npu.dram.rate, npu.noc.bytes_per_second)
         if rate is not None
     ]
@@ -151,8 +151,8 @@ def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], 
     from npu_device.levels.runner import Listed, Runner
 
     ran = Runner(npu, values=False).run([Listed(descriptor, 0, block) for descriptor, block in commands])
-    core, own = npu.clock_ratio
-    return None if ran.device.error_log else ran.cycles * own // core
+    core, npu_clock = npu.clock_ratio
+    return None if ran.device.error_log else ran.cycles * npu_clock // core
 
 
 def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
@@ -165,30 +165,30 @@ def seen_by_compiler(config: Config) -> Hashable:
     inputs, and the slot of generated instructions."""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
-    seen = target_of(npu, mapping_of(config))._replace(measured=None)
-    return repr(seen), repr(measured), config.run.seed, config.core.custom_slot
+    target = target_of(npu, mapping_of(config))._replace(measured=None)
+    return repr(target), repr(measured), config.run.seed, config.core.custom_slot
 
 
 def packed(config: Config, qconfig: QConfig) -> Config:
     """The configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3): engines
     unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
     `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
-    for bits, used in qconfig.packed.items():
-        for engine, own in (("te", config.npu.te), ("ve", config.npu.ve)):
-            key, now = f"npu.{engine}.unpack_int{bits}", getattr(own, f"unpack_int{bits}")
-            if not used and now != 1:
+    for bits, packing in qconfig.packed.items():
+        for engine, engine_config in (("te", config.npu.te), ("ve", config.npu.ve)):
+            key, now = f"npu.{engine}.unpack_int{bits}", getattr(engine_config, f"unpack_int{bits}")
+            if not packing and now != 1:
                 raise UsageError(f"{key} = {now}: the QConfig has packing.use_packed_int{bits} false; drop one of them")
     values = _unpack_cycles(config.npu, qconfig)
-    return with_values(config, {f"npu.{engine}.{key}": one for (engine, key), one in values.items()})
+    return with_values(config, {f"npu.{engine}.{key}": cycles for (engine, key), cycles in values.items()})
 
 
 def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
     """(engine, key) -> cycles, where a QConfig says that it unpacks and the configuration says nothing."""
     return {
         (engine, f"unpack_int{bits}"): pack_factor(bits)
-        for bits, used in qconfig.packed.items()
-        for engine, own in (("te", npu.te), ("ve", npu.ve))
-        if used and getattr(own, f"unpack_int{bits}") == 1
+        for bits, packing in qconfig.packed.items()
+        for engine, engine_config in (("te", npu.te), ("ve", npu.ve))
+        if packing and getattr(engine_config, f"unpack_int{bits}") == 1
     }
 
 
@@ -226,7 +226,7 @@ def write_folder(
 ) -> list[Path]:  # fmt: skip
     """Write the image, the IR, the list of commands, and where inputs and outputs are; return the paths. `apart`: the
     weights are in weights.bin, as they have to be where the core does not see them; `more`: keys of model.json."""
-    made = {
+    contents = {
         "image.elf": elf,
         **({WEIGHTS: weights_file(compiled)} if apart or compiled.memory.beyond else {}),
         "npu_ir.txt": render(compiled.graph).encode(),
@@ -234,9 +234,9 @@ def write_folder(
         "model.json": (json.dumps({**_description(compiled), **(more or {})}, indent=2) + "\n").encode(),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for name, data in made.items():
+    for name, data in contents.items():
         write_bytes(folder / name, data)
-    return [folder / name for name in made]
+    return [folder / name for name in contents]
 
 
 def _description(compiled: "Compiled") -> dict[str, object]:
@@ -277,8 +277,8 @@ def check_together(apart: bool) -> None:
 
 def submitted_in(run: "Result[Any]") -> int | None:
     """Core cycles from before the first submission until behind the last; None: the program did not come so far."""
-    said = SUBMITTED.search(run.core.uart if run.core is not None else "")
-    return None if said is None else int(said[1])
+    match = SUBMITTED.search(run.core.uart if run.core is not None else "")
+    return None if match is None else int(match[1])
 
 
 def submission(generated: int | None, firmware: int | None, commands: int) -> dict[str, Any]:
@@ -296,5 +296,5 @@ def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A row of a summary; none where firmware submits."""
     if not spent:
         return []
-    both = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"
-    return [("submission", f"{both}: {spent['saved_per_command']:.1f} saved per command")]
+    text = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"
+    return [("submission", f"{text}: {spent['saved_per_command']:.1f} saved per command")]

@@ -165,9 +165,9 @@ def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
     stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
     if values.dtype.kind in "iu" and not np.array_equal(stored, values):
         worst = values.reshape(-1)[stored.reshape(-1) != values.reshape(-1)][0]
-        whole = str(values.dtype).upper()
+        data_type = str(values.dtype).upper()
         raise UsageError(
-            f"input {name}: {worst} does not fit INT32, which the device has for {whole}: use smaller values"
+            f"input {name}: {worst} does not fit INT32, which the device has for {data_type}: use smaller values"
         )
     return stored.tobytes()
 
@@ -202,14 +202,14 @@ def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...
     """Returns (files, number of random inputs where there are none) of what --calibration names: files, folders of .npz
     files, or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
     files: list[Path] = []
-    for one in map(Path, map(str, sources)):
-        if str(one).isdecimal():
-            if len(sources) > 1 or not 0 < int(str(one)) <= MOST_RUNS:
-                raise UsageError(f"--calibration {one}: a number of random inputs is 1..{MOST_RUNS} and given alone")
-            return (), int(str(one))
-        archives = sorted(one.glob("*.npz")) if one.is_dir() else [one]
+    for source in map(Path, map(str, sources)):
+        if str(source).isdecimal():
+            if len(sources) > 1 or not 0 < int(str(source)) <= MOST_RUNS:
+                raise UsageError(f"--calibration {source}: a number of random inputs is 1..{MOST_RUNS} and given alone")
+            return (), int(str(source))
+        archives = sorted(source.glob("*.npz")) if source.is_dir() else [source]
         if not archives:
-            raise BadInputError(f"{one}: the folder has no .npz file; put arrays there that numpy.savez wrote")
+            raise BadInputError(f"{source}: the folder has no .npz file; put arrays there that numpy.savez wrote")
         files += archives
     return tuple(files), RUNS
 

@@ -100,7 +100,7 @@ class Generation(Workload[GenerationDetail]):
     @property
     def files(self) -> tuple[Path, ...]:
         request = self.request
-        return (*request.calibration, *(one for one in (request.qconfig, request.thresholds) if one is not None))
+        return (*request.calibration, *(file for file in (request.qconfig, request.thresholds) if file is not None))
 
     def uses_core(self, config: Config) -> bool:
         return config.run.sim_level == LEVEL
@@ -278,13 +278,13 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
                 self._timed(config, position, traffic, moved, tables, kernels)
                 for position, kernels in zip((0, *steps), decoded.kernels, strict=True)
             ]
-            cycles = [one.cycles for one in timed]
+            cycles = [run.cycles for run in timed]
         detail = GenerationDetail.of(
             self.decoder, self.request, decoded.tokens, decoded.read, decoded.codes, cycles, traffic, config.npu
         )
         total = None if cycles is None else sum(cycles)
         if total is not None and self.decoder.kv_blocks:
-            detail = detail.with_engines((one.kv_engines for one in timed), total, config.npu)
+            detail = detail.with_engines((run.kv_engines for run in timed), total, config.npu)
         seconds = {} if cycles is None else host.figures()
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
@@ -315,8 +315,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         graph = self.decoder.compiled.graph
         decoder = self.decoder.decoder
         names = decoder.rounded if self.request.exact else decoder.attended
-        both = Codes(graph, names, PROMPT).names & Codes(graph, names).names
-        return Codes(graph, both, PROMPT), Codes(graph, both)
+        common = Codes(graph, names, PROMPT).names & Codes(graph, names).names
+        return Codes(graph, common, PROMPT), Codes(graph, common)
 
     def _steps(self) -> list[Sequence[Command]]:
         """Return the commands of the prompt and of each token after it, in the order of submission."""
@@ -379,7 +379,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
     def _submitted_in(self, latency: Latency) -> int | None:
         """Return core cycles from the first submission of the prompt, and of each token, to its last; None: some were
         not seen."""
-        leave = [one.leave for one in latency.accepted]
+        leave = [entry.leave for entry in latency.accepted]
         bounds = self._bounds()
         if len(leave) != bounds[-1]:
             return None
@@ -407,9 +407,9 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         knows that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a
         snapshot. Generated code has no functions that begin at t0: there it is where the command leaves the core."""
         bounds = self._bounds()
-        begun = [one.leave if one.t0 is None else one.t0 for one in latency.accepted]
-        seen = [(t0, one.t7) for t0, one in zip(begun, latency.accepted, strict=True) if one.t7 is not None]
-        if len(seen) != bounds[-1]:
+        begun = [entry.leave if entry.t0 is None else entry.t0 for entry in latency.accepted]
+        samples = [(t0, entry.t7) for t0, entry in zip(begun, latency.accepted, strict=True) if entry.t7 is not None]
+        if len(samples) != bounds[-1]:
             return []
-        steps = (seen[start:end] for start, end in itertools.pairwise(bounds))
+        steps = (samples[start:end] for start, end in itertools.pairwise(bounds))
         return [max(t7 for _, t7 in step) - step[0][0] for step in steps]

@@ -118,7 +118,7 @@ class GenerationRequest(NamedTuple):
             if kind in CODES:
                 raise UsageError(f"--kv {self.kv}: the model keeps keys and values as {kind.name}: drop it")
         if self.thresholds is not None and not (self.method.encoded and self.method.key_codec.has_thresholds):
-            names = [name for name, one in METHODS.items() if one.encoded and one.key_codec.has_thresholds]
+            names = [name for name, method in METHODS.items() if method.encoded and method.key_codec.has_thresholds]
             raise UsageError(f"--thresholds: are for --kv {' or '.join(names)}; give it too, or drop them")
         self._check_layers(decoder)
         self._check_rows(decoder)
@@ -207,15 +207,15 @@ class GenerationDetail(Detail):
         logits = compiled.logits(read(LOG))[: len(tokens) - 1]
         contents = {LOG: read(LOG)}
         for cache in decoder.caches:
-            contents[cache.past] = b"".join(read(one.id) for one in compiled.stored(cache.past))
-        kinds = {one.dtype.name: None for cache in decoder.caches for one in compiled.stored(cache.past)}
+            contents[cache.past] = b"".join(read(tensor.id) for tensor in compiled.stored(cache.past))
+        kinds = {tensor.dtype.name: None for cache in decoder.caches for tensor in compiled.stored(cache.past)}
         positions = range(len(request.prompt) - 1, request.total - 1)
         count = len(tokens) - 1
         encoded = None
         if compiled.kv_blocks:
             measured = encoded_kv.measured(compiled, read, count, npu.kv_quant.page_bytes)
             allocated = encoded_kv.allocated(compiled, npu.kv_quant)
-            encoded = EncodedSize(request.kv, encoded_kv.used(measured), allocated)
+            encoded = EncodedSize(request.kv, encoded_kv.bytes_by_layer(measured), allocated)
         cache_figures = kv_figures(compiled.caches, traffic, positions, count, encoded)
         figures = {
             "prompt": list(request.prompt), "tokens": list(tokens), "given": list(request.given),
@@ -239,8 +239,8 @@ class GenerationDetail(Detail):
         """Returns the detail with the work of the engines of encoded keys and values, counted in the parts of the
         run."""
         total: Counter[str] = Counter()
-        for one in counted:
-            total.update(one)
+        for counts in counted:
+            total.update(counts)
         return replace(self, figures={**self.figures, "kv_engines": engines.figures(total, cycles, npu)})
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
@@ -295,11 +295,11 @@ class GenerationDetail(Detail):
         runs = {"loose": loose.json, "tight": tight.json}
         tokens = {name: run["generate"]["tokens"] for name, run in runs.items()}
         timed = all(run.get("cycles_by_step") for run in runs.values())
-        both = {"same_tokens": tokens["loose"] == tokens["tight"], "tokens": tokens["loose"],
+        generated = {"same_tokens": tokens["loose"] == tokens["tight"], "tokens": tokens["loose"],
                 "steps": token_steps(runs) if timed else []}  # fmt: skip
-        rows = [*self._tokens(), ("same in both modes", "yes" if both["same_tokens"] else "NO")]
+        rows = [*self._tokens(), ("same in both modes", "yes" if generated["same_tokens"] else "NO")]
         title = "Decoder: from the first submission of a step until firmware knows its result"
-        return {"generate": both}, [Section("decoder", title, [Facts(rows)])]
+        return {"generate": generated}, [Section("decoder", title, [Facts(rows)])]
 
     def _tokens(self) -> list[tuple[str, str]]:
         count = len(self.figures["prompt"])
@@ -309,16 +309,16 @@ class GenerationDetail(Detail):
 
 def _errors(
     compiled: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
-    seen: Sequence[Mapping[str, Values]],
+    codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
     """Returns errors against the model as it was before anything was quantized, on the same tokens."""
     decoder = compiled.decoder.original or compiled.decoder
-    prompt = len(tokens) - len(seen)
+    prompt = len(tokens) - len(codes)
     reference_steps = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
     methods = {"kv_methods": encoded_kv.compared(compiled, reference_steps[-1].past)} if compiled.kv_blocks else {}
     return {
         **methods,
-        "kv_errors": kv_errors(compiled, read, reference_steps, seen),
+        "kv_errors": kv_errors(compiled, read, reference_steps, codes),
         "logits_error": error(logits.astype(np.float64), np.concatenate([step.logits for step in reference_steps])),
     }
 
@@ -329,11 +329,11 @@ def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) ->
     program, tensors = compiled.compiled, compiled.compiled.graph.tensors
     caches = sum(cache.bytes_alloc for cache in compiled.caches) if encoded is None else 0
     grows = caches + tensors[LOG].size
-    used = program.end - DRAM_BASE - grows
+    program_bytes = program.end - DRAM_BASE - grows
     return kv_capacity(
         compiled.caches,
         min(npu.dram.size, DRAM_CORE_VISIBLE),
-        used,
+        program_bytes,
         sum(cache.token_bytes for cache in compiled.caches) if encoded is None else encoded,
         tensors[LOG].size // compiled.t_max + TOKEN_BYTES,
     )

@@ -104,31 +104,31 @@ class Codes:
     def __init__(self, graph: Graph, names: Iterable[str], prefix: str = "") -> None:
         self._graph = graph
         self._stored = {layer.id: graph.storage(layer.outputs[0]) for layer in graph.layers}
-        self._wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self._names: dict[str, list[tuple[str, str]]] = defaultdict(list)
         storages = set(self._stored.values())
         for name in names:
             swapped = graph.swapped.get(prefix + name)
             source = prefix + name if swapped is None else swapped.source
             tensor = graph.tensors.get(source)
             if tensor is not None and graph.storage(source) in storages and tensor.role is not Role.KV:
-                self._wanted[graph.storage(source)].append((name, prefix + name))
+                self._names[graph.storage(source)].append((name, prefix + name))
         self.values: dict[str, Values] = {}
 
     @property
     def names(self) -> set[str]:
         """Names of the tensors that a run stores here."""
-        return {name for pairs in self._wanted.values() for name, _ in pairs}
+        return {name for pairs in self._names.values() for name, _ in pairs}
 
     def take(self, read: Callable[[str], bytes], layer: str) -> None:
         """Copy what a layer has made; `read` gives the bytes of a tensor."""
-        for name, source in self._wanted.get(self._stored[layer], ()):
+        for name, source in self._names.get(self._stored[layer], ()):
             self.values[name] = self._value(read, source)
 
     def stored(self, layer: str, values: Mapping[str, Values]) -> dict[str, Values]:
         """Return the values that a layer stores, by tensor, in the element order of the tensor."""
         return {
             self._graph.swapped[source].source if source in self._graph.swapped else source:
-            self._swap_layout(values[name], source) for name, source in self._wanted.get(self._stored[layer], ())
+            self._swap_layout(values[name], source) for name, source in self._names.get(self._stored[layer], ())
         }  # fmt: skip
 
     def _swap_layout(self, values: Values, name: str) -> Values:
@@ -198,8 +198,8 @@ class CoreKernels:
     def cycles(self, config: Config) -> Mapping[int, int]:
         """Return core cycles of each on the core of a configuration, by the index of its command; equal programs run
         once. KeyboardInterrupt on Ctrl-C."""
-        whole = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
-        config, cycles_by_image = replace(config, run=whole), dict[bytes, int]()
+        settings = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
+        config, cycles_by_image = replace(config, run=settings), dict[bytes, int]()
         for image in self.images.values():
             if image not in cycles_by_image:
                 ran = run_program(config, parse_elf(image, FIRMWARE))

@@ -36,7 +36,7 @@ class KvTraffic:
     def __init__(self, caches: Sequence[StoredCache], steps: Sequence[Sequence[Command]]) -> None:
         self._caches = caches
         touched_by_step = {id(step): list(touched(step, caches)) for step in steps}
-        self._touched = [one for step in steps for one in touched_by_step[id(step)]]
+        self._touched = [access for step in steps for access in touched_by_step[id(step)]]
         self._ends = np.cumsum([len(step) for step in steps])
         self._moved = np.zeros((len(self._touched), len(SIDES), 2), np.int64)
 
@@ -91,12 +91,12 @@ def kv_figures(
     for layer in sorted({cache.layer for cache in caches}):
         layer_caches = [cache for cache in caches if cache.layer == layer]
         read, written = moved.get(layer, (None, None))
-        used = sum(cache.token_bytes for cache in layer_caches) * tokens
+        size = sum(cache.token_bytes for cache in layer_caches) * tokens
         bits = "/".join(map(str, sorted({cache.qbits for cache in layer_caches})))
         layers.append(
             {
                 "layer": layer, "qbits_kv": bits if encoded is None else encoded.method,
-                "kv_bytes_total": used if encoded is None else encoded.layers[layer],
+                "kv_bytes_total": size if encoded is None else encoded.layers[layer],
                 "kv_bytes_alloc": sum(cache.bytes_alloc for cache in layer_caches)
                 if encoded is None else encoded.allocated[layer],
                 "kv_bytes_read": read, "kv_bytes_written": written,
@@ -128,15 +128,15 @@ def kv_errors(
     compiled: "CompiledDecoder",
     read: Callable[[str], bytes],
     reference_steps: "Sequence[DecodeStep]",
-    seen: Sequence[Mapping[str, Values]],
+    steps_of_run: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
     """Returns, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
-    reference. `reference_steps`: steps of the reference; `seen`: attention outputs of each of our steps."""
+    reference. `reference_steps`: steps of the reference; `steps_of_run`: attention outputs of each of our steps."""
     decoder, rows = compiled.decoder, []
     caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
     names = (decoder.original or decoder).attended
     for layer, (keys, values, attended) in enumerate(caches):
-        got = [np.asarray(step[attended], np.float64).reshape(-1) for step in seen]
+        got = [np.asarray(step[attended], np.float64).reshape(-1) for step in steps_of_run]
         want = [np.asarray(step.watched[names[layer]], np.float64).reshape(-1) for step in reference_steps]
         past = reference_steps[-1].past
         parts = compiled.stored(keys.past)
@@ -165,14 +165,14 @@ def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str,
         return encoded_kv.numbers_of(compiled, read, past, tokens)
     scales = compiled.scales.get(past)
     parts, first = [], 0
-    for one in compiled.stored(past):
-        _, heads, t_max, size = one.shape
-        rows = np.frombuffer(read(one.id), np.uint8).reshape(heads * t_max, -1)
-        numbers = decode(rows, one.dtype, heads * t_max, size).reshape(one.shape).astype(np.float64)
+    for part in compiled.stored(past):
+        _, heads, t_max, size = part.shape
+        rows = np.frombuffer(read(part.id), np.uint8).reshape(heads * t_max, -1)
+        numbers = decode(rows, part.dtype, heads * t_max, size).reshape(part.shape).astype(np.float64)
         of_tokens = compiled.token_scales(past, first, read)
         if of_tokens is not None:
             numbers = numbers * of_tokens.reshape(1, heads, t_max, 1).astype(np.float64)
-        elif one.dtype not in FLOATS and scales is not None:
+        elif part.dtype not in FLOATS and scales is not None:
             numbers = numbers * scales[first : first + heads].reshape(1, heads, 1, 1).astype(np.float64)
         parts.append(numbers)
         first += heads

@@ -294,8 +294,8 @@ class ModelDetail(Detail):
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
         rows += _kernels(self.compiled, result, self.kernel_cycles)
-        used = model["precision"]
-        rows += precision_rows(used)
+        facts = model["precision"]
+        rows += precision_rows(facts)
         for name, check in self.checks.outputs.items():
             text = "equal" if check["error"] == 0 else f"error {check['error']:.2e}, limit {check['limit']:.0e}"
             text += "" if check["ok"] else f": DIFFERS{': ' * ('cause' in check)}{check.get('cause', '')}"
@@ -303,7 +303,7 @@ class ModelDetail(Detail):
                 text += f"; {check['trivial']}"
                 text += "" if check["trivial"] == MISSING else ": this run proves nothing, give inputs with --input"
             if "arithmetic" in check:
-                source = f"{used['converted']} arithmetic by onnx.reference" if used["converted"] else "one rounding"
+                source = f"{facts['converted']} arithmetic by onnx.reference" if facts["converted"] else "one rounding"
                 text += f"; {source}: error {check['arithmetic']:.2e}"
             rows.append((f"output {name}", text))
         rows += codes_row(self.checks.codes)
@@ -318,12 +318,12 @@ class ModelDetail(Detail):
         return {**listing(self.compiled, result.config.npu), "outputs.npz": archive(self.outputs)}
 
 
-def _kernels(compiled: Compiled, result: Result[Any], alone: int) -> list[tuple[str, str]]:
-    """Return a row about the layers that the core works on, where there are any; `alone`: their cycles where they were
-    timed by themselves."""
+def _kernels(compiled: Compiled, result: Result[Any], kernel_time: int) -> list[tuple[str, str]]:
+    """Return a row about the layers that the core works on, where there are any; `kernel_time`: their cycles where they
+    were timed by themselves."""
     if not compiled.kernels:
         return []
-    kernels, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else alone
+    kernels, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else kernel_time
     return [("kernels on the core", kernels if result.cycles is None else f"{kernels}, {spent:,} cycles")]
 
 

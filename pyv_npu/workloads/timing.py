@@ -75,7 +75,9 @@ def run_commands(
     """
     check_level(level)
     works = kernels or {}
-    listed = [Listed(one.descriptor, 0, one.block, works.get(index, 0)) for index, one in enumerate(commands)]
+    listed = [
+        Listed(command.descriptor, 0, command.block, works.get(index, 0)) for index, command in enumerate(commands)
+    ]
     events = EventStream(keep=keep or explained)
     completed: dict[int, int] = {}
 
