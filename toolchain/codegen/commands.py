@@ -20,13 +20,13 @@ BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
 
 
 def float_bits(value: float) -> int:
-    """The f32 as a parameter word."""
+    """Returns the f32 as a parameter word."""
     bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return bits
 
 
 def word(value: float, kind: DataType) -> int:
-    """A value of a type as a parameter word: i32 for integers, else f32."""
+    """Returns a value of a type as a parameter word: i32 for integers, else f32."""
     integer = kind in (DataType.INT32, DataType.INT8, DataType.UINT8)
     return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
 
@@ -90,7 +90,7 @@ class MappingOptions(NamedTuple):
     """Energy of the device, for objectives besides cycles."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
-        """Largest tile of a product, by the name of its layer."""
+        """Returns the largest tile of a product, by the name of its layer."""
         return dict(self.layers).get(layer, self.tile)
 
 

@@ -55,12 +55,12 @@ class Estimate:
     def cycles(
         self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None
     ) -> int:
-        """NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
+        """Returns the NPU cycles of a command of the layer, about, that loads so many tiles ahead. `demand`: the tile's
         `TileSizes.demand`; `loops`: of a product, if not those of the layer."""
         return self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)[0]
 
     def cost(self, tile: Tile, ahead: int = 1, demand: dict[str, int] | None = None, loops: Loops | None = None) -> int:
-        """Cost of a command by the user's objective, as far as tiles decide it."""
+        """Returns the cost of a command by the user's objective, as far as tiles decide it."""
         cycles, load = self._estimate(tile, ahead, self.sizes.demand(tile) if demand is None else demand, loops)
         mapping = self._target.mapping
         energy = mapping.energy
@@ -86,14 +86,14 @@ class Estimate:
         return 1
 
     def _lanes(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops) -> int:
-        """Engines that take part with buffers for so many tiles ahead."""
+        """Returns the engines that take part with buffers for so many tiles ahead."""
         if self.product is not None:
             return self.product.lanes(tile, ahead, demand, loops)
         return self._engines(tile, ahead, demand)
 
     def _estimate(self, tile: Tile, ahead: int, demand: dict[str, int], loops: Loops | None) -> tuple[int, Load]:
-        """NPU cycles of a command, and the load that they come from. One of several `buffers` has its part of the
-        engines, of the DMA channels and of the DRAM."""
+        """Returns the NPU cycles of a command, and the load that they come from. One of several `buffers` has its part
+        of the engines, of the DMA channels and of the DRAM."""
         layer, target, shares = self._layer, self._target, self._shares
         if self.product is not None:
             cycles, moved_bytes, read = self.product.estimate(tile, ahead, demand, loops)
@@ -117,7 +117,8 @@ class Estimate:
         return max(load.computed, transfers) + exposed, load
 
     def _engines(self, tile: Tile, ahead: int, demand: dict[str, int]) -> int:
-        """Engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of them."""
+        """Returns the engines that share the layer out: those with tiles of their own, and buffers to load `ahead` of
+        them."""
         layer, target = self._layer, self._target
         if layer.op_type == "ATTN_T":
             units, chains = target.engines, layer.integer("kv_heads") * -(-self._extent[0] // tile[0])

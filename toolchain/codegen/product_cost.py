@@ -94,8 +94,8 @@ class Walk(NamedTuple):
     """Maximum of the NPU cycles that loads are ahead of their step."""
 
     def run(self, depth: int, moving: frozenset[str], slack: int) -> tuple[int, int]:
-        """(cycles that loads are ahead after the loops from `depth` on, cycles that the engine waits in them) from so
-        many ahead."""
+        """Returns (cycles that loads are ahead after the loops from `depth` on, cycles that the engine waits in them)
+        from so many ahead."""
         if not moving or all(not level.stays & moving for level in self.levels[depth:]):
             steps = prod(level.trips for level in self.levels[depth:])
             if not moving:
@@ -151,7 +151,8 @@ class LoopNest(NamedTuple):
         return self.steps // self.tiles_m if name == "in1" and self.weight_stationary else self.steps
 
     def levels(self, names: Iterable[str]) -> list[Level]:
-        """Loops of an engine, the outermost first, and the operands of `names` that move in their first trip only."""
+        """Returns the loops of an engine, the outermost first, and the operands of `names` that move in their first
+        trip only."""
         counts = {"m": self.tiles_m, "n": self.tiles_n, "k": self.tiles_k}
         order, block = self.loops.order.axes, dict(zip("mnk", self.loops.block, strict=True))
         levels = [Level("g", self.blocks, frozenset())]
@@ -220,7 +221,7 @@ class Traffic(NamedTuple):
     """NPU cycles that are added for bytes (`TRAFFIC`)."""
 
     def cycles(self, engines: int, last: int) -> int:
-        """NPU cycles of the command, whose engines need so many, and so many for the last tile."""
+        """Returns the NPU cycles of the command, whose engines need so many, and so many for the last tile."""
         return max(self.begin + engines + self.end, self.latency + self.moved + last) + self.preference
 
 
@@ -256,8 +257,9 @@ class ProductCost:
     def estimate(
         self, tile: Tile, ahead: int, demand: Sizes, loops: Loops | None = None
     ) -> tuple[int, int, int]:  # fmt: skip
-        """NPU cycles of the layer alone, about, bytes of DRAM, and bytes that engines read in the scratchpad, with
-        `ahead` tiles loaded ahead. `demand`: `TileSizes.demand`; `loops`: if not those of the layer."""
+        """Returns the NPU cycles of the layer alone, about, bytes of DRAM, and bytes that engines read in the
+        scratchpad, with `ahead` tiles loaded ahead. `demand`: `TileSizes.demand`; `loops`: if not those of the
+        layer."""
         loops = loops_of(self._layer, tile) if loops is None else loops
         buffers = self._sizes.buffers(demand, ahead, loops)
         nest = self._nest(tile, buffers, loops)
@@ -280,7 +282,8 @@ class ProductCost:
         return self._batch * cycles, self._batch * traffic.size, self._batch * read
 
     def lower_bound(self, tile: Tile, ahead: int, demand: Sizes, loops: Loops) -> int:
-        """NPU cycles that `estimate` is not below, without those of banks and of engines that wait: of one product."""
+        """Returns the NPU cycles that `estimate` is not below, without those of banks and of engines that wait: of one
+        product."""
         buffers = self._sizes.buffers(demand, ahead, loops)
         nest = self._nest(tile, buffers, loops)
         step = self._step(tile, nest)
@@ -288,7 +291,7 @@ class ProductCost:
         return traffic.cycles(self._compute(tile, nest, step, step), step)
 
     def _step(self, tile: Tile, nest: LoopNest) -> int:
-        """NPU cycles of an engine for a tile."""
+        """Returns the NPU cycles of an engine for a tile."""
         (m, n, _), groups = self._extent, groups_of(self._layer, tile)
         shape = min(tile[0], m), min(tile[1], n * groups), nest.depth
         cycles: int = step_cycles(
@@ -316,19 +319,20 @@ class ProductCost:
         return Traffic(size, begin, moved, end, ends, self._transfer(size) // TRAFFIC)
 
     def _transfer(self, size: int) -> int:
-        """NPU cycles of the DRAM for so many bytes."""
+        """Returns the NPU cycles of the DRAM for so many bytes."""
         rate, cycles = self._rate
         return size * cycles // rate
 
     def lanes(self, tile: Tile, ahead: int, demand: Sizes | None = None, loops: Loops | None = None) -> int:
-        """Engines that take part."""
+        """Returns the engines that take part."""
         loops = loops_of(self._layer, tile) if loops is None else loops
         demand = self._sizes.demand(tile, loops) if demand is None else demand
         return self._nest(tile, self._sizes.buffers(demand, ahead, loops), loops).lanes
 
     def _nest(self, tile: Tile, buffers: Buffers, loops: Loops) -> LoopNest:
-        """Engines share out the chains of steps, as far as there are `buffers` for them: columns where weights stay,
-        pixels of a convolution of which there are several tiles, else tiles of the result."""
+        """Returns the loop nest of an engine. Engines share out the chains of steps, as far as there are `buffers` for
+        them: columns where weights stay, pixels of a convolution of which there are several tiles, else tiles of the
+        result."""
         (m, n, k), target = self._extent, self._target
         tiles_m, tiles_n, tiles_k, depth = ceil_div(m, tile[0]), ceil_div(n, tile[1]), ceil_div(k, tile[2]), tile[2]
         blocks = ceil_div(self._groups, groups_of(self._layer, tile))
@@ -356,7 +360,7 @@ class ProductCost:
         return LoopNest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
 
     def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int) -> int:
-        """Cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
+        """Returns the cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
         m, n, k = self._extent
         outputs = nest.outputs // nest.chains
         chain = outputs * ((nest.tiles_k - 1) * middle + last) * k // (nest.tiles_k * nest.depth)
@@ -375,7 +379,7 @@ class ProductCost:
         return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
     def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:
-        """Streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
+        """Returns the streams between DRAM and the scratchpad; operands at the end of a dimension are smaller."""
         layer, (m, n, k) = self._layer, self._extent
         columns = min(tile[1], n * self._groups)
         part_m, part_k = (m, nest.tiles_m * tile[0]), (k, nest.tiles_k * nest.depth)
@@ -425,8 +429,9 @@ class ProductCost:
         return OperandStream(moves, size, longest)
 
     def _waits(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
-        """Cycles in which an engine waits: for loads, or for buffers of results, which move while it computes the next
-        result. Where sums are open results come one step after the other, when no sum is open any more."""
+        """Returns the cycles in which an engine waits: for loads, or for buffers of results, which move while it
+        computes the next result. Where sums are open results come one step after the other, when no sum is open any
+        more."""
         waits, out = self._stalls(streams, nest, ahead, computed), streams.get("out")
         if out is None:
             return waits
@@ -438,8 +443,8 @@ class ProductCost:
         return max(waits, drain)
 
     def _stalls(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
-        """Cycles in which an engine waits for loads. Those for a step begin `ahead` steps before it: while operands
-        stay nothing moves, then a block of them is needed faster than loads can follow."""
+        """Returns the cycles in which an engine waits for loads. Those for a step begin `ahead` steps before it: while
+        operands stay nothing moves, then a block of them is needed faster than loads can follow."""
         loads = {name: stream for name, stream in streams.items() if name in AXES}
         if not loads:
             return 0
@@ -468,8 +473,8 @@ class ProductCost:
         return Walk(levels, durations, step, max_slack).run(0, operands, min(max_slack, durations[operands]))[1]
 
     def _ports(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
-        """Cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an operand that
-        they have in common. `step`: NPU cycles of an engine for a tile."""
+        """Returns the cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an
+        operand that they have in common. `step`: NPU cycles of an engine for a tile."""
         target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
         room = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
         separate = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
@@ -509,8 +514,8 @@ class ProductCost:
         return Ports(continues, completes, {name: delay // turns for name, delay in delays.items()})
 
     def _beside_sums(self, tile: Tile, nest: LoopNest, buffers: Buffers, cycles: dict[str, int]) -> int:
-        """Cycles in a step of the fullest bank with sums that engines keep behind the operand that they have in common:
-        those of several engines may lie in a bank, and the operand beside them."""
+        """Returns the cycles in a step of the fullest bank with sums that engines keep behind the operand that they
+        have in common: those of several engines may lie in a bank, and the operand beside them."""
         bank, room, common = self._target.bank_bytes, self._target.workspace // self._shares, nest.loops.common
         placed = {name: buffers[name] for name in (common, "sums")}
         site = Site(SPM_BASE, room, self._target.acc_bytes, bank)
@@ -526,8 +531,8 @@ class ProductCost:
         return fullest
 
     def _in_place(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> int:
-        """Cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image that the
-        engines have in common."""
+        """Returns the cycles of banks whose operands all engines use: they stay in the scratchpad, or are the one image
+        that the engines have in common."""
         image = self._conv and nest.loops.plain and not nest.weight_stationary and nest.by_columns and nest.lanes > 1
         (m, _, k), whole_m = self._extent, nest.tiles_m * tile[0]
         parts = {
@@ -543,13 +548,13 @@ class ProductCost:
 
 
 def _axes(operand: str, image: bool) -> str:
-    """Dimensions along which in0, in1 or out has tiles. `image`: in0 is that of a convolution."""
+    """Returns the dimensions along which in0, in1 or out has tiles. `image`: in0 is that of a convolution."""
     return "mn" if operand == "out" else "m" if image and operand == "in0" else AXES[operand]
 
 
 def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
-    """Bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`: those of the
-    last, smaller tile count by its part of a tile."""
+    """Returns the bytes in a bank, at most, of a tile of `size` bytes, where `extent` is cut into tiles of `step`:
+    those of the last, smaller tile count by its part of a tile."""
     if size <= bank or extent <= step:
         return min(size, bank)
     last = size * (extent % step) // step
@@ -559,8 +564,8 @@ def _in_bank(size: int, extent: int, step: int, bank: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _banks_of(buffers: tuple[tuple[str, tuple[int, int]], ...], bank_bytes: int, count: int) -> dict[str, Banks]:
-    """Banks of the buffers of each operand where the device places them for an engine with `count` banks; 0: one behind
-    the other."""
+    """Returns the banks of the buffers of each operand where the device places them for an engine with `count` banks;
+    0: one behind the other."""
     size = count * bank_bytes
     slots = Reserved(Site(SPM_BASE, size, 0, bank_bytes), SPM_BASE, size, dict(buffers)).slots(1)
     return {
@@ -569,7 +574,7 @@ def _banks_of(buffers: tuple[tuple[str, tuple[int, int]], ...], bank_bytes: int,
 
 
 def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
-    """NPU cycles that so many engines need for a product at least."""
+    """Returns the NPU cycles that so many engines need for a product at least."""
     te = target.te
     if te.kind == "chained_ve" or te.ideal:
         return 0
@@ -578,6 +583,6 @@ def computing(graph: Graph, layer: LayerIR, target: Target, count: int) -> int:
 
 
 def _max_rate(te: TeConfig, bits_a: int, bits_w: int) -> Fraction:
-    """MACs of an engine in a cycle, at most."""
+    """Returns the MACs of an engine in a cycle, at most."""
     by_bits = te.kind == "roofline" and te.speed == "by_bits"
     return gemm_rate(te, bits_w, bits_a) if by_bits else Fraction(te.rows * te.columns)

@@ -244,7 +244,7 @@ class Finder:
         return self._factor(result, reference.swapaxes(-1, -2) if turned else reference)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
-        """(scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
+        """Returns (scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
         sample = self._sample(span.source.output[0])
         result = self._tensors.through(span, sample, name)
         if result.shape[-3:] != sample.shape[-3:] or result.size != sample.size:

@@ -76,7 +76,7 @@ def _mask(g: _Graph, past: str, total: str) -> str:
 
 
 def _rotate(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
-    """Queries or keys turned by their positions."""
+    """Returns queries or keys turned by their positions."""
     far = g.node("Slice", x, g.ints(size // 2), g.ints(1 << 62), g.ints(3))
     first = g.node("Slice", x, g.ints(0), g.ints(size // 2), g.ints(3))
     half = g.node("Concat", g.node("Neg", far), first, axis=-1)

@@ -64,7 +64,7 @@ def cnn(kind: str = "float32") -> Any:
 
 
 def resnet18(kind: str = "float32", size: int = 224) -> Any:
-    """He et al., arXiv 1512.03385, table 1: 18 layers."""
+    """Returns ResNet-18 of He et al., arXiv 1512.03385, table 1: 18 layers."""
     b = Builder(kind)
     x = b.node("Relu", _conv(b, "x", 3, 64, 7, 2))
     x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -96,7 +96,8 @@ MOBILENET_V2 = (
 
 
 def mobilenet_v2(kind: str = "float32", size: int = 224) -> Any:
-    """Sandler et al., arXiv 1801.04381, table 2: inverted residuals around depthwise convolutions."""
+    """Returns MobileNetV2 of Sandler et al., arXiv 1801.04381, table 2: inverted residuals around depthwise
+    convolutions."""
     b = Builder(kind)
     x, channels = _clip(b, _conv(b, "x", 3, 32, 3, 2)), 32
     for expansion, width, blocks, stride in MOBILENET_V2:

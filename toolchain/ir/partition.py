@@ -279,7 +279,7 @@ def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ..
 
 
 def _batches(cut: _Cutter) -> Partition:
-    """Requests of an attention without a cache."""
+    """Returns requests of an attention without a cache."""
     layer = cut.layer
     m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
     wide = n // layer.integer("heads") * layer.integer("kv_heads")
@@ -293,7 +293,7 @@ def _batches(cut: _Cutter) -> Partition:
 
 
 def _queries(cut: _Cutter) -> Partition:
-    """Queries of an attention that sees all keys."""
+    """Returns queries of an attention that sees all keys."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     everything = not layer.integer("causal", 1) and not layer.integer("window") and layer.integer("batch", 1) == 1

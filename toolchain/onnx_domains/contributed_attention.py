@@ -223,7 +223,7 @@ def grouped(parts: Decomposition) -> None:
 def _rotate(
     parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
 ) -> str:
-    """Queries or keys turned by their positions, which are given or count from `first`."""
+    """Returns queries or keys turned by their positions, which are given or count from `first`."""
     node = parts.node
     batch = node.shape(0)[0]
     if node.has(positions):

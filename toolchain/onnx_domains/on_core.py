@@ -79,7 +79,7 @@ def non_zero(parts: Decomposition) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Gather of the places where the condition holds; a constant condition is left to the operator table."""
+    """Composes a Gather of the places where the condition holds; a constant condition is left to the operator table."""
     node = parts.node
     if node.constant(1) is not None:
         parts.nodes.append(node.proto)

@@ -14,7 +14,7 @@ _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR
 
 
 def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, int] | None:
-    """(broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
+    """Returns (broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
     total = math.prod(target_shape)
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     if math.prod(shape) == total:

@@ -9,7 +9,7 @@ from toolchain.onnx_operators.images import pad_into
 
 
 def renamed(node: Node) -> None:
-    """Reshape, Flatten, Squeeze, Unsqueeze, Identity: the same bytes."""
+    """Emits Reshape, Flatten, Squeeze, Unsqueeze and Identity as the same bytes."""
     node.view(node.tensor(0), node.out_info().shape, node.proto.output[0])
 
 

@@ -22,8 +22,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
-    """The farthest that costs no time: engines that share the layer out need buffers of their own. 0 where there is no
-    space for a second set of buffers."""
+    """Returns the largest prefetch distance that costs no time: engines that share the layer out need buffers of their
+    own. 0 where there is no space for a second set of buffers."""
     tile = tile_of(graph, layer, target, 0)
     decided = target.mapping.prefetch
     if decided is not None and layer.op_type in PRODUCTS:

@@ -121,7 +121,7 @@ def independent_layers(graph: Graph) -> Iterator[NDArray[np.int64]]:
 
 
 def independent(before: Sequence[set[int]], phases: Sequence[int]) -> Iterator[NDArray[np.int64]]:
-    """For each layer those of its phase that need not come before or behind it: these are in its part."""
+    """Yields for each layer those of its phase that need not come before or behind it: these are in its part."""
     phase = np.array(phases, np.int64)
     for start, end in pairwise(_parts(before)):
         count = end - start
@@ -167,7 +167,7 @@ def signature(graph: Graph, layer: LayerIR) -> Hashable:
 
 
 def _tile(graph: Graph, layer: LayerIR, target: Target, company: Company) -> LayerIR:
-    """The layer with the tile and the part of the scratchpad that take the least time."""
+    """Returns the layer with the tile and the part of the scratchpad that take the least time."""
     if layer.integer("buffers"):
         return _chosen(graph, layer, target).layer
     whole_scratchpad = layer.having(buffers=1)
@@ -191,13 +191,13 @@ class Choice(NamedTuple):
 
 
 def fastest(graph: Graph, layer: LayerIR, target: Target, buffers: int = 1) -> Choice:
-    """The layer with the tile that takes the least time where it runs alone, or is one of several that share the
-    scratchpad."""
+    """Returns the layer with the tile that takes the least time where it runs alone, or is one of several that share
+    the scratchpad."""
     return _chosen(graph, layer.having(buffers=buffers), target)
 
 
 def _chosen(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """The best tile, of a product in the best order of its loops."""
+    """Returns the best tile, of a product in the best order of its loops."""
     if layer.op_type not in PRODUCTS:
         return _in_order(graph, layer, target)
     layer = layer.without("loop_order", "block")
@@ -257,8 +257,8 @@ def _resident(graph: Graph, layer: LayerIR, target: Target, residency: Residency
 def _in_blocks(
     graph: Graph, layer: LayerIR, target: Target, plain: int = maxsize, residency: Residency | None = None
 ) -> Choice | None:
-    """A product with loops over blocks, of which operands stay in the workspace, where that costs clearly less than
-    `plain`, the cost of its best tile without them. `residency`: the operand, None: any."""
+    """Returns a product with loops over blocks, of which operands stay in the workspace, where that costs clearly less
+    than `plain`, the cost of its best tile without them. `residency`: the operand, None: any."""
     limit, limit_of_cut = plain - plain // REORDER, plain - plain // CUT
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
@@ -312,7 +312,7 @@ def blocked_tiles(graph: Graph, layer: LayerIR, target: Target, sizes: TileSizes
 def _in_largest_block(
     sizes: TileSizes, workspace: int, extent: Tile, tile: Tile, order: int, blocks: Sequence[tuple[int, int, int]]
 ) -> BlockedTile | None:
-    """The tile in the first of the blocks, the largest first, that fits."""
+    """Returns the tile in the first of the blocks, the largest first, that fits."""
 
     def in_block(block: tuple[int, int, int]) -> BlockedTile:
         loops = loops_over(extent, tile, order, block)
@@ -344,13 +344,13 @@ def _blocks(tile: Tile, extent: Tile, image: bool) -> Iterator[tuple[int, list[t
 
 
 def _parts_of(extent: int, size: int) -> list[int]:
-    """Blocks of whole tiles of `size` that cut a dimension into about equal parts, the largest first."""
+    """Returns the blocks of whole tiles of `size` that cut a dimension into about equal parts, the largest first."""
     tiles = -(-extent // size)
     return sorted({-(-tiles // parts) * size for parts in range(1, min(tiles, 64) + 1)}, reverse=True)
 
 
 def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
-    """The best tile in the order that the layer has."""
+    """Returns the best tile in the order that the layer has."""
     limit = target.mapping.tile_of(layer.id)
     if limit is not None and layer.op_type in PRODUCTS:
         tile, estimate = limited(graph, layer, target, limit), Estimate(graph, layer, target)
@@ -362,8 +362,8 @@ def _in_order(graph: Graph, layer: LayerIR, target: Target) -> Choice:
 
 
 def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
-    """A product with each tile that fits in each order of its loops that the user allows, the fastest by estimate
-    first."""
+    """Returns a product with each tile that fits in each order of its loops that the user allows, the fastest by
+    estimate first."""
     choices, loop_order, residency = list[Choice](), target.mapping.loop_order, target.mapping.residency
     if residency in (None, Residency.NONE):
         for order in (LoopOrder.OUTPUT, LoopOrder.WEIGHT) if loop_order is None else (loop_order,):
@@ -383,8 +383,8 @@ def ranked(graph: Graph, layer: LayerIR, target: Target) -> list[Choice]:
 
 
 def _times(graph: Graph, layer: LayerIR, target: Target, near: bool = False) -> dict[Tile, int]:
-    """Estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one part in
-    `CLOSE` of the least cost, and perhaps others."""
+    """Returns the estimated cost of each tile that fits, in the order that the layer has. `near`: all tiles within one
+    part in `CLOSE` of the least cost, and perhaps others."""
     plain = fit(graph, layer, target, AHEAD)
     candidates: Iterable[Tile] = smaller(layer, plain)
     if layer.op_type in PRODUCTS:
@@ -433,13 +433,13 @@ def _shares(groups: int, unit: int) -> list[int]:
 
 
 def _depths(extent: int) -> list[int]:
-    """Equal parts of a dimension, as deep as DEPTHS: a shallow last tile would leave the DMA without work."""
+    """Returns equal parts of a dimension, as deep as DEPTHS: a shallow last tile would leave the DMA without work."""
     counts = {-(-extent // depth) for depth in DEPTHS}
     depths = {min(extent, -(-extent // (count * DEPTH_STEP)) * DEPTH_STEP) for count in counts}
     return sorted(depth for depth in depths if not extent % depth or extent % depth * 4 >= depth * 3) or [min(depths)]
 
 
 def _keys(layer: LayerIR, plain: Tile) -> Iterator[Tile]:
-    """Larger tiles of keys for one query without a window: others would move keys that they do not see."""
+    """Yields larger tiles of keys for one query without a window: others would move keys that they do not see."""
     if layer.integer("m") == 1 and not layer.integer("window"):
         yield from ((plain[0], min(keys, keys_of(layer))) for keys in KEYS)
