@@ -79,6 +79,12 @@ def test_large_transfers_go_past_it() -> None:
     assert lengths([load(8192)], config(bypass_bytes=8192, snoop=7, coherence="none")) == [8 + LATENCY + 8192 // 32]
 
 
+def test_a_dirty_line_in_any_row_of_a_large_read_is_written_back_first() -> None:
+    small = [store(64, DRAM + at, spm=SPM + 0x8000) for at in (0, 0x2000, 0x4040, 0x6000)]
+    seen = listed([*small, load(2048, rows=3, stride=0x2000)], config(bypass_bytes=4096))
+    assert counted(seen)[2] == 3
+
+
 def test_whole_lines_are_written_without_being_fetched() -> None:
     seen = listed([store(4096), load(4096)], config())
     assert [end["cycle"] - begin["cycle"] for begin, end in seen.spans()] == [4096 // NOC, 8 + HIT + 4096 // NOC]
