@@ -1,4 +1,4 @@
-"""ELF32 RISC-V executables: segments to load, entry, symbols and sections.
+"""RISC-V executables, of 32 or 64 bits: segments to load, entry, symbols and sections.
 
 `elf_tables` reads the records of the file.
 """
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.elf_tables import (
     ALLOCATED,
-    CLASS32,
-    CLASS64,
     EXECUTABLE,
     FLAG_COMPRESSED,
     FUNCTION,
@@ -25,6 +23,7 @@ from pyv_ext.elf_tables import (
     SEGMENT_EXECUTABLE,
     TYPES,
     UNTYPED,
+    XLEN,
     ElfNote,
     Header,
     SectionHeader,
@@ -86,6 +85,8 @@ class Program:
     code: tuple[tuple[int, int], ...] = ()
     """Address and size of each section with instructions; of each executable segment where there are no sections."""
     lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
+    xlen: int = 32
+    """Bits of the addresses and registers that it was built for."""
 
     @cached_property
     def inlined(self) -> "InlinedFunctions":
@@ -118,7 +119,7 @@ def read_elf(path: "str | Path") -> Program:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        raise ElfError(f"{path}: {error.strerror}: give the path of an RV32 ELF executable") from None
+        raise ElfError(f"{path}: {error.strerror}: give the path of a RISC-V ELF executable") from None
     return parse_elf(data, str(path))
 
 
@@ -179,14 +180,14 @@ def _program(data: bytes, name: str) -> Program:
         extensions=_extensions(tables),
         code=_code(tables, segments),
         lines=_lines(tables),
+        xlen=XLEN[data[4]],
     )
 
 
 def _check_ident(data: bytes, name: str) -> None:
     kind, order = data[4], data[5]
-    if kind != CLASS32:
-        bits = "64" if kind == CLASS64 else "?"
-        raise ElfError(f"{name}: ELF{bits}, this hart runs ELF32: build with -march=rv32... -mabi=ilp32")
+    if kind not in XLEN:
+        raise ElfError(f"{name}: class {kind}, an ELF file has one of {', '.join(map(str, XLEN))}: rebuild it")
     if order != LITTLE_ENDIAN:
         raise ElfError(f"{name}: big-endian, this hart is little-endian: build with -mlittle-endian")
 
@@ -282,7 +283,7 @@ def _extensions(tables: Tables) -> tuple[str, ...]:
     architecture = tables.architecture()
     if architecture is None:
         return ("i", "c") if tables.header.e_flags & FLAG_COMPRESSED else ()
-    names = architecture.lower().removeprefix("rv32").split("_")
+    names = architecture.lower().removeprefix("rv32").removeprefix("rv64").split("_")
     return tuple(map(_unversioned, names))
 
 

@@ -1,4 +1,4 @@
-"""Tables of an ELF32 file: headers, sections, symbols, notes and attributes as records of numbers.
+"""Tables of an ELF file: headers, sections, symbols, notes and attributes as records of numbers.
 
 Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and their sizes
 are set here: a damaged file takes no more time and memory than its size explains. ValueError for tables outside the
@@ -44,10 +44,8 @@ MAX_ATTRIBUTES = 1 << 12
 MAX_NAMES = 1 << 26
 """Characters in all names of symbols."""
 
-_HEADER = struct.Struct("<16x2H5I6H")
-_SEGMENT = struct.Struct("<8I")
-_SECTION = struct.Struct("<10I")
-_SYMBOL = struct.Struct("<IIIBBH")
+_IDENT = 16
+"""Bytes before the header that say of which class the file is."""
 _NOTE = struct.Struct("<3I")
 
 
@@ -91,6 +89,33 @@ class SectionHeader(NamedTuple):
     sh_entsize: int
 
 
+class _Form(NamedTuple):
+    """Forms of the records of a class, and for each field of `SegmentHeader`, and name, value, size, info and section
+    of a symbol, its place in them."""
+
+    header: struct.Struct
+    section: struct.Struct
+    segment: struct.Struct
+    segment_fields: tuple[int, ...]
+    symbol: struct.Struct
+    symbol_fields: tuple[int, ...]
+
+
+_FORMS = {
+    CLASS32: _Form(
+        struct.Struct("<16x2H5I6H"), struct.Struct("<10I"), struct.Struct("<8I"), (0, 1, 2, 3, 4, 5, 6, 7),
+        struct.Struct("<IIIBBH"), (0, 1, 2, 3, 5),
+    ),
+    CLASS64: _Form(
+        struct.Struct("<16x2HI3QI6H"), struct.Struct("<2I4Q2I2Q"), struct.Struct("<2I6Q"), (0, 2, 3, 4, 5, 6, 1, 7),
+        struct.Struct("<IBBHQQ"), (0, 4, 5, 1, 3),
+    ),
+}  # fmt: skip
+"""By class."""
+XLEN = {CLASS32: 32, CLASS64: 64}
+"""Bits of addresses, by class."""
+
+
 class SymbolEntry(NamedTuple):
     """A row of a symbol table."""
 
@@ -111,24 +136,25 @@ class ElfNote(NamedTuple):
 
 
 class Tables:
-    """Tables of one file that is ELF32, little-endian."""
+    """Tables of one little-endian file of a class in `XLEN`."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.size = len(data)
-        self.header = Header(*_HEADER.unpack(self._at(0, _HEADER.size)))
+        self._form = _FORMS[self._at(0, _IDENT)[4]]
+        self.header = Header(*self._form.header.unpack(self._at(0, self._form.header.size)))
 
     @cached_property
     def segments(self) -> list[SegmentHeader]:
         header = self.header
         limit = MAX_PAIRS // max(1, header.e_shnum)
-        rows = self._rows(_SEGMENT, header.e_phoff, header.e_phentsize, header.e_phnum, limit)
-        return [SegmentHeader(*row) for row in rows]
+        rows = self._rows(self._form.segment, header.e_phoff, header.e_phentsize, header.e_phnum, limit)
+        return [SegmentHeader(*(row[field] for field in self._form.segment_fields)) for row in rows]
 
     @cached_property
     def sections(self) -> list[SectionHeader]:
         header = self.header
-        rows = self._rows(_SECTION, header.e_shoff, header.e_shentsize, header.e_shnum, MAX_SECTIONS)
+        rows = self._rows(self._form.section, header.e_shoff, header.e_shentsize, header.e_shnum, MAX_SECTIONS)
         return [SectionHeader(*row) for row in rows]
 
     @cached_property
@@ -145,13 +171,14 @@ class Tables:
 
     def symbols(self) -> Iterator[SymbolEntry]:
         """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
-        remaining = MAX_NAMES
+        remaining, form, fields = MAX_NAMES, self._form.symbol, self._form.symbol_fields
         for table in self._of_type(SYMBOL_TABLE, MAX_SYMBOL_TABLE):
             if table.sh_link >= len(self.sections):
                 raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(self.sections)}")
             names, rows = (self.content(section) for section in (self.sections[table.sh_link], table))
-            whole = len(rows) - len(rows) % _SYMBOL.size
-            for at, value, size, info, _, section in _SYMBOL.iter_unpack(rows[:whole]):
+            whole = len(rows) - len(rows) % form.size
+            for row in form.iter_unpack(rows[:whole]):
+                at, value, size, info, section = (row[field] for field in fields)
                 kind = info & 15
                 if kind in (FILE, SECTION) or section == UNDEFINED:
                     continue

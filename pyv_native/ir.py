@@ -45,6 +45,14 @@ class Ir:
         """Append an instruction that has no value."""
         self._current.append(text)
 
+    def resize(self, value: str, kind: str, target: str, *, signed: bool = False) -> str:
+        """Append the conversion of an integer of LLVM type `kind` to the type `target`; return its value."""
+        if kind == target:
+            return value
+        if int(target[1:]) < int(kind[1:]):
+            return self.value(f"trunc {kind} {value} to {target}")
+        return self.value(f"{'sext' if signed else 'zext'} {kind} {value} to {target}")
+
     def load(self, kind: str, pointer: str, offset: int = 0) -> str:
         """Append a load of an LLVM type at `offset` bytes from a pointer; return its value."""
         return self.value(f"load {kind}, ptr {self.at(pointer, offset)}, align 1")

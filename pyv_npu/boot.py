@@ -15,7 +15,7 @@ from npu_device.abi import memory_map as mm
 from pyv_ext.elf import Program, read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import EXTENSIONS, Isa
-from pyv_ext.isa.instruction_set import extensions_of
+from pyv_ext.isa.instruction_set import complete, extensions_of, xlen_of
 from pyv_native.files import MANIFEST, MANIFEST_FORMAT, MAX_DATA, check_input
 from pyv_npu.config import presets
 from pyv_npu.config.package_data import data_files
@@ -203,7 +203,7 @@ def requirements(program: Program) -> Requirements:
             continue
         try:
             if note.type == mm.NOTE_REQUIREMENTS:
-                version, slot, dram, spm = struct.unpack_from("<4I", note.desc)
+                version, slot, dram, spm = struct.unpack_from("<2I2Q" if program.xlen > 32 else "<4I", note.desc)
                 if version != ABI_VERSION:
                     raise BadInputError(
                         f"{program.name}: built for NPU ABI version {version}, this is version {ABI_VERSION}: {REBUILD}"
@@ -278,7 +278,12 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
 def _check_extensions(program: Program, core: CoreConfig) -> None:
     """Raise BadInputError when the program was built for extensions that the core lacks, and has instructions of
     them."""
-    present = extensions_of(core.isa)
+    xlen, present = xlen_of(core.isa), extensions_of(core.isa)
+    if program.xlen != xlen:
+        raise BadInputError(
+            f"{program.name}: built for rv{program.xlen}, core.isa is {core.isa}: rebuild it for that, or set "
+            f"core.isa to an instruction set of rv{program.xlen}"
+        )
     named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
     missing = [name for name in named if name not in present]
     if not missing or core.missing_extensions == "trap":
@@ -300,8 +305,7 @@ def _check_extensions(program: Program, core: CoreConfig) -> None:
 def extensions_used(program: Program) -> set[str]:
     """Return the extensions of the instructions in a program's code, as far as they are known: data among it may look
     like instructions."""
-    everything = Isa("rv32" + "".join(name for name in EXTENSIONS if len(name) == 1)
-                     + "".join(f"_{name}" for name in EXTENSIONS if len(name) > 1))  # fmt: skip
+    everything = Isa(complete(program.xlen))
     of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
     extensions: set[str] = set()
     for word in set(_words(program)):

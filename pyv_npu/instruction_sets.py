@@ -4,23 +4,25 @@ from collections.abc import Sequence
 
 from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, match_mask
 from pyv_ext.elf import Program, parse_elf
-from pyv_ext.isa import EXTENSIONS, Isa
+from pyv_ext.isa import Isa
+from pyv_ext.isa.instruction_set import complete
 from pyv_ext.protocols import CustomInstruction
 from pyv_npu.config.tree import CoreConfig
 
 
-def every_instruction(slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = ()) -> Isa:
-    """Returns the instructions of `march`, or of all extensions, with the NPU's in an opcode slot and `more`.
+def every_instruction(
+    slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = (), xlen: int = 32
+) -> Isa:
+    """Returns the instructions of `march`, or of all extensions for a width of registers, with the NPU's in an opcode
+    slot and `more`.
 
     PyvExtError for an unknown extension, or where encodings overlap.
     """
-    letters = "".join(name for name in EXTENSIONS if len(name) == 1)
-    name = march or "_".join([f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1)])
     custom = [
         CustomInstruction(row.name.lower(), *match_mask(row, slot), row.syntax, handler=lambda operands: 0)
         for row in CUSTOM_INSTRUCTIONS
     ]
-    return Isa(name, [*custom, *more])
+    return Isa(march or complete(xlen), [*custom, *more])
 
 
 def assemble_for(

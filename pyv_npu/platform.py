@@ -248,7 +248,7 @@ class Platform:
         boot.check(program, needs, self.config)
         values = {**boot.implied_arguments(self.config, needs, values=self._computes), **(args or {})}
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
-        self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info))
+        self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info, self.isa.xlen))
         if self.config.run.sanitize:
             from pyv_npu.observe.sanitizer.sanitizer import Sanitizer  # few runs are looked at
 

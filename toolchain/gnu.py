@@ -87,7 +87,11 @@ PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
 SPECS = "picolibc.specs"
 LIBRARY_FLAGS = (f"--specs={SPECS}",)
 MARCH = "rv32im"
-_MARCH = re.compile(r"rv32i[a-z]*(_[a-z][a-z0-9]*)*")
+_MARCH = re.compile(r"rv(32|64)i[a-z]*(_[a-z][a-z0-9]*)*")
+_ABI = {"rv32": "ilp32", "rv64": "lp64"}
+"""By how an instruction set begins; the letter of floating point follows."""
+_MODEL = "-mcmodel=medany"
+"""Addresses relative to pc: those of RAM do not fit into 32 bits with a sign."""
 _SYSTEM = ("zicsr", "zifencei")
 """Extensions that the start-up code needs."""
 COMPILE_FLAGS = (
@@ -119,17 +123,19 @@ class Architecture(NamedTuple):
 
     @classmethod
     def of(cls, march: str) -> "Architecture":
-        """Return the architecture of text like `rv32imac_zba`. ToolchainError for any other than a 32-bit instruction
-        set."""
+        """Return the architecture of text like `rv32imac_zba`. ToolchainError for any other text."""
         if not _MARCH.fullmatch(march):
-            raise ToolchainError(f"--march {march}: must be a 32-bit instruction set, for example rv32imac or {MARCH}")
+            raise ToolchainError(
+                f"--march {march}: must be an instruction set, for example rv32imac, rv64imac or {MARCH}"
+            )
         base, *extensions = march.split("_")
         missing = [name for name in _SYSTEM if name not in extensions]
-        abi = "-mabi=ilp32" + ("d" if "d" in base[4:] else "f" if "f" in base[4:] else "")
+        abi = f"-mabi={_ABI[base[:4]]}" + ("d" if "d" in base[4:] else "f" if "f" in base[4:] else "")
+        model = (_MODEL,) if base.startswith("rv64") else ()
         user, runtime = (
             "_".join([base, *(name for name in extensions if name != without), *missing]) for without in ("", "zbs")
         )
-        return cls((f"-march={user}", abi), (f"-march={runtime}", abi), (f"-march={base}", abi))
+        return cls(*((f"-march={march}", abi, *model) for march in (user, runtime, base)))
 
 
 def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:

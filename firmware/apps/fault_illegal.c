@@ -64,7 +64,7 @@ static struct npu_descriptor nop;
 
 static void expect_illegal(const struct row *row)
 {
-    (void)trap_word(row->word, (uint32_t)(uintptr_t)&nop, 0);
+    (void)trap_word(row->word, (uintptr_t)&nop, 0);
     bool good = trap_record.count == 1 && trap_record.cause == TRAP_ILLEGAL && trap_record.mtval == row->word &&
                 trap_record.mepc == trap_word_address;
     print("%s 0x%08x: traps %u, mcause %u, mtval 0x%08x\n", row->text, (unsigned)row->word,
@@ -73,7 +73,7 @@ static void expect_illegal(const struct row *row)
 }
 
 /* It does not trap. TWAIT asks for ticket 0, which does not exist, and returns at once. */
-static void expect_legal(const struct row *row, uint32_t a0)
+static void expect_legal(const struct row *row, uintptr_t a0)
 {
     (void)trap_word(row->word, a0, 0);
     print("%s 0x%08x: traps %u\n", row->text, (unsigned)row->word, (unsigned)trap_record.count);
@@ -93,7 +93,7 @@ int main(void)
             expect_illegal(&instructions[i]);
         } else {
             uint32_t enqueue = 1u << i == NPU_CAPS_ENQCMD_T;
-            expect_legal(&instructions[i], enqueue ? (uint32_t)(uintptr_t)&nop : 0);
+            expect_legal(&instructions[i], enqueue ? (uintptr_t)&nop : 0);
         }
     }
     for (uint32_t i = 0; i < sizeof(illegal) / sizeof(illegal[0]); i++) {

@@ -16,7 +16,7 @@ extern "C" {
 
 #define CSR_READ(csr)                                            \
     __extension__({                                              \
-        uint32_t csr_value;                                      \
+        unsigned long csr_value;                                 \
         __asm__ volatile("csrr %0, " #csr : "=r"(csr_value));    \
         csr_value;                                               \
     })

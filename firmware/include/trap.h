@@ -32,8 +32,8 @@ enum trap_interrupt_cause {
 
 /* Everything an exception interrupted; a handler may change it. Without a change the instruction runs again. */
 struct trap_frame {
-    uint32_t x[32]; /* x[0] is 0, x[2] the interrupted sp: changes of these two are ignored */
-    uint32_t mepc, mstatus, mcause, mtval;
+    uintptr_t x[32]; /* x[0] is 0, x[2] the interrupted sp: changes of these two are ignored */
+    uintptr_t mepc, mstatus, mcause, mtval;
 };
 
 typedef void trap_exception_handler(struct trap_frame *frame);
@@ -58,7 +58,8 @@ static inline void interrupts_off(void)
 /* -- recording exceptions --------------------------------------------------------------------------------------- */
 
 struct trap_record {
-    uint32_t count, cause, mtval, mepc; /* of the latest exception */
+    uint32_t count, cause;
+    uintptr_t mtval, mepc; /* of the latest exception */
 };
 
 /* While recording, exceptions are counted and their instruction is skipped (a jump into nowhere returns to ra). */
@@ -68,7 +69,7 @@ void trap_record_stop(void);
 
 /* Execute one instruction word with a0 and a1 as given and record what it does: false when it trapped. Its mepc is
    trap_word_address. The word may change t0-t6 and a0-a7 only. */
-bool trap_word(uint32_t word, uint32_t a0, uint32_t a1);
+bool trap_word(uint32_t word, uintptr_t a0, uintptr_t a1);
 extern const uintptr_t trap_word_address;
 
 /* Read a word that may not be there. */

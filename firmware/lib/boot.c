@@ -9,13 +9,13 @@
 extern const char __image_bytes[]; /* symbols of the linker script: their addresses are the values */
 extern const char __spm_bytes[];
 
-static const struct {
+static const struct __attribute__((packed)) {
     uint32_t owner_bytes, body_bytes, type;
     char owner[NPU_NOTE_NAME_BYTES];
     uint32_t abi_version, slot;
     const char *dram_bytes, *spm_bytes;
 } requirements __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {
-    sizeof(NPU_NOTE_OWNER), 16, NPU_NOTE_REQUIREMENTS, NPU_NOTE_OWNER, NPU_ABI_VERSION, NPU_CUSTOM_SLOT, __image_bytes,
+    sizeof(NPU_NOTE_OWNER), 8 + 2 * sizeof(char *), NPU_NOTE_REQUIREMENTS, NPU_NOTE_OWNER, NPU_ABI_VERSION, NPU_CUSTOM_SLOT, __image_bytes,
     __spm_bytes};
 
 static const struct npu_bootinfo defaults = {

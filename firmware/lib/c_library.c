@@ -73,12 +73,16 @@ void *sbrk(ptrdiff_t bytes)
 
 static uint64_t microseconds(void)
 {
+#if __riscv_xlen == 64
+    uint64_t count = CSR_READ(mcycle);
+#else
     uint32_t high, low;
     do {
         high = CSR_READ(mcycleh);
         low = CSR_READ(mcycle);
     } while (high != CSR_READ(mcycleh));
     uint64_t count = (uint64_t)high << 32 | low;
+#endif
     return count / boot->clock_hz * 1000000 + count % boot->clock_hz * 1000000 / boot->clock_hz;
 }
 
@@ -100,12 +104,17 @@ clock_t times(struct tms *times)
 }
 
 /* C++ without its library: names as the compiler writes them (Itanium C++ ABI). */
-void *operator_new(size_t bytes) __asm__("_Znwj");
-void *operator_new_array(size_t bytes) __asm__("_Znaj");
+#if __riscv_xlen == 64
+#define SIZED "m" /* size_t in such a name */
+#else
+#define SIZED "j"
+#endif
+void *operator_new(size_t bytes) __asm__("_Znw" SIZED);
+void *operator_new_array(size_t bytes) __asm__("_Zna" SIZED);
 void operator_delete(void *memory) __asm__("_ZdlPv");
 void operator_delete_array(void *memory) __asm__("_ZdaPv");
-void operator_delete_sized(void *memory, size_t bytes) __asm__("_ZdlPvj");
-void operator_delete_array_sized(void *memory, size_t bytes) __asm__("_ZdaPvj");
+void operator_delete_sized(void *memory, size_t bytes) __asm__("_ZdlPv" SIZED);
+void operator_delete_array_sized(void *memory, size_t bytes) __asm__("_ZdaPv" SIZED);
 void pure_virtual(void) __asm__("__cxa_pure_virtual") __attribute__((noreturn));
 
 void *operator_new(size_t bytes)

@@ -1,5 +1,7 @@
 # Start-up: a0 = hart id, a1 = address of npu_bootinfo (or anything, on another platform).
 
+#include "width.h"
+
     .section .text.start, "ax"
     .globl _start
     .type _start, @function
@@ -32,8 +34,8 @@ _start:
     la      s0, __init_array_start  # constructors
     la      s1, __init_array_end
 3:  bgeu    s0, s1, 4f
-    lw      t0, 0(s0)
-    addi    s0, s0, 4
+    LOAD    t0, 0(s0)
+    addi    s0, s0, REGISTER
     jalr    t0
     j       3b
 
@@ -44,6 +46,6 @@ _start:
     .size _start, . - _start
 
     .section .rodata.no_arguments, "a"
-    .balign 4
+    .balign REGISTER
 no_arguments:
-    .word   0                       # argv[argc]
+    .zero   REGISTER                # argv[argc]

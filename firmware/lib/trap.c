@@ -8,9 +8,9 @@ enum { EXIT_UNHANDLED_TRAP = 62, INSTRUCTION_BYTES = 4 };
 static trap_exception_handler *exception_handlers[TRAP_EXCEPTIONS];
 static trap_interrupt_handler *interrupt_handlers[TRAP_INTERRUPTS];
 
-NPU_STATIC_ASSERT(sizeof(struct trap_frame) == 144, "FRAME_FULL of trap_entry.S");
+NPU_STATIC_ASSERT(sizeof(struct trap_frame) == 36 * sizeof(uintptr_t), "FRAME_FULL of trap_entry.S");
 
-void trap_interrupt(uint32_t mcause);
+void trap_interrupt(uintptr_t mcause);
 void trap_exception(struct trap_frame *frame);
 
 trap_exception_handler *trap_on_exception(uint32_t cause, trap_exception_handler *handler)
@@ -30,7 +30,7 @@ void trap_on_interrupt(uint32_t cause, trap_interrupt_handler *handler)
     }
 }
 
-void trap_interrupt(uint32_t mcause)
+void trap_interrupt(uintptr_t mcause)
 {
     interrupt_handlers[mcause % TRAP_INTERRUPTS]();
 }
@@ -79,13 +79,13 @@ void trap_record_stop(void)
 static uint32_t word_code[2]; /* the word, and a return */
 const uintptr_t trap_word_address = (uintptr_t)word_code;
 
-bool trap_word(uint32_t word, uint32_t a0, uint32_t a1)
+bool trap_word(uint32_t word, uintptr_t a0, uintptr_t a1)
 {
     enum { RET = 0x00008067 };
     *(volatile uint32_t *)&word_code[0] = word;
     *(volatile uint32_t *)&word_code[1] = RET;
     __asm__ volatile("fence.i" ::: "memory");
-    void (*call)(uint32_t, uint32_t) = (void (*)(uint32_t, uint32_t))trap_word_address;
+    void (*call)(uintptr_t, uintptr_t) = (void (*)(uintptr_t, uintptr_t))trap_word_address;
     trap_record_start();
     call(a0, a1);
     trap_record_stop();

@@ -1,8 +1,10 @@
 # Trap vectors. Interrupts save what a C function may clobber; exceptions save the whole register file as a
 # struct trap_frame that their handler may change; f registers are saved where the program may use them. Both save mepc and mstatus, so that an exception inside a handler is safe.
 
-    .equ    FRAME_CALLER, 80
-    .equ    FRAME_FULL, 144         # sizeof(struct trap_frame)
+#include "width.h"
+
+    .equ    FRAME_CALLER, (18 * REGISTER + 15) & -16
+    .equ    FRAME_FULL, 36 * REGISTER # sizeof(struct trap_frame)
 
 #ifdef __riscv_flen
 #if __riscv_flen == 64
@@ -58,57 +60,57 @@ trap_vectors:
     .type trap_interrupt_entry, @function
 trap_interrupt_entry:
     addi    sp, sp, -FRAME_CALLER
-    sw      ra, 0(sp)
-    sw      t0, 4(sp)
-    sw      t1, 8(sp)
-    sw      t2, 12(sp)
-    sw      t3, 16(sp)
-    sw      t4, 20(sp)
-    sw      t5, 24(sp)
-    sw      t6, 28(sp)
-    sw      a0, 32(sp)
-    sw      a1, 36(sp)
-    sw      a2, 40(sp)
-    sw      a3, 44(sp)
-    sw      a4, 48(sp)
-    sw      a5, 52(sp)
-    sw      a6, 56(sp)
-    sw      a7, 60(sp)
+    STORE   ra, 0(sp)
+    STORE   t0, 1 * REGISTER(sp)
+    STORE   t1, 2 * REGISTER(sp)
+    STORE   t2, 3 * REGISTER(sp)
+    STORE   t3, 4 * REGISTER(sp)
+    STORE   t4, 5 * REGISTER(sp)
+    STORE   t5, 6 * REGISTER(sp)
+    STORE   t6, 7 * REGISTER(sp)
+    STORE   a0, 8 * REGISTER(sp)
+    STORE   a1, 9 * REGISTER(sp)
+    STORE   a2, 10 * REGISTER(sp)
+    STORE   a3, 11 * REGISTER(sp)
+    STORE   a4, 12 * REGISTER(sp)
+    STORE   a5, 13 * REGISTER(sp)
+    STORE   a6, 14 * REGISTER(sp)
+    STORE   a7, 15 * REGISTER(sp)
     csrr    t0, mepc
     csrr    t1, mstatus
     csrr    a0, mcause
-    sw      t0, 64(sp)
-    sw      t1, 68(sp)
+    STORE   t0, 16 * REGISTER(sp)
+    STORE   t1, 17 * REGISTER(sp)
     save_float
     call    trap_interrupt
     restore_float
-    lw      t0, 64(sp)
-    lw      t1, 68(sp)
+    LOAD    t0, 16 * REGISTER(sp)
+    LOAD    t1, 17 * REGISTER(sp)
     csrw    mepc, t0
     csrw    mstatus, t1
-    lw      ra, 0(sp)
-    lw      t0, 4(sp)
-    lw      t1, 8(sp)
-    lw      t2, 12(sp)
-    lw      t3, 16(sp)
-    lw      t4, 20(sp)
-    lw      t5, 24(sp)
-    lw      t6, 28(sp)
-    lw      a0, 32(sp)
-    lw      a1, 36(sp)
-    lw      a2, 40(sp)
-    lw      a3, 44(sp)
-    lw      a4, 48(sp)
-    lw      a5, 52(sp)
-    lw      a6, 56(sp)
-    lw      a7, 60(sp)
+    LOAD    ra, 0(sp)
+    LOAD    t0, 1 * REGISTER(sp)
+    LOAD    t1, 2 * REGISTER(sp)
+    LOAD    t2, 3 * REGISTER(sp)
+    LOAD    t3, 4 * REGISTER(sp)
+    LOAD    t4, 5 * REGISTER(sp)
+    LOAD    t5, 6 * REGISTER(sp)
+    LOAD    t6, 7 * REGISTER(sp)
+    LOAD    a0, 8 * REGISTER(sp)
+    LOAD    a1, 9 * REGISTER(sp)
+    LOAD    a2, 10 * REGISTER(sp)
+    LOAD    a3, 11 * REGISTER(sp)
+    LOAD    a4, 12 * REGISTER(sp)
+    LOAD    a5, 13 * REGISTER(sp)
+    LOAD    a6, 14 * REGISTER(sp)
+    LOAD    a7, 15 * REGISTER(sp)
     addi    sp, sp, FRAME_CALLER
     mret
     .size trap_interrupt_entry, . - trap_interrupt_entry
 
     .macro  each_register operation # all but x0 and sp
     .irp    n, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
-    \operation x\n, 4 * \n(sp)
+    \operation x\n, REGISTER * \n(sp)
     .endr
     .endm
 
@@ -116,27 +118,27 @@ trap_interrupt_entry:
     .type trap_exception_entry, @function
 trap_exception_entry:
     addi    sp, sp, -FRAME_FULL
-    each_register sw
+    each_register STORE
     addi    t0, sp, FRAME_FULL
-    sw      zero, 0(sp)
-    sw      t0, 8(sp)
+    STORE   zero, 0(sp)
+    STORE   t0, 2 * REGISTER(sp)
     csrr    t0, mepc
     csrr    t1, mstatus
     csrr    t2, mcause
     csrr    t3, mtval
-    sw      t0, 128(sp)
-    sw      t1, 132(sp)
-    sw      t2, 136(sp)
-    sw      t3, 140(sp)
+    STORE   t0, 32 * REGISTER(sp)
+    STORE   t1, 33 * REGISTER(sp)
+    STORE   t2, 34 * REGISTER(sp)
+    STORE   t3, 35 * REGISTER(sp)
     mv      a0, sp
     save_float
     call    trap_exception
     restore_float
-    lw      t0, 128(sp)
-    lw      t1, 132(sp)
+    LOAD    t0, 32 * REGISTER(sp)
+    LOAD    t1, 33 * REGISTER(sp)
     csrw    mepc, t0
     csrw    mstatus, t1
-    each_register lw
+    each_register LOAD
     addi    sp, sp, FRAME_FULL
     mret
     .size trap_exception_entry, . - trap_exception_entry

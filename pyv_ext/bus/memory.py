@@ -30,8 +30,8 @@ def zeros(size: int) -> mmap.mmap:
 class Ram:
     """Memory of `size` bytes at `base`, zero at first, allocated when touched.
 
-    `u8`, `u16`, `u32` are little-endian views of the same bytes. `near` marks memory that costs the core extra cycles
-    (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
+    `u8`, `u16`, `u32`, `u64` are little-endian views of the same bytes. `near` marks memory that costs the core extra
+    cycles (`CoreTiming.near_extra`), such as a scratchpad. Without `writable` it is a ROM: stores are access faults.
     """
 
     def __init__(self, name: str, base: int, size: int, *, near: bool = False, writable: bool = True) -> None:
@@ -49,6 +49,7 @@ class Ram:
         self.u8 = memoryview(self.data)
         self.u16 = self.u8.cast("H")
         self.u32 = self.u8.cast("I")
+        self.u64 = self.u8.cast("Q")
         self.code = zeros((size >> LINE_BITS) + 1)
         """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
         self.watched = zeros(size >> PAGE_BITS)
@@ -115,16 +116,22 @@ INFO_OFFSET = 0x20
 """Where the boot information lies in the ROM; at the program's entry a1 holds its address."""
 
 
-def boot_rom(base: int, entry: int, info: bytes) -> Ram:
-    """Build a ROM at `base` whose code sets a0 = hart id and a1 = address of `info`, and jumps to `entry`."""
+def boot_rom(base: int, entry: int, info: bytes, xlen: int = 32) -> Ram:
+    """Build a ROM at `base` whose code sets a0 = hart id and a1 = address of `info`, and jumps to `entry`, on a hart
+    with registers of `xlen` bits."""
     upper = (entry + 0x800) & 0xFFFF_F000  # the offset of jalr is signed
     lower = (entry - upper) & 0xFFF
+    clear = (
+        0x0002_8293 | lower << 20,  # addi  t0, t0, lower
+        0x0202_9293,  # slli  t0, t0, 32: the sign of lui is no part of the address
+        0x0202_D293,  # srli  t0, t0, 32
+    )
     code = (
         0x0000_0597,  # auipc a1, 0
         0x0205_8593,  # addi  a1, a1, INFO_OFFSET
         0xF140_2573,  # csrr  a0, mhartid
         0x0000_02B7 | upper,  # lui   t0, upper
-        0x0002_8067 | lower << 20,  # jr    lower(t0)
+        *((*clear, 0x0002_8067) if xlen > 32 else (0x0002_8067 | lower << 20,)),  # jr    lower(t0)
     )
     image = b"".join(word.to_bytes(4, "little") for word in code).ljust(INFO_OFFSET, b"\0") + info
     rom = Ram("rom", base, -(-len(image) // PAGE) * PAGE, writable=False)

@@ -85,6 +85,8 @@ class Semihosting:
     ) -> None:
         """`console_input`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
         self._hart = hart
+        self._word = hart.isa.xlen // 8
+        """Bytes of a word of a block: that of a register."""
         self._bus = bus
         self._console = console
         self._exits = exits
@@ -281,14 +283,14 @@ class Semihosting:
         if size < len(text):
             raise _error(EINVAL)
         self._put(address, text)
-        self._put(self._parameter + 4, (len(text) - 1).to_bytes(4, "little"))
+        self._put(self._parameter + self._word, (len(text) - 1).to_bytes(self._word, "little"))
         return 0
 
     def _heap(self, parameter: int) -> int:
         """Write base and limit of the heap, from the end of the program, and of the stack, from the end of memory."""
         (block,) = self._words(parameter, 1)
         start, end = self._free_memory
-        self._put(block, b"".join(word.to_bytes(4, "little") for word in (start, end, end, start)))
+        self._put(block, b"".join(word.to_bytes(self._word, "little") for word in (start, end, end, start)))
         return 0
 
     def _elapsed(self, address: int) -> int:
@@ -298,8 +300,9 @@ class Semihosting:
     # -- memory ------------------------------------------------------------------------------------------------
 
     def _words(self, address: int, count: int) -> list[int]:
-        block = self._bytes(address, 4 * count)
-        return [int.from_bytes(block[at : at + 4], "little") for at in range(0, 4 * count, 4)]
+        size = self._word
+        block = self._bytes(address, size * count)
+        return [int.from_bytes(block[at : at + size], "little") for at in range(0, size * count, size)]
 
     def _bytes(self, address: int, size: int) -> bytes:
         content = self._bus.peek(address, size) if size else b""

@@ -9,7 +9,7 @@ instruction needs more than registers and memory of the fast path: then `pyv_ext
 from collections.abc import Callable
 from typing import Any
 
-from pyv_ext.bus.bus import Bus
+from pyv_ext.bus.bus import ADDRESS_SPACE, Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, InstructionDef, Isa, OpClass
@@ -54,13 +54,13 @@ _STATEMENTS: dict[OpClass | str, str] = {
         return target, cost""",
     OpClass.LOAD: """
         address = (x[rs1] + imm) & {mask}
-        if not ok[address >> {page}] or address & {low}:
+        if {beyond}not ok[address >> {page}] or address & {low}:
             return None
         x[rd] = {loaded}
         return after""",
     OpClass.STORE: """
         address = (x[rs1] + imm) & {mask}
-        if not ok[address >> {page}] or address & {low}:
+        if {beyond}not ok[address >> {page}] or address & {low}:
             return None
         ram[(address - base) >> {shift}] = x[rs2]{narrow}
         return after""",
@@ -105,7 +105,7 @@ class Closures:
         if row.kind is OpClass.JUMP:
             return factory(x, rd, rs1, imm, pc, next_pc, cost, self._isa.alignment - 1)
         ram = self._bus.rams[0]
-        cells = ram.u8 if row.size == 1 else ram.u16 if row.size == 2 else ram.u32
+        cells = {1: ram.u8, 2: ram.u16, 4: ram.u32, 8: ram.u64}[row.size]
         if row.kind is OpClass.LOAD:
             return factory(x, rd, rs1, imm, after, self._bus.load_ok, ram.base, cells)
         return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
@@ -125,8 +125,9 @@ def _factory_text(row: InstructionDef, isa: Isa) -> str:
         value=_python(row, isa, row.expr),
         extra=_python(row, isa, row.extra),
         loaded=loaded(row, isa, f"ram[(address - base) >> {scale}]"),
-        narrow="" if row.size in (0, 4) else f" & {(1 << 8 * row.size) - 1}",
+        narrow="" if 8 * row.size in (0, isa.xlen) else f" & {(1 << 8 * row.size) - 1}",
         mask=isa.mask,
+        beyond=f"address >= {ADDRESS_SPACE} or " if isa.mask >= ADDRESS_SPACE else "",
         page=PAGE_BITS,
         low=max(row.size - 1, 0),
         shift=scale,

@@ -19,7 +19,7 @@ from pyv_ext.hart.hart import Hart, Wait
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine import accesses, log
 from pyv_ext.machine.hart import repeats_trap
-from pyv_ext.machine.slots import CYCLE, GUARDED, INSTRET, MIE, MIP, PC
+from pyv_ext.machine.slots import CYCLE, GUARDED, INSTRET, MIE, MIP, PC, word_of
 from pyv_ext.machine.state import LogKind
 from pyv_ext.machine.traps import INTERRUPT, Cause, cause_name
 from pyv_ext.timing import CoreTiming
@@ -425,11 +425,11 @@ class Engine:
 
     def _in_trap_loop(self, cause: int, value: int) -> bool:
         """Check whether the synchronous trap at pc repeats the last one without progress, and stop the run then."""
-        hart, record = self.hart, self.hart.record
+        hart = self.hart
         if not hart.records.execute(repeats_trap, hart.pc, cause, value, hart.instret):
             return False
         trap = self._trap_text(hart.pc, cause, value)
-        first = self._trap_text(record.loop_pc, record.loop_cause, record.loop_value)
+        first = self._trap_text(*(hart.x[word_of(name)] for name in ("loop_pc", "loop_cause", "loop_value")))
         began = "" if first == trap else f"; it began at {first}"
         self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {trap}{began}"))
         return True
@@ -451,10 +451,10 @@ class Engine:
     def state(self) -> dict[str, Any]:
         """Return the state beyond the hart's: the last trap (to find trap loops), a pending stop, an instruction
         fetched ahead."""
-        stop, fetch, record = self.stopping, self._stale_fetch, self.hart.record
-        trapped = record.trapped_at != NEVER
+        stop, fetch = self.stopping, self._stale_fetch
+        trapped = [self.hart.x[word_of(name)] for name in _TRAPPED]
         return {
-            "trapped": [getattr(record, name) for name in _TRAPPED] if trapped else None,
+            "trapped": None if trapped[0] == NEVER else trapped,
             "stop": None if stop is None else {"reason": stop.reason.value, "code": stop.code, "text": stop.text},
             "ahead": None if fetch is None else {"pc": fetch.pc, "word": fetch.word, "over": fetch.overwritten},
         }
@@ -468,7 +468,7 @@ class Engine:
         if fields["trapped"] is not None:
             trapped = fields.row("trapped", count, word, word, word, word, word)
         for name, value in zip(_TRAPPED, trapped, strict=True):
-            setattr(self.hart.record, name, value)
+            self.hart.x[word_of(name)] = value
         self.stopping = self._stale_fetch = None
         with inside("stop"):
             if fields["stop"] is not None:

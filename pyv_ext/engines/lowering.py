@@ -8,7 +8,7 @@ import ast
 from collections.abc import Mapping
 from functools import cache
 
-from pyv_ext.isa.expression_tree import parse
+from pyv_ext.isa.expression_tree import is_plain_division, is_signed, is_unsigned, parse
 from pyv_ext.isa.expressions import OPERANDS, constants
 from pyv_native.ir import Ir
 
@@ -80,9 +80,9 @@ class ExpressionLowering:
                 return operands[name] if name in OPERANDS else str(_signed(self._constants[name], self._mask))
             case ast.BinOp(left=left, op=ast.BitAnd(), right=ast.Name(id="M")):
                 return self._narrow(left, operands)
-            case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_register(left):
+            case ast.BinOp(left=left, op=ast.RShift(), right=count) if is_unsigned(left):
                 return ir.value(f"lshr {word} {self._narrow(left, operands)}, {self._narrow(count, operands)}")
-            case ast.BinOp(left=left, op=ast.RShift(), right=count) if _is_signed(left):
+            case ast.BinOp(left=left, op=ast.RShift(), right=count) if is_signed(left):
                 return ir.value(f"ashr {word} {self._narrow(left, operands)}, {self._narrow(count, operands)}")
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _WRAPPING:
                 low, high = self._narrow(left, operands), self._narrow(right, operands)
@@ -98,6 +98,16 @@ class ExpressionLowering:
                 return ir.value(f"select i1 {self._flag(test, operands)}, {word} {then}, {word} {otherwise}")
             case ast.Call(func=ast.Name(id="S"), args=[operand]):
                 return self._narrow(operand, operands)
+            case ast.Call(func=ast.Name(id="W"), args=[operand]):
+                value = self._narrow(operand, operands)
+                return (
+                    value
+                    if word == "i32"
+                    else ir.value(f"sext i32 {ir.value(f'trunc {word} {value} to i32')} to {word}")
+                )
+            case ast.Call(func=ast.Name(id="QUOT" | "REM" as name), args=[left, right]) if is_plain_division(node):
+                sides = self._narrow(left, operands), self._narrow(right, operands)
+                return self._division(name, word, *sides, signed=is_signed(left))
             case ast.Call(func=ast.Name(id=name), args=[operand]) if name in _COUNTS:
                 return ir.value(f"call {word} @llvm." + _COUNTS[name].format(word, self._narrow(operand, operands)))
         return ir.value(f"trunc {self._wide} {self._exact(node, operands)} to {word}")
@@ -120,29 +130,35 @@ class ExpressionLowering:
                 )
             case ast.Call(func=ast.Name(id=name)) if name in _COUNTS:
                 return ir.value(f"zext {self._word} {self._narrow(node, operands)} to {wide}")
-            case ast.Call(func=ast.Name(id="S"), args=[operand]):
-                return ir.value(f"sext {self._word} {self._narrow(operand, operands)} to {wide}")
+            case ast.Call(func=ast.Name(id="S" | "W")):
+                return ir.value(f"sext {self._word} {self._narrow(node, operands)} to {wide}")
             case ast.Call(func=ast.Name(id="QUOT" | "REM" as name), args=[left, right]):
-                return self._division(name, self._exact(left, operands), self._exact(right, operands))
+                return self._division(
+                    name, wide, self._exact(left, operands), self._exact(right, operands), signed=True
+                )
         raise _unknown(node)
 
-    def _division(self, name: str, left: str, right: str) -> str:
-        """Emit a division that never divides by zero; in the double width no quotient overflows."""
-        ir, wide = self._ir, self._wide
-        zero = ir.value(f"icmp eq {wide} {right}, 0")
-        divisor = ir.value(f"select i1 {zero}, {wide} 1, {wide} {right}")
-        if name == "QUOT":
-            result, by_zero = ir.value(f"sdiv {wide} {left}, {divisor}"), "-1"
+    def _division(self, name: str, kind: str, left: str, right: str, *, signed: bool) -> str:
+        """Emit a division in the type `kind`, in which the host divides by 1 instead of 0 and -1."""
+        ir, sign = self._ir, "s" if signed else "u"
+        zero = ir.value(f"icmp eq {kind} {right}, 0")
+        negative = ir.value(f"icmp eq {kind} {right}, -1") if signed else "false"
+        special = ir.value(f"or i1 {zero}, {negative}") if signed else zero
+        divisor = ir.value(f"select i1 {special}, {kind} 1, {kind} {right}")
+        if name == "REM":
+            result, by_zero = ir.value(f"{sign}rem {kind} {left}, {divisor}"), left
         else:
-            result, by_zero = ir.value(f"srem {wide} {left}, {divisor}"), left
-        return ir.value(f"select i1 {zero}, {wide} {by_zero}, {wide} {result}")
+            result, by_zero = ir.value(f"{sign}div {kind} {left}, {divisor}"), "-1"
+            if signed:
+                result = ir.value(f"select i1 {negative}, {kind} {ir.value(f'sub {kind} 0, {left}')}, {kind} {result}")
+        return ir.value(f"select i1 {zero}, {kind} {by_zero}, {kind} {result}")
 
     def _flag(self, node: ast.Compare, operands: Mapping[str, str]) -> str:
         """Emit a comparison of two registers, or of two signed views of registers, as an i1."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                sign = "s" if _is_signed(left) else "u"
-                if type(op) in _COMPARISONS and _is_signed(right) == _is_signed(left):
+                sign = "s" if is_signed(left) else "u"
+                if type(op) in _COMPARISONS and is_signed(right) == is_signed(left):
                     name = _COMPARISONS[type(op)]
                     kind = name if name in ("eq", "ne") else sign + name
                     sides = f"{self._narrow(left, operands)}, {self._narrow(right, operands)}"
@@ -153,14 +169,6 @@ class ExpressionLowering:
 @cache
 def _tree(expr: str) -> ast.expr:
     return parse(expr)
-
-
-def _is_register(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in OPERANDS
-
-
-def _is_signed(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "S"
 
 
 def _signed(value: int, mask: int) -> int:

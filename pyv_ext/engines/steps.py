@@ -70,9 +70,9 @@ def _control(core: Core, instruction: Instruction) -> After | None:
 
 def _register(core: Core, instruction: Instruction, value: int) -> int:
     """Return the register value of a load."""
-    row, mask = instruction.row, core.isa.mask
+    row, mask = instruction.row, (1 << 8 * instruction.row.size) - 1
     sign = 1 << 8 * row.size - 1 if row.signed else 0
-    return (value ^ sign) - sign & (mask | (1 << 8 * row.size) - 1)
+    return (value & mask ^ sign) - sign & (core.isa.mask | mask)
 
 
 def _load(core: Core, instruction: Instruction) -> After | None:
@@ -105,9 +105,10 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
         value = bus.access(accesses.load_atomic, *access, 1, hart.cycle)
     if bus.fault:
         return core.trap(bus.fault, address)
+    old = _register(core, instruction, value)
     if row.kind is OpClass.AMO:
-        bus.access(accesses.store_atomic, *access, _value(core, instruction, value), hart.cycle)
-    hart.x[instruction.rd or SINK] = _register(core, instruction, value)
+        bus.access(accesses.store_atomic, *access, _value(core, instruction, old), hart.cycle)
+    hart.x[instruction.rd or SINK] = old
     return _next(core, instruction, bus.cycles)
 
 
@@ -161,11 +162,11 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
     hart, address, execute = core.hart, instruction.csr, core.hart.records.execute
     x, rs1, rd, imm = hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     value, cost = evaluator(instruction.row.expr, core.isa.xlen), hart.timing.csr
-    after = pc + instruction.length & core.isa.mask, cost
+    after, mask, records = (pc + instruction.length & core.isa.mask, cost), core.isa.mask, hart.records.machine
 
     def step() -> After | None:
-        old = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET])
-        if old == csr.ABSENT:
+        old = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET]) & mask
+        if records.absent:
             return _illegal(core, instruction)
         if writes:
             execute(csr.write_csr, address, value(x[rs1], imm, pc, old), x[CYCLE] + cost, x[INSTRET])
@@ -235,7 +236,7 @@ def _xret(core: Core, instruction: Instruction) -> After | None:
         return _illegal(core, instruction)
     if core.bus.shadow is not None:
         core.bus.shadow.on_return(core.hart.cycle)
-    return pc, core.hart.timing.jump
+    return pc & core.isa.mask, core.hart.timing.jump
 
 
 def _sfence(core: Core, instruction: Instruction) -> After | None:

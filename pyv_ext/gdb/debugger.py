@@ -19,7 +19,7 @@ from pyv_ext.gdb.registers import RegisterFeature, RegisterView, hart_features
 from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import MIE_BIT
-from pyv_ext.machine.traps import INTERRUPT, Cause
+from pyv_ext.machine.traps import Cause
 
 Poll = Callable[[], bool]
 """Whether the client wants the hart to stop."""
@@ -114,8 +114,8 @@ class HandlerStepper:
 
     def _enter(self, context: tuple[int, int, int]) -> None:
         """Watch for the return from a trap that was taken in this context."""
-        csrs = self._engine.hart.csrs
-        self._interrupted = bool(csrs.mcause & INTERRUPT)
+        hart, csrs = self._engine.hart, self._engine.hart.csrs
+        self._interrupted = bool(csrs.mcause & hart.isa.sign)
         self._watch(csrs.mepc if self._interrupted else csrs.mepc + ECALL_SIZE, lambda: self._context() == context)
 
     def _watch(self, pc: int, has_arrived: Callable[[], bool]) -> None:
@@ -287,7 +287,7 @@ class Debugger:
         yields."""
         if self.step_interrupts:
             return False
-        return bool(cause & INTERRUPT) or (cause in ECALLS and self.thread() != ALONE)
+        return bool(cause & self._hart.isa.sign) or (cause in ECALLS and self.thread() != ALONE)
 
     @property
     def position(self) -> int:

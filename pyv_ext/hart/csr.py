@@ -7,6 +7,7 @@ from pyv_ext.hart.pmp import Pmp
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine import csr
 from pyv_ext.machine.pmp import guard
+from pyv_ext.machine.slots import word_of
 from pyv_ext.machine.state import (
     CBCFE,
     CBIE,
@@ -61,20 +62,21 @@ REGISTERS = WRITABLE | {
     )
 }
 """Registers that exist, by address. Addresses with both top bits set are read-only to instructions."""
+UPPER_HALVES = frozenset(filter(csr.is_upper_half, REGISTERS))
+"""Those that exist where registers have 32 bits."""
 
 
 class _Field:
-    """Attribute that is a field of the hart's record."""
+    """Attribute that is a word of the hart's record."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+        self._word = word_of(name)
 
     def __get__(self, csrs: "Csrs", owner: type) -> int:
-        value: int = getattr(csrs.record, self._name)
-        return value
+        return csrs.hart.x[self._word]
 
     def __set__(self, csrs: "Csrs", value: int) -> None:
-        setattr(csrs.record, self._name, value)
+        csrs.hart.x[self._word] = value
 
 
 class Csrs:
@@ -92,7 +94,9 @@ class Csrs:
     @property
     def present(self) -> frozenset[int]:
         """Addresses of the registers of this hart, those of floating point included."""
-        return REGISTERS if self.hart.isa.supervisor_mode else REGISTERS - SUPERVISOR
+        isa = self.hart.isa
+        missing = frozenset() if isa.supervisor_mode else SUPERVISOR
+        return REGISTERS - missing - (UPPER_HALVES if self.record.wide else frozenset())
 
     def add_window(self, window: CsrWindow) -> None:
         """Assign its addresses to a window; PyvExtError if a register exists at one."""
@@ -109,7 +113,7 @@ class Csrs:
     def read(self, address: int) -> int:
         """Read a register of this hart in its cycle."""
         hart = self.hart
-        return hart.records.execute(csr.read_csr, address, hart.cycle, hart.instret)
+        return hart.records.execute(csr.read_csr, address, hart.cycle, hart.instret) & hart.isa.mask
 
     def write(self, address: int, value: int) -> None:
         """Write the writable bits of a register, by an instruction that begins in the hart's cycle."""
@@ -127,7 +131,8 @@ class Csrs:
         return self._counter("minstret")
 
     def _counter(self, name: str) -> int:
-        return self.read(ADDRESSES[f"{name}h"]) << 32 | self.read(ADDRESSES[name])
+        low = self.read(ADDRESSES[name])
+        return low if self.record.wide else self.read(ADDRESSES[f"{name}h"]) << 32 | low
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -138,7 +143,7 @@ class Csrs:
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        state: dict[str, Any] = {name: int(getattr(self.record, name)) for name in self._names}
+        state: dict[str, Any] = {name: self.hart.x[word_of(name)] for name in self._names}
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             state[name] = {"base": counter.high << 32 | counter.low, "inhibited": bool(counter.inhibited)}
@@ -147,7 +152,7 @@ class Csrs:
     def load_state(self, state: Any) -> None:
         """Restore a state; StateError for bits that no write could have set."""
         fields = Fields(state, *self._names, *_COUNTERS, "pmp")
-        words = {name: fields.integer(name, 0, WORD32) for name in self._names}
+        words = {name: fields.integer(name, 0, self.hart.isa.mask) for name in self._names}
         user, supervisor = self.hart.isa.user_mode, self.hart.isa.supervisor_mode
         interrupts = INTERRUPTS | SUPERVISOR_INTERRUPTS if supervisor else INTERRUPTS
         bits = {"mie": interrupts, "mip": interrupts, "mcounteren": 7, "menvcfg": CBIE | CBCFE}
@@ -161,7 +166,7 @@ class Csrs:
         if words["mstatus"] >> 11 & 3 not in self.hart.modes:
             raise StateError(f"{words['mstatus']:#x}: MPP names a mode that this hart does not have", "mstatus")
         for name, value in words.items():
-            setattr(self.record, name, value)
+            self.hart.x[word_of(name)] = value
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             with inside(name):

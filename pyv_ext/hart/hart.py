@@ -8,8 +8,8 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.formats import BOX, F0
 from pyv_ext.machine import hart, pmp
 from pyv_ext.machine.functions import MachineState
-from pyv_ext.machine.slots import CYCLE, FFLAGS, FRM, FS, INSTRET, PC, SINK
-from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SUPERVISOR_INTERRUPTS
+from pyv_ext.machine.slots import CYCLE, FFLAGS, FRM, FS, INSTRET, PC, RESERVED_ADDRESS, RESERVED_WORD, SINK
+from pyv_ext.machine.state import DIRTY, MPP, MPRV, NEVER, SUPERVISOR_INTERRUPTS, SXL, UXL, XLEN64
 from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Interrupt
 from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, Fields, StateError, inside, row
@@ -24,6 +24,12 @@ class Wait(NamedTuple):
     """It is not asked again before this cycle."""
     until: int
     """It is asked again at this cycle even if nothing has happened."""
+
+
+def status_widths(isa: Isa) -> int:
+    """Return UXL and SXL of mstatus: the widths of the modes below machine mode, which are its own."""
+    fields = ((UXL, isa.user_mode), (SXL, isa.supervisor_mode))
+    return sum(XLEN64 * (field & -field) for field, present in fields if present and isa.xlen > 32)
 
 
 class Hart:
@@ -60,6 +66,7 @@ class Hart:
         record.user_mode, record.supervisor_mode, record.floating = isa.user_mode, isa.supervisor_mode, isa.floating
         record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
         record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
+        record.wide, record.sign, record.widths = isa.xlen > 32, isa.sign, status_widths(isa)
         record.mstatus = 0 if isa.user_mode else MPP
         self.pc = reset_pc
         self.cycle = reset_cycles
@@ -129,7 +136,7 @@ class Hart:
     @property
     def reservation(self) -> tuple[int, int] | None:
         """Address that LR reserved, and the word that it read there."""
-        address, word = self.record.reserved_address, self.record.reserved_word
+        address, word = self.x[RESERVED_ADDRESS], self.x[RESERVED_WORD]
         return None if address == NEVER else (address, word)
 
     @property
@@ -168,7 +175,7 @@ class Hart:
     def enter_trap(self, cause: int, value: int, *, interrupt: bool = False) -> None:
         """Enter the handler: pc becomes mepc, and privilege and interrupt enable are stacked in mstatus."""
         cause_bits = cause | INTERRUPT if interrupt else cause
-        self.pc = self.records.execute(hart.enter_trap, self.pc, cause_bits, value)
+        self.pc = self.records.execute(hart.enter_trap, self.pc, cause_bits, value) & self.isa.mask
         self.waiting = None
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -225,7 +232,7 @@ class Hart:
             self.waiting = None if wait is None else Wait(*row(wait, cycle, cycle, cycle))
         with inside("reservation"):
             reserved = (NEVER, 0) if fields["reservation"] is None else row(fields["reservation"], word, word)
-            self.record.reserved_address, self.record.reserved_word = reserved
+            self.x[RESERVED_ADDRESS], self.x[RESERVED_WORD] = reserved
         fields.load("csrs", self.csrs)
         if floating:
             with inside("float"):

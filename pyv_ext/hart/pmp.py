@@ -22,6 +22,11 @@ class Pmp:
         self._words = records.words[first : first + ENTRIES // 4 + ENTRIES]
 
     @property
+    def _largest(self) -> int:
+        """Largest value of pmpaddr."""
+        return pmp.ADDRESS if self._hart.wide else WORD32
+
+    @property
     def version(self) -> int:
         """Count of writes."""
         return int(self._hart.pmp_writes)
@@ -69,7 +74,7 @@ class Pmp:
     def load_state(self, state: Any) -> None:
         """Restore a state; StateError for bytes that no write could have set."""
         fields = Fields(state, "cfg", "addr")
-        cfg, addr = fields.data("cfg", ENTRIES), fields.integers("addr", 0, WORD32, ENTRIES)
+        cfg, addr = fields.data("cfg", ENTRIES), fields.integers("addr", 0, self._largest, ENTRIES)
         for entry, byte in enumerate(cfg):
             if byte & ~pmp.WRITABLE or byte & 3 == pmp.WRITE:
                 raise StateError(f"{byte:#x} is no configuration of a region", "cfg", entry)

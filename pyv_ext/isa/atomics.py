@@ -1,4 +1,6 @@
-"""A: atomic instructions on words (RISC-V unprivileged manual, version 2.1).
+"""A: atomic instructions on words, and on double words where registers have 64 bits.
+
+Source: RISC-V unprivileged manual, version 2.1 of the extension.
 
 One hart and devices that act between its instructions: acquire and release bits order nothing further, so the four
 spellings of a row differ in their text alone. LR and AMOs cost a load, SC a store.
@@ -10,33 +12,39 @@ from pyv_ext.isa.row import InstructionDef, OpClass
 _ORDERS = (("", "0 0"), (".rl", "0 1"), (".aq", "1 0"), (".aqrl", "1 1"))
 
 _COMBINE = (
-    ("amoadd.w", "00000", "(old + b) & M"),
-    ("amoswap.w", "00001", "b & M"),
-    ("amoxor.w", "00100", "(old ^ b) & M"),
-    ("amoor.w", "01000", "(old | b) & M"),
-    ("amoand.w", "01100", "(old & b) & M"),
-    ("amomin.w", "10000", "(old if S(old) < S(b) else b) & M"),
-    ("amomax.w", "10100", "(old if S(old) > S(b) else b) & M"),
-    ("amominu.w", "11000", "(old if old < b else b) & M"),
-    ("amomaxu.w", "11100", "(old if old > b else b) & M"),
+    ("amoadd", "00000", "(old + b) & M"),
+    ("amoswap", "00001", "b & M"),
+    ("amoxor", "00100", "(old ^ b) & M"),
+    ("amoor", "01000", "(old | b) & M"),
+    ("amoand", "01100", "(old & b) & M"),
+    ("amomin", "10000", "(old if S(old) < S({b}) else {b}) & M"),
+    ("amomax", "10100", "(old if S(old) > S({b}) else {b}) & M"),
+    ("amominu", "11000", "(old if old < {b} else {b}) & M"),
+    ("amomaxu", "11100", "(old if old > {b} else {b}) & M"),
 )
+"""Names, encodings and meanings of AMOs; `{b}` is what is compared with the old value, extended as that is."""
 
-ROWS = (
-    *(
-        InstructionDef(
-            "lr.w" + order, LR, f"00010 {bits} 00000 ----- 010 ----- 0101111", OpClass.LR, "load", size=4, signed=True
+
+def _rows(suffix: str, size: int, compared: str, xlen: int) -> tuple[InstructionDef, ...]:
+    """Return the rows with operands of a size in bytes."""
+    fixed = f"01{size.bit_length() - 3:01b} ----- 0101111"
+    rows = []
+    for order, bits in _ORDERS:
+        load = f"00010 {bits} 00000 ----- {fixed}"
+        rows.append(
+            InstructionDef(f"lr{suffix}{order}", LR, load, OpClass.LR, "load", size=size, signed=True, xlen=xlen)
         )
-        for order, bits in _ORDERS
-    ),
-    *(
-        InstructionDef("sc.w" + order, AMO, f"00011 {bits} ----- ----- 010 ----- 0101111", OpClass.SC, "store", size=4)
-        for order, bits in _ORDERS
-    ),
-    *(
-        InstructionDef(
-            name + order, AMO, f"{funct5} {bits} ----- ----- 010 ----- 0101111", OpClass.AMO, "load", expr, 4, True
-        )
-        for name, funct5, expr in _COMBINE
-        for order, bits in _ORDERS
-    ),
-)
+    for order, bits in _ORDERS:
+        store = f"00011 {bits} ----- ----- {fixed}"
+        rows.append(InstructionDef(f"sc{suffix}{order}", AMO, store, OpClass.SC, "store", size=size, xlen=xlen))
+    for name, funct5, expr in _COMBINE:
+        meaning = expr.format(b=compared)
+        for order, bits in _ORDERS:
+            both = f"{funct5} {bits} ----- ----- {fixed}"
+            rows.append(
+                InstructionDef(f"{name}{suffix}{order}", AMO, both, OpClass.AMO, "load", meaning, size, True, xlen=xlen)
+            )
+    return tuple(rows)
+
+
+ROWS = (*_rows(".w", 4, "(W(b) & M)", 0), *_rows(".d", 8, "b", 64))

@@ -3,12 +3,31 @@
 import ast
 from collections.abc import Callable, Sequence
 
-from pyv_ext.isa.expressions import constants
+from pyv_ext.isa.expressions import OPERANDS, constants
 
 
 def parse(expr: str) -> ast.expr:
     """Return the syntax tree of an expression."""
     return ast.parse(expr, mode="eval").body
+
+
+def is_unsigned(node: ast.expr) -> bool:
+    """Check for a value that is known to be 0..2^XLEN-1: an operand, or what a mask leaves."""
+    match node:
+        case ast.BinOp(op=ast.BitAnd(), right=ast.Constant() | ast.Name(id="M")):
+            return True
+    return isinstance(node, ast.Name) and node.id in OPERANDS
+
+
+def is_signed(node: ast.expr) -> bool:
+    """Check for a signed view."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("S", "W")
+
+
+def is_plain_division(node: ast.Call) -> bool:
+    """Check for a division of which the low bits follow from a division in the width of a register: of values of one
+    register each, both with signs or both without."""
+    return all(map(is_unsigned, node.args)) or all(map(is_signed, node.args))
 
 
 Interval = tuple[int, int]
@@ -81,10 +100,17 @@ class _Check:
             case ast.Call(func=ast.Name(id="S"), args=[operand], keywords=[]):
                 self._is_register(operand)
                 return -1 << self._xlen - 1, (1 << self._xlen - 1) - 1
+            case ast.Call(func=ast.Name(id="W"), args=[operand], keywords=[]):
+                self.narrow(operand)
+                return -1 << 31, (1 << 31) - 1
             case ast.Call(func=ast.Name(id="CLZ" | "CTZ" | "CPOP" | "BSWAP" as name), args=[operand], keywords=[]):
                 self._is_register(operand)
                 return self._register if name == "BSWAP" else (0, self._xlen)
             case ast.Call(func=ast.Name(id="QUOT" | "REM"), args=[left, right], keywords=[]):
+                if self._xlen > 32 and (part == self.exact or not is_plain_division(node)):
+                    raise ValueError(
+                        f"{ast.unparse(node)!r}: divide operands, or S() by S(), and use no more than the low bits"
+                    )
                 first, second = self.exact(left), self.exact(right)
                 highest = max(map(abs, (*first, *second, 1)))
                 return -highest, highest

@@ -3,11 +3,12 @@
 An expression is built from operands, constants, integer operators (+ - * & | ^ ~ << >>), comparisons (1 or 0),
 `x if c else y` and the functions below. Every operand is an integer 0..2^XLEN-1. A value ends in `& M`. Rows keep to
 forms whose low XLEN bits, after that mask, do not depend on the width of the machine that evaluates them, as long as
-it has 2·XLEN bits or more: so unbounded Python integers and wrapping 64-bit integers agree to the bit for XLEN = 32.
+it has 2·XLEN bits or more: so unbounded Python integers and wrapping ones of 2·XLEN bits agree to the bit.
 
 Operands: `a` register rs1, `b` register rs2 or else the immediate, `pc`, `old` the previous value of memory or CSR.
 Constants: `M` = 2^XLEN - 1, `XLEN`, `SHIFT` = XLEN - 1, `BYTES` = 0x01 in every byte.
-Functions: `S(v)` the signed view of a register value; `QUOT(x, y)` x / y rounded towards zero, -1 when y = 0;
+Functions: `S(v)` the signed view of a register value; `W(v)` the low 32 bits of a value, with their sign; `QUOT(x, y)`
+x / y rounded towards zero, -1 when y = 0;
 `REM(x, y)` = x - y·QUOT(x, y), x when y = 0; of register values, `CLZ` leading zeros, `CTZ` trailing zeros
 (XLEN of zero), `CPOP` ones, `BSWAP` the bytes reversed.
 """
@@ -16,6 +17,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 OPERANDS = ("a", "b", "pc", "old")
+_WORD, _SIGN = 0xFFFF_FFFF, 0x8000_0000
+"""Mask and sign of a word."""
 
 
 def constants(xlen: int) -> dict[str, int]:
@@ -25,7 +28,7 @@ def constants(xlen: int) -> dict[str, int]:
 
 
 def functions(xlen: int) -> dict[str, Callable[..., int]]:
-    """Return the Python form of each function but S, which is written out in place."""
+    """Return the Python form of each function but S and W, which are written out in place."""
     size = xlen // 8
 
     def quot(x: int, y: int) -> int:
@@ -62,24 +65,24 @@ def operands(expr: str) -> list[str]:
 def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
     """Return Python for an expression, each operand in `names` replaced by its Python text, a name or an item of one.
 
-    Functions other than S are called by their names.
+    Functions other than S and W are called by their names.
     """
     replacements = {**constants(xlen), **names}
-    sign = 1 << xlen - 1
-    output, opened, signed = [], [], False
+    views = {"S": f") ^ {1 << xlen - 1}) - {1 << xlen - 1})", "W": f") & {_WORD} ^ {_SIGN}) - {_SIGN})"}
+    output, opened, view = [], [], ""
     for index, part in enumerate(_parts(expr)):
-        if part == "S":
-            signed = True
+        if part in views:
+            view = views[part]
         elif index % 2:
             output.append(str(replacements.get(part, part)))
         else:
             for letter in part:
                 if letter == "(":
-                    opened.append(signed)
-                    output.append("(((" if signed else "(")
-                    signed = False
+                    opened.append(view)
+                    output.append("(((" if view else "(")
+                    view = ""
                 elif letter == ")":
-                    output.append(f") ^ {sign}) - {sign})" if opened.pop() else ")")
+                    output.append(opened.pop() or ")")
                 else:
                     output.append(letter)
     return "".join(output)

@@ -208,6 +208,8 @@ _IMM_DOUBLE, _IMM_LDSP, _IMM_SDSP = (
     OperandBits("8:6@2 5@12 4:3@5"),
     OperandBits("8:6@7 5:3@10"),
 )
+CL_D, CS_D = replace(CL, imm=_IMM_DOUBLE), replace(CS, imm=_IMM_DOUBLE)
+CI_LDSP, CSS_D = replace(CI_LWSP, imm=_IMM_LDSP), replace(CSS, imm=_IMM_SDSP)
 CF_L = replace(CL, rd=_F_LOW)
 CF_S = replace(CS, rs2=_F_LOW)
 CF_LSP = replace(CI_LWSP, rd=_FD)

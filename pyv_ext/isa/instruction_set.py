@@ -13,7 +13,7 @@ from pyv_ext.isa.row import MAX_EXTRA, Instruction, InstructionDef, OpClass
 from pyv_ext.protocols import CustomInstruction, Operands, Value
 
 _TABLE: dict[str, tuple[InstructionDef, ...] | None] = {
-    "i": integer.RV32I,
+    "i": integer.BASE,
     "m": integer.M,
     "a": atomics.ROWS,
     "f": None,
@@ -77,10 +77,14 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
 _COMBINED = {"zcf": "cf", "zcd": "cd"}
 """Extensions that two letters have together, and that need both."""
 
+WIDTHS = {"rv32": 32, "rv64": 64}
+"""Bits of an integer register, by how an ISA string begins."""
+
+_NARROW = ("f", "d", *_COMBINED)
+"""Extensions that only a hart with registers of 32 bits has here."""
+
 _RESERVED_MODES = (5, 6)
 """Rounding modes that do not exist; 7 is the one in frm."""
-
-XLEN = 32
 
 _OPCODE = 0x7F
 
@@ -94,21 +98,22 @@ KEY = {2: 0xE003, 4: 0x707F}
 class Isa:
     """Instruction set built from an ISA string and custom instructions.
 
-    `name` is an ISA string such as "rv32imac_zicsr_zifencei": single letters, then the others after underscores; g is
-    imafd_zicsr_zifencei. PyvExtError if it names an unknown extension, or if a custom encoding overlaps another.
+    `name` is an ISA string such as "rv32imac_zicsr_zifencei" or "rv64imac": single letters, then the others after
+    underscores; g is imafd_zicsr_zifencei. PyvExtError if it names an unknown extension, or if a custom encoding
+    overlaps another.
     """
 
     def __init__(self, name: str, custom: Sequence[CustomInstruction] = ()) -> None:
         self.name = name
         self.extensions = extensions_of(name)
-        self.xlen = XLEN
+        self.xlen = xlen_of(name)
         self.mask = (1 << self.xlen) - 1
         """The largest value of a register."""
         self.custom = tuple(custom)
         self.rows: tuple[InstructionDef, ...] = (
             *integer.PRIVILEGED,
-            *(row for extension in self.extensions for row in EXTENSIONS[extension]),
-            *_custom_rows(self.custom),
+            *(row for extension in self.extensions for row in EXTENSIONS[extension] if row.xlen in (0, self.xlen)),
+            *_custom_rows(self.custom, self.xlen),
         )
         _refuse_overlap(self.rows)
         self.groups = _group_rows(self.rows)
@@ -121,7 +126,12 @@ class Isa:
             *(name for name in self.extensions if len(name) == 1),
             *("x" if any(instruction.present for instruction in self.custom) else ""),
         }
-        return 1 << self.xlen - 2 | sum(1 << ord(letter) - ord("a") for letter in letters)
+        return self.xlen // 32 << self.xlen - 2 | sum(1 << ord(letter) - ord("a") for letter in letters)
+
+    @property
+    def sign(self) -> int:
+        """Highest bit of a register, which is the sign of values, and of mcause that of interrupts."""
+        return 1 << self.xlen - 1
 
     @property
     def alignment(self) -> int:
@@ -208,8 +218,7 @@ class Isa:
             text = " ".join(self.disassemble(word, 0).split())
             supervisor = (decoded.csr >> 8 & 3 == 1 or decoded.csr in _DELEGATION) and not self.supervisor_mode
             return f"{text}: a CSR of supervisor mode, which this hart lacks" if supervisor else text
-        letters = "".join(name for name in EXTENSIONS if len(name) == 1)
-        whole = Isa("_".join((f"rv32{letters}", *(name for name in EXTENSIONS if len(name) > 1))))
+        whole = Isa(complete(self.xlen))
         instruction = whole.decode(word)
         if instruction is None:
             return ""
@@ -218,13 +227,29 @@ class Isa:
         return f"{whole.meaning(word)}: extension {' and '.join(missing)}, which {self.name} lacks"
 
 
+def xlen_of(name: str) -> int:
+    """Return the width of registers that an ISA string names, in bits. PyvExtError: it names none."""
+    base = name.lower()
+    if base[:4] not in WIDTHS:
+        raise PyvExtError(f"ISA {name!r} must begin with {' or '.join(WIDTHS)}: for example rv32imac_zicsr_zifencei")
+    return WIDTHS[base[:4]]
+
+
+def complete(xlen: int) -> str:
+    """Return the ISA string of all extensions that a hart with registers of a width may have."""
+    names = [name for name in _TABLE if xlen == WIDTHS["rv32"] or name not in _NARROW]
+    letters = "".join(name for name in names if len(name) == 1)
+    return "_".join((f"rv{xlen}{letters}", *(name for name in names if len(name) > 1)))
+
+
 def extensions_of(name: str) -> tuple[str, ...]:
     """Return the extensions that an ISA string names, in its order. PyvExtError as for `Isa`."""
+    xlen = xlen_of(name)
     base, *words = name.lower().split("_")
-    letters = base.removeprefix("rv32")
+    letters = base[4:]
     names = ", ".join(extension for extension in _TABLE if extension != "i")
-    if letters == base or letters[:1] not in ("i", "g") or not set(letters) <= _LETTERS:
-        raise PyvExtError(f"ISA {name!r} must be rv32i or rv32g, then of {names}: for example rv32imac_zicsr_zifencei")
+    if letters[:1] not in ("i", "g") or not set(letters) <= _LETTERS:
+        raise PyvExtError(f"ISA {name!r} must be rv{xlen}i or rv{xlen}g, then of {names}: for example rv{xlen}imac")
     named = [*letters.replace("g", "ig", 1), *words]
     for extension in named:
         if extension not in _TABLE and extension != "g":
@@ -235,6 +260,9 @@ def extensions_of(name: str) -> tuple[str, ...]:
     for letter, implied in _IMPLIED:
         if letter in extensions:
             extensions |= dict.fromkeys(implied)
+    wide = [extension for extension in extensions if extension in _NARROW and xlen > WIDTHS["rv32"]]
+    if wide:
+        raise PyvExtError(f"ISA {name!r}: extension {wide[0]!r} goes with rv32 only: remove it, or write rv32")
     for extension, letters in _COMBINED.items():
         if all(letter in extensions for letter in letters):
             extensions[extension] = None
@@ -247,7 +275,7 @@ _DELEGATION = ADDRESSES["medeleg"], ADDRESSES["mideleg"]
 """CSRs of machine mode that exist where there is a supervisor mode."""
 
 
-def _custom_rows(custom: Iterable[CustomInstruction]) -> list[InstructionDef]:
+def _custom_rows(custom: Iterable[CustomInstruction], xlen: int) -> list[InstructionDef]:
     rows = []
     for item in custom:
         fixed = item.mask & 0xFFFFFFFF
@@ -269,7 +297,8 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[InstructionDef]:
                 f"custom instruction {item.name}: cycles goes with expr; a handler returns Value(value, cycles)"
             )
         if item.expr:
-            rows.append(_native_row(item, InstructionDef(item.name, format, bits, OpClass.OP, "custom", item.expr)))
+            row = InstructionDef(item.name, format, bits, OpClass.OP, "custom", item.expr)
+            rows.append(_native_row(item, row, xlen))
         elif item.handler is None:
             raise PyvExtError(f"custom instruction {item.name}: has neither a handler nor an expr: give one")
         else:
@@ -277,7 +306,7 @@ def _custom_rows(custom: Iterable[CustomInstruction]) -> list[InstructionDef]:
     return rows
 
 
-def _native_row(item: CustomInstruction, row: InstructionDef) -> InstructionDef:
+def _native_row(item: CustomInstruction, row: InstructionDef, xlen: int) -> InstructionDef:
     """Return the row of an instruction that is an expression; its handler is for engines that execute no
     expressions."""
     if item.handler is not None or item.ready is not None or item.device is not None:
@@ -291,14 +320,14 @@ def _native_row(item: CustomInstruction, row: InstructionDef) -> InstructionDef:
     names = [name for name, field in fields.items() if field]
     for field, text in (("expr", item.expr), ("cycles", str(item.cycles))):
         try:
-            low, high = check(text, XLEN, names)
+            low, high = check(text, xlen, names)
             if field == "cycles" and not 0 <= low <= high <= MAX_EXTRA:
                 raise ValueError(f"may be {low if low < 0 else high}: must be 0..{MAX_EXTRA}, by & or >> for example")
         except ValueError as error:
             raise PyvExtError(f"custom instruction {item.name}: {field} {text!r}: {error}") from None
     expr = f"({item.expr}) & M"
-    value, cycles = expressions.evaluator(expr, XLEN), expressions.evaluator(str(item.cycles), XLEN)
-    rs2, mask = format.rs2, (1 << XLEN) - 1
+    value, cycles = expressions.evaluator(expr, xlen), expressions.evaluator(str(item.cycles), xlen)
+    rs2, mask = format.rs2, (1 << xlen) - 1
 
     def handler(operands: Operands) -> Value:
         imm = format.imm.extract(operands.word) & mask if format.imm else 0

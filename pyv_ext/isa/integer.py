@@ -1,27 +1,28 @@
-"""The instructions of every hart: RV32I, M, Zicsr, Zifencei, Zicbom and machine mode.
+"""The instructions of every hart: the base of RV32 and RV64, M, Zicsr, Zifencei, Zicbom and machine mode.
 
 Sources: RISC-V unprivileged manual, version 2.1 of the base, 2.0 of M, Zicsr and Zifencei; base cache management
 operations, version 1.0; privileged manual, version 1.12.
 """
 
 from pyv_ext.isa.formats import CBO, CSR, CSR_I, FENCE, JALR, LOAD, NONE, SFENCE, SHIFT, B, I, J, R, S, U
-from pyv_ext.isa.row import InstructionDef, OpClass, op
+from pyv_ext.isa.row import InstructionDef, OpClass, op, shift
 
 
-def _load(name: str, funct3: str, size: int, signed: bool) -> InstructionDef:
+def _load(name: str, funct3: str, size: int, signed: bool, xlen: int = 0) -> InstructionDef:
     bits = f"------------ ----- {funct3} ----- 0000011"
-    return InstructionDef(name, LOAD, bits, OpClass.LOAD, "load", size=size, signed=signed)
+    return InstructionDef(name, LOAD, bits, OpClass.LOAD, "load", size=size, signed=signed, xlen=xlen)
 
 
-def _store(name: str, funct3: str, size: int) -> InstructionDef:
-    return InstructionDef(name, S, f"------- ----- ----- {funct3} ----- 0100011", OpClass.STORE, "store", size=size)
+def _store(name: str, funct3: str, size: int, xlen: int = 0) -> InstructionDef:
+    bits = f"------- ----- ----- {funct3} ----- 0100011"
+    return InstructionDef(name, S, bits, OpClass.STORE, "store", size=size, xlen=xlen)
 
 
 def _branch(name: str, funct3: str, condition: str) -> InstructionDef:
     return InstructionDef(name, B, f"------- ----- ----- {funct3} ----- 1100011", OpClass.BRANCH, "branch", condition)
 
 
-RV32I = (
+BASE = (
     op("lui", U, "-------------------- ----- 0110111", "b & M"),
     op("auipc", U, "-------------------- ----- 0010111", "(pc + b) & M"),
     InstructionDef("jal", J, "-------------------- ----- 1101111", OpClass.JUMP, "jump", "(pc + b) & M"),
@@ -37,18 +38,21 @@ RV32I = (
     _load("lw", "010", 4, True),
     _load("lbu", "100", 1, False),
     _load("lhu", "101", 2, False),
+    _load("lwu", "110", 4, False, 64),
+    _load("ld", "011", 8, True, 64),
     _store("sb", "000", 1),
     _store("sh", "001", 2),
     _store("sw", "010", 4),
+    _store("sd", "011", 8, 64),
     op("addi", I, "------------ ----- 000 ----- 0010011", "(a + b) & M"),
     op("slti", I, "------------ ----- 010 ----- 0010011", "(S(a) < S(b)) & M"),
     op("sltiu", I, "------------ ----- 011 ----- 0010011", "(a < b) & M"),
     op("xori", I, "------------ ----- 100 ----- 0010011", "(a ^ b) & M"),
     op("ori", I, "------------ ----- 110 ----- 0010011", "(a | b) & M"),
     op("andi", I, "------------ ----- 111 ----- 0010011", "(a & b) & M"),
-    op("slli", SHIFT, "0000000 ----- ----- 001 ----- 0010011", "(a << (b & SHIFT)) & M"),
-    op("srli", SHIFT, "0000000 ----- ----- 101 ----- 0010011", "(a >> (b & SHIFT)) & M"),
-    op("srai", SHIFT, "0100000 ----- ----- 101 ----- 0010011", "(S(a) >> (b & SHIFT)) & M"),
+    *shift("slli", "000000", "001", "(a << (b & SHIFT)) & M"),
+    *shift("srli", "000000", "101", "(a >> (b & SHIFT)) & M"),
+    *shift("srai", "010000", "101", "(S(a) >> (b & SHIFT)) & M"),
     op("add", R, "0000000 ----- ----- 000 ----- 0110011", "(a + b) & M"),
     op("sub", R, "0100000 ----- ----- 000 ----- 0110011", "(a - b) & M"),
     op("sll", R, "0000000 ----- ----- 001 ----- 0110011", "(a << (b & SHIFT)) & M"),
@@ -59,6 +63,15 @@ RV32I = (
     op("sra", R, "0100000 ----- ----- 101 ----- 0110011", "(S(a) >> (b & SHIFT)) & M"),
     op("or", R, "0000000 ----- ----- 110 ----- 0110011", "(a | b) & M"),
     op("and", R, "0000000 ----- ----- 111 ----- 0110011", "(a & b) & M"),
+    op("addiw", I, "------------ ----- 000 ----- 0011011", "W(a + b) & M", xlen=64),
+    op("slliw", SHIFT, "0000000 ----- ----- 001 ----- 0011011", "W(a << (b & 31)) & M", xlen=64),
+    op("srliw", SHIFT, "0000000 ----- ----- 101 ----- 0011011", "W((a & 0xFFFFFFFF) >> (b & 31)) & M", xlen=64),
+    op("sraiw", SHIFT, "0100000 ----- ----- 101 ----- 0011011", "(W(a) >> (b & 31)) & M", xlen=64),
+    op("addw", R, "0000000 ----- ----- 000 ----- 0111011", "W(a + b) & M", xlen=64),
+    op("subw", R, "0100000 ----- ----- 000 ----- 0111011", "W(a - b) & M", xlen=64),
+    op("sllw", R, "0000000 ----- ----- 001 ----- 0111011", "W(a << (b & 31)) & M", xlen=64),
+    op("srlw", R, "0000000 ----- ----- 101 ----- 0111011", "W((a & 0xFFFFFFFF) >> (b & 31)) & M", xlen=64),
+    op("sraw", R, "0100000 ----- ----- 101 ----- 0111011", "(W(a) >> (b & 31)) & M", xlen=64),
     # Reserved fm, rd and rs1 fields of FENCE must be ignored ("Memory Ordering Instructions").
     InstructionDef("fence", FENCE, "---- ---- ---- ----- 000 ----- 0001111", OpClass.FENCE, "fence"),
     InstructionDef("fence.tso", NONE, "1000 0011 0011 00000 000 00000 0001111", OpClass.FENCE, "fence"),
@@ -76,6 +89,11 @@ M = (
     op("divu", R, "0000001 ----- ----- 101 ----- 0110011", "QUOT(a, b) & M", "div"),
     op("rem", R, "0000001 ----- ----- 110 ----- 0110011", "REM(S(a), S(b)) & M", "div"),
     op("remu", R, "0000001 ----- ----- 111 ----- 0110011", "REM(a, b) & M", "div"),
+    op("mulw", R, "0000001 ----- ----- 000 ----- 0111011", "W(a * b) & M", "mul", 64),
+    op("divw", R, "0000001 ----- ----- 100 ----- 0111011", "W(QUOT(W(a), W(b))) & M", "div", 64),
+    op("divuw", R, "0000001 ----- ----- 101 ----- 0111011", "W(QUOT(a & 0xFFFFFFFF, b & 0xFFFFFFFF)) & M", "div", 64),
+    op("remw", R, "0000001 ----- ----- 110 ----- 0111011", "W(REM(W(a), W(b))) & M", "div", 64),
+    op("remuw", R, "0000001 ----- ----- 111 ----- 0111011", "W(REM(a & 0xFFFFFFFF, b & 0xFFFFFFFF)) & M", "div", 64),
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from pyv_ext.isa.formats import Format
+from pyv_ext.isa.formats import SHIFT, Format
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.timing import CoreTiming
 
@@ -63,7 +63,7 @@ class InstructionDef:
     operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0 are
     another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch costs
     `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f registers,
-    are illegal while mstatus.FS is Off.
+    are illegal while mstatus.FS is Off. `xlen` is the only width of registers for which the row holds; 0: each.
     """
 
     name: str
@@ -78,6 +78,7 @@ class InstructionDef:
     custom: CustomInstruction | None = None
     floating: bool = False
     compute: Compute | None = None
+    xlen: int = 0
     match: int = field(init=False)
     mask: int = field(init=False)
     length: int = field(init=False)
@@ -107,13 +108,21 @@ class InstructionDef:
         return cycles if isinstance(cycles, str) else ""
 
 
-def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu") -> InstructionDef:
-    return InstructionDef(name, format, bits, OpClass.OP, timing, expr)
+def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu", xlen: int = 0) -> InstructionDef:
+    return InstructionDef(name, format, bits, OpClass.OP, timing, expr, xlen=xlen)
 
 
-def short(name: str, base: InstructionDef, format: Format, bits: str, *nonzero: str) -> InstructionDef:
+def shift(name: str, funct6: str, funct3: str, expr: str) -> tuple[InstructionDef, InstructionDef]:
+    """Return the rows of a shift by an immediate, which has 5 bits where registers have 32, and 6 where they have
+    64."""
+    counts, rest = {32: "0 -----", 64: "------"}, f"----- {funct3} ----- 0010011"
+    first, second = (op(name, SHIFT, f"{funct6} {bits} {rest}", expr, xlen=xlen) for xlen, bits in counts.items())
+    return first, second
+
+
+def short(name: str, base: InstructionDef, format: Format, bits: str, *nonzero: str, xlen: int = 0) -> InstructionDef:
     """Return a compressed instruction: `base` under another encoding."""
-    return replace(base, name=name, format=format, bits=bits, nonzero=nonzero)
+    return replace(base, name=name, format=format, bits=bits, nonzero=nonzero, xlen=xlen or base.xlen)
 
 
 class Instruction(NamedTuple):

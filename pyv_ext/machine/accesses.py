@@ -12,10 +12,23 @@ from pyv_ext.machine.log import log_access, log_cycles
 from pyv_ext.machine.state import LINE, LINE_BITS, PAGE_BITS, LogKind, Machine, MemoryRecord
 from pyv_ext.machine.traps import Cause
 from pyv_native.arena import callback
-from pyv_native.intrinsics import load_i64, load_u8, load_u16, load_u32, store_i64, store_u8, store_u16, store_u32
+from pyv_native.intrinsics import (
+    i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    store_i64,
+    store_u8,
+    store_u16,
+    store_u32,
+    u32,
+)
 
 WATCHED_LOADS = 1
 """Value in `Ram.watched` of a page whose loads are reported."""
+DOUBLE = 8
+"""Bytes of the widest access."""
 O_BEFORE = 0x40
 W_BEFORE_O = 0x14
 """Bits of the immediate of FENCE: O in the predecessor set; W in the predecessor and O in the successor set."""
@@ -51,7 +64,7 @@ def refuse_access(machine: Machine, address: int, size: int, write: int, start: 
 def memory_at(machine: Machine, address: int, size: int) -> MemoryRecord | None:
     """Find the memory that has all bytes of an access."""
     for memory in machine.memories:
-        if memory.base <= address and address + size <= memory.base + memory.size:
+        if memory.base <= address <= memory.base + memory.size - size:
             return memory
     return None
 
@@ -118,11 +131,13 @@ def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> i
         return load_memory(machine, memory, address, size, start)
     if machine.guarded:
         before_access(machine, address, size, 0, start)
+    if address >> 32:
+        return refuse_load(machine, address, size, start)
+    if size == DOUBLE and machine.hart.wide and is_mapped(machine, address, 0):
+        return load_double(machine, address, start)
     register = register_at(machine, address, size)
     if not register.readable:
-        refuse_access(machine, address, size, 0, start)
-        machine.fault = Cause.LOAD_FAULT
-        return 0
+        return refuse_load(machine, address, size, start)
     unchanged = register.stable and register.changes == machine.changes
     if reuse and unchanged and start + register.load_acts < machine.next:
         machine.cycles = register.load_cycles
@@ -150,14 +165,60 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
     if memory is not None:
         machine.fault = Cause.STORE_FAULT
         return
+    if address >> 32:
+        refuse_store(machine, address, size, start)
+        return
+    if size == DOUBLE and machine.hart.wide and is_mapped(machine, address, 1):
+        store_double(machine, address, value, start)
+        return
     register = register_at(machine, address, size)
     if not register.writable:
-        refuse_access(machine, address, size, 1, start)
-        machine.fault = Cause.STORE_FAULT
+        refuse_store(machine, address, size, start)
         return
     store_register(machine, register, address, size, value, start)
     if machine.fault:
         machine.fault = Cause.STORE_FAULT
+
+
+def refuse_load(machine: Machine, address: int, size: int, start: int) -> int:
+    """Raise the fault of a load at an address of nothing readable; return 0."""
+    refuse_access(machine, address, size, 0, start)
+    machine.fault = Cause.LOAD_FAULT
+    return 0
+
+
+def refuse_store(machine: Machine, address: int, size: int, start: int) -> None:
+    """Raise the fault of a store at an address of nothing writable."""
+    refuse_access(machine, address, size, 1, start)
+    machine.fault = Cause.STORE_FAULT
+
+
+def is_mapped(machine: Machine, address: int, write: int) -> bool:
+    """Check whether 8 bytes are two device registers of 4 bytes, both readable or, with `write`, writable."""
+    for half in range(address, address + DOUBLE, 4):
+        register = register_at(machine, half, 4)
+        if not (register.writable if write else register.readable):
+            return False
+    return True
+
+
+def load_double(machine: Machine, address: int, start: int) -> int:
+    """Load two device registers in the same cycle, at the cost of the slower one; devices see two accesses of 4
+    bytes."""
+    low = load(machine, address, 4, start, 0)
+    cycles = machine.cycles
+    high = 0 if machine.fault else load(machine, address + 4, 4, start, 0)
+    machine.cycles = max(cycles, machine.cycles)
+    return i32(high) << 32 | low
+
+
+def store_double(machine: Machine, address: int, value: int, start: int) -> None:
+    """Store to two device registers, as `load_double`."""
+    store(machine, address, 4, u32(value), start)
+    cycles = machine.cycles
+    if not machine.fault:
+        store(machine, address + 4, 4, u32(value >> 32), start)
+        machine.cycles = max(cycles, machine.cycles)
 
 
 def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:

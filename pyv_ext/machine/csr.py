@@ -6,7 +6,7 @@ of the instruction's last cycle. Counters have 64 bits, are writable, and each h
 
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine.clint import time_high, time_low
-from pyv_ext.machine.pmp import guard, write_address, write_config
+from pyv_ext.machine.pmp import guard, read_config, write_address, write_configs
 from pyv_ext.machine.state import (
     CBCFE,
     CBIE,
@@ -20,7 +20,6 @@ from pyv_ext.machine.state import (
     MPP,
     MPRV,
     MXR,
-    SD,
     SIE_BIT,
     SPIE,
     SPP,
@@ -29,14 +28,14 @@ from pyv_ext.machine.state import (
     TSR,
     TVM,
     TW,
+    UXL,
     WORD,
     CounterRecord,
     Machine,
 )
 from pyv_ext.machine.traps import MACHINE, SUPERVISOR, USER
+from pyv_native.intrinsics import i32, u32
 
-ABSENT = -1
-"""Result in place of a value: no such register, or it is not accessible now."""
 FFLAGS, FRM, FCSR = ADDRESSES["fflags"], ADDRESSES["frm"], ADDRESSES["fcsr"]
 MSTATUS, MISA, MIE, MTVEC = ADDRESSES["mstatus"], ADDRESSES["misa"], ADDRESSES["mie"], ADDRESSES["mtvec"]
 MCOUNTEREN, MENVCFG, MSTATUSH = ADDRESSES["mcounteren"], ADDRESSES["menvcfg"], ADDRESSES["mstatush"]
@@ -52,8 +51,8 @@ SSTATUS, SIE, STVEC = ADDRESSES["sstatus"], ADDRESSES["sie"], ADDRESSES["stvec"]
 SCOUNTEREN, SENVCFG, SSCRATCH = ADDRESSES["scounteren"], ADDRESSES["senvcfg"], ADDRESSES["sscratch"]
 SEPC, SCAUSE, STVAL = ADDRESSES["sepc"], ADDRESSES["scause"], ADDRESSES["stval"]
 SIP, SATP, MEDELEG, MIDELEG = ADDRESSES["sip"], ADDRESSES["satp"], ADDRESSES["medeleg"], ADDRESSES["mideleg"]
-SUPERVISOR_STATUS = SIE_BIT | SPIE | SPP | DIRTY << FS_SHIFT | MXR | SD
-"""Fields of mstatus that sstatus shows."""
+SUPERVISOR_STATUS = SIE_BIT | SPIE | SPP | DIRTY << FS_SHIFT | MXR
+"""Fields of mstatus that sstatus has, but for those that cannot be written."""
 MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], ADDRESSES["mconfigptr"]
 
 
@@ -113,12 +112,33 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
 
 
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
-    """Read for an instruction that starts at `cycle`; ABSENT if the access is illegal or the CSR not handled here."""
-    return read_csr(machine, address, cycle, instret) if permits_csr(machine, address, write) else ABSENT
+    """Read for an instruction that starts at `cycle`. Sets `absent`: the access is illegal, or the CSR not handled
+    here."""
+    machine.absent = False
+    if permits_csr(machine, address, write) and not (machine.hart.wide and is_upper_half(address)):
+        return read_csr(machine, address, cycle, instret)
+    machine.absent = True
+    return 0
+
+
+def is_upper_half(address: int) -> bool:
+    """Check for a register that only a hart with registers of 32 bits has, as the upper half of a wider one."""
+    if address & HIGH and (address & ~COUNTERS == CYCLE or address & ~COUNTERS == MCYCLE):
+        return True
+    if PMPCFG <= address < PMPCFG + ENTRIES // 4 and address & 1:
+        return True
+    if address == MSTATUSH:
+        return True
+    return address == MENVCFGH
+
+
+def join(high: int, low: int) -> int:
+    """Return the 64 bits of two halves."""
+    return i32(high) << 32 | low
 
 
 def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
-    """Read a CSR at `cycle`, with `instret` instructions retired; ABSENT if it does not exist."""
+    """Read a CSR at `cycle`, with `instret` instructions retired. Sets `absent` if it does not exist."""
     hart = machine.hart
     if address == MSCRATCH:
         return hart.mscratch
@@ -147,7 +167,7 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
     if address == FCSR:
         return hart.frm << 5 | hart.fflags
     if PMPCFG <= address < PMPCFG + ENTRIES // 4:
-        return hart.pmpcfg[address - PMPCFG]
+        return read_config(machine, address - PMPCFG)
     if PMPADDR <= address < PMPADDR + ENTRIES:
         return hart.pmpaddr[address - PMPADDR]
     if address == MISA:
@@ -160,24 +180,25 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
         return (1 if hart.mcycle.inhibited else 0) | (4 if hart.minstret.inhibited else 0)
     if address == MHARTID:
         return hart.hart_id
+    if is_zero(address):
+        return 0
     if hart.supervisor_mode:
-        value = read_supervisor(machine, address)
-        if value != ABSENT:
-            return value
-    return 0 if is_zero(address) else ABSENT
+        return read_supervisor(machine, address)
+    machine.absent = True
+    return 0
 
 
 def read_status(machine: Machine) -> int:
     """Read mstatus."""
     hart = machine.hart
-    return hart.mstatus | hart.fs << FS_SHIFT | (SD if hart.fs == DIRTY else 0)
+    return hart.mstatus | hart.widths | hart.fs << FS_SHIFT | (hart.sign if hart.fs == DIRTY else 0)
 
 
 def read_supervisor(machine: Machine, address: int) -> int:
-    """Read a CSR of supervisor mode, or of delegation to it; ABSENT for any other address."""
+    """Read a CSR of supervisor mode, or of delegation to it. Sets `absent` for any other address."""
     hart = machine.hart
     if address == SSTATUS:
-        return read_status(machine) & SUPERVISOR_STATUS
+        return read_status(machine) & (SUPERVISOR_STATUS | UXL | hart.sign)
     if address == SEPC:
         return hart.sepc
     if address == SCAUSE:
@@ -200,11 +221,18 @@ def read_supervisor(machine: Machine, address: int) -> int:
         return hart.scounteren
     if address == SENVCFG:
         return hart.senvcfg
-    return 0 if address == SATP else ABSENT
+    machine.absent = address != SATP
+    return 0
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Read a counter by its CSR offset from mcycle, or from cycle; event counters read as 0."""
+    """Read a counter by its CSR offset from mcycle, or from cycle: the whole of it where registers have 64 bits."""
+    low = read_half(machine, offset, cycle, instret)
+    return join(read_half(machine, offset | HIGH, cycle, instret), low) if machine.hart.wide else low
+
+
+def read_half(machine: Machine, offset: int, cycle: int, instret: int) -> int:
+    """Read half of a counter; event counters read as 0."""
     hart = machine.hart
     if offset == 0:
         return read_low(hart.mcycle, cycle)
@@ -254,7 +282,7 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif PMPADDR <= address < PMPADDR + ENTRIES:
         write_address(machine, address - PMPADDR, value)
     elif PMPCFG <= address < PMPCFG + ENTRIES // 4:
-        write_config(machine, address - PMPCFG, value)
+        write_configs(machine, address - PMPCFG, value)
     elif address == FFLAGS:
         write_float(machine, hart.frm, value)
     elif address == FRM:
@@ -262,11 +290,13 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
     elif address == FCSR:
         write_float(machine, value >> 5, value)
     elif address == MCYCLE:
-        set_counter(hart.mcycle, read_high(hart.mcycle, end), value, end)
+        high = u32(value >> 32) if hart.wide else read_high(hart.mcycle, end)
+        set_counter(hart.mcycle, high, u32(value), end)
     elif address == MCYCLE + HIGH:
         set_counter(hart.mcycle, value, read_low(hart.mcycle, end), end)
     elif address == MINSTRET:  # the writing instruction does not increment it
-        set_counter(hart.minstret, read_high(hart.minstret, instret), value, instret + 1)
+        high = u32(value >> 32) if hart.wide else read_high(hart.minstret, instret)
+        set_counter(hart.minstret, high, u32(value), instret + 1)
     elif address == MINSTRET + HIGH:
         set_counter(hart.minstret, value, read_low(hart.minstret, instret), instret + 1)
     elif address == MCOUNTINHIBIT:  # the new bits govern the last edge of the writing instruction

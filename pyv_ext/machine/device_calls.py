@@ -19,8 +19,8 @@ DESCRIPTOR_SIZE = 64
 
 
 def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int:
-    """Execute `device_calls[number]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return (cycles after
-    its issue) << 32 | rd; SLOW; or another negative number: the engine finishes the instruction (trap, wait)."""
+    """Execute `device_calls[number]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return cycles after its
+    issue, with rd in `answer`; SLOW; or another negative number: the engine finishes the instruction (trap, wait)."""
     call = machine.device_calls[number]
     if call.kind == SUBMIT:
         return submit_command(machine, machine.devices[call.number], acts, a, b)
@@ -28,7 +28,9 @@ def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int
         return read_device_csr(machine, machine.devices[call.number], call, acts)
     if call.kind == WRITE:
         return write_device_csr(machine, machine.devices[call.number], call, acts, a)
-    return call_custom(machine, number, acts, a, b)
+    outcome = call_custom(machine, number, acts, a, b)
+    machine.answer = i32(outcome)
+    return outcome >> 32
 
 
 def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: int, operand: int) -> int:
@@ -54,7 +56,8 @@ def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: i
     cycles = acts + 1 + (answer >> 32) - hart.cycle
     flags = load_u32(memory.data + address - memory.base + settings.flags_offset)
     log_leave(machine, hart.cycle, cycles, hart.pc, address, flags, kind, operand & 0xFF)
-    return answer
+    machine.answer = i32(answer)
+    return answer >> 32
 
 
 def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int) -> int:
@@ -69,7 +72,8 @@ def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, ac
     if not call.stable:
         update_outputs(machine, acts + 1)
     log_csr(machine, acts, hart.pc, call.addr, value)
-    return value
+    machine.answer = value
+    return 0
 
 
 def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int, value: int) -> int:
@@ -83,4 +87,5 @@ def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, a
     if not update_native(device) or not done:
         return SLOW
     update_outputs(machine, acts + 1)
+    machine.answer = 0
     return 0

@@ -16,14 +16,14 @@ CHECKED = False
 LINKED: tuple[Definition, ...] = (
     accesses.load, accesses.store, accesses.load_atomic, accesses.store_atomic, accesses.load_reserved,
     accesses.store_conditional, accesses.fence, accesses.log_store, bus.proceed, bus.wait_for_interrupt, csr.load_csr,
-    csr.write_csr, hart.take_trap, hart.call_environment, hart.return_from_trap, hart.take_interrupt, hart.native_space,
-    pmp.permit, pmp.guard, pmp.write_config, pmp.write_address, log.log_cycles, log.log_trap, log.mark,
-    device_calls.call_device,
+    csr.write_csr, hart.take_trap, hart.call_environment, hart.return_from_trap, hart.enter_trap,
+    hart.pending_interrupt, hart.native_space, pmp.permit, pmp.guard, pmp.write_config, pmp.write_address,
+    log.log_cycles, log.log_trap, log.mark, device_calls.call_device,
 )  # fmt: skip
 """Functions that native code outside of the module calls, through the buffer."""
 FUNCTIONS: tuple[Definition, ...] = (
-    *LINKED, bus.advance, bus.update_outputs, bus.find_next, csr.permits_csr, csr.read_csr, hart.enter_trap,
-    hart.repeats_trap, hart.pending_interrupt, hart.permits_wait, hart.permits_translation_fence,
+    *LINKED, bus.advance, bus.update_outputs, bus.find_next, csr.permits_csr, csr.read_csr,
+    hart.repeats_trap, hart.permits_wait, hart.permits_translation_fence,
     hart.permits_cache_block, pmp.allows, pmp.restricts, pmp.rights_at, pmp.next_edge, log.log_mret,
     log.log_leave, log.log_csr,
 )  # fmt: skip

@@ -44,7 +44,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     """Enter a handler, and return its address: pc becomes mepc, privilege and interrupt enable are stacked in mstatus.
     A delegated trap from below machine mode enters supervisor mode instead (`enter_supervisor`).
 
-    `cause`: as in mcause.
+    `cause`: with INTERRUPT for an interrupt.
     """
     hart = machine.hart
     hart.traps += 1
@@ -54,7 +54,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
         if delegated >> min(cause & ~INTERRUPT, 32) & 1:
             return enter_supervisor(machine, pc, cause, value)
     hart.mepc = pc
-    hart.mcause = cause
+    hart.mcause = cause_register(machine, cause)
     hart.mtval = value
     enabled = MPIE if hart.mstatus & MIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE | MPP) | enabled | hart.priv << 11
@@ -67,12 +67,17 @@ def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
     """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
     hart = machine.hart
     hart.sepc = pc
-    hart.scause = cause
+    hart.scause = cause_register(machine, cause)
     hart.stval = value
     enabled = SPIE if hart.mstatus & SIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(SIE_BIT | SPIE | SPP) | enabled | (SPP if hart.priv == SUPERVISOR else 0)
     change_mode(machine, SUPERVISOR)
     return handler(hart.stvec, cause)
+
+
+def cause_register(machine: Machine, cause: int) -> int:
+    """Return the content of mcause or scause for a cause."""
+    return cause & ~INTERRUPT | (machine.hart.sign if cause & INTERRUPT else 0)
 
 
 def handler(vector: int, cause: int) -> int:
@@ -182,12 +187,6 @@ def highest_priority(interrupts: int) -> int:
     if interrupts & 1 << Interrupt.SUPERVISOR_SOFTWARE:
         return Interrupt.SUPERVISOR_SOFTWARE
     return Interrupt.SUPERVISOR_TIMER if interrupts & 1 << Interrupt.SUPERVISOR_TIMER else NONE
-
-
-def take_interrupt(machine: Machine, pc: int) -> int:
-    """Take the interrupt that squashes the instruction at `pc`; return the handler's address, or NONE."""
-    cause = pending_interrupt(machine)
-    return NONE if cause == NONE else enter_trap(machine, pc, cause | INTERRUPT, 0)
 
 
 def permits_wait(machine: Machine) -> bool:

@@ -6,6 +6,7 @@ function. It closes when all submit functions have returned and a submission has
 
 from pyv_ext.machine.state import LOG, RESUMED, SUBMIT_FUNCTIONS, Answer, LogKind, Machine, RegisterRecord
 from pyv_native.arena import callback
+from pyv_native.intrinsics import u32
 
 EXTERNAL = 1 << 31 | 11
 """Cause of an external interrupt."""
@@ -24,7 +25,7 @@ def mark_return(machine: Machine, address: int) -> int:
 
 
 def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, address: int, value: int) -> None:
-    """Add a record."""
+    """Add a record, with the low 32 bits of what comes from registers."""
     if machine.logged == LOG:
         read_log(machine)
         if machine.logged == LOG:
@@ -34,9 +35,9 @@ def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, addres
     record.kind = kind
     record.start = start
     record.cycles = cycles
-    record.pc = pc
-    record.address = address
-    record.value = value
+    record.pc = u32(pc)
+    record.address = u32(address)
+    record.value = u32(value)
 
 
 def log_cycles(machine: Machine, kind: int, start: int, cycles: int, address: int) -> None:

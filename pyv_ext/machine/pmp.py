@@ -1,11 +1,13 @@
 """Physical memory protection in the native subset (RISC-V privileged manual, version 1.12).
 
 16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine mode and those below. An access that is
-misaligned counts as several, one for each 4 bytes that it touches, so no entry ever matches a part of one.
+misaligned counts as several, one for each 4 bytes that it touches; so does one of 8 bytes, unless registers have as
+many: then it fails where an entry matches a part of it.
 """
 
 from pyv_ext.machine.state import ENTRIES, MPRV, Machine
 from pyv_ext.machine.traps import MACHINE
+from pyv_native.intrinsics import i32
 
 READ, WRITE, EXECUTE, ALL = 1, 2, 4, 7
 """Rights that an entry may give: the bits of its `cfg` byte."""
@@ -15,6 +17,8 @@ WRITABLE = 0x9F
 TOR, NA4, MODE = 0x08, 0x10, 0x18
 SPACE = 1 << 32
 """Addresses of the hart. Entries may match beyond: pmpaddr has 34-bit addresses."""
+ADDRESS = (1 << 54) - 1
+"""Bits of pmpaddr, of which a hart with registers of 32 bits has the low ones."""
 LOCKS = 0x8080_8080
 MIXED = 2
 """Context of a hart whose loads and stores are those of another privilege mode than its fetches."""
@@ -28,8 +32,21 @@ def config(machine: Machine, entry: int) -> int:
     return machine.hart.pmpcfg[entry >> 2] >> 8 * (entry & 3) & 0xFF
 
 
+def read_config(machine: Machine, register: int) -> int:
+    """Read pmpcfg: the bytes of four entries, or of eight where registers have 64 bits."""
+    configs = machine.hart.pmpcfg
+    return i32(configs[register + 1]) << 32 | configs[register] if machine.hart.wide else configs[register]
+
+
+def write_configs(machine: Machine, register: int, value: int) -> None:
+    """Write pmpcfg, as `read_config` reads it."""
+    write_config(machine, register, value)
+    if machine.hart.wide:
+        write_config(machine, register + 1, value >> 32)
+
+
 def write_config(machine: Machine, register: int, value: int) -> None:
-    """Write pmpcfg. Locked bytes keep their content; W without R is reserved and loses its W."""
+    """Write the bytes of four entries. Locked bytes keep their content; W without R is reserved and loses its W."""
     old = machine.hart.pmpcfg[register]
     written = 0
     for shift in range(0, 32, 8):
@@ -48,7 +65,7 @@ def write_address(machine: Machine, entry: int, value: int) -> None:
     """Write pmpaddr: ignored when the entry is locked, or bounds a locked entry from below."""
     bounds = entry + 1 < ENTRIES and config(machine, entry + 1) & (LOCK | MODE) == LOCK | TOR
     if not config(machine, entry) & LOCK and not bounds:
-        machine.hart.pmpaddr[entry] = value
+        machine.hart.pmpaddr[entry] = value & ADDRESS
     machine.hart.pmp_writes += 1
     guard(machine)
 
@@ -78,18 +95,32 @@ def end_address(machine: Machine, entry: int) -> int:
     return (address | address ^ address + 1) + 1 << 2
 
 
-def rights_at(machine: Machine, address: int, mode: int) -> int:
-    """Return the rights of a privilege mode at an address: those of the first entry that matches; without any, machine
-    mode has all, the others none."""
+def entry_at(machine: Machine, address: int) -> int:
+    """Return the first entry that matches at an address; ENTRIES: none."""
     for register in range(ENTRIES // 4):
         configs = machine.hart.pmpcfg[register]
         entry = 4 * register
         while configs:
             if configs & MODE and first_address(machine, entry) <= address < end_address(machine, entry):
-                return ALL if mode == MACHINE and not configs & LOCK else configs & ALL
+                return entry
             configs >>= 8
             entry += 1
-    return ALL if mode == MACHINE else 0
+    return ENTRIES
+
+
+def rights_at(machine: Machine, address: int, mode: int) -> int:
+    """Return the rights of a privilege mode at an address: those of the first entry that matches; without any, machine
+    mode has all, the others none."""
+    entry = entry_at(machine, address)
+    if entry == ENTRIES:
+        return ALL if mode == MACHINE else 0
+    rights = config(machine, entry)
+    return ALL if mode == MACHINE and not rights & LOCK else rights & ALL
+
+
+def splits(machine: Machine, edge: int) -> bool:
+    """Check whether an edge of an entry is inside of a possible access."""
+    return machine.hart.wide != 0 and edge & 7 != 0
 
 
 def next_edge(machine: Machine, address: int) -> int:
@@ -113,23 +144,27 @@ def next_edge(machine: Machine, address: int) -> int:
 
 def allows(machine: Machine, address: int, size: int, rights: int, mode: int) -> bool:
     """Check whether a privilege mode has all of the rights at all bytes of an access."""
-    word = address & ~3
-    while word < address + size:
-        if rights & ~rights_at(machine, word, mode):
+    for word in range(-(address & 3), size, 4):
+        if rights & ~rights_at(machine, address + word, mode):
             return False
-        word += 4
-    return True
+    whole = machine.hart.wide and size == 8 and not address & 7
+    return not whole or entry_at(machine, address) == entry_at(machine, address + 4)
 
 
 def restricts(machine: Machine, mode: int) -> bool:
-    """Check whether a privilege mode lacks a right at any address; computed anew after a write."""
+    """Check whether a privilege mode lacks a right at any address, or an access may be split; computed anew after a
+    write."""
     hart = machine.hart
-    if mode == MACHINE and not (hart.pmpcfg[0] | hart.pmpcfg[1] | hart.pmpcfg[2] | hart.pmpcfg[3]) & LOCKS:
+    if (
+        mode == MACHINE
+        and not hart.wide
+        and not (hart.pmpcfg[0] | hart.pmpcfg[1] | hart.pmpcfg[2] | hart.pmpcfg[3]) & LOCKS
+    ):
         return False
     if hart.restricted_at[mode] != hart.pmp_writes:
         hart.restricted_at[mode] = hart.pmp_writes
         address = 0
-        while address < SPACE and rights_at(machine, address, mode) == ALL:
+        while address < SPACE and rights_at(machine, address, mode) == ALL and not splits(machine, address):
             address = next_edge(machine, address)
         hart.restricted[mode] = address < SPACE
     return hart.restricted[mode] != 0
@@ -167,9 +202,11 @@ def permit(machine: Machine, address: int, size: int, right: int) -> bool:
         return False
     low = 0
     end = 0
-    while end < SPACE and (end <= address or rights_at(machine, end, mode) & right):
+    while end < SPACE and (end <= address or (rights_at(machine, end, mode) & right and not splits(machine, end))):
         if not rights_at(machine, end, mode) & right:
             low = next_edge(machine, end)
+        elif splits(machine, end):
+            low = end
         end = next_edge(machine, end)
     if right == READ:
         hart.read_low = low

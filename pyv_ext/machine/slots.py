@@ -9,15 +9,17 @@ from pyv_ext.machine.state import HartState
 from pyv_native.records import layout
 
 
-def _word(name: str) -> int:
+def word_of(name: str) -> int:
+    """Return the index of a field of `HartState`."""
     return layout(HartState).fields[name].word
 
 
 SINK: Final = 32
 """Takes what is written to x0, so that x0 stays 0."""
-PC, CYCLE, INSTRET = map(_word, ("pc", "cycle", "instret"))
-FFLAGS, FRM, FS, MIE, MIP, MCAUSE = map(_word, ("fflags", "frm", "fs", "mie", "mip", "mcause"))
-PRIV, GUARDED, CONTEXT, CONTEXT_CHANGED = map(_word, ("priv", "guarded", "context", "context_changed"))
-PMP_WRITES, SPACES, SPACES_AT = map(_word, ("pmp_writes", "spaces", "spaces_at"))
-READABLE, WRITABLE = _word("read_low"), _word("write_low")
+PC, CYCLE, INSTRET = map(word_of, ("pc", "cycle", "instret"))
+FFLAGS, FRM, FS, MIE, MIP, MCAUSE = map(word_of, ("fflags", "frm", "fs", "mie", "mip", "mcause"))
+PRIV, GUARDED, CONTEXT, CONTEXT_CHANGED = map(word_of, ("priv", "guarded", "context", "context_changed"))
+PMP_WRITES, SPACES, SPACES_AT = map(word_of, ("pmp_writes", "spaces", "spaces_at"))
+RESERVED_ADDRESS, RESERVED_WORD = map(word_of, ("reserved_address", "reserved_word"))
+READABLE, WRITABLE = word_of("read_low"), word_of("write_low")
 """The first of two words: the range of loads, and of stores, that PMP has permitted last."""

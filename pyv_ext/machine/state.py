@@ -26,8 +26,10 @@ SSIP, STIP, SEIP = 1 << 1, 1 << 5, 1 << 9
 MIE_BIT, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 SIE_BIT, SPIE, SPP, MXR, TVM, TSR = 1 << 1, 1 << 5, 1 << 8, 1 << 19, 1 << 20, 1 << 22
 """Fields of mstatus."""
-FS_SHIFT, SD, DIRTY = 13, 1 << 31, 3
-"""More of mstatus: where FS begins, the summary of what is dirty, FS once an f register or fcsr may have changed."""
+FS_SHIFT, DIRTY = 13, 3
+"""More of mstatus: where FS begins, FS once an f register or fcsr may have changed."""
+UXL, SXL, XLEN64 = 3 << 32, 3 << 34, 2
+"""Fields of mstatus where registers have 64 bits, and their value: so they have in user and supervisor mode."""
 CBIE, CBCFE = 3 << 4, 1 << 6
 """Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
 INTERRUPTS = MSIP | MTIP | MEIP
@@ -197,6 +199,12 @@ class HartState:
     """Bytes that instructions are aligned to."""
     misa: int = 0
     hart_id: int = 0
+    wide: int = 0
+    """Whether registers have 64 bits; values of 2^63 and more are negative here."""
+    sign: int = 1 << 31
+    """The highest bit of a register: of mcause, that of interrupts; of mstatus, the summary of what is dirty."""
+    widths: int = 0
+    """UXL and SXL of mstatus."""
 
 
 @record
@@ -437,9 +445,9 @@ class SubmissionSettings:
 class SubmitCall:
     """Submit function that has not returned."""
 
-    back: u32 = 0
+    back: int = 0
     """Return address."""
-    sp: u32 = 0
+    sp: int = 0
     depth: int = 0
     """Traps that were being handled."""
 
@@ -473,6 +481,10 @@ class Machine:
     """Cause of the trap of the last access; 0: none. After a device of Python: whether it refuses the access."""
     misaligned: bool = False
     """Whether accesses of memory need not be aligned."""
+    absent: bool = False
+    """Whether `load_csr` has found no such register, or one that is not accessible now."""
+    answer: int = 0
+    """Value for rd of the last `call_device`, with its sign."""
     recheck_cycle: int = 0
     """Cycle in which a WFI that goes on waiting is looked at next."""
     drained: int = 0

@@ -106,8 +106,9 @@ class PyvEngine(Engine):
 
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
     """Raise PyvExtError if the core cannot be a hart with these properties."""
-    present = Isa(ISA).extensions
-    others = [name for name in isa.extensions if name not in present]
+    own = Isa(ISA)
+    others = [] if isa.xlen == own.xlen else [f"rv{isa.xlen}"]
+    others += [name for name in isa.extensions if name not in own.extensions]
     if others:
         raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use {ISA}")
     if misaligned:

@@ -39,21 +39,25 @@ class CommitLog:
         self._hart = hart
         self._bus = bus
         self._write = write
+        self._digits = 2 + hart.isa.xlen // 4
+        """Characters of the content of a register."""
         self._x = hart.x.tolist()
         """The registers before the instruction that retires next: loads may overwrite their own base."""
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         hart, row = self._hart, instruction.row
         priv = instruction.level if row.kind is OpClass.XRET else hart.priv
-        line = f"core{hart.hart_id:4}: {priv} {pc:#010x} ({instruction.word:#0{2 + 2 * row.length}x})"
+        line = f"core{hart.hart_id:4}: {priv} {pc:#0{self._digits}x} ({instruction.word:#0{2 + 2 * row.length}x})"
         if instruction.rd >= F0:
             value = hart.x[instruction.rd] & (1 << hart.isa.flen) - 1
             line += f" f{instruction.rd - F0:<2} {value:#0{2 + hart.isa.flen // 4}x}"
         elif instruction.rd:
-            line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#010x}"
+            line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#0{self._digits}x}"
         for address in _written_csrs(instruction):
+            if address not in hart.csrs.present and address not in hart.csrs.windows:
+                continue  # an upper half
             name = NAMES.get(address, "unknown-csr")
-            line += f" c{address}_{name} {self._csr(address, end):#010x}"
+            line += f" c{address}_{name} {self._csr(address, end):#0{self._digits}x}"
         if row.kind in _MEMORY:
             line += self._accesses(instruction)
         self._write(line + "\n")
@@ -71,14 +75,15 @@ class CommitLog:
     def _accesses(self, instruction: Instruction) -> str:
         hart, row = self._hart, instruction.row
         address = self._x[instruction.rs1] + instruction.imm & hart.isa.mask
-        loaded = f" mem {address:#010x}" if row.kind in _LOADS else ""
+        place = f" mem {address:#0{self._digits}x}"
+        loaded = place if row.kind in _LOADS else ""
         if row.kind in (OpClass.LOAD, OpClass.LR) or (row.kind is OpClass.SC and hart.x[instruction.rd or SINK]):
             return loaded
         if row.kind is OpClass.AMO:
             value = int.from_bytes(self._bus.peek(address, row.size) or b"", "little")
         else:
             value = self._x[instruction.rs2] & (1 << 8 * row.size) - 1
-        return f"{loaded} mem {address:#010x} {value:#0{2 + 2 * row.size}x}"
+        return f"{loaded}{place} {value:#0{2 + 2 * row.size}x}"
 
 
 def _written_csrs(instruction: Instruction) -> tuple[int, ...]:

@@ -1,12 +1,14 @@
 # uint32_t lost_registers(void): fill the registers, trap, and count those that differ afterwards.
 
+#include "width.h"
+
     .text
     .globl lost_registers
     .globl lost_registers_site
 lost_registers:
-    addi    sp, sp, -128
+    addi    sp, sp, -32 * REGISTER
     .irp    n, 1, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27
-    sw      x\n, 4 * \n(sp)
+    STORE   x\n, REGISTER * \n(sp)
     .endr
     .irp    n, 1, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
     li      x\n, 0x1000 + \n
@@ -23,11 +25,11 @@ lost_registers_site:
     add     a0, a0, x\n
     .endr
     .irp    n, 1, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27
-    lw      x\n, 4 * \n(sp)
+    LOAD    x\n, REGISTER * \n(sp)
     .endr
     .option push
     .option norelax
     la      gp, __global_pointer$
     .option pop
-    addi    sp, sp, 128
+    addi    sp, sp, 32 * REGISTER
     ret

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from external_tools import GCC, PICOLIBC, needs
-from test_runtime import on_platform, on_qemu
+from test_runtime import MARCHES, on_platform, on_qemu
 
 from pyv_ext.elf import read_elf
 from pyv_npu.config import load
@@ -37,20 +37,22 @@ def built(folder: Path, text: str) -> Path:
     return build_program(folder / "own.elf", [source], flags=FLAGS)
 
 
+@pytest.mark.parametrize("march", MARCHES)
 @MACHINES
 def test_a_program_prints_what_it_prints_on_the_host(
-    machine: Callable[[Path], tuple[int, str]], tmp_path: Path
+    machine: Callable[[Path], tuple[int, str]], march: str, tmp_path: Path
 ) -> None:
     """Constructors, thread variables, errno, heap, floating point, setjmp, exit handlers, and an unfinished line."""
     source = HERE / "library_probe.c"
-    elf = build_program(tmp_path / "probe.elf", [source], flags=FLAGS)
+    elf = build_program(tmp_path / "probe.elf", [source], flags=FLAGS, march=march)
     assert machine(elf) == on_host(source, tmp_path)
 
 
-def test_c_plus_plus_prints_what_it_prints_on_the_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("march", MARCHES)
+def test_c_plus_plus_prints_what_it_prints_on_the_host(march: str, tmp_path: Path) -> None:
     """Beside the driver, whose headers it reads."""
     source = HERE / "library_probe.cpp"
-    elf = build_program(tmp_path / "probe.elf", [source], flags=FLAGS)
+    elf = build_program(tmp_path / "probe.elf", [source], flags=FLAGS, march=march)
     assert on_platform(elf) == on_host(source, tmp_path)
 
 

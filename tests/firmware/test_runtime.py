@@ -28,24 +28,32 @@ argument {answer}, data 7
 """
 
 
+MARCHES = ("rv32im", "rv64imac")
+
+
 def on_qemu(elf: Path) -> tuple[int, str]:
     """Exit code and console of QEMU `virt`."""
     need(QEMU)
-    command = [QEMU, "-M", "virt", "-nographic", "-bios", "none", "-monitor", "none", "-kernel", str(elf)]
+    qemu = QEMU.replace("32", str(read_elf(elf).xlen))
+    command = [qemu, "-M", "virt", "-nographic", "-bios", "none", "-monitor", "none", "-kernel", str(elf)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     return done.returncode, done.stdout.decode()
 
 
 def on_platform(elf: Path) -> tuple[int, str]:
-    takes = {argument.name for argument in boot.requirements(read_elf(elf)).arguments}
-    result = run_program(load().config, elf, {"answer": 7} if "answer" in takes else {})
+    program = read_elf(elf)
+    takes = {argument.name for argument in boot.requirements(program).arguments}
+    config = load().config
+    if program.xlen > 32:
+        config = load(overrides={"core.isa": config.core.isa.replace("rv32", f"rv{program.xlen}")}).config
+    result = run_program(config, elf, {"answer": 7} if "answer" in takes else {})
     return result.exit_code or 0, result.json["uart"]
 
 
-@pytest.fixture(scope="module")
-def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=MARCHES)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runtime") / "probe.elf"
-    return build_program(out, [HERE / "runtime_probe.c", HERE / "lost_registers.S"])
+    return build_program(out, [HERE / "runtime_probe.c", HERE / "lost_registers.S"], march=request.param)
 
 
 @pytest.mark.parametrize(("machine", "answer"), [(on_qemu, 42), (on_platform, 7)])

@@ -15,7 +15,7 @@ from qemu import Qemu
 
 from pyv_ext.elf import Program
 
-GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege", "F", "D")
+GROUPS = ("I", "M", "A", "C", "B", "Zifencei", "privilege")
 FLOATING = {"F": "f", "D": "fd"}
 """The letters of floating point that the hart of a group has besides."""
 MODEL = Path(__file__).parent / "arch_model"
@@ -33,6 +33,7 @@ class Setup(NamedTuple):
     compressed: bool
     misaligned: bool
     floating: str = ""
+    xlen: int = 32
 
     @property
     def letters(self) -> str:
@@ -40,7 +41,7 @@ class Setup(NamedTuple):
 
     @property
     def isa(self) -> str:
-        return "_".join((f"rv32{self.letters}", *_EXTENSIONS))
+        return "_".join((f"rv{self.xlen}{self.letters}", *_EXTENSIONS))
 
     def fits(self, condition: str) -> bool:
         """Whether a condition of RVTEST_CASE holds, such as "ISA:=regex(.*I.*C.*)"."""
@@ -51,7 +52,7 @@ class Setup(NamedTuple):
         if name != "ISA" or pattern is None:
             raise ValueError(f"unknown condition {condition!r}")
         extensions = "_".join(name.capitalize() for name in _EXTENSIONS)
-        return re.match(pattern[1], f"RV32{self.letters.upper()}{extensions}") is not None
+        return re.match(pattern[1], f"RV{self.xlen}{self.letters.upper()}{extensions}") is not None
 
 
 class ArchTest(NamedTuple):
@@ -64,20 +65,21 @@ class ArchTest(NamedTuple):
     def name(self) -> str:
         allowed = "-misaligned" if self.setup.misaligned else ""
         short = "" if self.setup.compressed else "-no-c"
-        return f"{self.source.parent.parent.name}/{self.source.stem}{allowed}{short}"
+        width = "rv64-" if self.setup.xlen > 32 else ""
+        return f"{self.source.parent.parent.name}/{width}{self.source.stem}{allowed}{short}"
 
     def march(self) -> str:
         """The compiler's name of what the program says it needs."""
-        needed = re.search(r'RVTEST_ISA\("RV32([A-Y]+)([^",]*)', self.source.read_text())
+        needed = re.search(rf'RVTEST_ISA\("RV{self.setup.xlen}([A-Y]+)([^",]*)', self.source.read_text())
         assert needed, f"{self.source} has no RVTEST_ISA"
         named = {extension.lower() for extension in re.findall(r"Z[a-z]+", needed[2])} | {"zicsr", "zifencei"}
-        return "_".join((f"rv32{needed[1].lower()}", *sorted(named)))
+        return "_".join((f"rv{self.setup.xlen}{needed[1].lower()}", *sorted(named)))
 
     def build(self, folder: Path, *flags: str) -> Path:
         env = self.source.parents[3] / "env"
         target = folder / self.name.replace("/", "-")
         flen = {"f": ("-DFLEN=32",), "fd": ("-DFLEN=64",)}.get(self.setup.floating, ())
-        defines = ("-DXLEN=32", *flen, *self._defined())
+        defines = (f"-DXLEN={self.setup.xlen}", *flen, *self._defined())
         return build(self.source, target, self.march(), (MODEL, env), MODEL / "link.ld", *flags, *defines)
 
     def _defined(self) -> list[str]:
@@ -90,7 +92,7 @@ class ArchTest(NamedTuple):
 
     @property
     def reference(self) -> Path | None:
-        """The signature that the suite itself carries, with zeros up to a multiple of four words."""
+        """The signature that the suite itself carries, with what lies behind it up to a multiple of four words."""
         path = self.source.parent.parent / "references" / f"{self.source.stem}.reference_output"
         return path if path.is_file() else None
 
@@ -124,19 +126,23 @@ def arch_tests() -> list[ArchTest]:
     folder = RISCV_ARCH_TEST.folder
     if folder is None:
         return []
-    sources = [sorted((folder / RISCV_ARCH_TEST.marker / group / "src").glob("*.S")) for group in GROUPS]
-    return [test for group in sources for source in group for test in _variants(source)]
+    found = []
+    for xlen, groups in ((32, (*GROUPS, *FLOATING)), (64, GROUPS)):
+        suite = folder / RISCV_ARCH_TEST.marker.replace("32", str(xlen))
+        sources = [source for group in groups for source in sorted((suite / group / "src").glob("*.S"))]
+        found += [test for source in sources for test in _variants(source, xlen)]
+    return found
 
 
-def _variants(source: Path) -> Iterator[ArchTest]:
+def _variants(source: Path, xlen: int) -> Iterator[ArchTest]:
     """The program on the first hart that it fits, and on the others that it asks about; references know no others."""
     cases = _cases(source)
     floating = FLOATING.get(source.parent.parent.name, "")
-    referenced = ArchTest(source, Setup(True, False, floating)).reference is not None
+    referenced = ArchTest(source, Setup(True, False, floating, xlen)).reference is not None
     found = 0
     for misaligned in (False, True) if _asks(cases, _MISALIGNED) and not referenced else (False,):
         for compressed in (True, False):
-            setup = Setup(compressed, misaligned, floating)
+            setup = Setup(compressed, misaligned, floating, xlen)
             wanted = not found or (not referenced and (compressed or _asks(cases, _NOT_COMPRESSED)))
             if wanted and any(case.fits(setup) for case in cases):
                 found += 1
@@ -146,7 +152,8 @@ def _variants(source: Path) -> Iterator[ArchTest]:
 def qemu_signature(executable: Path, program: Program, setup: Setup) -> list[str]:
     """What the program leaves on QEMU."""
     begin, end = program.symbols["begin_signature"].address, program.symbols["end_signature"].address
-    with Qemu("-kernel", str(executable), compressed=setup.compressed, floating=setup.floating) as machine:
+    kernel = ("-kernel", str(executable))
+    with Qemu(*kernel, compressed=setup.compressed, floating=setup.floating, xlen=setup.xlen) as machine:
         machine.start()
         machine.finish()
         data = machine.memory(begin, end - begin)

@@ -54,7 +54,8 @@ RISCV_ARCH_TEST = Suite(
 
 def build(source: Path, target: Path, march: str, includes: Sequence[Path], script: Path, *flags: str) -> Path:
     """The executable `target` from one assembly file of a suite; the test fails with the compiler's own words."""
-    command = [GCC, f"-march={march}", "-mabi=ilp32", *FLAGS, *(f"-I{folder}" for folder in includes), f"-T{script}"]
+    abi = "lp64" if march.startswith("rv64") else "ilp32"
+    command = [GCC, f"-march={march}", f"-mabi={abi}", *FLAGS, *(f"-I{folder}" for folder in includes), f"-T{script}"]
     done = subprocess.run([*command, *flags, source, "-o", target], capture_output=True, text=True, timeout=300)
     if done.returncode:
         pytest.fail(f"{source}: {done.stderr}", pytrace=False)

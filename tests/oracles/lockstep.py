@@ -17,10 +17,11 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Instruction, Isa, OpClass
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
+from pyv_ext.machine.state import SXL
 from pyv_ext.machine.traps import Cause
 
 WITH_C = "rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs"
-WITHOUT_C = WITH_C.replace("c", "", 1)
+WIDE_WITH_C = WITH_C.replace("rv32", "rv64")
 """All that QEMU 7.2 knows of the table: Zicbom came later."""
 CSRS = ("mstatus", "mip", "mie", "mtvec", "mepc", "mcause", "mtval", "mscratch")
 _COUNTERS = {ADDRESSES[name] for name in COUNTERS}
@@ -28,19 +29,38 @@ _COUNTERS = {ADDRESSES[name] for name in COUNTERS}
 _FAULTS_OF_LOADS: dict[int, int] = {Cause.MISALIGNED_STORE: Cause.MISALIGNED_LOAD, Cause.STORE_FAULT: Cause.LOAD_FAULT}
 
 
-def _template() -> str:
-    """A record of QEMU's log with fields for pc, CSRS and the registers."""
-    names: tuple[str, ...] = ("mhartid", "mstatus", "mstatush", "mip", "mie", "mideleg", "medeleg")
-    names += ("mtvec", "mepc", "mcause", "mtval", "mscratch")
-    lines = [" pc       %08x\n", *(f" {name:<8} {'%08x' if name in CSRS else '00000000'}\n" for name in names)]
-    for row in range(0, 32, 4):
-        lines.append("".join(f" x{n}/{ABI_NAMES[n]:<{7 - len(f'x{n}/') + 1}} %08x" for n in range(row, row + 4)) + "\n")
-    return "".join(lines)
+class _Form:
+    """Records of QEMU's log for a width of registers: fields for pc, CSRS and the registers."""
 
+    def __init__(self, xlen: int) -> None:
+        self.digits = xlen // 4
+        names: tuple[str, ...] = ("mhartid", "mstatus", *(["mstatush"] if xlen == 32 else []), "mip", "mie")
+        names += ("mideleg", "medeleg", "mtvec", "mepc", "mcause", "mtval", "mscratch")
+        self.number = f"%0{self.digits}x"
+        csrs = (f" {name:<8} {self.number if name in CSRS else self.digits * '0'}\n" for name in names)
+        lines = [f" pc       {self.number}\n", *csrs]
+        for row in range(0, 32, 4):
+            registers = (f" x{n}/{ABI_NAMES[n]:<{7 - len(f'x{n}/') + 1}} {self.number}" for n in range(row, row + 4))
+            lines.append("".join(registers) + "\n")
+        self.record = "".join(lines)
+        self.size = len(self.record % ((0,) * (1 + len(CSRS) + 32)))
+        self.always = SXL & -SXL << 1 if xlen > 32 else 0
+        """Bits of mstatus that QEMU has even where there is no supervisor mode."""
 
-_RECORD = _template()
-_ZEROS = (0,) * (1 + len(CSRS) + 32)
-_SIZE = len(_RECORD % _ZEROS)
+    def state(self, hart: Hart) -> bytes:
+        csrs = hart.csrs
+        mstatus = csrs.read(ADDRESSES["mstatus"]) | self.always
+        values = (hart.pc, mstatus, *(getattr(csrs, name) for name in CSRS[1:]), *hart.x[:32])
+        return (self.record % values).encode()
+
+    def values(self, record: bytes) -> list[int]:
+        """pc, CSRS and the registers of a record."""
+        found, at = [], 0
+        for piece in self.record.split(self.number)[:-1]:
+            at += len(piece)
+            found.append(int(record[at : at + self.digits], 16))
+            at += self.digits
+        return found
 
 
 class DifferenceError(AssertionError):
@@ -68,7 +88,7 @@ def lockstep(program: Program, engine: str = "reference") -> Result:
             image = Path(folder) / f"{address:x}"
             image.write_bytes(data)
             flags += ["-device", f"loader,file={image},addr={address:#x},force-raw=on"]
-        with Qemu(*flags, compressed="c" in program.isa.extensions) as oracle:
+        with Qemu(*flags, compressed="c" in program.isa.extensions, xlen=program.isa.xlen) as oracle:
             oracle.start()
             compared = _compare(program, ours, oracle)
             oracle.finish()
@@ -82,23 +102,23 @@ def _compare(program: Program, ours: "_Ours", oracle: Qemu) -> int:
     hart = ours.machine.hart
     while hart.pc != program.start:
         ours.step()
-    record = b""
-    while b" pc       %08x" % program.start not in record:
-        record = oracle.log.read(_SIZE)
+    record, form = b"", ours.form
+    while f" pc       {form.number % program.start}".encode() not in record:
+        record = oracle.log.read(form.size)
     compared = 0
     trail: deque[int] = deque(maxlen=8)
     while True:
         ours.take_over(record)
-        if record != _state(hart):
-            raise DifferenceError(_explain(record, _state(hart), [ours.text(pc) for pc in trail]))
+        if record != form.state(hart):
+            raise DifferenceError(_explain(form, record, form.state(hart), [ours.text(pc) for pc in trail]))
         compared += 1
         if hart.pc == program.end:
             return compared
         trail.append(hart.pc)
         ours.step()
-        before, record = record, oracle.log.read(_SIZE)
-        if record == before != _state(hart):
-            record = oracle.log.read(_SIZE)  # the block was left before its instruction and entered again
+        before, record = record, oracle.log.read(form.size)
+        if record == before != form.state(hart):
+            record = oracle.log.read(form.size)  # the block was left before its instruction and entered again
 
 
 class _Ours:
@@ -106,6 +126,7 @@ class _Ours:
 
     def __init__(self, program: Program, engine: str) -> None:
         self.machine = BareMachine(program.isa.name, engine=engine, misaligned=True)
+        self.form = _Form(program.isa.xlen)
         self.rows: Counter[str] = Counter()
         self.causes: Counter[int] = Counter()
         self._last: Instruction | None = None
@@ -139,7 +160,11 @@ class _Ours:
             return
         if not self._trapped:
             if last.csr in _COUNTERS and last.rd:
-                hart.x[last.rd] = _values(record)[1 + len(CSRS) + last.rd]
+                hart.x[last.rd] = self.form.values(record)[1 + len(CSRS) + last.rd]
+            if last.csr == ADDRESSES["mstatus"] and last.rd:
+                hart.x[last.rd] |= self.form.always
+            if last.name == "ctzw" and hart.x[last.rd] == 32:
+                hart.x[last.rd] = self.form.values(record)[1 + len(CSRS) + last.rd]  # it counts zeros of the upper half
             return
         if csrs.mcause == Cause.BREAKPOINT and csrs.mtval == csrs.mepc:
             csrs.mtval = 0  # permitted, as is the pc
@@ -153,36 +178,26 @@ class _Ours:
         return f"{pc:08x}  {self.machine.hart.isa.disassemble(int.from_bytes(code, 'little'), pc)}"
 
 
-def _state(hart: Hart) -> bytes:
-    csrs = hart.csrs
-    values = (hart.pc, *(getattr(csrs, name) for name in CSRS), *hart.x[:32])
-    return (_RECORD % values).encode()
-
-
-def _values(record: bytes) -> list[int]:
-    """pc, CSRS and the registers of a record."""
-    found, at = [], 0
-    for piece in _RECORD.split("%08x")[:-1]:
-        at += len(piece)
-        found.append(int(record[at : at + 8], 16))
-        at += 8
-    return found
-
-
-def _explain(record: bytes, ours: bytes, trail: list[str]) -> str:
-    if len(record) < _SIZE:
+def _explain(form: _Form, record: bytes, ours: bytes, trail: list[str]) -> str:
+    if len(record) < form.size:
         return "\n".join(("QEMU ended or stood still after", *trail))
     names = ("pc", *CSRS, *(f"x{n}" for n in range(32)))
-    pairs = zip(names, _values(record), _values(ours), strict=True)
-    differ = [f"{name}: QEMU {theirs:08x}, we {mine:08x}" for name, theirs, mine in pairs if theirs != mine]
+    pairs = zip(names, form.values(record), form.values(ours), strict=True)
+    differ = [
+        f"{name}: QEMU {form.number % theirs}, we {form.number % mine}"
+        for name, theirs, mine in pairs
+        if theirs != mine
+    ]
     return "\n".join(("after", *trail, *differ))
 
 
-def campaign(instructions: int, seed: int, engine: str, items: int = 1500) -> Iterator[tuple[int, Result]]:
-    """(seed, result) of random programs from `seed` on, every fourth without C, until so much is compared."""
+def campaign(
+    instructions: int, seed: int, engine: str, items: int = 1500, name: str = WITH_C
+) -> Iterator[tuple[int, Result]]:
+    """(seed, result) of random programs of an ISA from `seed` on, every fourth without C, until so much is compared."""
     compared = 0
     while compared < instructions:
-        isa = Isa(WITHOUT_C if seed % 4 == 3 else WITH_C)
+        isa = Isa(name.replace("c", "", 1) if seed % 4 == 3 else name)
         try:
             result = lockstep(random_program(isa, seed, items), engine)
         except DifferenceError as error:

@@ -6,11 +6,12 @@ from typing import NamedTuple
 MIE, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 """Fields of mstatus."""
 
+_ALL = -1
 _WRITABLE = {
-    "mscratch": 0xFFFFFFFF,
-    "mcause": 0xFFFFFFFF,
-    "mtval": 0xFFFFFFFF,
-    "mepc": 0xFFFFFFFC,
+    "mscratch": _ALL,
+    "mcause": _ALL,
+    "mtval": _ALL,
+    "mepc": _ALL & ~3,
     "mie": 0x888,
     "mstatus": MIE | MPIE | MPP | MPRV | TW,
     "mcounteren": 7,
@@ -44,7 +45,7 @@ class Oracle(NamedTuple):
 
 
 QEMU = Oracle(
-    writable={**_WRITABLE, "misa": 0xFFFFFFFF},
+    writable={**_WRITABLE, "misa": _ALL},
     readable=(*_READABLE, "marchid"),
     absent=(*_ABSENT, 0x3EF),
     misaligned=True,

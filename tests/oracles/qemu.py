@@ -1,4 +1,5 @@
-"""`qemu-system-riscv32 -M virt` as an oracle: a hart without hypervisor, and without supervisor mode unless asked for.
+"""`qemu-system-riscv32 -M virt`, or riscv64, as an oracle: a hart without hypervisor, and without supervisor mode
+unless asked for.
 
 The machine is driven through QMP, so the end of a program is an event and not a time-out. Programs end by a store
 to the test finisher: a reset, which stops QEMU with its memory as it is (an exit code would end the process).
@@ -25,15 +26,17 @@ needs_qemu = needs(QEMU)
 class Qemu:
     """One machine, halted before its first instruction. `flags` are more arguments of QEMU's command line."""
 
-    def __init__(self, *flags: str, compressed: bool = True, floating: str = "", supervisor: bool = False) -> None:
+    def __init__(
+        self, *flags: str, compressed: bool = True, floating: str = "", supervisor: bool = False, xlen: int = 32
+    ) -> None:
         """`floating`: the letters of floating point that the hart has, of "fd"."""
         have = {"c": compressed, "f": "f" in floating, "d": "d" in floating}
         switches = ",".join(f"{letter}={'on' if on else 'off'}" for letter, on in have.items())
         mode = "on" if supervisor else "off"
-        cpu = f"rv32,s={mode},h=off,sstc=off,marchid=0,mimpid=0,{switches}"
+        cpu = f"rv{xlen},s={mode},h=off,sstc=off,marchid=0,mimpid=0,{switches}"
         machine = ("-M", "virt", "-cpu", cpu, "-bios", "none", "-m", "16", "-display", "none", "-serial", "none")
         self._process = subprocess.Popen(
-            [QEMU, *machine, "-S", "-no-reboot", "-no-shutdown", "-qmp", "stdio", *flags],
+            [QEMU.replace("32", str(xlen)), *machine, "-S", "-no-reboot", "-no-shutdown", "-qmp", "stdio", *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pyv_ext.isa import InstructionDef, Isa, OpClass
 
 EDGES = (0, 1, 2, 31, 32, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE)
+WIDE_EDGES = (*EDGES, 63, 64, 1 << 32, (1 << 63) - 1, 1 << 63, -(1 << 31), -1, -2)
 
 
 class Deck:
@@ -44,7 +45,13 @@ class Coder:
         return self.isa.encode(name, **operands).to_bytes(row.length, "little")
 
     def li(self, register: int, value: int) -> bytes:
-        """Eight bytes that load a 32-bit value."""
+        """Code that loads a value: eight bytes for one of 32 bits, with its sign where registers have more."""
+        if self.isa.xlen > 32:
+            value = (value & self.isa.mask ^ self.isa.sign) - self.isa.sign
+            lower = (value & 0xFFF ^ 0x800) - 0x800
+            if not -1 << 31 <= value - lower < 1 << 31:
+                upper = self.li(register, value - lower >> 12) + self.one("slli", rd=register, rs1=register, imm=12)
+                return upper + self.one("addi", rd=register, rs1=register, imm=lower)
         upper = (value + 0x800 & 0xFFFFF000 ^ 1 << 31) - (1 << 31)
         lower = (value & 0xFFF ^ 0x800) - 0x800
         return self.one("lui", rd=register, imm=upper) + self.one("addi", rd=register, rs1=register, imm=lower)
@@ -68,7 +75,11 @@ class Coder:
         return self.random_word(row).to_bytes(row.length, "little")
 
     def value(self) -> int:
-        return self.chance.choice(EDGES) if self.chance.random() < 0.4 else self.chance.getrandbits(32)
+        if self.isa.xlen == 32:
+            return self.chance.choice(EDGES) if self.chance.random() < 0.4 else self.chance.getrandbits(32)
+        bits = self.chance.choice((32, 64))
+        chosen = self.chance.choice(WIDE_EDGES) if self.chance.random() < 0.4 else self.chance.getrandbits(bits)
+        return chosen & self.isa.mask
 
     def risky(self, code: bytes) -> bytes:
         """`code`, after whose end the program goes on if it traps."""

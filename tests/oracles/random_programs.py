@@ -19,16 +19,19 @@ from pyv_ext.isa.csr_names import ADDRESSES
 CODE = 0x8000_0000
 DATA, DATA_SIZE = 0x8010_0000, 0x2000
 MSIP, MTIMECMP = 0x200_0000, 0x200_4000
-UNMAPPED = (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000)
-"""Where neither machine has anything."""
+UNMAPPED = {32: (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000)}
+UNMAPPED[64] = (0x600_0000, 0x7FF_FFF8, 0x9000_0000, 0x1_8000_0000, 1 << 63, -8)
+"""Where neither machine has anything, by the width of registers."""
 
 MSI, MTI = 1 << 3, 1 << 7
 
 COUNTERS = ("cycle", "time", "instret", "cycleh", "timeh", "instreth", "mcycle", "minstret", "mcycleh", "minstreth")
+HALVES = (*(name for name in COUNTERS if name.endswith("h")), "mstatush", "menvcfgh", "pmpcfg1", "pmpcfg3")
+"""CSRs that only a hart with registers of 32 bits has."""
 ECALL_USER = 8
 VECTORS = 12
-PMP_ALL = 0x1F00_0000
-"""pmpcfg3 when the last region reaches everywhere (NAPOT) and permits everything."""
+PMP_ALL = 0x1F
+"""pmpcfg of the last region, which reaches everywhere (NAPOT) and permits everything."""
 GUARDED = DATA + DATA_SIZE // 2 + 2400
 """Where other regions of PMP are; none of them permits to fetch, and no other item goes there."""
 LOCK, TOR, NA4, NAPOT = 0x80, 0x08, 0x10, 0x18
@@ -54,6 +57,8 @@ class _Generator(Coder):
     def __init__(self, isa: Isa, chance: random.Random, oracle: Oracle) -> None:
         super().__init__(isa, chance)
         self.oracle = oracle
+        self.missing = () if isa.xlen == 32 else HALVES
+        """CSRs that other oracles' harts have."""
         self.locked = {15}
         """Regions of PMP that are not to be written: locked ones, and the last."""
         self.ranges: set[int] = set()
@@ -62,7 +67,9 @@ class _Generator(Coder):
         self.word_rows = self.deck(OpClass.OP, where=lambda row: row.length == 4)
         self.memory_rows = self.deck(OpClass.LOAD, OpClass.STORE)
         self.atomic_rows = self.deck(OpClass.AMO, OpClass.LR)
-        self.lr_rows, self.sc_rows, self.amo_rows = self.deck(OpClass.LR), self.deck(OpClass.SC), self.deck(OpClass.AMO)
+        self.lr_rows, self.amo_rows = self.deck(OpClass.LR), self.deck(OpClass.AMO)
+        self.sc_rows = {size: self.deck(OpClass.SC, where=lambda row, size=size: row.size == size) for size in (4, 8)}
+        """By size: an SC of another one than its LR may succeed or fail."""
         self.branch_rows = self.deck(OpClass.BRANCH, OpClass.JUMP, where=lambda row: "target" in row.format.text)
         self.jump_rows = self.deck(OpClass.JUMP, where=lambda row: "target" not in row.format.text)
         self.csr_rows = self.deck(OpClass.CSR_WRITE, OpClass.CSR_UPDATE)
@@ -105,19 +112,21 @@ class _Generator(Coder):
     def atomic(self) -> bytes:
         """An AMO, or LR and SC with nothing, the same value, another value or another SC between them."""
         at = self.register()
-        code = self.pointer(at, 4)
         if self.chance.random() < 0.5:
-            return code + self.random_atomic(self.amo_rows.draw(), at)
-        reserve = self.random_atomic(self.lr_rows.draw(), at, keep=at)
+            row = self.amo_rows.draw()
+            return self.pointer(at, row.size) + self.random_atomic(row, at)
+        row = self.lr_rows.draw()
+        code, sc_rows = self.pointer(at, row.size), self.sc_rows[row.size]
+        reserve = self.random_atomic(row, at, keep=at)
         other = self.chance.choice([r for r in self.free if r != at])
         choices = [
             b"",
-            self.one("addi", rd=at, rs1=at, imm=4),
-            self.one("addi", rd=other, rs1=at, imm=8) + self.random_atomic(self.sc_rows.draw(), other, keep=at),
+            self.one("addi", rd=at, rs1=at, imm=row.size),
+            self.one("addi", rd=other, rs1=at, imm=8) + self.random_atomic(sc_rows.draw(), other, keep=at),
         ]
         if self.has("store to a reserved word"):
             choices.append(self.one("sw", rs1=at, rs2=self.register()))
-        return code + reserve + self.chance.choice(choices) + self.random_atomic(self.sc_rows.draw(), at)
+        return code + reserve + self.chance.choice(choices) + self.random_atomic(sc_rows.draw(), at)
 
     def random_atomic(self, row: InstructionDef, at: int, keep: int = 0) -> bytes:
         rd = self.chance.choice([0, *(r for r in self.free if r != keep)])
@@ -172,7 +181,7 @@ class _Generator(Coder):
     def csr(self) -> bytes:
         """Write and read one CSR that is not special."""
         writable = self.oracle.writable
-        name = self.chance.choice([*writable, *self.oracle.readable])
+        name = self.chance.choice([each for each in (*writable, *self.oracle.readable) if each not in self.missing])
         row = self.csr_rows.draw()
         bits = self.value() & writable.get(name, 0)
         if name == "mstatus" and bits & MPP != MPP:
@@ -186,7 +195,11 @@ class _Generator(Coder):
 
     def counter(self) -> bytes:
         """Read a counter; the comparison takes over what the oracle read."""
-        return self.one("csrrs", rd=self.target(), csr=ADDRESSES[self.chance.choice(COUNTERS)])
+        return self.one(
+            "csrrs",
+            rd=self.target(),
+            csr=ADDRESSES[self.chance.choice([each for each in COUNTERS if each not in self.missing])],
+        )
 
     def vector(self) -> bytes:
         """Write and restore mtvec."""
@@ -201,11 +214,12 @@ class _Generator(Coder):
     def trap(self) -> bytes:
         """ecall, ebreak, an illegal word, a CSR that is absent or read-only."""
         illegal = self.illegal()
-        absent = self.chance.choice([*self.oracle.absent, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
+        absent = [*self.oracle.absent, *(ADDRESSES[name] for name in self.missing)]
+        address = self.chance.choice([*absent, ADDRESSES["mhartid"], ADDRESSES["cycle"]])
         choices = [
             self.random_one(self.trap_rows.draw()),
             illegal.to_bytes(4 if illegal & 3 == 3 else 2, "little"),
-            self.one("csrrw", rd=self.target(), rs1=self.register(), csr=absent),
+            self.one("csrrw", rd=self.target(), rs1=self.register(), csr=address),
         ]
         return self.risky(self.chance.choice(choices))
 
@@ -220,7 +234,7 @@ class _Generator(Coder):
     def fault(self) -> bytes:
         """An access or a jump to where nothing is, or a misaligned atomic access."""
         at = self.register()
-        code = self.li(at, self.chance.choice(UNMAPPED))
+        code = self.li(at, self.chance.choice(UNMAPPED[self.isa.xlen]))
         which = self.chance.random()
         if which < 0.1:
             return self.risky(code + self.one("jalr", rd=self.target(), rs1=at))
@@ -286,7 +300,7 @@ class _Generator(Coder):
 
     def privileged(self) -> bytes:
         """What user mode may not do, or may if mcounteren says so."""
-        csr = ADDRESSES[self.chance.choice(list(self.oracle.writable))]
+        csr = ADDRESSES[self.chance.choice([name for name in self.oracle.writable if name not in self.missing])]
         choices = [self.one("mret"), self.one("csrrs", rd=self.target(), csr=csr)]
         if self.has("counter"):
             choices.append(self.counter())
@@ -301,7 +315,7 @@ class _Generator(Coder):
             return self.plain()
         region, kind = self.chance.choice(regions), self.chance.choice((TOR, NA4, NAPOT))
         start, size = GUARDED + 4 * self.chance.randrange(300), 4
-        shift = 8 * (region % 4)
+        name, shift = self.config_of(region)
         config = kind | self.chance.choice((0, 1, 3))
         if self.chance.random() < 0.15:
             config |= LOCK
@@ -315,16 +329,21 @@ class _Generator(Coder):
             size = 8 << self.chance.randrange(6)
             start &= -size
             last = start >> 2 | (size >> 3) - 1
-        value, csr = self.register(), ADDRESSES[f"pmpcfg{region // 4}"]
+        value, csr = self.register(), ADDRESSES[name]
         code = b""
         for number, address in ((region - 1, start >> 2), (region, last)) if kind == TOR else ((region, last),):
             code += self.li(value, address) + self.one("csrrw", rs1=value, csr=ADDRESSES[f"pmpaddr{number}"])
         for row, bits in (("csrrc", 0xFF), ("csrrs", config)):
-            code += self.li(value, bits << shift & 0xFFFFFFFF) + self.one(row, rs1=value, csr=csr)
+            code += self.li(value, bits << shift) + self.one(row, rs1=value, csr=csr)
         inside = b"".join(self.access(start, size) for _ in range(4))
         fetch = self.li(value, start) + self.one("jalr", rd=self.target(), rs1=value) if size else b""
         code += self.access(start, size) + self.in_user_mode(inside + self.risky(fetch))
         return code + self.access(start, size)
+
+    def config_of(self, region: int) -> tuple[str, int]:
+        """The CSR that configures a region of PMP, and the position of its byte there in bits."""
+        regions = self.isa.xlen // 8
+        return f"pmpcfg{region // regions * (regions // 4)}", 8 * (region % regions)
 
     def access(self, start: int, size: int) -> bytes:
         """A load or store in or near a region, aligned: oracles treat those across its end as one access."""
@@ -366,7 +385,8 @@ class _Generator(Coder):
 
     def prologue(self) -> bytes:
         """Set up the handler, PMP, the timer and every register."""
-        csrs = {"mtvec": CODE + 4 | self.chance.randint(0, 1), "pmpaddr15": 0xFFFFFFFF, "pmpcfg3": PMP_ALL}
+        last, shift = self.config_of(15)
+        csrs = {"mtvec": CODE + 4 | self.chance.randint(0, 1), "pmpaddr15": 0xFFFFFFFF, last: PMP_ALL << shift}
         csrs |= {"pmpcfg0": 0, "pmpaddr0": 0}  # Spike begins with a first region that permits everything
         code = b"".join(self.li(1, csrs[name]) + self.one("csrrw", rs1=1, csr=ADDRESSES[name]) for name in csrs)
         code += self.li(1, MTIMECMP) + self.li(2, 0xFFFFFFFF)

@@ -4,7 +4,7 @@ import pytest
 from bare_machine import BareMachine
 from checkouts import RISCV_TESTS
 from native_forms import FORMS, Form
-from riscv_tests import Executables, programs
+from riscv_tests import NARROW_SUITES, Executables, programs
 
 from pyv_ext.elf import read_elf
 from pyv_ext.engines.core import Stop, StopReason
@@ -16,17 +16,18 @@ pytestmark = pytest.mark.skipif(bool(RISCV_TESTS.missing), reason=RISCV_TESTS.mi
 ISA = "rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs"
 FLOATING = "rv32imafdcu_zicsr_zifencei"
 SUPERVISOR = "rv32imacsu_zicsr_zifencei"
-NEEDS_TRANSLATION = {"rv32si-p-dirty"}
-NEEDS_MISALIGNED = {"rv32ui-p-ma_data"}
+NEEDS_TRANSLATION = {"rv32si-p-dirty", "rv64si-p-dirty", "rv64si-p-icache-alias"}
+NEEDS_MISALIGNED = {"rv32ui-p-ma_data", "rv64ui-p-ma_data"}
 CYCLES = 200_000
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("name", [name for name in programs() if name not in NEEDS_TRANSLATION])
+@pytest.mark.parametrize("name", [name for name in (*programs(), *programs(64)) if name not in NEEDS_TRANSLATION])
 def test_passes(name: str, form: Form, riscv_tests: Executables, monkeypatch: pytest.MonkeyPatch) -> None:
     form.choose(monkeypatch)
-    isa = SUPERVISOR if name.startswith("rv32si") else FLOATING if name.startswith(("rv32uf", "rv32ud")) else ISA
-    machine = BareMachine(isa, engine=form.engine, misaligned=name in NEEDS_MISALIGNED)
+    suite = name[4:].split("-")[0]
+    isa = SUPERVISOR if suite == "si" else FLOATING if suite in NARROW_SUITES else ISA
+    machine = BareMachine(isa.replace("rv32", name[:4]), engine=form.engine, misaligned=name in NEEDS_MISALIGNED)
     machine.load(read_elf(riscv_tests[name]))
     assert machine.run(CYCLES) == Stop(StopReason.EXIT, 0)
 

@@ -36,6 +36,8 @@ class Assembled(NamedTuple):
 def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE) -> Assembled:
     """Assembles GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and
     reason."""
+    if isa.xlen > 32:
+        raise AssemblyError(f"{name}: {isa.name}: this assembler writes rv32; `pyv-npu build --march` takes rv64")
     if not 0 <= base < 1 << 32 or base % ALIGNMENT:
         raise AssemblyError(f"base {base:#x}: must be a 32-bit multiple of {ALIGNMENT}")
     return _Assembler(isa, name, base).run(text)

@@ -71,7 +71,8 @@ class RamAccess:
         self._base = ram.base
         self._load_size = ram.size
         self._store_size = ram.size if ram.writable else 0
-        self._word = f"i{hart.isa.xlen}"
+        self.xlen = hart.isa.xlen
+        self._word = f"i{self.xlen}"
         self._watching = bus.watching
         shadow = bus.shadow
         self.misaligned = misaligned and not bus.watching and bus.shadow is None
@@ -208,7 +209,7 @@ class RamAccess:
         page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
         cycle = self._cycle(ir, point)
         for table, kind, value, index in (
-            (STORE_PCS, "i32", point.pc, word),
+            (STORE_PCS, "i32", ir.resize(point.pc, self._word, "i32"), word),
             (STORE_CYCLES, "i64", cycle, word),
             (STORE_PAGES, "i64", cycle, page),
         ):
@@ -233,7 +234,7 @@ class RamAccess:
         return wide
 
     def _index(self, ir: Ir, value: str) -> str:
-        return ir.value(f"zext {self._word} {value} to i64")
+        return ir.resize(value, self._word, "i64")
 
 
 def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Target) -> None:
@@ -267,19 +268,20 @@ def atomic(
 
     They are aligned even where loads and stores need not be.
     """
-    ir.unless(ir.value(f"icmp eq i32 {ir.value(f'and i32 {address}, {row.size - 1}')}, 0"), leave)
+    word, size = f"i{access.xlen}", f"i{8 * row.size}"
+    ir.unless(ir.value(f"icmp eq {word} {ir.value(f'and {word} {address}, {row.size - 1}')}, 0"), leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is OpClass.AMO:
         from pyv_ext.engines.lowering import ExpressionLowering  # not where the cache has the code
 
-        new = ExpressionLowering(ir, 32).value(row.expr, {"a": address, "b": b, "old": old})
+        new = ExpressionLowering(ir, access.xlen).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, point, leave)
         return old
-    reservation = [ir.value(f"zext i32 {value} to i64") for value in (address, old)]
+    reservation = ir.resize(address, word, "i64"), ir.resize(ir.resize(old, word, size), size, "i64")
     if row.kind is OpClass.LR:
         hart.call(machine.reserve, *reservation)
         return old
     holds = hart.holds(machine.is_reserved, *reservation)
-    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, i32 {b}, i32 {old}"), point, leave)
+    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, {word} {b}, {word} {old}"), point, leave)
     hart.call(machine.cancel_reservation)
-    return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to i32")
+    return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to {word}")

@@ -11,6 +11,8 @@ from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.machine.slots import SINK
 from pyv_ext.machine.state import MAX_CALLS, PYTHON_CALL, READ, SUBMIT, WRITE
 from pyv_ext.protocols import Operands, Retry, Stall, Trap, Value
+from pyv_native.intrinsics import i32
+from pyv_native.state import WORD32
 
 LEAVE = -1
 """Answer of a call that `CustomCalls.finish` finishes."""
@@ -18,8 +20,8 @@ MAX_CYCLES = 1 << 29
 """That an instruction may take in native code."""
 
 Call = Callable[[int, int, int], int]
-"""`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | rd`, or a number below 0: then
-`CustomCalls.finish` finishes it."""
+"""`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | 32 bits of rd, which has their sign`, or a
+number below 0: then `CustomCalls.finish` finishes it."""
 
 
 class CustomCalls:
@@ -104,8 +106,8 @@ def _call(
             calls.finish = partial(_trap_or_wait, core, outcome, acts)
             return LEAVE
         value, cycles = outcome if isinstance(outcome, Value) else (int(outcome), 0)
-        if 0 <= cycles < MAX_CYCLES:
-            return cycles << 32 | value & mask
+        if 0 <= cycles < MAX_CYCLES and not (value ^ i32(value)) & mask:
+            return cycles << 32 | value & WORD32
         total = instruction.row.issue_cycles(core.hart.timing) + cycles
         calls.finish = partial(_retire, core, instruction, value & mask, total)
         return LEAVE

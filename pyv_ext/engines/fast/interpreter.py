@@ -7,6 +7,7 @@ outside it enters translated code, and where that is missing counts the address,
 pc, cycle and count of instructions are in the hart's record between calls.
 """
 
+from pyv_ext.bus.bus import ADDRESS_SPACE
 from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_ext.engines.fast import entries, floating, records, space
 from pyv_ext.engines.fast.access import Pointers, RamAccess
@@ -17,13 +18,12 @@ from pyv_ext.engines.fast.records import BIAS, Exit, HartFunctions, RegionExit
 from pyv_ext.engines.lowering import declarations
 from pyv_ext.isa import Isa
 from pyv_ext.machine import bus, hart, log
-from pyv_ext.machine.slots import CONTEXT_CHANGED, GUARDED, MCAUSE
+from pyv_ext.machine.slots import CONTEXT_CHANGED, GUARDED
 from pyv_ext.machine.state import LogKind
+from pyv_ext.machine.traps import INTERRUPT
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir
 
-WORD = "i32"
-"""pc and counters of blocks."""
 _UNTRANSLATED = LogKind.STORES, LogKind.FENCE, LogKind.TRAP, LogKind.MRET
 """Kinds of the core log that translated code does not log."""
 
@@ -45,6 +45,8 @@ class Interpreter:
         self._isa = isa
         self._timing = timing
         self._access = access
+        self._word = f"i{isa.xlen}"
+        """Type of pc."""
 
     def text(self, threshold: int) -> str:
         """Return a module with `interpret(machine) -> Exit`; an address is hot at its `threshold`th visit."""
@@ -54,8 +56,8 @@ class Interpreter:
         self._hart = HartFunctions(ir, self._isa, linked=True)
         ir.goto("begin")
         ir.block("begin")
-        ir.goto("mode", records.read_hart(ir))
-        pc, progress = ir.block("mode", WORD, "i64")
+        ir.goto("mode", records.read_hart(ir, self._word))
+        pc, progress = ir.block("mode", self._word, "i64")
         words = records.pointer(ir, "native.space")
         self._table, functions, self._self_modifying_at = (
             ir.load("ptr", words, 8 * word) for word in (space.TABLE, space.FUNCTIONS, space.SELF_MODIFYING)
@@ -92,17 +94,20 @@ class Interpreter:
     def _entry(self, pc: str, progress: str) -> str:
         """Emit the entry of a pc; exits to the decoder if its page has none and cycles are left."""
         ir = self._ir
-        page = ir.value(f"zext i32 {ir.value(f'lshr i32 {pc}, {PAGE_BITS}')} to i64")
+        page = ir.resize(ir.value(f"lshr {self._word} {pc}, {PAGE_BITS}"), self._word, "i64")
+        if self._isa.mask >= ADDRESS_SPACE:
+            ir.unless(ir.value(f"icmp ult i64 {page}, {ADDRESS_SPACE >> PAGE_BITS}"), ("nowhere", (pc, progress)))
         base = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {self._table}, i64 {page}"))
         ir.unless(ir.value(f"icmp ne ptr {base}, null"), ("nowhere", (pc, progress)))
-        number = ir.value(f"lshr i32 {ir.value(f'and i32 {pc}, {PAGE - 1}')}, {entries.STEP.bit_length() - 1}")
+        inside = ir.value(f"and i32 {ir.resize(pc, self._word, 'i32')}, {PAGE - 1}")
+        number = ir.value(f"lshr i32 {inside}, {entries.STEP.bit_length() - 1}")
         offset = ir.value(f"mul i64 {ir.value(f'zext i32 {number} to i64')}, {entries.SIZE}")
         return ir.value(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _block_head(self, functions: str, threshold: int) -> None:
         """Emit the dispatch of a block head: enter its region, or count the visit."""
         ir = self._ir
-        pc, progress = ir.block("head", WORD, "i64")
+        pc, progress = ir.block("head", self._word, "i64")
         entry = self._entry(pc, progress)
         ir.branch(records.logs(ir, *_UNTRANSLATED), ("step", (pc, progress, entry)), ("unlogged", ()))
         ir.block("unlogged")
@@ -113,13 +118,11 @@ class Interpreter:
         block = ir.value(f"zext i16 {ir.load('i16', entry, entries.BLOCK)} to i32")
         index = ir.value(f"zext i16 {region} to i64")
         function = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {functions}, i64 {index}"))
-        answer = ir.value(f"call {{i64, i64}} {function}(ptr %machine, i64 {progress}, i32 {block})")
-        after = ir.value(f"extractvalue {{i64, i64}} {answer}, 0")
-        packed = ir.value(f"extractvalue {{i64, i64}} {answer}, 1")
-        target = ir.value(f"trunc i64 {packed} to i32")
-        reason = ir.value(f"lshr i64 {packed}, 32")
+        kind = f"{{i64, {self._word}, i32}}"
+        answer = ir.value(f"call {kind} {function}(ptr %machine, i64 {progress}, i32 {block})")
+        after, target, reason = (ir.value(f"extractvalue {kind} {answer}, {index}") for index in range(3))
         exits = ((RegionExit.STEP, "fetch"), (RegionExit.INTERRUPT, "arrive"))
-        ir.switch("i64", reason, exits, ("head", (target, after)), target, after)
+        ir.switch("i32", reason, exits, ("head", (target, after)), target, after)
 
         ir.block("count")
         heat = ir.value(f"add i16 {ir.load('i16', entry, entries.HEAT)}, 1")
@@ -129,13 +132,13 @@ class Interpreter:
         )
 
     def _fetch(self) -> None:
-        pc, progress = self._ir.block("fetch", WORD, "i64")
+        pc, progress = self._ir.block("fetch", self._word, "i64")
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
     def _step(self, at: Pointers) -> CurrentInstruction:
         """Emit the dispatch of one entry, if cycles are left to begin it; its operations follow."""
         ir = self._ir
-        pc, progress, entry = ir.block("step", WORD, "i64", "ptr")
+        pc, progress, entry = ir.block("step", self._word, "i64", "ptr")
         self._require_budget(pc, progress)
         operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
         others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
@@ -155,7 +158,8 @@ class Interpreter:
         ir.block("self_modifying")
         word = self._access.instruction_at(ir, at, pc)
         by_pc = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
-        address = ir.value(f"select i1 {by_pc}, i32 {pc}, i32 {entries.ANYWHERE}")
+        low = ir.resize(pc, self._word, "i32")  # a page is there
+        address = ir.value(f"select i1 {by_pc}, i32 {low}, i32 {entries.ANYWHERE}")
         mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {address}')}, {entries.MIX - (1 << 32)}")
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
         upper = ir.value(f"shl i64 {ir.value(f'zext i32 {word} to i64')}, 32")
@@ -176,16 +180,16 @@ class Interpreter:
 
     def _missing_page(self) -> None:
         """Emit the exit for a pc in a page without entries; maybe no memory is there."""
-        pc, progress = self._ir.block("nowhere", WORD, "i64")
+        pc, progress = self._ir.block("nowhere", self._word, "i64")
         self._require_budget(pc, progress)
         self._ir.goto("unknown", (pc, progress))
 
     def _budget(self) -> None:
         """Emit the end of a budget: deliver events, and go on if that extends it."""
         ir = self._ir
-        pc, progress = ir.block("budget", WORD, "i64")
+        pc, progress = ir.block("budget", self._word, "i64")
         end = records.cycle_of(ir, progress)
-        records.write_hart(ir, pc, progress)
+        records.write_hart(ir, self._word, pc, progress)
         cycles = records.call(ir, bus.proceed, end)
         records.unless_raised(ir, ("fault", (pc, progress)))
         on = records.progress_at(ir, progress, end)
@@ -193,37 +197,37 @@ class Interpreter:
 
     def _slow_path(self) -> None:
         """Emit the slow path of the next instruction, and a WFI that waits."""
-        self._call_slow_path(*self._ir.block("leave", WORD, "i64"))
+        self._call_slow_path(*self._ir.block("leave", self._word, "i64"))
         self._wait_for_interrupt()
         self._fence_i()
         self._resume_check()
 
     def _fence_i(self) -> None:
         """Emit a fence.i for the case that Python may have changed memory since the last one."""
-        pc, progress = self._ir.block("refresh", WORD, "i64")
+        pc, progress = self._ir.block("refresh", self._word, "i64")
         self._call_slow_path(pc, progress, synchronized=True)
 
     def _wait_for_interrupt(self) -> None:
         """Emit a WFI without a pending interrupt: time passes from event to event."""
         ir = self._ir
-        pc, progress = ir.block("wait", WORD, "i64")
-        records.write_hart(ir, pc, progress)
+        pc, progress = ir.block("wait", self._word, "i64")
+        records.write_hart(ir, self._word, pc, progress)
         woken = records.call(ir, bus.wait_for_interrupt, records.cycle_of(ir, progress))
         records.unless_raised(ir, ("waiting", (pc, progress)))
         ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
         retired = ir.value(f"add i64 {progress}, {1 << 32}")
         end = ir.value(f"add i64 {woken}, {self._timing.wfi}")
-        ir.goto("arrive", (ir.value(f"add i32 {pc}, 4"), records.progress_at(ir, retired, end)))
+        ir.goto("arrive", (ir.value(f"add {self._word} {pc}, 4"), records.progress_at(ir, retired, end)))
 
     def _call_slow_path(self, pc: str, progress: str, *, synchronized: bool = False) -> None:
         """Emit a helper call that executes the next instruction in Python."""
         ir = self._ir
-        wide_pc = ir.value(f"zext i32 {pc} to i64")
+        wide_pc = ir.resize(pc, self._word, "i64")
         same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {wide_pc}")
         same = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_at')}, {progress}")
         marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
         records.put(ir, "native.marked_at", "-1")
-        records.write_hart(ir, pc, progress)
+        records.write_hart(ir, self._word, pc, progress)
         answer = records.call(ir, hart.execute_instruction, marked)
         if synchronized:
             records.put(ir, "synchronized", "1")
@@ -232,7 +236,7 @@ class Interpreter:
     def _resume_check(self) -> None:
         """Emit the resume check after a helper call."""
         ir = self._ir
-        answer, pc, progress = ir.block("answered", "i64", WORD, "i64")
+        answer, pc, progress = ir.block("answered", "i64", self._word, "i64")
         records.unless_raised(ir, ("fault", (pc, progress)))
         ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("begin", ()), ("end", ()))
         ir.block("end")
@@ -241,17 +245,17 @@ class Interpreter:
     def _resume(self, x: str) -> None:
         """Emit the resume at pc, unless an interrupt comes before it. Events that are due come first."""
         ir = self._ir
-        pc, progress = ir.block("arrive", WORD, "i64")
+        pc, progress = ir.block("arrive", self._word, "i64")
         same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
         ir.unless(same_context, ("follow", (pc, progress)))
         budget = ir.value(f"trunc i64 {progress} to i32")
         ir.unless(ir.value(f"icmp ugt i32 {budget}, {BIAS}"), ("head", (pc, progress)))
-        wide_pc = ir.value(f"zext i32 {pc} to i64")
-        address = self._hart.call(hart.take_interrupt, wide_pc)
-        ir.unless(ir.value(f"icmp ne i64 {address}, {hart.NONE}"), ("head", (pc, progress)))
-        handler, after = ir.value(f"trunc i64 {address} to i32"), ir.value(f"sub i64 {progress}, {self._timing.irq}")
-        cause = ir.load("i64", x, 8 * MCAUSE)
-        records.write_hart(ir, handler, after)
+        interrupt = self._hart.call(hart.pending_interrupt)
+        ir.unless(ir.value(f"icmp ne i64 {interrupt}, {hart.NONE}"), ("head", (pc, progress)))
+        wide_pc, cause = ir.resize(pc, self._word, "i64"), ir.value(f"or i64 {interrupt}, {INTERRUPT}")
+        handler = ir.resize(self._hart.call(hart.enter_trap, wide_pc, cause, 0), "i64", self._word)
+        after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
+        records.write_hart(ir, self._word, handler, after)
         records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, wide_pc, cause)
         records.unless_raised(ir, ("fault", (handler, after)))
         same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
@@ -260,21 +264,21 @@ class Interpreter:
     def _access_trap(self) -> None:
         """Emit the trap of an access. Python takes it while traps are logged, and stops in a trap loop."""
         ir = self._ir
-        pc, progress, address = ir.block("access_trap", WORD, "i64", "i64")
+        pc, progress, address = ir.block("access_trap", self._word, "i64", "i64")
         fault = "fault", (pc, progress)
         ir.unless(ir.value(f"xor i1 {records.logs(ir, LogKind.TRAP)}, true"), fault)
-        wide_pc, cause = ir.value(f"zext i32 {pc} to i64"), records.get(ir, "fault")
+        wide_pc, cause = ir.resize(pc, self._word, "i64"), records.get(ir, "fault")
         target = records.call(ir, hart.take_trap, wide_pc, cause, address, records.retired(ir, progress))
         ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), fault)
         records.put(ir, "fault", "0")
         after = ir.value(f"sub i64 {progress}, {self._timing.trap}")
-        ir.goto("arrive", (ir.value(f"trunc i64 {target} to i32"), after))
+        ir.goto("arrive", (ir.resize(target, "i64", self._word), after))
 
     def _switch_space(self, x: str) -> None:
         """Emit the switch to the translation cache of the hart's privilege mode and PMP map; Python makes a missing
         one."""
         ir = self._ir
-        pc, progress = ir.block("follow", WORD, "i64")
+        pc, progress = ir.block("follow", self._word, "i64")
         if not self._access.guarded:
             guarded = ir.load("i64", x, 8 * GUARDED)
             ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), ("over", (pc, progress)))
@@ -297,6 +301,6 @@ class Interpreter:
             ("waiting", Exit.WAITING),
         )  # fmt: skip
         for label, code in exits:
-            pc, progress = self._ir.block(label, WORD, "i64")
-            records.write_hart(self._ir, pc, progress)
+            pc, progress = self._ir.block(label, self._word, "i64")
+            records.write_hart(self._ir, self._word, pc, progress)
             self._ir.do(f"ret i64 {code}")

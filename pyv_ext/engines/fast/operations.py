@@ -61,6 +61,7 @@ class Operations:
         self._pc, self._progress, self._current = step
         self._fused = fused
         self._lower = ExpressionLowering(ir, isa.xlen)
+        self._word = f"i{isa.xlen}"
         self._hart = functions
 
     def operation(self, number: int, row: InstructionDef) -> None:
@@ -69,10 +70,10 @@ class Operations:
         operands = self._operands(row)
         cost = row.cost(self._timing)
         after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
-        next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
+        next_pc = ir.value(f"add {self._word} {self._pc}, {row.length}")
         if row.kind is OpClass.OP:
             if row.extra:
-                extra = ir.value(f"zext i32 {self._lower.value(row.extra, operands)} to i64")
+                extra = self._extend(self._lower.value(row.extra, operands))
                 after = ir.value(f"sub i64 {after}, {extra}")
             self._write(self._lower.value(row.expr, operands))
             if row.extra:  # a block begins after it
@@ -89,14 +90,14 @@ class Operations:
             return
         elif row.kind is OpClass.BRANCH:
             progress_taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
-            target = ir.value(f"add i32 {self._pc}, {self._immediate()}")
+            target = ir.value(f"add {self._word} {self._pc}, {self._immediate()}")
             condition = self._lower.condition(row.expr, operands)
             ir.branch(condition, ("head", (target, progress_taken)), ("head", (next_pc, after)))
             return
         else:
             target = self._lower.value(row.expr, operands)
-            misalignment = ir.value(f"and i32 {target}, {self._isa.alignment - 1}")
-            ir.unless(ir.value(f"icmp eq i32 {misalignment}, 0"), self._leave)
+            misalignment = ir.value(f"and {self._word} {target}, {self._isa.alignment - 1}")
+            ir.unless(ir.value(f"icmp eq {self._word} {misalignment}, 0"), self._leave)
             self._write(next_pc)
             ir.goto("head", (target, after))
             return
@@ -111,7 +112,7 @@ class Operations:
             return
         if name in _LOGGED:
             self._unless_logged(_LOGGED[name])
-        next_pc = ir.value(f"add i32 {self._pc}, 4")
+        next_pc = ir.value(f"add {self._word} {self._pc}, 4")
         if name == entries.WFI:
             ir.unless(functions.holds(hart.permits_wait), self._leave)
             ir.goto("wait", (self._pc, self._progress))
@@ -127,33 +128,35 @@ class Operations:
             elif name == entries.ECALL:
                 target, after = functions.call(hart.call_environment, pc, retired), self._after(self._timing.trap, 0)
             else:
-                word = self._extend(self._immediate())
+                word = ir.value(f"zext i32 {self._immediate_bits()} to i64")
                 target = functions.call(hart.take_trap, pc, int(Cause.ILLEGAL), word, retired)
                 after = self._after(self._timing.trap, 0)
             ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), self._leave)
-            self._jump(ir.value(f"trunc i64 {target} to i32"), after)
+            self._jump(ir.resize(target, "i64", self._word), after)
 
     def _after(self, cycles: int, instructions: int = 1) -> str:
         """Emit the progress after `instructions` that take `cycles`."""
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, instructions)}")
 
     def _extend(self, value: str) -> str:
-        return self._ir.value(f"zext i32 {value} to i64")
+        return self._ir.resize(value, self._word, "i64")
 
     def _csr(self, name: str) -> None:
-        ir, functions, immediate = self._ir, self._hart, self._immediate()
-        address, writes = self._extend(ir.value(f"lshr i32 {immediate}, 5")), int(name != entries.CSR_READ)
+        ir, functions, immediate = self._ir, self._hart, self._immediate_bits()
+        address = ir.value(f"zext i32 {ir.value(f'lshr i32 {immediate}, 5')} to i64")
+        writes = int(name != entries.CSR_READ)
         cycle, retired = records.point(ir, self._progress)
         old = functions.call(csr.load_csr, address, writes, cycle, retired)
-        ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), self._leave)
-        shown = ir.value(f"trunc i64 {old} to i32")
+        ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'absent')}, 0"), self._leave)
+        shown = ir.resize(old, "i64", self._word)
         if writes:
-            operand = ir.value(f"or i32 {self._register(entries.RS1)}, {ir.value(f'and i32 {immediate}, 31')}")
+            bits = ir.resize(ir.value(f"and i32 {immediate}, 31"), "i32", self._word)
+            operand = ir.value(f"or {self._word} {self._register(entries.RS1)}, {bits}")
             value = self._lower.value(self._isa.by_name[name].expr, {"a": operand, "old": shown})
             end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
             functions.call(csr.write_csr, address, self._extend(value), end, retired)
         self._write(shown)
-        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), self._after(self._timing.csr), 4)
+        self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), self._after(self._timing.csr), 4)
 
     def _jump(self, pc: str, progress: str) -> None:
         """Emit a jump, after which an interrupt or another privilege mode may come first."""
@@ -168,10 +171,10 @@ class Operations:
         ir, row = self._ir, operation.row
         ir.block(f"op{number}")
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
-        next_pc = ir.value(f"add i32 {self._pc}, {row.length}")
+        next_pc = ir.value(f"add {self._word} {self._pc}, {row.length}")
         if row.kind is not OpClass.FLOAT:
             ir.unless(floating.ready(ir, self._pointers.x, rounds=False), self._leave)
-            address = ir.value(f"add i32 {self._register(entries.RS1)}, {self._immediate()}")
+            address = ir.value(f"add {self._word} {self._register(entries.RS1)}, {self._immediate()}")
             if row.kind is OpClass.LOAD:
                 self._load(row, address, next_pc, after)
             else:
@@ -179,7 +182,7 @@ class Operations:
             return
         slots = [self._slot(entries.RS1), self._slot(entries.RS2)]
         if row.format.rs3:
-            index = ir.value(f"and i64 {ir.value(f'zext i32 {self._immediate()} to i64')}, {entries.RS3}")
+            index = ir.value(f"and i64 {ir.value(f'zext i32 {self._immediate_bits()} to i64')}, {entries.RS3}")
             slots.append(ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {index}"))
         to_x = row.format.rd is not None and row.format.rd.base < F0
         strict = floating.has_strict(row, fused=self._fused)
@@ -205,7 +208,7 @@ class Operations:
         ir.unless(ir.value(f"icmp ne i64 {ir.load('i64', x, 8 * FS)}, 0"), self._leave)
         mode = "0"
         if row.format.imm is not None:
-            static = ir.value(f"lshr i32 {self._immediate()}, {entries.MODE}")
+            static = ir.value(f"lshr i32 {self._immediate_bits()}, {entries.MODE}")
             dynamic = ir.value(f"trunc i64 {ir.load('i64', x, 8 * FRM)} to i32")
             mode = ir.value(f"select i1 {ir.value(f'icmp eq i32 {static}, {DYNAMIC}')}, i32 {dynamic}, i32 {static}")
             ir.unless(ir.value(f"icmp ule i32 {mode}, {RUP}"), self._leave)
@@ -222,19 +225,15 @@ class Operations:
         ir, bus_access = self._ir, self._ir.new_label()
         self._access.permit(ir, self._pointers, row, address, self._leave)
         value = self._access.load(ir, self._pointers, row, address, (bus_access, ()))
-        ir.store("i64" if row.floating else "i32", value, self._slot(entries.RD))
+        ir.store("i64" if row.floating else self._word, value, self._slot(entries.RD))
         self._next(next_pc, after, row.length)
         ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
         answer, later = self._call_access(accesses.load, wide, (wide, row.size), (1,))
-        if row.size == 8:
-            ir.store("i64", answer, register)
+        if row.floating:
+            ir.store("i64", answer if row.size == 8 else floating.boxed(ir, ir.resize(answer, "i64", "i32")), register)
         else:
-            value = ir.value(f"trunc i64 {answer} to i32")
-            if row.signed and row.size < 4:
-                sign = 1 << 8 * row.size - 1
-                value = ir.value(f"sub i32 {ir.value(f'xor i32 {value}, {sign}')}, {sign}")
-            ir.store(*(("i64", floating.boxed(ir, value)) if row.floating else ("i32", value)), register)
+            ir.store(self._word, self._loaded(row, answer), register)
         self._unless_disturbed(next_pc, later, row.length)
 
     def _store(self, row: InstructionDef, address: str, value: str, next_pc: str, after: str) -> None:
@@ -250,8 +249,9 @@ class Operations:
         if row.size < 8:
             value = ir.value(f"and i64 {value}, {(1 << 8 * row.size) - 1}")
         if self._timing == CoreTiming():  # the next instruction is fetched before the store (`Engine.fetches_ahead`)
-            last = ir.value(f"add i32 {ir.value(f'sub i32 {address}, {next_pc}')}, {row.size - 1}")
-            ir.unless(ir.value(f"icmp uge i32 {last}, {LONGEST + row.size - 1}"), self._leave)
+            word = self._word
+            last = ir.value(f"add {word} {ir.value(f'sub {word} {address}, {next_pc}')}, {row.size - 1}")
+            ir.unless(ir.value(f"icmp uge {word} {last}, {LONGEST + row.size - 1}"), self._leave)
         wide = self._extend(address)
         _, later = self._call_access(accesses.store, wide, (wide, row.size, value))
         self._log_store(address, records.get(ir, "cycles"))
@@ -275,11 +275,16 @@ class Operations:
             answer, later = self._call_access(accesses.store_conditional, wide, arguments, (cost,))
         else:
             answer, _ = self._call_access(accesses.load_atomic, wide, (wide, row.size, 1))
-            operands = {"a": address, "b": operand, "old": ir.value(f"trunc i64 {answer} to i32")}
+            operands = {"a": address, "b": operand, "old": self._loaded(row, answer)}
             value = self._extend(self._lower.value(row.expr, operands))
             _, later = self._call_access(accesses.store_atomic, wide, (wide, row.size, value))
-        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
+        ir.store(self._word, self._loaded(row, answer), register)
         self._unless_disturbed(next_pc, later, row.length)
+
+    def _loaded(self, row: InstructionDef, answer: str) -> str:
+        """Emit the register value of the bytes that an access has loaded, of its i64 result."""
+        kind = f"i{8 * row.size}"
+        return self._ir.resize(self._ir.resize(answer, "i64", kind), kind, self._word, signed=row.signed)
 
     def _call_access(
         self, function: Definition, address: str, arguments: Sequence[str | int], rest: Sequence[str | int] = ()
@@ -288,7 +293,7 @@ class Operations:
         may change the code, and with it this entry. `arguments`: those before the cycle, `rest`: those after it."""
         ir = self._ir
         start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
-        records.write_hart(ir, self._pc, self._progress)
+        records.write_hart(ir, self._word, self._pc, self._progress)
         answer = records.call(ir, function, *arguments, start, *rest)
         records.unless_raised(ir, fault)
         traps = "access_trap", (self._pc, self._progress, address)
@@ -318,31 +323,32 @@ class Operations:
         ir = self._ir
         ir.block(f"op{number}")
         start = records.cycle_of(ir, self._progress)
-        cycles = records.call(ir, accesses.fence, self._extend(self._immediate()), start, self._timing.fence)
+        immediate = self._extend(self._immediate())
+        cycles = records.call(ir, accesses.fence, immediate, start, self._timing.fence)
         records.call(ir, log.log_cycles, int(LogKind.FENCE), start, cycles, 0)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._next(ir.value(f"add i32 {self._pc}, 4"), ir.value(f"sub i64 {retired}, {cycles}"), 4)
+        self._next(ir.value(f"add {self._word} {self._pc}, 4"), ir.value(f"sub i64 {retired}, {cycles}"), 4)
 
     def custom(self, number: int) -> None:
         ir = self._ir
         ir.block(f"op{number}")
-        index = ir.value(f"zext i32 {self._immediate()} to i64")
+        index = ir.value(f"zext i32 {self._immediate_bits()} to i64")
         later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {index}, 3")))
-        a, b = (ir.value(f"zext i32 {self._register(field)} to i64") for field in (entries.RS1, entries.RS2))
+        a, b = (self._extend(self._register(field)) for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
         register = self._slot(entries.RD)  # it may change the code, and with it this entry
         records.put(ir, "synchronized", "0")
-        records.write_hart(ir, self._pc, self._progress)
+        records.write_hart(ir, self._word, self._pc, self._progress)
         answer = records.call(ir, device_calls.call_device, index, acts, a, b)
         fault = "fault", (self._pc, self._progress)
         records.unless_raised(ir, fault)
         ir.unless(ir.value(f"icmp ne i64 {answer}, {device_calls.SLOW}"), self._leave)
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
-        ir.store("i32", ir.value(f"trunc i64 {answer} to i32"), register)
-        cycles = ir.value(f"add i64 {ir.value(f'lshr i64 {answer}, 32')}, {ir.value(f'add i64 {later}, 1')}")
+        ir.store(self._word, ir.resize(records.get(ir, "answer"), "i64", self._word), register)
+        cycles = ir.value(f"add i64 {answer}, {ir.value(f'add i64 {later}, 1')}")
         end = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {cycles}")
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._unless_disturbed(ir.value(f"add i32 {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
+        self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
         """Emit the log record of a submit function's begin or return, and the dispatch of its entry in
@@ -351,18 +357,18 @@ class Operations:
         ir.block(f"op{number}")
         guarded = ir.load("i64", self._pointers.x, 8 * GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
-        pc, ra, sp = (ir.value(f"zext i32 {value} to i64") for value in (self._pc, self._load_x(RA), self._load_x(SP)))
-        records.write_hart(ir, self._pc, self._progress)
+        pc, ra, sp = map(self._extend, (self._pc, self._load_x(RA), self._load_x(SP)))
+        records.write_hart(ir, self._word, self._pc, self._progress)
         records.call(ir, log.mark, pc, ra, sp, records.cycle_of(ir, self._progress))
         records.unless_raised(ir, ("fault", (self._pc, self._progress)))
         records.put(ir, "native.marked_pc", pc)
         records.put(ir, "native.marked_at", self._progress)
-        index = ir.value(f"mul i32 {self._immediate()}, {entries.ROW}")
+        index = ir.value(f"mul i32 {self._immediate_bits()}, {entries.ROW}")
         entry = ir.at(records.pointer(ir, "native.marked"), ir.value(f"zext i32 {index} to i64"))
         ir.goto("step", (self._pc, self._progress, entry))
 
     def _load_x(self, number: int) -> str:
-        return self._ir.load("i32", self._pointers.x, 8 * number)
+        return self._ir.load(self._word, self._pointers.x, 8 * number)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
         """Emit the dispatch of the entry after this one."""
@@ -384,9 +390,13 @@ class Operations:
         return operands
 
     def _address(self, operands: Mapping[str, str]) -> str:
-        return self._ir.value(f"add i32 {operands['a']}, {operands['b']}")
+        return self._ir.value(f"add {self._word} {operands['a']}, {operands['b']}")
 
     def _immediate(self) -> str:
+        """Emit the immediate in the type of a register."""
+        return self._ir.resize(self._immediate_bits(), "i32", self._word, signed=True)
+
+    def _immediate_bits(self) -> str:
         return self._ir.load("i32", self._current, entries.IMMEDIATE)
 
     def _slot(self, field: int) -> str:
@@ -394,8 +404,8 @@ class Operations:
         return self._ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {number}")
 
     def _register(self, field: int) -> str:
-        return self._ir.load("i32", self._slot(field))
+        return self._ir.load(self._word, self._slot(field))
 
     def _write(self, value: str) -> None:
-        """Emit a write of rd. The upper half of its slot is and stays zero."""
-        self._ir.store("i32", value, self._slot(entries.RD))
+        """Emit a write of rd. What its slot has beyond a register is and stays zero."""
+        self._ir.store(self._word, value, self._slot(entries.RD))

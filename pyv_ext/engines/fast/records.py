@@ -7,6 +7,7 @@ Functions of IR that execute instructions have one pointer as an argument, `%mac
 from functools import cache
 from typing import Final
 
+from pyv_ext.hart.hart import status_widths
 from pyv_ext.isa import Isa
 from pyv_ext.machine import pmp
 from pyv_ext.machine.functions import LINKAGE
@@ -143,18 +144,18 @@ def _extend_deadline(ir: Ir, cycle: str) -> str:
     return limit
 
 
-def read_hart(ir: Ir) -> tuple[str, str]:
-    """Emit loads of the hart's position: pc (an i32) and progress."""
-    pc, cycle = ir.value(f"trunc i64 {get(ir, 'hart.pc')} to i32"), get(ir, "hart.cycle")
+def read_hart(ir: Ir, word: str) -> tuple[str, str]:
+    """Emit loads of the hart's position: pc, in the type of a register, and progress."""
+    pc, cycle = ir.resize(get(ir, "hart.pc"), "i64", word), get(ir, "hart.cycle")
     put(ir, "native.first", get(ir, "hart.instret"))
     limit = _extend_deadline(ir, cycle)
     return pc, with_cycles(ir, "0", ir.value(f"sub i64 {limit}, {cycle}"))
 
 
-def write_hart(ir: Ir, pc: str, progress: str) -> None:
-    """Emit stores of the hart's position for Python: pc (an i32) and progress."""
+def write_hart(ir: Ir, word: str, pc: str, progress: str) -> None:
+    """Emit stores of the hart's position for Python, as `read_hart` gives it."""
     cycle, count = point(ir, progress)
-    put(ir, "hart.pc", ir.value(f"zext i32 {pc} to i64"))
+    put(ir, "hart.pc", ir.resize(pc, word, "i64"))
     put(ir, "hart.cycle", cycle)
     put(ir, "hart.instret", count)
 
@@ -188,9 +189,9 @@ class HartFunctions:
         self._linked = linked
         flags = {
             "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
-            "alignment": isa.alignment,
+            "alignment": isa.alignment, "wide": isa.xlen > 32, "sign": isa.sign, "widths": status_widths(isa),
         }  # fmt: skip
-        self._constants = tuple((f"HartState.{name}", int(value)) for name, value in flags.items())
+        self._constants = tuple((f"HartState.{name}", value - (value >> 63 << 64)) for name, value in flags.items())
         self._called: dict[Definition, None] = {}
 
     def call(self, function: Definition, *arguments: str | int) -> str:

@@ -14,7 +14,6 @@ from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomi
 from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, BasicBlock, accesses, disturbs, ends_block, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
-from pyv_ext.engines.fast.interpreter import WORD
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
 from pyv_ext.engines.lowering import ExpressionLowering, declarations
 from pyv_ext.isa import Instruction, InstructionDef, Isa, OpClass
@@ -32,9 +31,11 @@ _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
 class _Registers:
     """Registers within one block: their values, and those not yet written back."""
 
-    def __init__(self, ir: Ir, x: str, live_in: Mapping[int, str], unsaved: Iterable[int]) -> None:
-        """`live_in`: live-in register values; `unsaved`: those not yet written back."""
+    def __init__(self, ir: Ir, word: str, x: str, live_in: Mapping[int, str], unsaved: Iterable[int]) -> None:
+        """`word`: type of an integer register; `live_in`: live-in register values; `unsaved`: those not yet written
+        back."""
         self._ir = ir
+        self._word = word
         self._x = x
         self._values = {0: "0", **live_in}
         self.unsaved = {number: live_in[number] for number in unsaved}
@@ -42,7 +43,7 @@ class _Registers:
     def __getitem__(self, number: int) -> str:
         value = self._values.get(number)
         if value is None:
-            value = self._values[number] = self._ir.load(_kind(number), self._x, 8 * number)
+            value = self._values[number] = self._ir.load(kind_of(self._word, number), self._x, 8 * number)
         return value
 
     def __setitem__(self, number: int, value: str) -> None:
@@ -50,14 +51,14 @@ class _Registers:
             self._values[number] = self.unsaved[number] = value
 
     def save(self, values: dict[int, str]) -> None:
-        """Emit stores of values to the state array. The upper half of an integer's slot is and stays zero."""
+        """Emit stores of values to the state array. What a slot has beyond a register is and stays zero."""
         for number, value in values.items():
-            self._ir.store(_kind(number), value, self._x, 8 * number)
+            self._ir.store(kind_of(self._word, number), value, self._x, 8 * number)
 
 
-def _kind(number: int) -> str:
-    """Return the IR type of a register."""
-    return WORD if number < F0 else "i64"
+def kind_of(word: str, number: int) -> str:
+    """Return the IR type of a register; `word`: that of integer registers."""
+    return word if number < F0 else "i64"
 
 
 MAX_REPEATED = 24
@@ -76,8 +77,8 @@ class _SideExit(NamedTuple):
 
 
 def region_text(isa: Isa, timing: CoreTiming, access: RamAccess, blocks: Sequence[BasicBlock], *, fused: bool) -> str:
-    """Return a module with `region(machine, progress, index of block) -> (progress, RegionExit << 32 | pc)`; `fused`:
-    see `floating`."""
+    """Return a module with `region(machine, progress, index of block) -> (progress, pc, RegionExit)`; `fused`: see
+    `floating`."""
     return _Region(isa, timing, access, blocks, fused=fused).text()
 
 
@@ -95,6 +96,8 @@ class _Region:
         self._live_in = live_in(blocks, self._returns, isa.mask)
         self._ir = Ir()
         self._lower = ExpressionLowering(self._ir, isa.xlen)
+        self._word = f"i{isa.xlen}"
+        """Type of pc and integer registers."""
         self._pointers: Pointers
 
     def text(self) -> str:
@@ -102,13 +105,21 @@ class _Region:
         ir.block("entry")
         self._pointers = self._access.pointers(ir)
         self._hart = HartFunctions(ir, self._isa)
-        ir.switch(WORD, "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
+        ir.switch("i32", "%block", enumerate(self._labels.values()), ("nowhere", ()), "%progress")
         for block in self._blocks:
             self._block(block)
         self._dispatch()
         self._exits()
         texts = [declarations(self._isa.xlen), floating.declarations() if self._isa.floating else "", self._hart.text()]
-        return "".join(texts) + ir.text("{i64, i64} @region(ptr %machine, i64 %progress, i32 %block)")
+        return "".join(texts) + ir.text(f"{self._answer} @region(ptr %machine, i64 %progress, i32 %block)")
+
+    @property
+    def _answer(self) -> str:
+        """Type of the result."""
+        return f"{{i64, {self._word}, i32}}"
+
+    def _kind(self, number: int) -> str:
+        return kind_of(self._word, number)
 
     def _cost(self, instruction: Instruction) -> int:
         return instruction.row.cost(self._timing)
@@ -121,13 +132,17 @@ class _Region:
         (self._progress,) = ir.block(label, "i64")
         values_in: Sequence[str] = ()
         if live_in.sources:
-            values = [ir.load(_kind(number), self._pointers.x, 8 * number) for number in live_in.registers]
+            values = [ir.load(self._kind(number), self._pointers.x, 8 * number) for number in live_in.registers]
             ir.goto(f"i{label}", (self._progress, *values))
-            self._progress, *values_in = ir.block(f"i{label}", "i64", *map(_kind, live_in.registers))
+            self._progress, *values_in = ir.block(f"i{label}", "i64", *map(self._kind, live_in.registers))
         self._cycles = 0
         """Cycles of the instructions of the block so far."""
         self._x = _Registers(
-            ir, self._pointers.x, dict(zip(live_in.registers, values_in, strict=True)), live_in.unsaved
+            ir,
+            self._word,
+            self._pointers.x,
+            dict(zip(live_in.registers, values_in, strict=True)),
+            live_in.unsaved,
         )
         self._unwritten: dict[int, str] = {}
         self._side_exits: list[_SideExit] = []
@@ -256,7 +271,7 @@ class _Region:
     def _timed(self, pc: int, instruction: Instruction, count: int, operands: dict[str, str]) -> None:
         """Emit an instruction whose cycles depend on its operands; it ends the block."""
         ir, row = self._ir, instruction.row
-        extra = ir.value(f"zext i32 {self._lower.value(row.extra, operands)} to i64")
+        extra = ir.resize(self._lower.value(row.extra, operands), self._word, "i64")
         self._x[instruction.rd] = self._lower.value(row.expr, operands)
         next_pc = pc + instruction.length & self._isa.mask
         after = self._after(count + 1, self._cycles + self._cost(instruction))
@@ -274,14 +289,15 @@ class _Region:
         if {shift_a, shift_b} != {_LEFT, _RIGHT} or a != b or bits + right_bits != self._isa.xlen:
             return None
         right = bits if shift_a == _RIGHT else right_bits
-        return self._ir.value(f"call {WORD} @llvm.fshr.{WORD}({WORD} {a}, {WORD} {a}, {WORD} {right})")
+        word = self._word
+        return self._ir.value(f"call {word} @llvm.fshr.{word}({word} {a}, {word} {a}, {word} {right})")
 
     def _memory(
         self, pc: int, instruction: Instruction, count: int, operands: dict[str, str], point: ProgramPoint
     ) -> None:
         """Emit a load or store."""
         ir, x, row, access = self._ir, self._x, instruction.row, self._access
-        address = ir.value(f"add i32 {operands['a']}, {instruction.imm}")
+        address = ir.value(f"add {self._word} {operands['a']}, {instruction.imm}")
         offset = self._offset(pc, instruction, count, address)
         if row.kind is OpClass.LOAD:
             if offset is None:
@@ -309,13 +325,12 @@ class _Region:
             if not access.holds(access_info.offset, instruction.row.size):
                 return None
             if access.guarded:
-                address = str(access_info.offset - (access_info.offset >> 31 << 32))
-                access.permit(ir, self._pointers, instruction.row, address, self._side_exit(pc, count))
+                access.permit(ir, self._pointers, instruction.row, str(access_info.offset), self._side_exit(pc, count))
             offset, checked = access.offset(access_info.offset), False
         else:
             group = self._groups[access_info.base]
             if access_info.base not in self._offsets:
-                lowest = ir.value(f"add i32 {address}, {access_info.group_distance}")
+                lowest = ir.value(f"add {self._word} {address}, {access_info.group_distance}")
                 self._offsets[access_info.base] = access.check_group(
                     ir, self._pointers, lowest, group, self._side_exit(pc, count)
                 )
@@ -340,17 +355,18 @@ class _Region:
                 after = self._after(count + 1, cost)
             ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), leave)
             x.save(x.unsaved)
-            self._unless_disturbed(ir.value(f"trunc i64 {target} to i32"), after)
-            ir.goto("dispatch", (ir.value(f"trunc i64 {target} to i32"), after))
+            target_pc = ir.resize(target, "i64", self._word)
+            self._unless_disturbed(target_pc, after)
+            ir.goto("dispatch", (target_pc, after))
             return
         writes = instruction.writes_csr
         old = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
-        ir.unless(ir.value(f"icmp ne i64 {old}, {csr.ABSENT}"), leave)
-        operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.value(f"trunc i64 {old} to i32")}
+        ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'absent')}, 0"), leave)
+        operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.resize(old, "i64", self._word)}
         x[instruction.rd] = operands["old"]
         if not writes:
             return
-        value = ir.value(f"zext i32 {self._lower.value(instruction.row.expr, operands)} to i64")
+        value = ir.resize(self._lower.value(instruction.row.expr, operands), self._word, "i64")
         end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
         functions.call(csr.write_csr, instruction.csr, value, end, retired)
         self._end_safe_point()
@@ -392,8 +408,8 @@ class _Region:
         if target is None:
             indirect = self._lower.value(row.expr, operands)
             if self._isa.alignment > 2:
-                misalignment = ir.value(f"and i32 {indirect}, {self._isa.alignment - 1}")
-                ir.unless(ir.value(f"icmp eq i32 {misalignment}, 0"), self._side_exit(pc, count))
+                misalignment = ir.value(f"and {self._word} {indirect}, {self._isa.alignment - 1}")
+                ir.unless(ir.value(f"icmp eq {self._word} {misalignment}, 0"), self._side_exit(pc, count))
         x[instruction.rd] = str(next_pc)
         if target is not None:
             self._write_back(target)
@@ -402,27 +418,27 @@ class _Region:
         points = self._returns.get(self._head, ())
         self._write_back(*points)
         for point in points:
-            ir.unless(ir.value(f"icmp ne {WORD} {indirect}, {point - (point >> 31 << 32)}"), self._target(point, after))
+            ir.unless(ir.value(f"icmp ne {self._word} {indirect}, {point}"), self._target(point, after))
         x.save(self._unwritten)
         ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:
         """Emit the dispatch of indirect jumps: the block at a pc."""
-        ir = self._ir
-        pc, progress = ir.block("dispatch", WORD, "i64")
+        ir, word = self._ir, self._word
+        pc, progress = ir.block("dispatch", word, "i64")
         lowest = min(self._labels)
-        offset = ir.value(f"sub i32 {pc}, {lowest}")
-        index = ir.value(f"call i32 @llvm.fshr.i32(i32 {offset}, i32 {offset}, i32 1)")
+        offset = ir.value(f"sub {word} {pc}, {lowest}")
+        index = ir.value(f"call {word} @llvm.fshr.{word}({word} {offset}, {word} {offset}, {word} 1)")
         cases = [(pc_of_block - lowest >> 1, label) for pc_of_block, label in self._labels.items()]
-        ir.switch(WORD, index, cases, ("jump", (pc, progress)), progress)
+        ir.switch(word, index, cases, ("jump", (pc, progress)), progress)
 
     def _exits(self) -> None:
         ir = self._ir
         for label, code in (("jump", RegionExit.JUMP), ("step", RegionExit.STEP), ("interrupt", RegionExit.INTERRUPT)):
-            pc, progress = ir.block(label, WORD, "i64")
-            packed = ir.value(f"or i64 {ir.value(f'zext i32 {pc} to i64')}, {code << 32}")
-            both = ir.value(f"insertvalue {{i64, i64}} poison, i64 {progress}, 0")
-            both = ir.value(f"insertvalue {{i64, i64}} {both}, i64 {packed}, 1")
-            ir.do(f"ret {{i64, i64}} {both}")
+            pc, progress = ir.block(label, self._word, "i64")
+            answer = ir.value(f"insertvalue {self._answer} poison, i64 {progress}, 0")
+            answer = ir.value(f"insertvalue {self._answer} {answer}, {self._word} {pc}, 1")
+            answer = ir.value(f"insertvalue {self._answer} {answer}, i32 {code}, 2")
+            ir.do(f"ret {self._answer} {answer}")
         ir.block("nowhere")
         ir.do("unreachable")

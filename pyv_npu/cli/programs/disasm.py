@@ -37,7 +37,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
         program = elf.read_elf(find_program(args.what))
         needed = boot.requirements(program).slot or 0
-        for line in listing(program, every_instruction(needed if args.slot is None else args.slot, more=more)):
+        slot = needed if args.slot is None else args.slot
+        for line in listing(program, every_instruction(slot, more=more, xlen=program.xlen)):
             show(line)
     else:
         show(every_instruction(args.slot or 0, more=more).disassemble(_word(args.what), 0))

@@ -19,13 +19,14 @@ ROM = 0x1000
 
 
 @settings(max_examples=draws(50), deadline=None)
-@given(st.integers(0, 0x7FFF_FFFF).map(lambda half: 2 * half), st.integers(0, 7))
-def test_the_hart_arrives_at_the_entry_with_its_arguments(entry: int, hart_id: int) -> None:
-    rig = Rig()
-    rig.bus.add_ram(boot_rom(ROM, entry, b"PyVN"))
-    hart = Hart(Isa("rv32imc_zicsr_zifencei"), CoreTiming(), rig.bus.clock.records, hart_id=hart_id, reset_pc=ROM)
+@given(st.integers(0, 0x7FFF_FFFF).map(lambda half: 2 * half), st.integers(0, 7), st.sampled_from(((32, 5), (64, 8))))
+def test_the_hart_arrives_at_the_entry_with_its_arguments(entry: int, hart_id: int, code: tuple[int, int]) -> None:
+    rig, (xlen, count) = Rig(), code
+    rig.bus.add_ram(boot_rom(ROM, entry, b"PyVN", xlen))
+    isa = Isa(f"rv{xlen}imc_zicsr_zifencei")
+    hart = Hart(isa, CoreTiming(), rig.bus.clock.records, hart_id=hart_id, reset_pc=ROM)
     engine = Engine(hart, rig.bus)
-    for _ in range(5):
+    for _ in range(count):
         assert engine.step() is None
     assert (hart.pc, hart.x[10], hart.x[11]) == (entry, hart_id, ROM + INFO_OFFSET)
     assert rig.load(ROM + INFO_OFFSET) == int.from_bytes(b"PyVN", "little")

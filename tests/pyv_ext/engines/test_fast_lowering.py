@@ -1,6 +1,7 @@
 """The LLVM form of every expression of the table against its Python form."""
 
 import ctypes
+from functools import cache
 from itertools import product
 
 import pytest
@@ -11,42 +12,47 @@ from pyv_ext.isa.expressions import evaluator
 from pyv_native.compiler import make_compiler
 from pyv_native.ir import Ir
 
-ISA = Isa("rv32imac_zicsr_zifencei_zba_zbb_zbc_zbs")
-ROWS = [row for row in ISA.rows if row.expr]
+ISAS = {xlen: Isa(f"rv{xlen}imac_zicsr_zifencei_zba_zbb_zbc_zbs") for xlen in (32, 64)}
+ROWS = {(xlen, row.expr): row for xlen, isa in ISAS.items() for row in isa.rows if row.expr}
 EDGES = (0, 1, 2, 15, 31, 32, 33, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x1_0000, 0x55AA_1234, 0x7FFF_FFFF)
-OPERANDS = (*EDGES, *(0xFFFF_FFFF - edge for edge in EDGES))
+WIDE_EDGES = (*EDGES[:8], 63, 0x8000_0000, 0xFFFF_FFFF, 1 << 32, 0x55AA_1234_8765_4321, (1 << 63) - 1)
 GIVEN = {"a": "%a", "b": "%b", "pc": "%pc", "old": "%old"}
 
 
-def function(name, row):
-    ir = Ir()
+def operands(xlen):
+    edges = EDGES if xlen == 32 else WIDE_EDGES
+    return (*edges, *((1 << xlen) - 1 - edge for edge in edges))
+
+
+def function(name, xlen, row):
+    ir, word = Ir(), f"i{xlen}"
     ir.block("entry")
-    lower = ExpressionLowering(ir, ISA.xlen)
+    lower = ExpressionLowering(ir, xlen)
     if row.kind is OpClass.BRANCH:
-        value = ir.value(f"zext i1 {lower.condition(row.expr, GIVEN)} to i32")
+        value = ir.value(f"zext i1 {lower.condition(row.expr, GIVEN)} to {word}")
     else:
         value = lower.value(row.expr, GIVEN)
-    ir.do(f"ret i32 {value}")
-    return ir.text(f"i32 @{name}(i32 %a, i32 %b, i32 %pc, i32 %old)")
+    ir.do(f"ret {word} {value}")
+    return ir.text(f"{word} @{name}({word} %a, {word} %b, {word} %pc, {word} %old)")
 
 
-@pytest.fixture(scope="module")
-def native():
+@cache
+def native(xlen):
     """One module with a function for each expression."""
-    expressions = {row.expr: row for row in ROWS}
-    texts = [function(f"f{number}", row) for number, row in enumerate(expressions.values())]
-    names = [f"f{number}" for number in range(len(expressions))]
-    code = make_compiler().load(declarations(ISA.xlen) + "\n".join(texts), *names)
-    kind = ctypes.CFUNCTYPE(*[ctypes.c_uint32] * 5)
-    functions = {expr: kind(code.address(f"f{number}")) for number, expr in enumerate(expressions)}
+    rows = {expr: row for (width, expr), row in ROWS.items() if width == xlen}
+    texts = [function(f"f{number}", xlen, row) for number, row in enumerate(rows.values())]
+    names = [f"f{number}" for number in range(len(rows))]
+    code = make_compiler().load(declarations(xlen) + "\n".join(texts), *names)
+    kind = ctypes.CFUNCTYPE(*[ctypes.c_uint32 if xlen == 32 else ctypes.c_uint64] * 5)
+    functions = {expr: kind(code.address(f"f{number}")) for number, expr in enumerate(rows)}
     return functions, code
 
 
-@pytest.mark.parametrize("expr", sorted({row.expr for row in ROWS}), ids=lambda expr: expr[:40])
-def test_both_forms_agree(expr, native):
-    python, compiled = evaluator(expr, ISA.xlen), native[0][expr]
-    for a, b in product(OPERANDS, OPERANDS):
-        pc, old = (a ^ b) & ~1, (a + 3 * b) & 0xFFFF_FFFF
+@pytest.mark.parametrize(("xlen", "expr"), sorted(ROWS), ids=lambda part: str(part)[:40])
+def test_both_forms_agree(xlen, expr):
+    python, compiled = evaluator(expr, xlen), native(xlen)[0][expr]
+    for a, b in product(operands(xlen), operands(xlen)):
+        pc, old = (a ^ b) & ~1, (a + 3 * b) & (1 << xlen) - 1
         assert compiled(a, b, pc, old) == int(python(a, b, pc, old)), (hex(a), hex(b))
 
 

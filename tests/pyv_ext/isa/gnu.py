@@ -7,7 +7,8 @@ from pathlib import Path
 
 from external_tools import needs
 
-MARCH = "rv32imafdc_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"
+MARCHES = {32: "rv32imafdc_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom", 64: "rv64imac_zicsr_zifencei_zba_zbb_zbc_zbs_zicbom"}
+OPTIONS = {xlen: (f"-march={march}", "-mabi=lp64" if xlen == 64 else "-mabi=ilp32") for xlen, march in MARCHES.items()}
 ORIGIN = 0x10_0000
 PREFIX = "riscv64-unknown-elf-"
 
@@ -19,11 +20,11 @@ def _tool(name: str, *arguments: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def assemble(lines: list[str], folder: Path) -> bytes:
+def assemble(lines: list[str], folder: Path, xlen: int = 32) -> bytes:
     """The machine code of assembly lines, without relaxation."""
     source, target, image = folder / "in.s", folder / "in.o", folder / "in.bin"
     source.write_text(".option norelax\n" + "".join(map(_as_written, lines)))
-    _tool("as", f"-march={MARCH}", "-mabi=ilp32", source, "-o", target)
+    _tool("as", *OPTIONS[xlen], source, "-o", target)
     _tool("objcopy", "-O", "binary", "-j", ".text", target, image)
     return image.read_bytes()
 
@@ -33,12 +34,12 @@ def _as_written(line: str) -> str:
     return f".option {'rvc' if line.startswith('c.') else 'norvc'}\n{line}\n"
 
 
-def objdump(code: bytes, folder: Path, *, numeric: bool) -> list[tuple[int, bytes, str]]:
+def objdump(code: bytes, folder: Path, xlen: int = 32, *, numeric: bool) -> list[tuple[int, bytes, str]]:
     """(address, bytes, text) of each instruction of `code` at ORIGIN, without comments and symbols."""
     source, target, image = folder / "out.s", folder / "out.o", folder / "out.bin"
     source.write_text(f".text\n.rept {len(code) // 2}\nc.nop\n.endr\n")
     image.write_bytes(code)
-    _tool("as", f"-march={MARCH}", "-mabi=ilp32", source, "-o", target)
+    _tool("as", *OPTIONS[xlen], source, "-o", target)
     _tool("objcopy", "--update-section", f".text={image}", target)
     style = "no-aliases,numeric" if numeric else "no-aliases"
     listing = _tool("objdump", "-d", "-z", "-M", style, f"--adjust-vma={ORIGIN}", target)

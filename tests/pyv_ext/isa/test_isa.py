@@ -23,6 +23,7 @@ def custom(name="mac", match=0x5C00000B, mask=0xFE00707F, syntax="rd,rs1,rs2"):
         ("rv32im_zicsr_zifencei", 0x4000_1100),
         ("RV32IMAC_Zicsr", 0x4000_1105),
         ("rv32imacu_zicsr_zifencei_zba_zbb_zbc_zbs", 0x4010_1105),
+        ("rv64imacu_zicsr_zifencei_zba_zbb_zbc_zbs", 1 << 63 | 0x10_1105),
     ],
 )
 def test_misa_has_a_bit_for_each_letter(name, misa):
@@ -33,9 +34,12 @@ def test_misa_has_a_bit_for_each_letter(name, misa):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rv64i", "ISA 'rv64i' must be rv32i or rv32g, then of m, a, f, d, c"),
+        ("rv64x", "ISA 'rv64x' must be rv64i or rv64g, then of m, a, f, d, c"),
+        ("rv64imafc", "extension 'f' goes with rv32 only: remove it, or write rv32"),
+        ("rv64gc", "extension 'd' goes with rv32 only|extension 'f' goes with rv32 only"),
+        ("rv128i", "must begin with rv32 or rv64"),
         ("rv32mi", "must be rv32i"),
-        ("", "must be rv32i"),
+        ("", "must begin with rv32 or rv64"),
         ("rv32imq", "extension 'q' is not among m, a, f, d, c, s, u, zicsr"),
         ("rv32imc_zcf", "extension 'zcf' needs c and f: add them"),
         ("rv32gg", "extension 'g' appears more than once"),

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -179,6 +180,24 @@ def test_each_row_means_what_the_manual_says(row):
     agree()
 
 
+WORDS = [row for row in Isa("rv64im_zbb").rows if row.xlen == 64 and row.expr and re.fullmatch(r"[a-z]+w", row.name)]
+
+
+@pytest.mark.parametrize("row", WORDS, ids=lambda row: row.name)
+def test_a_row_on_words_is_that_of_32_bits_with_its_sign(row):
+    ours, reference = evaluator(row.expr, 64), meaning(row.name.removesuffix("w"))
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @given(registers, registers, registers, registers)
+    @example(0x80000000, 0xFFFFFFFF, 0, 1)
+    @example(0, 0, 1, 1)
+    def agree(a, b, upper, other):
+        words = ours(upper << 32 | a, other << 32 | b, 0, 0)
+        assert words == signed(reference(a, b, 0, 0)) % (1 << 64)
+
+    agree()
+
+
 @pytest.mark.parametrize("row", [row for row in ISA.rows if row.length == 2], ids=lambda row: row.name)
 def test_compressed_rows_are_rows_of_the_base_set(row):
     assert any(
@@ -241,6 +260,8 @@ class Wrapping:
                 return self(body) if self(test) else self(orelse)
             case ast.Call(func=ast.Name(id="S"), args=[value]):
                 return signed(self(value))
+            case ast.Call(func=ast.Name(id="W"), args=[value]):
+                return signed(self(value) % SECOND)
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self.functions[name](*map(self, arguments))
         raise AssertionError(f"not in the dialect: {ast.dump(node)}")
