@@ -97,7 +97,7 @@ def _settings_of_mode(settings: Sequence[Setting]) -> list[Setting]:
     )
     key = "npu.queue.size" if mode == "loose" else "npu.queue.tight_size"
     direct = [setting for setting in settings if setting.origin == COMMAND_LINE or setting.origin.startswith(ARGUMENT)]
-    sizes = {str(one.value): one.path for one in direct if one.path in (QUEUE_SIZE, key)}
+    sizes = {str(setting.value): setting.path for setting in direct if setting.path in (QUEUE_SIZE, key)}
     if len(sizes) > 1:
         text = " and ".join(f"{path} = {value}" for value, path in sizes.items())
         raise UsageError(f"{text}: are one value in {mode} mode; drop one of them")

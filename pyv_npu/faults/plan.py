@@ -275,7 +275,7 @@ def _trigger(document: Any, location: str) -> Trigger:
         if len(ends) != 2:
             raise BadInputError(f"{location}: {value}: must be an address or [first, last]")
         value = tuple(_address(end, location) for end in ends)
-        if all(isinstance(one, int) for one in value) and value[0] > value[1]:
+        if all(isinstance(end, int) for end in value) and value[0] > value[1]:
             raise BadInputError(f"{location}: {_hex(value[0])}: the first address is behind the last one")
     elif kind == "random":
         rate = value.get("rate") if isinstance(value, Mapping) else None

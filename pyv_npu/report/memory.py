@@ -38,10 +38,10 @@ def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
         Note(f"{text} Descriptors fetched beside them, in bytes: {fetched}.", "muted"),
     ]  # fmt: skip
     for name, analysis in analyses.items():
-        each = _by_layer("layer", {layer.name: [layer] for layer in analysis.layers}, name)
+        layers = _by_layer("layer", {layer.name: [layer] for layer in analysis.layers}, name)
         kinds = blocks(analysis.layers)
-        table = [each] if kinds is None else [
-            _by_layer("layers of a kind", kinds), Details(f"every layer ({len(analysis.layers)})", each)]  # fmt: skip
+        table = [layers] if kinds is None else [
+            _by_layer("layers of a kind", kinds), Details(f"every layer ({len(analysis.layers)})", layers)]  # fmt: skip
         parts += [Heading(f"by layer, {name}"), *table]
     return parts
 

@@ -101,7 +101,7 @@ def bottlenecks(analysis: Analysis, name: str) -> Chart:
         pattern if len(group) == 1 else f"{pattern} ({len(group)}x)": _causes(group)
         for pattern, group in groups.items()
     }
-    worst = sorted(spent, key=lambda each: -sum(spent[each].values()))[:TOP]
+    worst = sorted(spent, key=lambda key: -sum(spent[key].values()))[:TOP]
     caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
     rows = {pattern: spent[pattern] for pattern in worst}
     return stacked_bars(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")

@@ -161,15 +161,17 @@ def to_json(campaigns: Sequence[Campaign]) -> dict[str, Any]:
     return {campaign.mode: _mode_json(campaign) for campaign in campaigns}
 
 
-def _mode_json(one: Campaign) -> dict[str, Any]:
-    total, count = one.total(), len(one.counted)
+def _mode_json(campaign: Campaign) -> dict[str, Any]:
+    total, count = campaign.total(), len(campaign.counted)
     return {
         "n": count,
-        "n_without_effect": len(one.runs) - count,
-        "seed": one.seed,
-        "cycles_without": one.cycles,
-        "skipped": list(one.skipped),
-        "kinds": {do: {outcome.value: counts[outcome] for outcome in Outcome} for do, counts in one.kinds().items()},
+        "n_without_effect": len(campaign.runs) - count,
+        "seed": campaign.seed,
+        "cycles_without": campaign.cycles,
+        "skipped": list(campaign.skipped),
+        "kinds": {
+            do: {outcome.value: counts[outcome] for outcome in Outcome} for do, counts in campaign.kinds().items()
+        },
         "total": {
             outcome.value: {
                 "n": total[outcome],
@@ -179,15 +181,15 @@ def _mode_json(one: Campaign) -> dict[str, Any]:
             }
             for outcome in Outcome
         },
-        "runs": list(rows(one)),
+        "runs": list(rows(campaign)),
     }
 
 
-def rows(one: Campaign) -> Iterator[Mapping[str, Any]]:
+def rows(campaign: Campaign) -> Iterator[Mapping[str, Any]]:
     """Yields a row for each run; `fault` in a file of faults repeats it."""
-    for run in one.runs:
+    for run in campaign.runs:
         yield {
-            "mode": one.mode,
+            "mode": campaign.mode,
             "run": run.number,
             "fault": run.fault.plain,
             "acted": run.acted,

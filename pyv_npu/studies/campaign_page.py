@@ -68,66 +68,72 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
         for outcome in WORST_FIRST[:3]
     ]
     outcomes = outcome_sections(campaigns)
-    charts = [chart for each in campaigns for chart in _chart(each)]
+    charts = [chart for campaign in campaigns for chart in _chart(campaign)]
     sections = [
         Section("outcomes", "Outcomes", [*charts, *parts_of(outcomes)]),
-        *(Section(f"runs-{each.mode}", f"Runs, {each.mode}", _runs(each, command, faults)) for each in campaigns),
+        *(
+            Section(f"runs-{campaign.mode}", f"Runs, {campaign.mode}", _runs(campaign, command, faults))
+            for campaign in campaigns
+        ),
         Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _legend())]),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
     return render(f"{program}: fault campaign", [head, Verdict(list(map(_sentence, campaigns)))], tiles, sections)
 
 
-def _sentence(one: Campaign) -> str:
+def _sentence(campaign: Campaign) -> str:
     """Counts the runs that end badly, and the actions that led to them."""
-    bad = [run for run in one.counted if run.verdict.outcome in WORST_FIRST[:3]]
+    bad = [run for run in campaign.counted if run.verdict.outcome in WORST_FIRST[:3]]
     if not bad:
-        return f"{one.mode}: no crash, hang or silent corruption in {len(one.counted):,} runs whose fault acted."
+        return (
+            f"{campaign.mode}: no crash, hang or silent corruption in {len(campaign.counted):,} runs whose fault acted."
+        )
     actions = ", ".join(dict.fromkeys(run.fault.do for run in bad))
-    return f"{one.mode}: {len(bad):,} of {len(one.counted):,} runs crash, hang or corrupt silently, after {actions}."
+    counts = f"{len(bad):,} of {len(campaign.counted):,}"
+    return f"{campaign.mode}: {counts} runs crash, hang or corrupt silently, after {actions}."
 
 
 def outcome_sections(campaigns: Sequence[Campaign]) -> list[Section]:
     """Returns the outcomes of each mode by action, with the shares of all."""
-    return [Section(f"outcomes-{each.mode}", "", _outcomes(each)) for each in campaigns]
+    return [Section(f"outcomes-{campaign.mode}", "", _outcomes(campaign)) for campaign in campaigns]
 
 
-def _chart(one: Campaign) -> list[Chart]:
+def _chart(campaign: Campaign) -> list[Chart]:
     shares = {do: {str(outcome): 100 * counts[outcome] / counts.total() for outcome in Outcome if counts[outcome]}
-              for do, counts in one.kinds().items()}  # fmt: skip
-    title = f"Outcomes by action, {one.mode}"
+              for do, counts in campaign.kinds().items()}  # fmt: skip
+    title = f"Outcomes by action, {campaign.mode}"
     return (
-        [stacked_bars(f"outcomes_{one.mode}", title, "shares of the runs", shares, "% of the runs", 100)]
+        [stacked_bars(f"outcomes_{campaign.mode}", title, "shares of the runs", shares, "% of the runs", 100)]
         if shares
         else []
     )
 
 
-def _outcomes(one: Campaign) -> list[Part]:
-    total, count = one.total(), len(one.counted)
+def _outcomes(campaign: Campaign) -> list[Part]:
+    total, count = campaign.total(), len(campaign.counted)
     rows: list[list[Value]] = [[do, counts.total(), *(counts[outcome] for outcome in Outcome)]
-                               for do, counts in one.kinds().items()]  # fmt: skip
+                               for do, counts in campaign.kinds().items()]  # fmt: skip
     rows.append(["all", count, *(total[outcome] for outcome in Outcome)])
     rows.append(["share, %", None, *(100 * total[outcome] / max(count, 1) for outcome in Outcome)])
     ends = [interval(total[outcome], count) for outcome in Outcome]
     rows.append(["95 % interval", None, *(Cell(f"{100 * low:.1f}..{100 * high:.1f} %") for low, high in ends)])
-    heads = (one.mode, "runs", *(outcome.value for outcome in Outcome))
-    notes = [f"Seed {one.seed}; {one.cycles:,} cycles without faults."]
-    if count < len(one.runs):
-        notes.append(f"{len(one.runs) - count} runs more whose fault did not act.")
-    if one.skipped:
-        notes.append(f"Nothing to act on for {', '.join(one.skipped)}.")
-    return [Table(heads, rows, figures=f"{one.mode}.{{0}}.{{head}}"), Note(" ".join(notes), "muted")]
+    heads = (campaign.mode, "runs", *(outcome.value for outcome in Outcome))
+    notes = [f"Seed {campaign.seed}; {campaign.cycles:,} cycles without faults."]
+    if count < len(campaign.runs):
+        notes.append(f"{len(campaign.runs) - count} runs more whose fault did not act.")
+    if campaign.skipped:
+        notes.append(f"Nothing to act on for {', '.join(campaign.skipped)}.")
+    return [Table(heads, rows, figures=f"{campaign.mode}.{{0}}.{{head}}"), Note(" ".join(notes), "muted")]
 
 
-def _runs(one: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
+def _runs(campaign: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
     """Returns the runs, the worst first. A row's file repeats it."""
     order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
-    ranked = sorted(one.counted, key=lambda run: (order[run.verdict.outcome], run.number))
-    rows = [_row(one.mode, run) for run in ranked[:MOST_ROWS]]
+    ranked = sorted(campaign.counted, key=lambda run: (order[run.verdict.outcome], run.number))
+    rows = [_row(campaign.mode, run) for run in ranked[:MOST_ROWS]]
     more = f"; the first {MOST_ROWS:,} of {len(ranked):,} are here, all in {CSV}." if ranked[MOST_ROWS:] else ""
-    file = str(faults / f"{one.mode}-N.yaml")
-    command = shlex.join([*command_words, "--mode", one.mode, "--faults", file, "--report", "DIR"])
+    file = str(faults / f"{campaign.mode}-N.yaml")
+    command = shlex.join([*command_words, "--mode", campaign.mode, "--faults", file, "--report", "DIR"])
     heads = ("run", "outcome", "action", "fault", "acted at cycle", "noticed by", "cycles lost", "repeats it")
     text = f"A run by itself, with its report, where the campaign was run: {command}{more}"
     return [Note(text, "muted"), Table(heads, rows, tools=True)] if rows else []

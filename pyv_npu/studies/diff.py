@@ -108,9 +108,9 @@ WORDS = ("mode", "sim_level", "program")
 def _check_runs(runs: Mapping[str, Any]) -> dict[str, Run]:
     """Returns the runs. TypeError names what is of another type than in a result."""
 
-    def rule(path: str, holds: bool, what: str) -> None:
+    def rule(path: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise TypeError(f"{path}: must be {what}")
+            raise TypeError(f"{path}: must be {expected}")
 
     for name, run in runs.items():
         head = f"{name}." if name else ""
@@ -268,7 +268,7 @@ def breakdowns(before: LoadedResult, after: LoadedResult) -> list[Breakdown]:
     """Returns the breakdown of each changed total, or of a total whose parts changed."""
     result = []
     for name in _common(before, after):
-        pairs = [_parts(one, name) for one in (before, after)]
+        pairs = [_parts(side, name) for side in (before, after)]
         for part in pairs[0]:
             if part in pairs[1]:
                 breakdown = _breakdown(name, part, pairs[0][part], pairs[1][part])
@@ -296,7 +296,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
         FigureChange(run, part, before.get(part, 0), after.get(part, 0)) for part in dict.fromkeys((*before, *after))
     ]
     total = FigureChange(run, name, sum(before.values()), sum(after.values()))
-    changed = sorted((change for change in changes if change.delta), key=lambda one: -abs(one.delta))
+    changed = sorted((change for change in changes if change.delta), key=lambda change: -abs(change.delta))
     return Breakdown(run, name, total, tuple(changed))
 
 
@@ -351,7 +351,7 @@ def settings(before: LoadedResult, after: LoadedResult) -> list[SettingChange]:
     for name in dict.fromkeys((*before.runs, *after.runs)):
         if (name in before.runs) != (name in after.runs):
             result.append(
-                SettingChange("run", name, *("there" if name in one.runs else None for one in (before, after)))
+                SettingChange("run", name, *("there" if name in side.runs else None for side in (before, after)))
             )
     return result
 
@@ -376,7 +376,7 @@ class Difference:
         changed = [change for change in self.changes if change.figure == "cycles"]
         if not changed:
             return "no cycle differs" + ("" if self.changes else ", and no other figure")
-        largest = max(changed, key=lambda one: abs(one.share or 0.0))
+        largest = max(changed, key=lambda change: abs(change.share or 0.0))
         candidates = [
             breakdown
             for breakdown in self.breakdowns
@@ -468,7 +468,7 @@ def failures(
 
 
 def _figure(before: LoadedResult, after: LoadedResult, run: str, name: str) -> Iterator[FigureChange]:
-    clocks = [one.keys.get("npu.clock_hz") for one in (before, after)]
+    clocks = [side.keys.get("npu.clock_hz") for side in (before, after)]
     values = []
     for loaded, clock in zip((before, after), clocks, strict=True):
         record = {"result": loaded.runs[run], "derived": {"clock_hz": clock}}

@@ -39,9 +39,9 @@ def _sections(difference: Difference) -> list[Section]:
         for setting in difference.settings
     ]
     causes = [
-        Table((_name(each.run, each.name), *HEADS),
-              [*(_row(part, part.figure) for part in each.parts), _row(each.total, "total")], units=UNITS)
-        for each in difference.breakdowns
+        Table((_name(breakdown.run, breakdown.name), *HEADS),
+              [*(_row(part, part.figure) for part in breakdown.parts), _row(breakdown.total, "total")], units=UNITS)
+        for breakdown in difference.breakdowns
     ]  # fmt: skip
     ranked = sorted(difference.changes, key=lambda change: -abs(change.share if change.share is not None else 1e9))
     changes = [_row(change, _name(change.run, change.figure)) for change in ranked]

@@ -108,17 +108,17 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def workload(args: argparse.Namespace) -> ServingCommand:
     """Returns the workload of a command line. UsageError: a mode without firmware that submits."""
-    command = ServingCommand(**{each.name: getattr(args, each.name) for each in fields(ServingCommand)})
+    command = ServingCommand(**{field.name: getattr(args, field.name) for field in fields(ServingCommand)})
     mode = dict(args.settings).get(options.MODE)
     if mode is not None and not command.by_firmware:
         raise UsageError(f"--mode {mode}: is how firmware submits; add --scheduler firmware")
     return command
 
 
-def perform(asked: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Serve what `asked` says and answer as `shown` says; they differ in a replay."""
-    command = workload(asked)
-    if asked.program.endswith(".onnx") or is_example(asked.program):
+def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+    """Serve what `run_args` say and answer as `shown` says; they differ in a replay."""
+    command = workload(run_args)
+    if run_args.program.endswith(".onnx") or is_example(run_args.program):
         return _with_values(command, effective, shown, call)
     with bad_models():
         prepared = command.prepare(effective.config)

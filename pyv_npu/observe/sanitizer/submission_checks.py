@@ -125,8 +125,8 @@ class SubmissionChecks:
         """Check that two writers of the same bytes have an order by the program, or a reader between them."""
         region, owner = holding.region, holding.owner
         overlaps = [
-            one for one in self._ledger.holdings.at(region.address, region.end - region.address)
-            if one.owner is not owner and conflict(one.region, region)
+            overlap for overlap in self._ledger.holdings.at(region.address, region.end - region.address)
+            if overlap.owner is not owner and conflict(overlap.region, region)
         ]  # fmt: skip
         readers = [overlap.owner.number for overlap in overlaps if overlap.role is HoldingRole.INPUT]
         for other in (overlap.owner for overlap in overlaps if overlap.role is HoldingRole.OUTPUT):
@@ -138,10 +138,10 @@ class SubmissionChecks:
                 and not ordered
                 and not any(other.number < number for number in readers)
             ):
-                both = [(opcode_of(other), other.stream), (opcode_of(owner), owner.descriptor.stream)]
+                writers = [(opcode_of(other), other.stream), (opcode_of(owner), owner.descriptor.stream)]
                 self._notebook.add(
                     SanitizerRule.UNORDERED_WRITE, other.side, owner.side, region.address, region.end - region.address,
-                    ", ".join(f"{opcode} in stream {stream}" for opcode, stream in both),
+                    ", ".join(f"{opcode} in stream {stream}" for opcode, stream in writers),
                 )  # fmt: skip
 
     def _is_in_frame(self, region: Region) -> bool:

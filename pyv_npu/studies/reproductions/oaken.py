@@ -100,7 +100,7 @@ class Study:
     def ratios(self, mine: Machine, other: Machine) -> dict[str, float]:
         """Model -> throughput over that of another system."""
         rates = {name: (self.rate(mine, name), self.rate(other, name)) for name in SIX}
-        return {name: one / two for name, (one, two) in rates.items() if one and two}
+        return {name: first / second for name, (first, second) in rates.items() if first and second}
 
     def claims(self) -> Iterator[Claim]:
         """P1 to P17."""
@@ -112,11 +112,11 @@ class Study:
 
     def _speeds(self) -> Iterator[Claim]:
         ratios = self.ratios(OAKEN_LPDDR, A100)
-        without = {name: one for name, one in ratios.items() if name != "llama2-70b"}
+        without = {name: ratio for name, ratio in ratios.items() if name != "llama2-70b"}
         error = mean(ratios) / 1.79 - 1
-        each = ", ".join(f"{name} {one:.2f}" for name, one in ratios.items())
+        terms = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
         yield Claim("P4", "Oaken-LPDDR over vLLM, mean of six models, batch 256", "1.79 x",
-                    f"{mean(ratios):.2f} x; {mean(without):.2f} x without 70B ({each})", SIMULATED, abs(error) <= 0.15,
+                    f"{mean(ratios):.2f} x; {mean(without):.2f} x without 70B ({terms})", SIMULATED, abs(error) <= 0.15,
                     error, "stand-in a100; bound 15 %")  # fmt: skip
         ratios = self.ratios(OAKEN_LPDDR, A100_INT4)
         error = mean(ratios) / 1.58 - 1
@@ -125,22 +125,23 @@ class Study:
                     "the stand-in reads 4 bits at 1.8 times the bandwidth, a GPU's kernels do not")  # fmt: skip
         ratios = self.ratios(OAKEN_HBM, LPU_HBM)
         yield Claim("P6", "Oaken-HBM over fp16 in the same memory, batch 256", "figure 11, no number",
-                    ", ".join(f"{name} {one:.2f}" for name, one in ratios.items()), SIMULATED, None)  # fmt: skip
+                    ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()), SIMULATED, None)  # fmt: skip
 
     def _attention(self) -> Iterator[Claim]:
-        cycles = {batch: [self.costs.attention(one, "llama2-7b", batch, CONTEXT) for one in (OAKEN_LPDDR, LPU_LPDDR)]
+        cycles = {batch: [self.costs.attention(machine, "llama2-7b", batch, CONTEXT)
+                          for machine in (OAKEN_LPDDR, LPU_LPDDR)]
                   for batch in BATCHES}  # fmt: skip
-        saved = {batch: 100 * (1 - one / two) for batch, (one, two) in cycles.items()}
+        saved = {batch: 100 * (1 - first / second) for batch, (first, second) in cycles.items()}
         average = sum(saved.values()) / len(saved)
-        each = ", ".join(f"{batch}: -{one:.1f}" for batch, one in saved.items())
+        terms = ", ".join(f"{batch}: -{share:.1f}" for batch, share in saved.items())
         yield Claim("P7", "attention time against the LPU, mean over batches", "-55.0 %",
-                    f"-{average:.1f} % ({each})", SIMULATED, None, average / 55 - 1,
+                    f"-{average:.1f} % ({terms})", SIMULATED, None, average / 55 - 1,
                     "the bits that are saved are 69.9 %; the device has nearly no other work in attention")  # fmt: skip
         work = self.costs.engines(OAKEN_LPDDR, "llama2-7b", 64, CONTEXT)
         channels = OAKEN_LPDDR.npu.dma.channels
-        quantize, dequantize = (100 * work[f"{one}_busy"] / (channels * work["cycles"]) for one in
+        quantize, dequantize = (100 * work[f"{name}_busy"] / (channels * work["cycles"]) for name in
                                 ("quantize", "dequantize"))  # fmt: skip
-        exposed = [100 * work[f"{one}_exposed"] / (channels * work["cycles"]) for one in ("quantize", "dequantize")]
+        exposed = [100 * work[f"{name}_exposed"] / (channels * work["cycles"]) for name in ("quantize", "dequantize")]
         yield Claim("P8", "quantization, dequantization of latency, 7B, batch 64", "1.29 %, 3.23 %, hidden",
                     f"busy {quantize:.2f} %, {dequantize:.2f} %; transfers longer by {exposed[0]:.2f} %, "
                     f"{exposed[1]:.2f} % of the channels", CALIBRATED,
@@ -148,11 +149,11 @@ class Study:
                     "w_q 1 and w_dq 64 of 256 cores, chosen for this figure; bounds 0.5 and 1 points")  # fmt: skip
         shares = {one.name: {batch: self.costs.parts(one, "llama2-7b", batch, CONTEXT) for batch in BATCHES}
                   for one in (LPU_LPDDR, OAKEN_LPDDR)}  # fmt: skip
-        each = "; ".join(
+        terms = "; ".join(
             f"{name} " + ", ".join(f"{100 * row['attention'] / sum(row.values()):.0f}" for row in rows.values())
             for name, rows in shares.items()
         )
-        yield Claim("F12b", "share of attention in a step, 7B, batch 16..256, %", "figure 12b, no number", each,
+        yield Claim("F12b", "share of attention in a step, 7B, batch 16..256, %", "figure 12b, no number", terms,
                     SIMULATED, None)  # fmt: skip
 
     def _capacity(self) -> Iterator[Claim]:
@@ -165,19 +166,19 @@ class Study:
                     "; ".join(f"{length // 1024}K {', '.join(sorted(names))}" for length, names in alive.items()
                               if length >= 8192), SIMULATED, met)  # fmt: skip
         rates = self.by_length()
-        order = {length: [rates[one.name][index] for one in (A100_INT4, OAKEN_HBM)]
+        order = {length: [rates[system.name][index] for system in (A100_INT4, OAKEN_HBM)]
                  for index, length in enumerate(LENGTHS)}  # fmt: skip
-        crossing = next((length for length, (gpu, own) in order.items() if own > gpu), None)
+        crossing = next((length for length, (gpu, hbm) in order.items() if hbm > gpu), None)
         met = crossing is not None and 4096 <= crossing <= 16384
         yield Claim("P10", "13B, batch 16: GPUs ahead below 8K, then Oaken-HBM", "crossover near 8K",
                     f"Oaken-HBM over the 4-bit stand-in: {'never' if crossing is None else f'{crossing // 1024}K'} ("
-                    + ", ".join(f"{length // 1024}K {gpu:.0f}/{own:.0f}" for length, (gpu, own) in order.items() if gpu)
+                    + ", ".join(f"{length // 1024}K {gpu:.0f}/{hbm:.0f}" for length, (gpu, hbm) in order.items() if gpu)
                     + ")", SIMULATED, met, None, "the stand-in has the same bandwidth and fewer bits")  # fmt: skip
-        small, large = ([self.rate(one, name) for one in (LPU_HBM, LPU_LPDDR)] for name in (model, "opt-30b"))
+        small, large = ([self.rate(system, name) for system in (LPU_HBM, LPU_LPDDR)] for name in (model, "opt-30b"))
         yield Claim("P11", "fp16: HBM ahead for 13B, LPDDR for OPT-30B, batch 256", "figure 4",
                     f"13B {small[0]:.0f}/{small[1]:.0f}, OPT-30B {large[0]:.0f}/{large[1]:.0f}", SIMULATED,
                     small[0] > small[1] and large[0] < large[1], None, "direction")  # fmt: skip
-        small, large = ([self.rate(one, name, 64) for one in (OAKEN_HBM, OAKEN_LPDDR)]
+        small, large = ([self.rate(system, name, 64) for system in (OAKEN_HBM, OAKEN_LPDDR)]
                         for name in ("llama2-7b", "opt-30b"))  # fmt: skip
         none = [self.rate(OAKEN_HBM, name, 16) for name in ("mixtral-8x7b", "llama2-70b")]
         yield Claim("P12", "Oaken-HBM for small models, LPDDR for large ones, batch 64", "figure 11",
@@ -202,9 +203,10 @@ class Study:
         models = "llama2-13b", "mixtral-8x7b"
         if self._trace is not None:
             served = {
-                name: [self.costs.trace(one, name, self._trace) for one in (OAKEN_LPDDR, A100)] for name in models
+                name: [self.costs.trace(machine, name, self._trace) for machine in (OAKEN_LPDDR, A100)]
+                for name in models
             }
-            return {name: {self._trace.name: one / two} for name, (one, two) in served.items()}
+            return {name: {self._trace.name: first / second} for name, (first, second) in served.items()}
         return {
             name: {
                 f"{tokens[0]} + {tokens[1]}": self.rate(OAKEN_LPDDR, name, 128, tokens)
@@ -227,33 +229,34 @@ class Study:
                     "5.47 -> 5.526 at 4/90/6", "needs weights; errors of synthetic keys and values are below", CITED,
                     None)  # fmt: skip
         gains = self.gains()
-        each = "; ".join(f"{name} " + ", ".join(f"{at}: {one:.2f} x" for at, one in row.items())
+        terms = "; ".join(f"{name} " + ", ".join(f"{at}: {gain:.2f} x" for at, gain in row.items())
                          for name, row in gains.items())  # fmt: skip
-        ahead = None if self._trace is None else all(one > 1 for row in gains.values() for one in row.values())
-        yield Claim("P16", "traces, over vLLM", "about 1.3 x (Conversation), 1.8 x (BurstGPT)", each, SIMULATED, ahead,
+        ahead = None if self._trace is None else all(gain > 1 for row in gains.values() for gain in row.values())
+        yield Claim("P16", "traces, over vLLM", "about 1.3 x (Conversation), 1.8 x (BurstGPT)", terms, SIMULATED, ahead,
                     None, "" if self._trace else "synthetic lengths: no verdict; --trace FILE")  # fmt: skip
         ratios = {name: self.rate(OAKEN_LPDDR, name) / self.rate(LPU_LPDDR, name)
                  for name in ("llama2-7b", "llama2-13b", "mistral-7b", "mixtral-8x7b")}  # fmt: skip
         mha, gqa = [ratios["llama2-7b"], ratios["llama2-13b"]], [ratios["mistral-7b"], ratios["mixtral-8x7b"]]
         yield Claim("P17", "grouped heads shrink the gain over the LPU, batch 256", "figure 11",
-                    ", ".join(f"{name} {one:.2f} x" for name, one in ratios.items()), SIMULATED, max(gqa) < min(mha),
+                    ", ".join(f"{name} {gain:.2f} x" for name, gain in ratios.items()), SIMULATED, max(gqa) < min(mha),
                     None, "direction")  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """Data of the charts."""
         return {
             "figure4": {
-                name: {one.name: [self.rate(one, name, batch) for batch in SHOWN] for one in (LPU_HBM, LPU_LPDDR)}
+                name: {system.name: [self.rate(system, name, batch) for batch in SHOWN]
+                       for system in (LPU_HBM, LPU_LPDDR)}
                 for name in ("llama2-13b", "opt-30b")
             },
             "figure11": {
                 name: {system.name: [self.rate(system, name, batch) for batch in SHOWN] for system in SYSTEMS}
                 for name in SIX
             },
-            "figure12a": [one._asdict() for one in ratio_sweep([layer()], RATIO_SWEEP)],
+            "figure12a": [row._asdict() for row in ratio_sweep([layer()], RATIO_SWEEP)],
             "figure12b": {
-                str(batch): {one.name: self.costs.parts(one, "llama2-7b", batch, CONTEXT)
-                             for one in (OAKEN_LPDDR, LPU_LPDDR)}
+                str(batch): {system.name: self.costs.parts(system, "llama2-7b", batch, CONTEXT)
+                             for system in (OAKEN_LPDDR, LPU_LPDDR)}
                 for batch in BATCHES
             },
             "figure13": self.by_length(), "figure14": self.gains(),
@@ -265,14 +268,14 @@ def _sizes() -> Iterator[Claim]:
     bits = {name: element_bits(width) for name, width in widths.items()}
     counted = {name: counted_bits(width) for name, width in widths.items()}
     paper = {"7B": 4.82, "13B": 4.82, "70B": 4.89}
-    near = all(abs(found[name] - paper[name]) <= 0.01 for found in (bits, counted) for name in paper)
+    near = all(abs(sizes[name] - paper[name]) <= 0.01 for sizes in (bits, counted) for name in paper)
     shown = "/".join(f"{bit:.3f}" for bit in bits.values())
-    text = f"{shown}; counted by the codec {'/'.join(f'{one:.3f}' for one in counted.values())}"
+    text = f"{shown}; counted by the codec {'/'.join(f'{count:.3f}' for count in counted.values())}"
     yield Claim("P1", "bits of an element, Llama2 7B/13B/70B", "4.82/4.82/4.89", text, COMPUTED, near)
     saved = 1 - element_bits(4096) / 16
     slide = (0.9 * 4 + 0.1 * 23, 0.9 * 4 + 0.1 * 12, 0.9 * 4 + 0.1 * 8)
-    text = f"16 + 6 + 1 = 23 -> 6 + 1 + 1 = 8; -{100 * saved:.1f} %; {'/'.join(f'{one:.1f}' for one in slide)}"
-    met = [round(one, 1) for one in slide] == [5.9, 4.8, 4.4] and round(100 * saved, 1) == 69.9
+    text = f"16 + 6 + 1 = 23 -> 6 + 1 + 1 = 8; -{100 * saved:.1f} %; {'/'.join(f'{slope:.1f}' for slope in slide)}"
+    met = [round(slope, 1) for slope in slide] == [5.9, 4.8, 4.4] and round(100 * saved, 1) == 69.9
     yield Claim("P2", "bits of an outlier, of all; of the slides", "23 -> 8; -69.9 %; 5.9/4.8/4.4", text, COMPUTED, met)
     shape = shape_of("llama2-13b")
     kv = shape.kv_bytes(2048, 256)
@@ -290,13 +293,13 @@ def figures(full: bool = False, trace: Path | None = None,
     if full:
         costs.finish()
     samples = [] if full else list(costs.samples())
-    error = max((abs(now - kept) / now for _, kept, now in samples), default=0.0)
+    error = max((abs(now - stored) / now for _, stored, now in samples), default=0.0)
     return {
         "schema": 2, "reproduction": "oaken", "source": SOURCE, "exact": error <= TOLERANCE,
         "claims": [{**claim._asdict(), "verdict": claim.verdict} for claim in claims],
         "step_costs": {"simulated": costs.simulated, "samples": len(samples), "error": error},
         "constants": {"area_mm2": AREA, "area_percent": AREA_SHARES, "power_watts": POWER},
-        "synthetic_errors": [each._asdict() for each in errors()],
-        "ablations": [each._asdict() for each in ablations([layer()], HEAD_DIM)],
-        "groups": [each._asdict() for each in group_counts([layer()])], **pictures,
+        "synthetic_errors": [row._asdict() for row in errors()],
+        "ablations": [row._asdict() for row in ablations([layer()], HEAD_DIM)],
+        "groups": [row._asdict() for row in group_counts([layer()])], **pictures,
     }  # fmt: skip

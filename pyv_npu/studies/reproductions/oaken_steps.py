@@ -229,7 +229,7 @@ class StepCosts:
             return max(times.cycles(chunks[at::count]) for at in range(min(count, len(chunks))))
 
         run = serve(work, config, machine.npu.clock_hz, cycles)
-        return sum(len(one.tokens_at) for one in run.served) * machine.npu.clock_hz / run.end
+        return sum(len(record.tokens_at) for record in run.served) * machine.npu.clock_hz / run.end
 
     def attention(self, machine: Machine, model: str, requests: int, context: int) -> int:
         """Cycles of attention and appends in a layer of a step that generates, simulated whole."""
@@ -249,8 +249,8 @@ class StepCosts:
         """Cycles of a layer among others, and of the engines of all channels in it: two layers less one."""
 
         def simulate() -> dict[str, int]:
-            one, two = (self._engines(machine, model, layers, requests, context) for layers in (1, 2))
-            return {name: two[name] - one[name] for name in one}
+            single, double = (self._engines(machine, model, layers, requests, context) for layers in (1, 2))
+            return {name: double[name] - single[name] for name in single}
 
         name = f"engines/{machine.name}/{model}/{requests}/{context}"
         figures: dict[str, int] = self._figure(name, simulate)
