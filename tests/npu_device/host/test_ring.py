@@ -53,6 +53,13 @@ def test_the_doorbell_rule_modulo_2_to_32(start: int, steps: list[tuple[int, int
         assert (ring.head, ring.tail, ring.occupied) == (head % 2**32, tail % 2**32, tail - head)
 
 
+def test_a_descriptor_has_the_ticket_that_it_asks_for() -> None:
+    rig = loose()
+    rig.ring(NOP.with_(ticket=77), NOP, NOP.with_(ticket=5))
+    rig.idle()
+    assert sorted(rig.stamps(What.DONE)) == sorted(rig.stamps(What.ACCEPT)) and {5, 77} <= set(rig.stamps(What.DONE))
+
+
 def test_fetch_and_validation_are_a_pipeline() -> None:
     """One descriptor in each stage: accepted every max(fetch, validate) cycles."""
     rig = loose()
