@@ -14,6 +14,7 @@ from npu_device.abi.kv_block import KvHalf
 from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import DataType, Gemm, Opcode, Scope
 from npu_device.config import NpuConfig, TeConfig
+from npu_device.event_loop.snapshot import LATEST
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.reservation.tickets import MODULUS
 from npu_device.trace.events import What
@@ -105,6 +106,22 @@ def test_the_last_of_a_range_is_taken(field: str, value: int) -> None:
     rig.go(rig.now + 10)
     other = restored(rig, lambda command: command.update({field: value}))
     assert other.device.state()["pipeline"]["execution"]["commands"][0][field] == value
+
+
+@pytest.mark.parametrize(
+    ("cycle", "why"),
+    [(LATEST, "has released its operands and is not over"), (LATEST + 1, "is not within"), (-2, "is not within")],
+)
+def test_cycles_of_steps_are_within_a_range(cycle: int, why: str) -> None:
+    rig = rig_of(HOLD)
+    rig.go(rig.now + 10)
+    rig.events.flush()
+    state = rig.device.state()
+    state["pipeline"]["execution"]["engines"]["machine"]["runs"][0]["released"] = cycle.to_bytes(
+        8, "little", signed=True
+    )
+    with pytest.raises(StateError, match=f"released: .*{why}"):
+        Rig().device.load_state(state)
 
 
 def product(rig: MacroRig) -> Descriptor:
