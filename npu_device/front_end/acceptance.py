@@ -89,7 +89,7 @@ def spare_records(issue: Issue, order: TileOrder) -> int:
         return 0
     operands = len(order.operands) // OPERAND_WORDS
     if order.total.rows:
-        if issue.spare_spans < 1 or issue.spare_sums < 1 or check_sum(issue, order.total):
+        if issue.spare_spans < 1 or check_sum(issue, order.total):
             return 0
         operands += 2 * max_spans(issue, order.total)
         if operands > MAX_OPERANDS:

@@ -28,7 +28,6 @@ from npu_device.reservation.state import (
     Access,
     Dependency,
     Entry,
-    HeldSum,
     Span,
     Submission,
     Ticket,
@@ -67,7 +66,7 @@ class DeviceLink(NamedTuple):
 
 _WORDS = layout(Submission).fields["words"].offset
 _RECORDS = {
-    Ticket: 1, Entry: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1, HeldSum: 1,
+    Ticket: 1, Entry: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1,
 }  # fmt: skip
 """Records that the acceptance of a command takes at most."""
 _CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)

@@ -7,15 +7,7 @@ accumulator are a memory of their own: the hazards between commands order its re
 from npu_device.abi.errors import TicketError
 from npu_device.decode.command import ACCUMULATORS_BASE, SUM_BYTES
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation.state import (
-    MAX_OPERANDS,
-    SUM_BUCKETS,
-    Accumulator,
-    HeldSum,
-    Issue,
-    Span,
-    SumRequest,
-)
+from npu_device.reservation.state import MAX_OPERANDS, UNUSED, Accumulator, Issue, Span, SumRequest
 
 
 def accumulator_of(issue: Issue, cluster: int, engine: int) -> Accumulator:
@@ -25,33 +17,32 @@ def accumulator_of(issue: Issue, cluster: int, engine: int) -> Accumulator:
 
 def open_accumulators(issue: Issue) -> None:
     """Make all bytes of each accumulator free. The caller has reserved a Span for each."""
-    for accumulator in issue.accumulators:
+    for index in range(len(issue.accumulators)):
         span = issue.free_spans
         if span is not None and issue.accumulator_size:
             issue.free_spans = span.next
             issue.spare_spans -= 1
             span.begin = 0
             span.size = issue.accumulator_size
-            span.owner = None
+            span.engine = index % issue.engines
+            span.address = UNUSED
             span.next = None
-            accumulator.spans = span
-            accumulator.room = issue.accumulator_size
+            issue.accumulators[index].spans = span
+            issue.accumulators[index].room = issue.accumulator_size
 
 
-def sum_bucket(cluster: int, address: int) -> int:
-    """Return the bucket of the sum for an output address."""
-    return (address >> 4 ^ address >> 10 ^ address >> 16 ^ cluster) & (SUM_BUCKETS - 1)
+def find_sum(issue: Issue, cluster: int, address: int) -> Span | None:
+    """Return the first bytes of the sum of a cluster that commands with an output address can add to."""
+    for engine in range(issue.engines):
+        span = accumulator_of(issue, cluster, engine).spans
+        while span is not None:
+            if span.address == address:
+                return span
+            span = span.next
+    return None
 
 
-def find_sum(issue: Issue, cluster: int, address: int) -> HeldSum | None:
-    """Return the sum of a cluster that commands with an output address can add to."""
-    held = issue.sums[sum_bucket(cluster, address)]
-    while held is not None and (held.address != address or held.cluster != cluster):
-        held = held.next
-    return held
-
-
-def room_of(issue: Issue, cluster: int, engine: int, replaced: HeldSum | None) -> int:
+def room_of(issue: Issue, cluster: int, engine: int, replaced: Span | None) -> int:
     """Return the free bytes of an engine once the sum that is replaced is gone."""
     room = accumulator_of(issue, cluster, engine).room
     if replaced is not None and replaced.engine == engine:
@@ -59,7 +50,7 @@ def room_of(issue: Issue, cluster: int, engine: int, replaced: HeldSum | None) -
     return room
 
 
-def choose_engine(issue: Issue, request: SumRequest, replaced: HeldSum | None) -> int:
+def choose_engine(issue: Issue, request: SumRequest, replaced: Span | None) -> int:
     """Return the engine that a command names, or the one that has most room (lowest first)."""
     if request.affinity:
         return request.affinity - 1
@@ -82,8 +73,6 @@ def check_sum(issue: Issue, request: SumRequest) -> int:
         if request.affinity and request.affinity != held.engine + 1:
             return TicketError.AFFINITY
         return 0
-    if not request.hold:
-        return 0
     room = room_of(issue, request.cluster, choose_engine(issue, request, held), held)
     return 0 if request.rows * request.columns * SUM_BYTES <= room else TicketError.ACC_OVERFLOW
 
@@ -95,8 +84,7 @@ def max_spans(issue: Issue, request: SumRequest) -> int:
     count = 0
     span = accumulator_of(issue, request.cluster, engine).spans
     while span is not None:
-        if span.owner is held or (span.owner is None and not request.accumulate):
-            count += 1
+        count += span.address == request.address or (span.address == UNUSED and not request.accumulate)
         span = span.next
     return count
 
@@ -110,49 +98,41 @@ def split_span(issue: Issue, span: Span, size: int) -> None:
     issue.spare_spans -= 1
     rest.begin = span.begin + size
     rest.size = span.size - size
-    rest.owner = span.owner
+    rest.engine = span.engine
+    rest.address = UNUSED
     rest.next = span.next
     span.size = size
     span.next = rest
 
 
-def assign_bytes(issue: Issue, held: HeldSum) -> None:
-    """Give the first free bytes of its accumulator to a sum."""
-    accumulator = accumulator_of(issue, held.cluster, held.engine)
-    size = held.rows * held.columns * SUM_BYTES
+def assign_bytes(issue: Issue, request: SumRequest, engine: int) -> None:
+    """Give the first free bytes of an accumulator to a sum."""
+    accumulator = accumulator_of(issue, request.cluster, engine)
+    size = request.rows * request.columns * SUM_BYTES
     accumulator.room -= size
     span = accumulator.spans
     while size and span is not None:
-        if span.owner is None:
+        if span.address == UNUSED:
             split_span(issue, span, size)
-            span.owner = held
+            span.address = request.address
+            span.rows = request.rows
+            span.columns = request.columns
+            span.integer = request.integer
             size -= span.size
         span = span.next
 
 
-def release_sum(issue: Issue, held: HeldSum) -> None:
+def release_sum(issue: Issue, cluster: int, engine: int, address: int) -> None:
     """Free the bytes of a sum: no later command adds to it."""
-    bucket = sum_bucket(held.cluster, held.address)
-    each = issue.sums[bucket]
-    if each is held:
-        issue.sums[bucket] = held.next
-    else:
-        while each is not None and each.next is not held:
-            each = each.next
-        if each is not None:
-            each.next = held.next
-    held.next = issue.free_sums
-    issue.free_sums = held
-    issue.spare_sums += 1
-    accumulator = accumulator_of(issue, held.cluster, held.engine)
-    accumulator.room += held.rows * held.columns * SUM_BYTES
+    accumulator = accumulator_of(issue, cluster, engine)
     span = accumulator.spans
     before = span
     while span is not None:
         following = span.next
-        if span.owner is held:
-            span.owner = None
-        if before is not None and before is not span and before.owner is None and span.owner is None:
+        if span.address == address:
+            span.address = UNUSED
+            accumulator.room += span.size
+        if before is not None and before is not span and before.address == UNUSED and span.address == UNUSED:
             before.size += span.size
             before.next = following
             span.next = issue.free_spans
@@ -163,30 +143,12 @@ def release_sum(issue: Issue, held: HeldSum) -> None:
         span = following
 
 
-def new_sum(issue: Issue, request: SumRequest, engine: int) -> HeldSum | None:
-    """Return a sum without bytes that later commands can add to. The caller has reserved a HeldSum."""
-    held = issue.free_sums
-    if held is not None:
-        issue.free_sums = held.next
-        issue.spare_sums -= 1
-        held.cluster = request.cluster
-        held.address = request.address
-        held.engine = engine
-        held.rows = request.rows
-        held.columns = request.columns
-        held.integer = request.integer
-        bucket = sum_bucket(held.cluster, held.address)
-        held.next = issue.sums[bucket]
-        issue.sums[bucket] = held
-    return held
-
-
-def append_spans(issue: Issue, held: HeldSum, written: int) -> None:
+def append_spans(issue: Issue, request: SumRequest, engine: int, written: int) -> None:
     """Append the bytes of a sum to `issue.operands`, as far as they fit."""
-    base = ACCUMULATORS_BASE + (held.cluster * issue.engines + held.engine) * issue.accumulator_size
-    span = accumulator_of(issue, held.cluster, held.engine).spans
+    base = ACCUMULATORS_BASE + (request.cluster * issue.engines + engine) * issue.accumulator_size
+    span = accumulator_of(issue, request.cluster, engine).spans
     while span is not None and len(issue.operands) < MAX_OPERANDS * OPERAND_WORDS:
-        if span.owner is held:
+        if span.address == request.address:
             low = base + span.begin
             issue.operands.extend((low, low + span.size, span.size, 0, written))
         span = span.next
@@ -194,21 +156,20 @@ def append_spans(issue: Issue, held: HeldSum, written: int) -> None:
 
 def bind_sum(issue: Issue, request: SumRequest) -> int:
     """Assign the sum that a command which passed `check_sum` adds to or begins, and append its bytes to
-    `issue.operands`: its engine. The caller has reserved a HeldSum and a Span."""
+    `issue.operands`: its engine. The caller has reserved a Span."""
     held = find_sum(issue, request.cluster, request.address)
-    if not request.accumulate:
-        engine = choose_engine(issue, request, held)
-        if held is not None:
-            release_sum(issue, held)
-        held = new_sum(issue, request, engine)
-        if held is not None:
-            assign_bytes(issue, held)
-    if held is None:
-        return 0
+    engine = choose_engine(issue, request, held)
+    if held is not None:
+        if request.accumulate:
+            engine = held.engine
+        else:
+            release_sum(issue, request.cluster, held.engine, request.address)
     if request.accumulate:
-        append_spans(issue, held, 0)
-    if request.hold:
-        append_spans(issue, held, 1)
+        append_spans(issue, request, engine, 0)
     else:
-        release_sum(issue, held)
-    return held.engine
+        assign_bytes(issue, request, engine)
+    if request.hold:
+        append_spans(issue, request, engine, 1)
+    else:
+        release_sum(issue, request.cluster, engine, request.address)
+    return engine

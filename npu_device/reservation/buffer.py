@@ -19,7 +19,6 @@ from npu_device.reservation.state import (
     Dependency,
     Entry,
     Epoch,
-    HeldSum,
     Issue,
     PendingBarrier,
     Span,
@@ -38,7 +37,7 @@ FUNCTIONS: tuple[Definition, ...] = (
     barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
     tickets.ticket_code, tickets.set_command, orders.add_order, orders.find_order, orders.clear_orders,
     accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
-    accumulators.room_of, accumulators.bind_sum, accumulators.new_sum, accumulators.split_span,
+    accumulators.room_of, accumulators.bind_sum, accumulators.split_span,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
@@ -53,7 +52,7 @@ CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_
 _LISTS = {
     Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers",
     Ticket: "tickets", Submission: "submissions",
-    TileOrder: "orders", Span: "spans", HeldSum: "sums",
+    TileOrder: "orders", Span: "spans",
 }  # fmt: skip
 """Records of free lists, and the names of these."""
 _LIST_FUNCTIONS = (

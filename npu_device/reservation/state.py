@@ -39,7 +39,8 @@ ORDER_WORDS = DESCRIPTOR_WORDS - 1
 ORDER_BUCKETS = 1 << 10
 MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
 """Words of the operands of a command in tile form, at most."""
-SUM_BUCKETS = 1 << 8
+UNUSED = -1
+"""Output address of free bytes of an accumulator."""
 BUCKETS = 1 << 12
 """Buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
@@ -121,11 +122,17 @@ class Domain:
 
 @record
 class Span:
-    """Bytes of an accumulator that are free or of one sum."""
+    """Bytes of an accumulator that are free or of one sum, which later commands can add to."""
 
     begin: int = 0
     size: int = 0
-    owner: "HeldSum | None" = REFERENCE
+    engine: int = 0
+    """Index within the cluster."""
+    address: int = 0
+    """Output address of the sum, or UNUSED: the next ones mean nothing."""
+    rows: int = 0
+    columns: int = 0
+    integer: bool = False
     next: "Span | None" = REFERENCE
     """The next bytes; of the free list."""
 
@@ -158,21 +165,6 @@ class SumRequest:
     """Index of the engine within the cluster, from 1; 0: any."""
     address: int = 0
     """Output address."""
-
-
-@record
-class HeldSum:
-    """Sum that later commands can add to."""
-
-    cluster: int = 0
-    address: int = 0
-    engine: int = 0
-    """Index within the cluster."""
-    rows: int = 0
-    columns: int = 0
-    integer: bool = False
-    next: "HeldSum | None" = REFERENCE
-    """The next of its bucket; of the free list."""
 
 
 @record
@@ -376,8 +368,6 @@ class Issue:
     engines: int = 0
     """Tensor engines of a cluster."""
     accumulator_size: int = 0
-    sums: list[HeldSum | None] = items()
-    """Hash table of sums."""
     request: SumRequest = field(default_factory=SumRequest)
     """Request of a command that Python decodes."""
 
@@ -407,7 +397,6 @@ class Issue:
     free_submissions: Submission | None = REFERENCE
     free_orders: TileOrder | None = REFERENCE
     free_spans: Span | None = REFERENCE
-    free_sums: HeldSum | None = REFERENCE
     spare_entries: int = 0
     """Records in these lists."""
     spare_accesses: int = 0
@@ -418,14 +407,13 @@ class Issue:
     spare_submissions: int = 0
     spare_orders: int = 0
     spare_spans: int = 0
-    spare_sums: int = 0
     events: list[int] = items()
     """The buffer of the event stream: events laid out as `records.RECORD`."""
 
 
 ISSUE_CAPACITIES = {
     "domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS, "buckets": BUCKETS,
-    "order_buckets": ORDER_BUCKETS, "sums": SUM_BUCKETS,
+    "order_buckets": ORDER_BUCKETS,
     "events": EVENT_WORDS * MAX_EVENTS,
 }  # fmt: skip
 """Capacities of lists of the issue stage that do not depend on a configuration."""

@@ -1,7 +1,7 @@
 """Sums of the accumulators for Python: checks with their sentences, assignment, snapshots."""
 
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from npu_device.abi.errors import TicketError
@@ -11,8 +11,8 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.reservation import accumulators
 from npu_device.reservation.buffer import IssueBuffer, linked, list_buffer
-from npu_device.reservation.state import SUM_BUCKETS, HeldSum, Span
-from pyv_native.state import WORD32, WORD64, Fields, StateError, inside, rows
+from npu_device.reservation.state import UNUSED, Span
+from pyv_native.state import LATEST, WORD32, StateError, inside, listed, rows
 
 
 class Accumulators:
@@ -28,7 +28,6 @@ class Accumulators:
         self._buffer, issue = buffer, buffer.issue
         issue.engines, issue.accumulator_size = self._engines, self._size
         issue.accumulators.resize(self._clusters * self._engines)
-        issue.sums.fill([None] * SUM_BUCKETS)
         buffer.reserve(Span, self._clusters * self._engines)
         buffer.call(accumulators.open_accumulators)
 
@@ -39,9 +38,9 @@ class Accumulators:
         return request
 
     def _find(self, request: Any) -> Any:
-        """View of the sum for the output address of a request, or None."""
+        """View of the first bytes of the sum for the output address of a request, or None."""
         offset = self._buffer.call(accumulators.find_sum, request.cluster, request.address)
-        return self._buffer.arena.reference(HeldSum, offset)
+        return self._buffer.arena.reference(Span, offset)
 
     def check(self, command: Command, total: Sum) -> None:
         """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
@@ -68,87 +67,66 @@ class Accumulators:
         """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
         buffer = self._buffer
         buffer.reserve(Span, 1)
-        buffer.reserve(HeldSum, 1)
         request = self._request(command, total)
-        regions = self._regions(self._find(request)) if command.descriptor.accumulate else ()
+        regions = self._regions(self._find(request), request) if command.descriptor.accumulate else ()
         command.affinity = buffer.call(accumulators.bind_sum, request.offset) + 1
         buffer.issue.operands.clear()
-        command.accumulator_regions = regions or self._regions(self._find(request))
+        command.accumulator_regions = regions or self._regions(self._find(request), request)
 
-    def _regions(self, held: Any) -> tuple[Region, ...]:
-        """Return the bytes of a sum."""
-        index = held.cluster * self._engines + held.engine
-        base = ACCUMULATORS_BASE + index * self._size
+    def _regions(self, first: Any, request: Any) -> tuple[Region, ...]:
+        """Return the bytes of the sum of a request; `first`: a view of the first."""
+        base = ACCUMULATORS_BASE + (request.cluster * self._engines + first.engine) * self._size
         return tuple(
             Region(base + span.begin, 1, span.size, span.size)
-            for span in linked(self._buffer.issue.accumulators[index].spans)
-            if span.owner is held
+            for span in linked(first)
+            if span.address == request.address
         )
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def _sums(self) -> list[Any]:
-        """Views of the sums, by cluster and address."""
-        spans = chain.from_iterable(linked(each.spans) for each in self._buffer.issue.accumulators)
-        sums = {owner.offset: owner for owner in (span.owner for span in spans) if owner is not None}
-        return sorted(sums.values(), key=lambda held: (held.cluster, held.address))
-
     def regions(self) -> Iterator[Region]:
         """Yield the bytes of all sums that can be added to."""
-        return chain.from_iterable(map(self._regions, self._sums()))
+        for index, accumulator in enumerate(self._buffer.issue.accumulators):
+            for span in linked(accumulator.spans):
+                if span.address != UNUSED:
+                    yield Region(ACCUMULATORS_BASE + index * self._size + span.begin, 1, span.size, span.size)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot: the sums without their bytes, and the owner of each byte."""
-        sums = self._sums()
-        owners = [None, *sums]
-        return {
-            "sums": [
-                [each.cluster, each.address, each.engine, each.rows, each.columns, int(each.integer)] for each in sums
-            ],
-            "spans": [
-                [[span.size, owners.index(span.owner)] for span in linked(accumulator.spans)]
-                for accumulator in self._buffer.issue.accumulators
-            ],
-        }
+    def state(self) -> list[list[list[int]]]:
+        """Return the state of a snapshot: of each accumulator the bytes in order, with address and shape of their
+        sum."""
+        return [
+            [
+                [span.size, span.address, *((0, 0, 0) if span.address == UNUSED else _shape(span))]
+                for span in linked(accumulator.spans)
+            ]
+            for accumulator in self._buffer.issue.accumulators
+        ]
 
     def load_state(self, state: Any) -> None:
         """Restore the value of `state`, after a reset. StateError."""
-        fields, buffer, side = Fields(state, "sums", "spans"), self._buffer, (1, max(1, self._size))
-        limits = (0, self._clusters - 1), (0, WORD64), (0, self._engines - 1), side, side, (0, 1)
-        sums = [tuple(item) for item in fields.rows("sums", *limits)]
-        if len({(cluster, address) for cluster, address, *_ in sums}) < len(sums):
-            raise StateError("comes twice", "sums")
-        places = list[tuple[int, int]]()
-        for cluster, address, engine, m, n, integer in sums:
-            buffer.reserve(HeldSum, 1)
-            fill_request(buffer.issue.request, Sum((m, n), bool(integer), True), 0, cluster, 0, address)
-            offset = buffer.call(accumulators.new_sum, buffer.issue.request.offset, engine)
-            places.append((offset, m * n * SUM_BYTES))
-        for index, item in enumerate(fields.listed("spans", self._clusters * self._engines)):
-            with inside("spans", index):
-                parts = self._parts(item, len(sums))
+        buffer, limit, seen = self._buffer, max(1, self._size), dict[tuple[int, int], object]()
+        for index, item in enumerate(listed(state, self._clusters * self._engines)):
+            with inside(index):
+                parts = rows(item, (1, limit), (UNUSED, LATEST), (0, limit), (0, limit), (0, 1))
+                sizes: Counter[tuple[int, ...]] = Counter()
+                for size, *held in parts:
+                    sizes[tuple(held)] += size
+                if sizes.total() != self._size:
+                    raise StateError(f"are not the {self._size} bytes of an accumulator")
+                for shape, size in sizes.items():
+                    address, m, n, _ = shape
+                    place = index // self._engines, address
+                    whole = size == m * n * SUM_BYTES and seen.setdefault(place, (index, shape)) == (index, shape)
+                    if address != UNUSED and not whole:
+                        raise StateError(f"do not hold one sum of {m} x {n}")
                 buffer.reserve(Span, len(parts))
                 accumulator = buffer.issue.accumulators[index]
                 span = accumulator.spans
-                for size, owner in parts:
+                for size, address, m, n, integer in parts:
                     buffer.call(accumulators.split_span, span.offset, size)
-                    if owner:
-                        if divmod(index, self._engines) != sums[owner - 1][:3:2]:
-                            raise StateError("is of another engine")
-                        offset, rest = places[owner - 1]
-                        places[owner - 1] = offset, rest - size
-                        span.owner = buffer.arena.view(HeldSum, offset)
-                        accumulator.room -= size
+                    span.address, span.rows, span.columns, span.integer = address, m, n, bool(integer)
+                    accumulator.room -= 0 if address == UNUSED else size
                     span = span.next
-        if any(size for _, size in places):
-            raise StateError("do not hold the sums", "spans")
-
-    def _parts(self, item: Any, sums: int) -> list[tuple[int, int]]:
-        """Return the (size, number of the sum or 0) of all bytes of an accumulator. StateError."""
-        parts = [(size, owner) for size, owner in rows(item, (1, max(1, self._size)), (0, sums))]
-        if sum(size for size, _ in parts) != self._size:
-            raise StateError(f"are not the {self._size} bytes of an accumulator")
-        return parts
 
     def used_by(self, command: Command) -> list[list[int]] | None:
         """Return what a snapshot keeps of the sum of a command: its addresses and bytes; None: it has none."""
@@ -180,6 +158,10 @@ def fill_request(request: Any, total: Sum, accumulate: int, cluster: int, affini
     request.rows, request.columns = total.shape
     request.integer, request.hold, request.accumulate = total.integer, total.hold, bool(accumulate)
     request.cluster, request.affinity, request.address = cluster, affinity, address
+
+
+def _shape(span: Any) -> tuple[int, int, int]:
+    return span.rows, span.columns, int(span.integer)
 
 
 def _what(held: Any) -> str:

@@ -528,7 +528,7 @@ def test_records_of_what_is_over_are_spare() -> None:
         used[name] = total - count
     engines = len(issue.accumulators)
     kept = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders), "spans": engines}
-    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions", "sums"), 0) | kept
+    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | kept
 
 
 def test_a_barrier_waits_for_what_is_in_flight_only() -> None:
