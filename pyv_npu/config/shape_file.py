@@ -17,7 +17,8 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def shape_of(name: str) -> Shape:
-    """A built-in shape, or the shape that a file describes. ModelError lists the names, or says what is wrong."""
+    """Returns a built-in shape, or the shape that a file describes. ModelError lists the names, or says what is
+    wrong."""
     if name in MODELS:
         return MODELS[name]
     if name.endswith(SUFFIXES):
@@ -39,7 +40,7 @@ def is_shape(name: str) -> bool:
 
 
 def read_shape(path: Path) -> Shape:
-    """The shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
+    """Returns the shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
     if path.suffix != ".json":
         facts = {entry.path: entry.value for entry in read_entries(path, ())}
         return from_facts(facts, path.stem, str(path))

@@ -72,7 +72,7 @@ def notes(runs: Runs) -> list[str]:
 
 
 def placement(placed: Mapping[str, Any]) -> list[Part]:
-    """A row for the preset and one for each distance at which both modes have their device."""
+    """Returns a row for the preset and for each distance at which both modes have their device."""
     rows: list[list[Value]] = []
     names = {"preset": "as the preset", "near": "near: loose as tight", "far": "far: tight as loose"}
     for key, name in names.items():

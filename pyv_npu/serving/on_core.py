@@ -71,7 +71,7 @@ def serve_on_core(
 
 
 def _small(npu: NpuConfig) -> NpuConfig:
-    """The device without the DRAM that holds weights and caches: their commands are the port's steps."""
+    """Returns the device without the DRAM that holds weights and caches: their commands are the port's steps."""
     return replace(npu, dram=replace(npu.dram, size=min(npu.dram.size, 128 << 20)))
 
 

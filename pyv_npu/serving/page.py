@@ -196,7 +196,7 @@ class Window(NamedTuple):
 
 
 def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
-    """A run in at most WINDOWS parts of equal time; those without a step are idle."""
+    """Returns a run in at most WINDOWS parts of equal time; those without a step are idle."""
     if not ledger:
         return []
     first, end = ledger[0].start, ledger[-1].end

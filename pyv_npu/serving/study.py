@@ -63,7 +63,7 @@ def kv_storage(name: str, config: KvQuantConfig = KV_DEFAULTS) -> KvMethod:
 
 @dataclass(frozen=True)
 class Serving:
-    """What serves what."""
+    """Model, device, storage and workload of a service."""
 
     shape: Shape
     npu: NpuConfig
@@ -104,7 +104,7 @@ class Serving:
         return self.checked(run, times)
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
-        """A run with its step times checked."""
+        """Checks the step times of a run."""
         steps = {index: run.ledger[index].scheduled.chunks for index in self._sampled(run)}
         smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
         checks = [times.check(at, chunks, MOST if at == smallest else 2) for at, chunks in steps.items()]
@@ -263,7 +263,7 @@ def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedW
 
 
 def trial_of(rate: float, served: ServedWorkload) -> Trial:
-    """The figures of a rate; requests that were refused meet no limit."""
+    """Returns the figures of a rate; requests that were refused meet no limit."""
     figures = served.figures
     count = figures["requests"] + figures["refused"]
     attainment = figures["good_requests"] / count

@@ -34,7 +34,7 @@ def is_synthetic(text: str) -> bool:
 
 
 def draw(spec: Drawn) -> Workload:
-    """The requests. UsageError for arrivals or lengths that cannot be."""
+    """Returns the requests. UsageError for arrivals or lengths that cannot be."""
     if not 1 <= spec.requests <= MOST_REQUESTS:
         raise UsageError(f"--first {spec.requests}: must be 1..{MOST_REQUESTS}")
     source = random.Random(spec.seed)

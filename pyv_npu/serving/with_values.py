@@ -98,7 +98,7 @@ class DecoderServer:
         return self._swaps[key]
 
     def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
-        """The commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
+        """Returns the commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
         commands = copies(self._runs, tokens, self._block, blocks, self.decoder.compiled.target, out)
         return addressed(commands, self._copies - len(commands) * DESCRIPTOR_SIZE)
 
@@ -111,7 +111,7 @@ class DecoderServer:
         machine.run(commands)
 
     def prompt(self, request: Request) -> list[int]:
-        """The tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
+        """Returns the tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
         tokens = list(request.tokens)
         if not tokens:
             source = np.random.default_rng(request.id)
@@ -174,7 +174,7 @@ class DecoderServer:
         return tuple(blocks)
 
     def unbatched(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
-        """The answers of each request by itself, from its first token on without a break."""
+        """Returns the answers of each request by itself, from its first token on without a break."""
         answers = {}
         for request in workload.requests:
             if request.id in run.refused:

@@ -1,4 +1,4 @@
-"""What a compiled model becomes: commands for the device of a configuration, a program, and the files of a folder."""
+"""Results of a compiled model: commands for the device of a configuration, a program, and the files of a folder."""
 
 import json
 import re
@@ -96,7 +96,7 @@ class _Events:
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """The device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
+    """Returns the device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
     core, npu_clock = npu.clock_ratio
     per_cycle = [
         Fraction(rate * core, npu_clock * npu.clock_hz)
@@ -161,8 +161,8 @@ def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
 
 
 def seen_by_compiler(config: Config) -> Hashable:
-    """What of a configuration decides what a model becomes: the device as the compiler sees it, the seed of random
-    inputs, and the slot of generated instructions."""
+    """Returns the part of a configuration that decides what a model becomes: the device as the compiler sees it, the
+    seed of random inputs, and the slot of generated instructions."""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
     target = target_of(npu, mapping_of(config))._replace(measured=None)
@@ -170,8 +170,8 @@ def seen_by_compiler(config: Config) -> Hashable:
 
 
 def packed(config: Config, qconfig: QConfig) -> Config:
-    """The configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3): engines
-    unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
+    """Returns the configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3):
+    engines unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
     `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
     for bits, packing in qconfig.packed.items():
         for engine, engine_config in (("te", config.npu.te), ("ve", config.npu.ve)):
@@ -193,7 +193,7 @@ def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], in
 
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """The device of a run with a QConfig, which gives its weights their widths."""
+    """Returns the device of a run with a QConfig, which gives its weights their widths."""
     cycles_by_key = _unpack_cycles(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
     for (engine, key), cycles in cycles_by_key.items():
@@ -203,8 +203,8 @@ def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTO
 
 
 def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:
-    """The bare image of a model under a name, and the constants: those that the core does not see as a sidecar file,
-    others as segments that share the memory of the compiled model."""
+    """Returns the bare image of a model under a name, and the constants: those that the core does not see as a sidecar
+    file, others as segments that share the memory of the compiled model."""
     program = parse_elf(elf, name)
     if compiled.memory.beyond:
         return replace(program, sidecars={WEIGHTS: weights_file(compiled)})
@@ -293,7 +293,7 @@ def submission(generated: int | None, firmware: int | None, commands: int) -> di
 
 
 def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A row of a summary; none where firmware submits."""
+    """Returns a row of a summary; none where firmware submits."""
     if not spent:
         return []
     text = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"

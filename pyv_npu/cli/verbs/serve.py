@@ -128,7 +128,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
 
 
 def _with_values(command: ServingCommand, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """A small decoder, whose answers are computed."""
+    """Serves a small decoder, whose answers are computed."""
     if effective.config.compiler != CompilerConfig():
         raise UsageError(f"compiler.*: is for built-in models; {command.program} is served with values")
     for name in ("find_rate", "kv", "layers"):

@@ -76,12 +76,12 @@ class Evidence:
         t6[done & (t7 != NONE) & (t6 > t7)] = NONE
 
     def _ticket_reads(self, ticket: Integers, t4: Integers) -> Integers:
-        """The end of the first read from t4 on that showed this ticket done."""
+        """Returns the end of the first read from t4 on that showed this ticket done."""
         keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
         at = np.searchsorted(self._keys, keys)
         return np.where(self._tickets[at] == ticket, self._ticket_ends[at], NONE)
 
 
 def _ended(values: Integers) -> Integers:
-    """The values, and NONE."""
+    """Returns the values, and NONE."""
     return np.append(values, NONE)

@@ -97,7 +97,7 @@ class Submissions(Sequence[Submission]):
 
     @classmethod
     def of(cls, submissions: Iterable[Submission]) -> "Submissions":
-        """The rows of these."""
+        """Returns the rows of these."""
         import numpy as np
 
         matrix = np.array([_row(submission) for submission in submissions], dtype=np.int64).reshape(-1, WIDTH)
@@ -110,7 +110,7 @@ class Submissions(Sequence[Submission]):
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
     def where(self, chosen: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
-        """The rows for which `chosen`, called with a chunk, is true."""
+        """Returns the rows for which `chosen`, called with a chunk, is true."""
         return Submissions(lambda: (rows[chosen(rows)] for rows in self.chunks()))
 
     @property

@@ -328,7 +328,7 @@ def add_commit(tracker: Tracker, window: Window, row: int) -> None:
 
 
 def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> None:
-    """A submit function begins."""
+    """Follow the begin of a submit function."""
     if tracker.following:
         explain_until(tracker, start)
     else:
@@ -347,7 +347,8 @@ def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> Non
 
 
 def leave_function(tracker: Tracker, start: int, idle: int) -> None:
-    """The innermost submit function has returned; `idle`: none is under way, and a submission has left the core."""
+    """Follow the return of the innermost submit function; `idle`: none is under way, and a submission has left the
+    core."""
     explain_until(tracker, start)
     index = tracker.stack[len(tracker.stack) - 1]
     del tracker.stack[len(tracker.stack) - 1 :]
@@ -525,7 +526,8 @@ def owner_of(tracker: Tracker, address: int) -> int:
 
 
 def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) -> None:
-    """A write of DOORBELL has left the core. Where the way takes no time, the device has acted on it already."""
+    """Follow a write of DOORBELL that has left the core. Where the way takes no time, the device has acted on it
+    already."""
     update_tail(tracker, start)
     first = tracker.tail
     count = tail - first & MASK
@@ -562,7 +564,7 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
 def submit(
     tracker: Tracker, answer: int, resumed: int, start: int, descriptor: int, flags: int, operand: int, pc: int, t1: int
 ) -> None:
-    """The device has answered a look of an ENQCMD_T that began in cycle `start` and retires before `t1`."""
+    """Follow the device's answer to a look of an ENQCMD_T that began in cycle `start` and retires before `t1`."""
     top = innermost(tracker)
     if not resumed:
         if tracker.stalled and top != NONE and tracker.windows[top].refused == NONE:
@@ -597,7 +599,7 @@ def submit(
 
 
 def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> None:
-    """A register that shows completions was read: it tells something when it has changed."""
+    """Follow a read of a register that shows completions: it tells something when it has changed."""
     if offset == COMPLETED:
         if value != tracker.completed:
             tracker.completed = value
@@ -607,7 +609,7 @@ def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int)
 
 
 def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offset: int, value: int) -> None:
-    """A register of the NPU was accessed."""
+    """Follow an access to a register of the NPU."""
     if kind == LogKind.STORE:
         if offset == DOORBELL:
             ring_doorbell(tracker, start, end, value, pc)

@@ -330,8 +330,8 @@ class Boundary:
         if older is not None:
             self._ledger.drop(older)
         submission = self._ledger.hand_over(side, address, index, d, parts)
-        self._status[address] = submission.held[-1]
-        for holding in submission.held:
+        self._status[address] = submission.holdings[-1]
+        for holding in submission.holdings:
             self._flag(holding.region, _FLAGS[holding.role])
         self._checks.handed_over(submission, ticket)
         return submission

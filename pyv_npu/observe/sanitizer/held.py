@@ -29,7 +29,7 @@ class OpenSubmission:
     """Submitted descriptor, with the ranges that it owns."""
 
     __slots__ = (
-        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "held", "index", "number",
+        "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "holdings", "index", "number",
         "observed", "side", "stream", "ticket",
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ class OpenSubmission:
         """Once the device has accepted it."""
         self.ended = False
         self.observed = False
-        self.held: list[Holding] = []
+        self.holdings: list[Holding] = []
         self.all_before = self.cluster_before = 0
         """Barriers keep it behind all submissions with smaller numbers, of the device and of its cluster."""
 

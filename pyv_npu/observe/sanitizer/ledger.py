@@ -70,8 +70,8 @@ class Ledger:
         submission = OpenSubmission(self.submissions, side, address, index, descriptor)
         submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
         submission.all_before, submission.cluster_before = self._all_before, self._cluster_before[submission.cluster]
-        submission.held = [Holding(region, role, submission) for region, role in holdings]
-        for holding in submission.held:
+        submission.holdings = [Holding(region, role, submission) for region, role in holdings]
+        for holding in submission.holdings:
             self.holdings.add(holding)
         self._in_flight[submission.number] = submission
         if index is not None:
@@ -163,9 +163,9 @@ class Ledger:
     def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""
         for holding in [
-            holding for holding in submission.held if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK)
+            holding for holding in submission.holdings if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK)
         ]:
-            submission.held.remove(holding)
+            submission.holdings.remove(holding)
             self.holdings.remove(holding)
 
     def saw_head(self, head: int) -> None:
@@ -180,8 +180,8 @@ class Ledger:
 
     def _on_fetch(self, submission: OpenSubmission) -> None:
         if not submission.writes_status:
-            for holding in [holding for holding in submission.held if holding.role is HoldingRole.SLOT]:
-                submission.held.remove(holding)
+            for holding in [holding for holding in submission.holdings if holding.role is HoldingRole.SLOT]:
+                submission.holdings.remove(holding)
                 self.holdings.remove(holding)
 
     def _observe(self, submission: OpenSubmission) -> None:
@@ -190,9 +190,9 @@ class Ledger:
         submission.observed = True
         self._in_flight.pop(submission.number, None)
         self._ended.pop(submission.number, None)
-        for holding in submission.held:
+        for holding in submission.holdings:
             self.holdings.remove(holding)
-        submission.held = []
+        submission.holdings = []
         if submission.index is not None:
             self.saw_head(submission.index + 1 & _MASK)
 
@@ -208,8 +208,8 @@ class Ledger:
 
     def drop(self, holding: Holding) -> None:
         """Remove a holding: its bytes have another owner now."""
-        if holding in holding.owner.held:
-            holding.owner.held.remove(holding)
+        if holding in holding.owner.holdings:
+            holding.owner.holdings.remove(holding)
             self.holdings.remove(holding)
 
     def clear(self) -> None:
@@ -239,7 +239,10 @@ class Ledger:
         """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
         ended = [submission for submission in self._in_flight.values() if submission.number <= self._reset_after]
         outputs = [
-            holding.region for submission in ended for holding in submission.held if holding.role is HoldingRole.OUTPUT
+            holding.region
+            for submission in ended
+            for holding in submission.holdings
+            if holding.role is HoldingRole.OUTPUT
         ]
         for submission in ended:
             submission.index = None  # of the ring before the reset

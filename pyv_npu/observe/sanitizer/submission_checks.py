@@ -52,7 +52,7 @@ class SubmissionChecks:
         if ticket:
             self._asked_by[ticket] = submission
         self._in_use.add(submission.descriptor.stream)
-        for holding in submission.held:
+        for holding in submission.holdings:
             if holding.role is not HoldingRole.SLOT and self._is_in_frame(holding.region):
                 self._framed.append(holding)
             if holding.role in (HoldingRole.INPUT, HoldingRole.BLOCK):
@@ -69,7 +69,7 @@ class SubmissionChecks:
     def check_fence(self, submission: OpenSubmission) -> None:
         """Check that all bytes that the device reads were stored before the last fence of their type."""
         since = self._shadow.fenced
-        for holding in submission.held:
+        for holding in submission.holdings:
             if holding.role is HoldingRole.OUTPUT:
                 continue
             late = self._shadow.latest(holding.region.address, holding.region.end, since)

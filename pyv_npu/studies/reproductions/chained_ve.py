@@ -95,7 +95,7 @@ WINDOWS = (0, 128, 64, 32, 16)
 
 
 def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
-    """The shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
+    """Returns the shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
 
     def small(tiles: int) -> bool:
         return case(constants, 2 * engines * tiles, engines, width).gain - 1 < NO_GAIN
@@ -240,7 +240,8 @@ def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
 
 
 def _row(prefill: Case, shape: Shape) -> dict[str, Any]:
-    """A row of the sweep; cycles of the model are those of all heads and layers, both products, on one chain."""
+    """Returns a row of the sweep; cycles of the model are those of all heads and layers, both products, on one
+    chain."""
     return {
         "length": prefill.length, "engines": prefill.engines, "gain": prefill.gain,
         **{f"cycles_{form}": prefill.work[form].cycles for form in FORMS},

@@ -27,7 +27,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def dataflow_picture(engines: int = SHOWN_ENGINES) -> Chart:
-    """A diagonal tile as it is simulated: which query and key each engine has in each cycle."""
+    """Draws a diagonal tile as it is simulated: which query and key each engine has in each cycle."""
     tile = next(run(Engines(engines), 2 * engines))
     rows = {
         f"engine {engine}": [
@@ -91,7 +91,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def _paper(json: Mapping[str, Any]) -> list[Part]:
-    """The paper's table and its accesses to keys."""
+    """Returns the paper's table and its accesses to keys."""
     by_length: dict[int, dict[int, Cell]] = {}
     for row in json["table"]:
         steps = Cell(f"{row['chained']:,} -> {row['mask_skip']:,}")

@@ -147,8 +147,8 @@ class Study:
                     f"{exposed[1]:.2f} % of the channels", CALIBRATED,
                     abs(quantize - 1.29) <= 0.5 and abs(dequantize - 3.23) <= 1, None,
                     "w_q 1 and w_dq 64 of 256 cores, chosen for this figure; bounds 0.5 and 1 points")  # fmt: skip
-        shares = {one.name: {batch: self.costs.parts(one, "llama2-7b", batch, CONTEXT) for batch in BATCHES}
-                  for one in (LPU_LPDDR, OAKEN_LPDDR)}  # fmt: skip
+        shares = {system.name: {batch: self.costs.parts(system, "llama2-7b", batch, CONTEXT) for batch in BATCHES}
+                  for system in (LPU_LPDDR, OAKEN_LPDDR)}  # fmt: skip
         terms = "; ".join(
             f"{name} " + ", ".join(f"{100 * row['attention'] / sum(row.values()):.0f}" for row in rows.values())
             for name, rows in shares.items()

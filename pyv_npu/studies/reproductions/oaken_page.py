@@ -13,7 +13,7 @@ RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 12 C
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
-    """A line for each system, where it fits its memory."""
+    """Returns a line for each system, where it fits its memory."""
     return [Line(name, [(x, y) for x, y in zip(at, values, strict=True) if y]) for name, values in data.items()]
 
 
@@ -60,7 +60,7 @@ def _claims(json: Mapping[str, Any]) -> Table:
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of rows with the same keys."""
+    """Returns a table of rows with the same keys."""
     return Table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 

@@ -291,8 +291,8 @@ def blocks_for(machine: Machine, shape: Shape) -> int:
 
 @cache
 def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
-    """Whether so many requests, half in and half out, run until the first ends without waiting and preemption: the
-    steps of the scheduler decide, on the blocks of the memory."""
+    """Returns True if so many requests, half in and half out, run until the first ends without waiting and preemption:
+    the steps of the scheduler decide, on the blocks of the memory."""
     shape, half = shape_of(model), tokens // 2
     blocks = blocks_for(machine_for(machine, model), shape)
     work = [Request(index, 0, half, half) for index in range(requests)]
