@@ -62,7 +62,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("npu_device/units/*.py", "npu_device/front_end/*.py", "npu_device/event_loop/*.py", "npu_device/dram/*.py"),
         ("tests/npu_device/event_loop", "tests/npu_device/levels/test_levels.py", "tests/npu_device/host",
          "tests/npu_device/decode/test_errors.py", "tests/npu_device/issue/test_order.py",
-         "tests/npu_device/issue/test_reset.py", "tests/pyv_npu/engines/test_external_runs.py",
+         "tests/npu_device/issue/test_reset.py", "tests/npu_device/issue/test_restored_commands.py",
+         "tests/pyv_npu/engines/test_external_runs.py",
          "tests/pyv_npu/snapshot/test_snapshot.py", "tests/fuzzing/test_fuzz.py"),
     ),
     "codegen": (

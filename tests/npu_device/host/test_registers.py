@@ -9,7 +9,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.instructions import CSRS
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.abi.registers import ID_VERSION, IRQ_ALL, REGISTERS, TOTALS, TOTALS_OFFSET, UNITS, Irq, Mode
-from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
+from npu_device.config import FrontEndConfig, L2Config, NpuConfig, QueueConfig
 from npu_device.trace.events import Refusal, What
 
 OFFSETS = {register.offset for register in REGISTERS}
@@ -301,3 +301,9 @@ def test_csrs_mirror_their_registers() -> None:
     assert rig.read("QUEUE_SIZE") == 16
     assert ignored(rig) == [REG["QUEUE_SIZE"]]
     assert RING % 64 == 0
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_device_with_an_l2_has_it_before_it_is_used(enabled: bool) -> None:
+    rig = Rig(NpuConfig(spm=SMALL_SPM, l2=L2Config(enabled=enabled)), enable=False)
+    assert (rig.device.state()["pipeline"] is not None) == enabled
