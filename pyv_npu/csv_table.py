@@ -11,7 +11,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: text that begins like one and is no number gets an
+    """Return a cell that no spreadsheet takes for a formula: text that begins like a formula and is no number gets an
     apostrophe."""
     if isinstance(value, str) and value.startswith(_FORMULA) and len(value) > 1:
         try:
@@ -31,7 +31,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Replace a table as a whole; nothing for one without rows."""
+    """Replace a table as a whole; nothing for a table without rows."""
     if not rows:
         return
     write_text(path, csv_text(heads, rows))

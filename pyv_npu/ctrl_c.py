@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: the machine stops between two instructions instead of breaking off inside one."""
+"""Ctrl-C during a run: the machine stops between two instructions instead of breaking off inside an instruction."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def caught(stop: Callable[[], None]) -> Iterator[None]:
 
     try:
         signal.signal(signal.SIGINT, first)
-    except ValueError:  # another thread than the main one
+    except ValueError:  # not the main thread
         yield
         return
     try:

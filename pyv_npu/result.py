@@ -444,5 +444,5 @@ class Comparison:
 
 
 def _over(loose: float | None, tight: float | None) -> float | None:
-    """Returns loose over tight, None where one is missing or tight is 0."""
+    """Returns loose over tight, None where a value is missing or tight is 0."""
     return None if loose is None or not tight else round(loose / tight, 3)

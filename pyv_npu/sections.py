@@ -75,7 +75,7 @@ class Table(NamedTuple):
     tools: bool = False
     """True: the table can be filtered, however short it is."""
     units: Sequence[str] = ()
-    """Units of the columns, empty where there is none; a column of seconds, bytes or rates has one prefix."""
+    """Units of the columns, empty without a unit; a column of seconds, bytes or rates has a common prefix."""
     file: str = ""
     """CSV file of the folder of a report, whose heads are those of the table, and whose values have no prefix."""
     figures: str = ""

@@ -27,7 +27,7 @@ COMMAND_LINE, CALLER, ARGUMENT = "command line", "caller", "argument "
 """Origins of what the user gives directly; ARGUMENT is followed by its name."""
 
 QUEUE_SIZE = "queue_size"
-"""What `--queue-size` sets. No key of its own: the length of the ring in loose mode, of the device queue in tight."""
+"""Setting of `--queue-size`. No key of its own: the length of the ring in loose mode, of the device queue in tight."""
 
 
 class Setting(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tables of energy and area: pJ of an event, um2 of a component (docs/energy.md); shipped ones, and a user's own."""
+"""Tables of energy and area: pJ of an event, um2 of a component (docs/energy.md); shipped tables, and a user's own."""
 
 import math
 import re
@@ -68,7 +68,7 @@ def read_shipped_table(name: str) -> EnergyTable:
 
 
 def read_table(name: str) -> EnergyTable:
-    """Reads a table: a shipped one by its name, or a file whose keys replace those of its `base`. BadInputError names
+    """Reads a table: a shipped table by its name, or a file whose keys replace those of its `base`. BadInputError names
     file, line, key and rule."""
     if name in data_files(FOLDER):
         return read_shipped_table(name)

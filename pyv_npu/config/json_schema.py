@@ -19,7 +19,7 @@ PRESET = "preset"
 Schema = dict[str, Any]
 
 _INTEGER_TEXT = r"\s*[+-]?(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*)\s*"
-"""What `int(text, 0)` of Python takes."""
+"""Texts that `int(text, 0)` of Python takes."""
 
 
 def schema() -> Schema:

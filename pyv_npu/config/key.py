@@ -34,7 +34,7 @@ class KeyForm:
     optional: bool = False
     """`none` is a value too."""
     count: int | None = None
-    """How many a list holds; None: any number, all different."""
+    """Number of items of a list; None: any number, all different."""
 
     @classmethod
     @cache  # many keys are alike

@@ -67,7 +67,7 @@ def load(name: str, folder: "str | Path") -> Preset:
 
 
 def _locate(name: str, folder: "str | Path") -> str:
-    """Return the file of a preset; the name of a shipped one is never that of a user's file."""
+    """Return the file of a preset; the name of a shipped preset is never that of a user's file."""
     return data_files("presets")[name] if name in NAMES else find_file(name, "presets", base=str(folder))
 
 

@@ -15,7 +15,7 @@ from pyv_npu.text import lines_of
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _NOT_PLAIN = frozenset({"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n"})
 _COLUMN = 44
-"""Where comments start, when the value leaves room."""
+"""Column of comments behind short values."""
 
 
 def render(effective: Effective, record: Mapping[str, object] | None = None) -> str:

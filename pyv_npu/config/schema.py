@@ -67,7 +67,7 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 
 def unknown(path: str, keys: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
-    """Returns the error for a key that does not exist, with the most similar one that does."""
+    """Returns the error for a key that does not exist, with the most similar key that does."""
     names = list(keys)
     last = path.rsplit(".", 1)[-1]
     equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]

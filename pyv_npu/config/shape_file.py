@@ -55,7 +55,7 @@ def read_shape(path: Path) -> Shape:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields of an object. ValueError: one is there twice."""
+    """Fields of an object. ValueError: a field is there twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

@@ -32,7 +32,7 @@ SANITIZERS = ("boundary", "memory", "error")
 SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
 """Short names of the simulation levels, and the levels."""
 CORE_LEVELS = ("CA_HYBRID", "CA_FULL")
-"""Where firmware runs."""
+"""Levels at which firmware runs."""
 NOT_CONNECTED = (
     "needs an engine outside, and npu.te.external.engine is empty; "
     "`pyv-npu build-engine rtl -o DIR` builds one, --set npu.te.external=DIR takes it"

@@ -37,8 +37,8 @@ class _LOADER(_SAFE_LOADER):
 
 
 MOST_DEPTH, MOST_NODES = 64, 1 << 20
-"""Of a document, with all that its aliases repeat. Deeper ones overflow the stack of PyYAML's parser in C; a few lines
-of aliases may stand for more nodes than any memory holds."""
+"""Limits of a document, with all that its aliases repeat. Deeper documents overflow the stack of PyYAML's parser in
+C; a few lines of aliases may stand for more nodes than any memory holds."""
 
 
 class Entry(NamedTuple):
@@ -169,7 +169,7 @@ QCONFIGS = {
 
 
 def load_qconfig(path: "str | Path") -> "QConfig":
-    """Read a file, or a shipped one by its name. BadInputError names its line: no YAML, an unknown key, a value that
+    """Read a file, or a shipped file by its name. BadInputError names its line: no YAML, an unknown key, a value that
     cannot be."""
     from toolchain.quantize.qconfig import QConfigError, read_qconfig
 

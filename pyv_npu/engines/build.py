@@ -26,7 +26,7 @@ class EngineType(NamedTuple):
 
     text: str
     packages: str
-    """Of Debian."""
+    """Packages of Debian."""
 
 
 KINDS = {

@@ -32,7 +32,7 @@ class AblationRow(NamedTuple):
     keys: float
     values: float
     inner_keys: float
-    """Of the elements that are in the inner group at 4/90/6 alone."""
+    """Error of the elements that are in the inner group at 4/90/6 alone."""
     inner_values: float
 
 

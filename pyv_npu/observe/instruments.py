@@ -26,7 +26,7 @@ class Instruments:
     """Spike's commit log."""
     profile: bool = False
     profile_folder: Path | None = None
-    """Where the profile goes: folded stacks, a speedscope file, a table by source line."""
+    """Folder of the profile: folded stacks, a speedscope file, a table by source line."""
     signature: Path | None = None
     """The words between begin_signature and end_signature, at the end of the run."""
     instructions: bool = False

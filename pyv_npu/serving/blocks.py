@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 Key = Hashable
-"""What a full block and everything before it hold."""
+"""Key of the content of a full block and everything before it."""
 
 
 class BlockPool:
@@ -24,7 +24,7 @@ class BlockPool:
         self._named: dict[Key, int] = {}
         self._key: dict[int, Key] = {}
         self.allocated = 0
-        """Blocks given out so far, found ones included."""
+        """Blocks given out so far, shared blocks included."""
         self.released = 0
 
     @property
@@ -83,7 +83,7 @@ class BlockPool:
             self._key[block] = key
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give blocks back, the last one first."""
+        """Give blocks back, the last block first."""
         users, free = self._users, self._free
         for block in reversed(blocks):
             users[block] = count = users[block] - 1

@@ -33,7 +33,7 @@ COLUMNS = (
     "TPOT", "ITL", "preemptions", "recomputed_tokens", "reused_tokens", "blocks_peak", "firmware_cycles", "kv_bytes",
     "aligned_bytes", "swaps", "swap_bytes",
 )  # fmt: skip
-"""Of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
+"""Columns of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
 
 
 class KvBytes(NamedTuple):

@@ -23,7 +23,7 @@ PROGRAM = "serve"
 
 
 def check(config: SchedulerConfig, workload: Workload) -> None:
-    """UsageError for what the firmware does not do, or has no room for."""
+    """UsageError for what the firmware does not do, or cannot hold."""
     if config.policy != "fcfs" or config.prefix_cache:
         raise UsageError("--scheduler firmware: is first come, first served, without a prefix cache; --scheduler host")
     for name, value, most in (

@@ -184,7 +184,7 @@ class Window(NamedTuple):
     middle: float
     """Seconds."""
     running: int
-    """Requests, waiting ones and blocks: the most of its steps."""
+    """Requests, waiting requests and blocks: maxima over its steps."""
     waiting: int
     blocks: int
     tokens: float

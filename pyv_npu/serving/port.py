@@ -14,11 +14,11 @@ from pyv_npu.serving.requests import Arrivals, Request
 from pyv_npu.serving.server import LedgerRow, ScheduledTokens, Served, StepCycles, SwapCycles
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
-"""Where it is, and its source at the PLIC; firmware/apps/serve.c is told."""
+"""Address, and source at the PLIC; firmware/apps/serve.c is told."""
 RUN_MAX, SLOTS, BLOCKS_MAX = 1024, 8192, 1 << 18
-"""What the firmware has room for."""
+"""Capacities of the firmware."""
 DONE, OVER = 1, 2
-"""Of STATUS: the step is over; no request will arrive any more."""
+"""Values of STATUS: the step is over; no request will arrive any more."""
 _HEAD = struct.Struct("<10I")
 _CHUNK = struct.Struct("<3I")
 _SWAP = struct.Struct("<2I")
@@ -54,7 +54,7 @@ class ServerPort(RegisterDevice):
         self.arrivals_by_step: list[list[int]] = [[]]
         """Requests that the firmware took before each step, and after the last."""
         self.reasons: list[tuple[int, ...]] = []
-        """Core cycles of each step by REASONS; the wait is the one before it."""
+        """Core cycles of each step by REASONS; the wait is before it."""
         self._chunks = ScheduledTokens()
 
     def connect(self, master: BusMaster) -> None:

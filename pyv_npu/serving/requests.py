@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyv_npu.errors import BadInputError, UsageError
 
 MOST_TOKENS = 1 << 24
-"""Of a request: prompt and new tokens."""
+"""Maximum of a request: prompt and new tokens."""
 MOST_REQUESTS = 10_000_000
 MOST_NS = 1 << 62
 """An arrival: 146 years."""
@@ -28,7 +28,7 @@ class Request:
     """The smaller, the sooner."""
     session: str = ""
     after: int | None = None
-    """The request that must have been answered before this one arrives."""
+    """The request that must have been answered before this request arrives."""
     gap_ns: int = 0
     """From that answer to the arrival."""
     tokens: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class Workload:
 
     name: str
     form: str
-    """What wrote it: a file's form, or the kind of synthetic arrivals."""
+    """Origin: a file's form, or the kind of synthetic arrivals."""
     requests: tuple[Request, ...]
     clients: int = 0
     """Not 0: a closed loop, in which so many requests are in the server at a time."""
@@ -87,7 +87,7 @@ class Workload:
 
 
 OVERLONG = ("refuse", "cut-prompt", "cut-both")
-"""What is done with a request of more than `--max-model-len` tokens."""
+"""Rules for a request of more than `--max-model-len` tokens."""
 
 
 def fitted(workload: Workload, longest: int, rule: str) -> Workload:
@@ -156,7 +156,7 @@ class Arrivals:
         heapq.heappush(self._queue, (cycle, request.id, request))
 
     def next_cycle(self) -> int | None:
-        """Returns the arrival of the next known request, in cycles; None without one."""
+        """Returns the arrival of the next known request, in cycles; None without a request."""
         return self._queue[0][0] if self._queue else None
 
     def pop_until(self, now: int) -> list[tuple[int, Request]]:

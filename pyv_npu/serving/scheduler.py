@@ -18,7 +18,7 @@ from pyv_npu.serving.blocks import BlockPool, Key
 from pyv_npu.serving.requests import Request
 
 POLICIES = ("fcfs", "priority", "token-batch")
-"""Who is next: as they arrived; by priority; as they arrived, with steps of prompts and steps of generation
+"""Order of requests: as they arrived; by priority; as they arrived, with steps of prompts and steps of generation
 (docs/serving.md, "Token-level batches")."""
 
 
@@ -27,7 +27,7 @@ class SchedulerConfig:
     """Limits and choices of the scheduler; names and defaults are vLLM's where it has them."""
 
     blocks: int
-    """That fit the memory, or are given."""
+    """Blocks that fit the memory, or are given."""
     block_size: int = 16
     """Tokens of a block."""
     max_num_batched_tokens: int = 2048
@@ -36,19 +36,19 @@ class SchedulerConfig:
     """Requests that run."""
     policy: str = "fcfs"
     chunked_prefill: bool = True
-    """Off: a prompt that does not fit the rest of the budget waits, and one longer than the budget is refused."""
+    """Off: a prompt that does not fit the rest of the budget waits, and a prompt longer than the budget is refused."""
     full_isl_gate: bool = True
-    """A request is admitted only where all its present tokens have room, not the first chunk alone."""
+    """A request is admitted only where all its present tokens fit, not the first chunk alone."""
     watermark: int = 0
     """Blocks that admission leaves free."""
     prefix_cache: bool = False
     swap_blocks: int = 0
-    """Of swap space: there the keys and values of a request that gives way are kept; without room they are computed
+    """Blocks of swap space for the keys and values of a request that gives way; without space they are computed
     again."""
     max_model_len: int = 1 << 24
     """Tokens of prompt and answer."""
     window: int = 0
-    """Tokens that one attends to, with a sliding window: blocks of those before it are freed; 0: no window."""
+    """Tokens that a token attends to, with a sliding window: blocks of those before it are freed; 0: no window."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -78,7 +78,7 @@ class Entry:
 
     request: Request
     order: int
-    """Of arrival."""
+    """Number in the order of arrival."""
     num_tokens: int
     computed: int = 0
     answered: int = 0
@@ -215,7 +215,7 @@ class Scheduler:
         """Fills a step with prompts, of which the last may be a chunk; where none fits, with a token of each request
         that runs."""
         prompt = next((entry for entry in self.running if entry.num_tokens - entry.computed > 1), None)
-        if prompt is not None:  # it had room for all of itself when it was admitted
+        if prompt is not None:  # all of it fitted when it was admitted
             tokens = min(prompt.num_tokens - prompt.computed, budget)
             self._grow(prompt, tokens)
             step.scheduled.append(Scheduled(prompt, tokens, prompt.computed))
@@ -270,7 +270,7 @@ class Scheduler:
         self._wait(entry, first=True)
 
     def _admit(self, step: Step, budget: int) -> None:
-        """Admit requests that wait, in their order, until one does not fit."""
+        """Admit requests that wait, in their order, until a request does not fit."""
         config, pool = self.config, self.pool
         while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]

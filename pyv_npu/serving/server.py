@@ -204,7 +204,7 @@ def serve(
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
         scheduled = ScheduledTokens([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
-        if step.scheduled:  # else the one that had to give way was the first in turn: the next step goes on
+        if step.scheduled:  # else the preempted request was the first in turn: the next step goes on
             now += step_cycles(scheduled.chunks)
         for entry in step.admitted:
             record = served[entry.request.id]

@@ -32,7 +32,7 @@ class Timed(NamedTuple):
     layers: dict[str, int]
     """Cycle in which the last command of each layer of commands completed."""
     ends: tuple[int, ...]
-    """Of each layer of the model."""
+    """Cycle of each layer of the model."""
 
     @property
     def cycles(self) -> int:
@@ -44,7 +44,7 @@ class Timed(NamedTuple):
         return self.ends[-1] - self.ends[-2] if len(self.ends) > 1 else self.ends[-1]
 
     def attention(self, layer: int) -> tuple[int, int, int]:
-        """Cycles of positions, appends and attention of a layer, each from the end of the one before."""
+        """Cycles of positions, appends and attention of a layer, each from the end of the part before."""
         ends = [self.layers[f"layer{layer}.attention.qkv"]]
         for part in (".rope.", ".update", ".heads"):
             part_ends = [
@@ -111,7 +111,7 @@ class Simulator:
 
     @property
     def _roomy(self) -> NpuConfig:
-        """The device with room for whatever is simulated."""
+        """Device with memory for whatever is simulated."""
         return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, ROOM)))
 
     def swap(self, tokens: int, out: bool, block_size: int, kv: KvMethod) -> int:

@@ -41,7 +41,7 @@ class Check(NamedTuple):
     requests: int
     tokens: int
     layers: int
-    """That were simulated; the others take as long as the last."""
+    """Layers that were simulated; the others take as long as the last."""
     simulated: int
     used: int
 
@@ -206,7 +206,7 @@ class StepTimes:
         return self.parts.edge(rows, len(chunks)) + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Requests of a step that attend at the same time: a step of generation, or one that takes turns."""
+        """Requests of a step that attend at the same time: a step of generation, or a step that takes turns."""
         return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:

@@ -49,7 +49,7 @@ class Trial(NamedTuple):
     attainment: float
     goodput: float
     problem: str
-    """Why the rate is too high; empty for one that the server sustains."""
+    """Why the rate is too high; empty for a rate that the server sustains."""
     ttft_p99_ns: int | None
     tpot_p99_ns: int | None
 
@@ -159,11 +159,11 @@ class ServedWorkload(Detail):
     run: Run
     checks: tuple[Check, ...]
     bend: float | None
-    """How far cycles are from linear in layers, at the smallest step that was checked."""
+    """Deviation of cycles from linear in layers, at the smallest step that was checked."""
     simulated: int
     layers: int
     trials: tuple[Trial, ...] = ()
-    """Of `--find-rate`, by rate: this run is that of the highest good one."""
+    """Trials of `--find-rate`, by rate: this run is that of the highest good rate."""
 
     @property
     def capacity(self) -> float | None:

@@ -45,7 +45,7 @@ class SlotRequest:
     slot: int = -1
     computed: int = 0
     following: int = -1
-    """What the last token that was computed leads to."""
+    """Token that follows the last computed token."""
     swap_blocks: tuple[int, ...] = ()
     """Addresses of its blocks of swap space."""
 
@@ -54,7 +54,7 @@ class DecoderServer:
     """A decoder, and the memories of its slots."""
 
     def __init__(self, path: Path, npu: NpuConfig, longest: int, config: SchedulerConfig, requests: int) -> None:
-        """`longest`: tokens of a request; ModelError: no decoder, or one that does not fit."""
+        """`longest`: tokens of a request; ModelError: no decoder, or a decoder that does not fit."""
         decoder = load_decoder(path)
         self.vocab = decoder.vocab
         self._npu = npu
@@ -64,7 +64,7 @@ class DecoderServer:
         size, most = block_bytes(self._runs, self._block), requests * -(-longest // self._block)
         blocks = min(config.swap_blocks, most)
         self._copies = -(-max(self.decoder.compiled.end, self.decoder.compiled.memory.end) // PAGE) * PAGE
-        """Where the extended blocks of a copy are; swap space is behind them."""
+        """Address of the extended blocks of a copy; swap space is behind them."""
         first = self._copies + -(-most * len(self._runs) * EXTENDED_SIZE // PAGE) * PAGE
         if blocks and first + blocks * size > DRAM_BASE + npu.dram.size:
             raise UsageError(
@@ -241,7 +241,7 @@ class ServedValues(Detail):
 
 
 PAGE = 4096
-"""What swap space begins at a multiple of."""
+"""Alignment of swap space."""
 MOST_SLOTS, MOST_SERVED = 64, 4096
 """Requests that run, and tokens of a request, with values."""
 

@@ -152,7 +152,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _fill(old: Any, new: Any) -> bool:
-    """Give a container the content of another one, so that all references to it see it; False if it is none."""
+    """Give a container the content of another container, so that all references to it see it; False if it is none."""
     if isinstance(old, list | bytearray):
         old[:] = new
     elif isinstance(old, dict | set) or (isinstance(old, deque) and old.maxlen == new.maxlen):
@@ -169,7 +169,7 @@ def _fill(old: Any, new: Any) -> bool:
 
 
 def encode(value: Any, label: str) -> Any:
-    """Return a value as numbers, strings, bytes, None and lists. UsageError for one that a snapshot cannot hold."""
+    """Return a value as numbers, strings, bytes, None and lists. UsageError for a value that a snapshot cannot hold."""
     kind = type(value)
     if kind in PLAIN:
         return value

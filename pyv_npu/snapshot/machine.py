@@ -116,7 +116,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)
-    for note in program.notes:  # one has the hash of weights that the core does not see
+    for note in program.notes:  # a note has the hash of weights that the core does not see
         image.update(note.desc)
     for ram in rams:
         if not ram.writable:
@@ -131,7 +131,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
 
 
 def _check(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises BadInputError when a snapshot is not of a machine like this one."""
+    """Raises BadInputError when a snapshot is not of a machine like this machine."""
     if saved.get("program") != current["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")

@@ -24,7 +24,7 @@ class Baseline:
         self._figures: list[dict[str, Any]] = []
 
     def check(self, run: "Result[Any]", *keys: str) -> None:
-        """Raise AssertionError when a figure of `run.json` is another one, or when there is no file yet."""
+        """Raise AssertionError when a figure of `run.json` differs, or when there is no file yet."""
         figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
         self._figures.append(figures)
         if self._update:

@@ -43,7 +43,7 @@ class Campaign(NamedTuple):
     mode: str
     seed: int
     cycles: int
-    """Of the run without faults."""
+    """Cycles of the run without faults."""
     runs: Sequence[CampaignRun]
     skipped: Sequence[str]
     """Actions that found no point to act on in this program and mode."""

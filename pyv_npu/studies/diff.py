@@ -44,7 +44,7 @@ class LoadedResult:
     parts: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     """Run -> what its NPU makespan consists of -> cycles, from metrics.csv."""
     folder: Path | None = None
-    """Of `--report`: holds timeline.csv and latency.csv of each run."""
+    """Folder of `--report`: holds timeline.csv and latency.csv of each run."""
 
 
 def load(path: Path) -> LoadedResult:
@@ -338,7 +338,8 @@ class SettingChange(NamedTuple):
 
 
 def settings(before: LoadedResult, after: LoadedResult) -> list[SettingChange]:
-    """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one has."""
+    """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one result
+    has."""
     result = []
     for kind, old, new in (
         ("key", before.keys, after.keys),

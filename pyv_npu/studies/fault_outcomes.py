@@ -21,13 +21,13 @@ D = TypeVar("D", bound=Detail)
 UNHANDLED_TRAP = 62
 """The exit code of our runtime for an exception that has no handler (firmware/lib/trap.c)."""
 LONGER, MORE = 4, 10_000_000
-"""A run that takes so many times as long as the one without faults, or so many cycles more, hangs."""
+"""A run that takes so many times as long as the run without faults, or so many cycles more, hangs."""
 DRIVER_TIMEOUT = 10_000
 """driver.timeout of runs with faults, unless it is set."""
 
 
 RETRIED = "submission refused, submitted again"
-"""What a driver has done that has heard from ENQCMD_T that the queue is full, where a fault said so."""
+"""Text for a driver that has heard from ENQCMD_T that the queue is full, where a fault said so."""
 
 
 class Outcome(StrEnum):

@@ -29,11 +29,11 @@ class _SavePoint(NamedTuple):
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
     interrupts: int
-    """That the core has taken."""
+    """Interrupts that the core has taken."""
     status_lines: frozenset[int]
-    """Where status words may be."""
+    """Lines in which status words may be."""
     covered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
-    """What the device has written, see `Outputs.covered`."""
+    """Addresses that the device has written, see `Outputs.covered`."""
 
 
 class FaultedRuns:
@@ -54,7 +54,7 @@ class FaultedRuns:
         if stop.reason is not StopReason.EXIT:
             raise UsageError(f"no campaign: without faults the program stops with {stop.reason.value}, {stop.text}")
         self.reference = self._evidence(stop)
-        """What the run without faults has led to."""
+        """Evidence of the run without faults."""
         self.pages = _pages(self._save().snapshot)
         """Addresses of the pages of memory that the program uses."""
         self._begins = [self._saved[0].snapshot.cycle]

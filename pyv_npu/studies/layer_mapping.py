@@ -23,7 +23,7 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.engines import candidates
 
 ALTERNATIVES = 3
-"""Mappings that are simulated beside the one that was chosen."""
+"""Mappings that are simulated beside the chosen mapping."""
 
 
 class LayerRun(NamedTuple):

@@ -32,7 +32,7 @@ BASELINE = "fp32"
 """The model with keys and values in fp32."""
 MAX_COUNT = 1 << 14
 CALIBRATION = 512
-"""Tokens right before the scored ones that calibrate, at most."""
+"""Tokens right before the scored tokens that calibrate, at most."""
 Values = Any
 
 

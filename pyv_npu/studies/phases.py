@@ -77,6 +77,6 @@ def _run(config: Config, program: Program) -> Result[Detail]:
 
 
 def spread(values: Sequence[float | None]) -> list[float] | None:
-    """Returns [lowest, highest] of a ratio, None where one is missing."""
+    """Returns [lowest, highest] of a ratio, None where a ratio is missing."""
     numbers = [value for value in values if value is not None]
     return [min(numbers), max(numbers)] if len(numbers) == len(values) else None

@@ -36,7 +36,7 @@ from toolchain.program_image import ImagePiece, with_pieces
 from toolchain.quantize.qconfig import FLOAT_BITS, GPTQ, QConfig
 
 DRAM_BYTES = 256_000_000_000
-"""Of a built-in model, unless `npu.dram.size` is set."""
+"""DRAM of a built-in model, unless `npu.dram.size` is set."""
 
 
 class Phase(StrEnum):
@@ -63,7 +63,7 @@ class PhaseRequest(NamedTuple):
     weight_bits: int = 16
     """VQ_BITS: vector quantization."""
     codebooks: int = 1
-    """Of each matrix in vector quantization."""
+    """Codebooks of each matrix in vector quantization."""
     kv_bits: int | Callable[[int, int], int] = KV_BITS
     """One width, or that of each (layer, KV head)."""
     passes: str = "all"
@@ -72,7 +72,7 @@ class PhaseRequest(NamedTuple):
     kv: str = ""
     """Method that stores keys and values: a name of `METHODS`; empty: as integers of `kv_bits`."""
     qconfig: QConfig = QConfig()
-    """What else it says: widths of activations and by layer, packing, alignment, rows, scratchpad."""
+    """Rest of the QConfig: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
     def quantized(self, config: QConfig) -> "PhaseRequest":
         """Returns the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or

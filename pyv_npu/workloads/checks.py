@@ -35,11 +35,11 @@ from toolchain.passes import quantization
 from toolchain.quantize import precision as conversion
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
-"""Of a float output, relative to the largest value of the reference."""
+"""Limit of a float output, relative to the largest value of the reference."""
 F8 = ("float8_e4m3fn", "float8_e5m2")
 """Floats that are codes where a model rounds to them."""
 SHARE = 1e-4
-"""Of the codes that a model rounds floats to, how many may be one step off; at least one may."""
+"""Share of the codes that a model rounds floats to that may be a step off; at least one code may."""
 
 MISSING = "more steps would follow those that --shape gives the Loop"
 
@@ -66,7 +66,7 @@ def precision(compiled: Compiled) -> dict[str, Any]:
 
 
 SHOWN_LAYERS = 8
-"""Of those that a precision did not reach, in a summary; the result has all."""
+"""Layers in a summary that a precision did not reach; the result has all."""
 
 
 def precision_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from toolchain.compiler import Compiled  # which imports onnx: built-in models need none of it
 
 FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
-"""Who submits the commands of a model."""
+"""Submitters of the commands of a model."""
 SUBMITTED = re.compile(r"submitted in (\d+) cycles")
-"""What firmware/apps/run_model.c says, in every mode."""
+"""Line that firmware/apps/run_model.c prints, in every mode."""
 UNLIMITED = 1 << 20
 """Bytes per cycle that stand for a rate without a limit."""
 

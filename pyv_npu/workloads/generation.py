@@ -34,7 +34,7 @@ DRAWN = 4
 TABLES = ("kv_tokens", "kv_layers", "kv_errors", "kv_encoded", "kv_methods")
 """Figures that a report has as a table of their own."""
 TOKEN_BYTES = 4
-"""Of a token in what firmware and host share."""
+"""Bytes of a token in what firmware and host share."""
 
 
 class GenerationRequest(NamedTuple):
@@ -49,10 +49,10 @@ class GenerationRequest(NamedTuple):
     t_max: int | None = None
     """Tokens that the caches hold; None: prompt and new tokens."""
     kv_bits: int | None = None
-    """Of keys and values; None: the model's own type."""
+    """Bits of keys and values; None: the model's own type."""
     passes: str = "all"
     qconfig: Path | None = None
-    """How wide weights are, `toolchain.quantize.qconfig`."""
+    """Widths of weights, `toolchain.quantize.qconfig`."""
     precision: str = ""
     """INT8: the model is quantized first; empty: it has its own."""
     calibration: tuple[Path, ...] = ()
@@ -126,7 +126,7 @@ class GenerationRequest(NamedTuple):
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
-        """Returns the QConfig that is named, or an empty one."""
+        """Returns the QConfig that is named, or an empty QConfig."""
         return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
 
     def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
@@ -186,9 +186,9 @@ class GenerationDetail(Detail):
     difference: ClassVar[str] = "the logits differ from the ONNX reference"
     compiled: CompiledDecoder
     tokens: tuple[int, ...]
-    """The prompt's, then the new ones."""
+    """Tokens of the prompt, then the new tokens."""
     logits: Values
-    """Of every token but the last, shape (tokens - 1, vocabulary)."""
+    """Logits of every token but the last, shape (tokens - 1, vocabulary)."""
     figures: Mapping[str, Any]
     """The `generate` object of the result."""
     cycles: Sequence[int] | None

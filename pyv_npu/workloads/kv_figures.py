@@ -1,5 +1,5 @@
 """Keys and values of a run: what was moved, by token and by layer, summed over its DMA events; what they take in DRAM;
-how many tokens there would be room for (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
+how many tokens would fit (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what a built-in model has no use for
     from toolchain.decoders.reference import DecodeStep
 
 _OPCODE_BITS = 0xFF
-"""Of `aux` of DMA_BEGIN."""
+"""Mask of the opcode in `aux` of DMA_BEGIN."""
 READ, WRITTEN = 0, 1
 CACHE_DIMENSIONS = ("batch", "heads", "tokens", "size")
 
@@ -158,7 +158,7 @@ def _width(part: TensorIR) -> str:
 
 
 def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
-    """Returns the numbers in a cache, shape (1, heads, T_max, size); of encoded ones those of the first tokens."""
+    """Returns the numbers in a cache, shape (1, heads, T_max, size); of an encoded cache those of the first tokens."""
     from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
 
     if compiled.kv_blocks:

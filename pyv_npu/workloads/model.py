@@ -57,7 +57,7 @@ from toolchain.program_image import FIRMWARE, build_image
 LARGE = 1 << 24
 """Bytes of weights that are worth a search for garbage."""
 LEVELS = ("IA", "IA_TIMING", *CORE_LEVELS)
-"""Where models run."""
+"""Levels at which models run."""
 
 
 def check_level(config: Config) -> None:

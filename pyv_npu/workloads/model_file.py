@@ -31,7 +31,7 @@ class Choices(NamedTuple):
     """Compiler options of a model."""
 
     shapes: Mapping[str, tuple[int, ...]] = {}
-    """Of inputs, or a size by the name of a dimension."""
+    """Shapes of inputs, or a size by the name of a dimension."""
     passes: str = "all"
     granularity: str = "macro"
     precision: str = ""
@@ -41,7 +41,7 @@ class Choices(NamedTuple):
     calibration_runs: int = RUNS
     """Random inputs in the place of files."""
     calibration_method: str = "minmax"
-    """How a range follows from what inputs show (`toolchain.quantize.ranges`)."""
+    """Method by which a range follows from what inputs show (`toolchain.quantize.ranges`)."""
     qconfig: Path | None = None
     """File with the widths of weights."""
     constants: Mapping[str, float] = {}

@@ -43,7 +43,7 @@ class TimingRun(NamedTuple):
     """The `npu` object of results; None at IA_TIMING."""
     events: EventStream
     explanation: Explanation | None
-    """What the cycles were spent on, where it was asked for."""
+    """Attribution of the cycles, where it was asked for."""
     traffic: RoleTraffic
     kv_engines: Mapping[str, int]
     """Cycles of the engines that encode and decode keys and values; empty where they have had no work."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyv_npu.platform import Platform
 
 SUBMITTING: Mapping[str, object] = {"npu.queue.full_policy": "stall"}
-"""Of work whose firmware does nothing but submit: it waits in ENQCMD_T for room instead of trying again."""
+"""Defaults of work whose firmware does nothing but submit: ENQCMD_T waits for a free slot instead of trying again."""
 
 D = TypeVar("D", bound=Detail, covariant=True)
 
@@ -40,14 +40,14 @@ class Session:
     drive: "Callable[[Platform], Stop] | None" = None
     """Takes the loaded platform to its end: from a snapshot, or under a debugger; None: by itself."""
     faults: "Sequence[Fault] | None" = None
-    """To be injected. Not None, if only an empty list: the run records what faults would lead to."""
+    """Faults to be injected. Not None, if only an empty list: the run records what faults would lead to."""
     keep: bool = False
     """Whether a run without a core keeps its events, as a report needs them."""
     progress: ProgressDisplay = hidden
 
 
 PLAIN = Session()
-"""To its end, without an observer."""
+"""Session to the end, without an observer."""
 
 
 class PreparedWorkload(ABC, Generic[D]):

@@ -29,13 +29,13 @@ class Call:
         self.command_line = command_line
         self.progress = progress
         self.parse = parse
-        """Parses another command line, as a replay has one."""
+        """Parses another command line, as in a replay."""
         self.report: RunFolder | None = None
         """The report that was begun."""
         self.opens = False
         """True: a browser shows the complete report."""
         self.recorded: RunRecord | None = None
-        """The run that this one repeats."""
+        """Run that is repeated."""
 
     def begin_report(
         self, folder: "Path | None", verb: str, effective: "Effective", files: Iterable[object] = ()
@@ -126,7 +126,7 @@ def make_folder(path: "Path | None", option: str) -> None:
 
 
 def write_file(path: "Path", option: str, text: str) -> None:
-    """Write the file of an option. UsageError where it cannot be, for want of room for example."""
+    """Write the file of an option. UsageError where it cannot be, on a full disk for example."""
     with write_errors(path, option):
         write_text(path, text)
 
@@ -174,7 +174,7 @@ class UartOutput:
             self._out.flush()
 
     def finish(self) -> None:
-        """Start a new line where the guest left one open."""
+        """Start a new line where the guest left a line open."""
         if self._last != b"\n":
             self(b"\n")
 

@@ -51,7 +51,7 @@ class Progress:
         self._state = state
 
     def erase(self) -> None:
-        """Make room for a line of something else."""
+        """Clear the line for other text."""
         if self._over is not None:
             with self._lock:
                 self._erase()

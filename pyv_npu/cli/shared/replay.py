@@ -19,7 +19,7 @@ OPTION = "--replay"
 _OUTPUT = ("json", "report", "trace", "profile", "traceback", "trusted")
 """Options that say what is wanted of the run, not what runs."""
 _VERBS = ("run", "compare", "serve")
-"""Whose reports have a record."""
+"""Verbs whose reports have a record."""
 
 
 class RunRecord(NamedTuple):
@@ -65,7 +65,7 @@ class RunRecord(NamedTuple):
         return paths
 
     def check(self, result: Mapping[str, Any]) -> None:
-        """Say that the events are the recorded ones; PyvNpuError names the run whose events are not."""
+        """Say that the events are as recorded; PyvNpuError names the run whose events are not."""
         from pyv_npu.report.run_folder import event_hashes
         from pyv_npu.versions import versions
 

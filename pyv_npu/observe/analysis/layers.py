@@ -39,7 +39,7 @@ class Layer:
     vector: int = 0
     """Operations of vector engines."""
     te_cycles: int = 0
-    """Of one tensor engine that waits for nothing."""
+    """Cycles of a tensor engine that waits for nothing."""
     ve_cycles: int = 0
     bits: set[tuple[int, int]] = field(default_factory=set)
     chain: dict[Blocker, int] = field(default_factory=dict)

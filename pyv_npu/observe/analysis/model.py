@@ -27,7 +27,7 @@ class Analysis:
     scratchpad: Table
     """Occupancy of the scratchpads, `bytes` of it."""
     waits: Sequence[Sequence[int]] = ()
-    """Of each command: the older ones whose bytes it has to wait for, in the order of acceptance."""
+    """For each command: older commands whose bytes it has to wait for, in the order of acceptance."""
 
     @property
     def bottlenecks(self) -> list[tuple[str, Blocker, int]]:

@@ -38,10 +38,10 @@ class CommandWork(NamedTuple):
     counts: Counts
     """Events that take energy."""
     te_cycles: int
-    """Core cycles of one tensor engine that does nothing else and waits for nothing."""
+    """Core cycles of a tensor engine that does nothing else and waits for nothing."""
     ve_cycles: int
     bits: tuple[int, int] | None
-    """Of an element of in0 and in1 of its products."""
+    """Bits of an element of in0 and in1 of its products."""
     fills: Ranges
     """Scratchpad that it writes, or uses as buffers."""
     uses: Ranges

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pyv_ext.elf import Program
 
 _SUBMIT, _PREBUILT = "npu_submit", "npu_submit_prebuilt"
-"""How the names of functions begin that submit."""
+"""Prefixes of the names of functions that submit."""
 
 
 def submit_functions(program: Program) -> dict[int, bool]:

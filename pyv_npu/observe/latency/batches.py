@@ -76,7 +76,7 @@ class Batches:
 
 
 def _pairs(batches: Sequence[Counter[int]]) -> list[Counter[int]]:
-    """Joins batches in pairs; a last one without a second is left out."""
+    """Joins batches in pairs; a last batch without a second is left out."""
     return [first + second for first, second in zip(batches[::2], batches[1::2], strict=False)]
 
 

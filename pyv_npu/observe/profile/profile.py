@@ -81,9 +81,9 @@ class Profile:
         self.stacks = Stacks(hart)
         self.cycles: Counter[Charge] = Counter()
         self.instructions: Counter[int] = Counter()
-        """How often the instruction at each address retired."""
+        """Number of retirements of the instruction at each address."""
         self.mnemonics: Counter[str] = Counter()
-        """How often each row of the instruction table retired."""
+        """Number of retirements of each row of the instruction table."""
         self.traps = 0
         """Synchronous ones."""
         self.interrupts = 0
@@ -101,7 +101,7 @@ class Profile:
         self._looks: dict[int, tuple[object, int]] = {}
         """By address of the instruction: where it looked, and what it found."""
         self._since: list[tuple[Charge, int]] | None = None
-        """What was counted since the last look; None: too much."""
+        """Counts since the last look; None: too many."""
 
     # -- listeners ---------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
     function: str
     line: SourceLine | None
-    """Of a function: that of the instruction that took most cycles, the lowest of equal ones."""
+    """Line of the function's instruction that took most cycles, the lowest of equal lines."""
     instructions: int
     cycles: int
     by_activity: Mapping[Activity, int]

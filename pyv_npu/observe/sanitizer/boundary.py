@@ -40,7 +40,7 @@ _DONE_OR_ERROR = 0b11
 _COUNTS = ("COMPLETED", "PERF_COMPLETED_LO", "PERF_ERRORS_LO")
 """Registers that show how many commands are complete."""
 _LOOKS = (*_COUNTS, "TICKET_STATUS", "ERROR_TICKET")
-"""What a handler may look at."""
+"""Registers that a handler may look at."""
 _FIRST_TICKET_ERROR = 256
 _POLLED = 3
 """Loads of a status word by one instruction: a loop."""
@@ -79,7 +79,7 @@ class Boundary:
         self._ledger.on_refused = self._on_refusal
         self._selected = 0
         self._tail = 0
-        """Of the last doorbell that has left the core."""
+        """Tail of the last doorbell that has left the core."""
         self._rung = 0
         """Cycle in which it arrives; before that the device's tail is older."""
         self._reset_at = 0
@@ -97,7 +97,7 @@ class Boundary:
         self._status: dict[int, Holding] = {}
         """The latest submission of each descriptor's address."""
         self._polls: Counter[tuple[int, int]] = Counter()
-        """How often a pc has loaded the status word of a submission."""
+        """Number of loads of a submission's status word by a pc."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
         platform.bus.watchers.append(self._on_watched_load)

@@ -93,7 +93,7 @@ class AccessSide(NamedTuple):
     """None: the device did it."""
     ticket: int | None = None
     back: int | None = None
-    """Where `ra` leads from there: in another function it is the caller of this one."""
+    """Target of `ra` there: in another function it is the caller of this function."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Finding:
     size: int
     note: str = ""
     count: int = 1
-    """How often; the sides are those of the first time."""
+    """Number of occurrences; the sides are those of the first."""
 
 
 @dataclass(frozen=True)

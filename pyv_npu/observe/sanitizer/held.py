@@ -22,7 +22,7 @@ class HoldingRole(Enum):
     INPUT = "operand"
     OUTPUT = "output"
     STATUS = "status word"
-    """That firmware may look at, whether it is written back or not."""
+    """Status word that firmware may look at, whether it is written back or not."""
 
 
 class OpenSubmission:

@@ -7,7 +7,7 @@ from pyv_npu.observe.sanitizer.boundary import Boundary, WatchedParts
 from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
 MEMORY = "memory"
-"""Of `run.sanitize`: loads of memory that nothing has written are found too."""
+"""Value of `run.sanitize`: loads of memory that nothing has written are found too."""
 
 
 class Sanitizer:

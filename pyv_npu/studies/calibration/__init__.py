@@ -8,7 +8,7 @@ CALIBRATED = ("neorv32-2024",)
 
 
 def calibrate(preset: str) -> Measurement:
-    """Run the measurement of a preset; UsageError for one that has none."""
+    """Run the measurement of a preset; UsageError for a preset without a measurement."""
     if preset not in CALIBRATED:
         raise UsageError(f"preset {preset} has no published measurement; those that have: {', '.join(CALIBRATED)}")
     from pyv_npu.studies.calibration import dcis2024

@@ -20,7 +20,7 @@ DURATIONS = (2, 5, 7)
 """Cycles of the multiplier behind the custom instruction, by funct3."""
 DEVICE_BASE = 0x6000_0000
 HIGH, LOW = 0x123, 0x456
-"""The factors: halves of one operand word."""
+"""Factors: halves of an operand word."""
 OPERAND = HIGH << 16 | LOW
 PRODUCT = HIGH * LOW
 

@@ -47,7 +47,7 @@ class Case(NamedTuple):
     engines: int
     work: Mapping[str, chained.Work]
     accesses: Mapping[str, int]
-    """To keys: of one key, or of one for each engine at once."""
+    """Accesses to keys: of one key, or of a key for each engine at once."""
     buffers: Mapping[str, int]
     """Bytes of query and key buffers of a chain."""
 
@@ -57,7 +57,7 @@ class Case(NamedTuple):
         return self.work["tile"].cycles / self.work["dataflow"].cycles
 
     def utilization(self, form: str) -> float:
-        """Part of the cycles that unmasked pairs would take on engines that are never without one."""
+        """Part of the cycles that unmasked pairs would take on engines that always have a pair."""
         return self.work[form].useful / self.work[form].cycles
 
 
@@ -154,7 +154,7 @@ class Grid(NamedTuple):
     conflicts: int
     """Cycles by which accesses that met on a bank lengthened steps."""
     bytes_per_cycle: float
-    """That all banks served."""
+    """Bytes per cycle that all banks served."""
 
 
 def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:

@@ -22,7 +22,7 @@ from pyv_npu.units import number
 
 PAPER_SIZE = f"L = {PAPER_LENGTH}, T = {PAPER_ENGINES}"
 SHOWN_ENGINES = 4
-"""Of the picture of the dataflow."""
+"""Engines in the picture of the dataflow."""
 Rows = Sequence[Mapping[str, Any]]
 
 

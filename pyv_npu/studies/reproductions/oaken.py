@@ -38,7 +38,7 @@ LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 BURST = 1024, 1024
 """Tokens in and out."""
 CONTEXT = 1535
-"""Tokens before the one whose attention and engines are timed: the middle of the answers of a burst."""
+"""Tokens before the token whose attention and engines are timed: the middle of the answers of a burst."""
 AREA = {"core": 3.971, "quantization engine": 0.074, "dequantization engine": 0.252}
 """mm2 of a core in 28 nm at 1 GHz, table 4."""
 AREA_SHARES = {"quantization and dequantization": 8.21, "VPU": 22.86, "MPU": 6.03}

@@ -17,14 +17,14 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import digits, integer
 
 MOST_VALUES = 10_000
-"""Of one axis."""
+"""Maximum of an axis."""
 MOST_POINTS = 100_000
-"""Of a sweep."""
+"""Maximum of a sweep."""
 FORM = "KEY=1:64:x2, KEY=0:100:20 or KEY=a,b"
 METHODS = ("random", "latin")
 
 Values = Mapping[str, str]
-"""What each axis is at one point."""
+"""Value of each axis at a point."""
 
 
 class Axis(NamedTuple):
@@ -197,7 +197,7 @@ class SweepFile(NamedTuple):
     program: str
     plan: SweepPlan
     base: Mapping[str, str]
-    """What holds at every point, by the names that axes have too."""
+    """Settings of every point, by the names that axes have too."""
     figures: tuple[str, ...]
 
 

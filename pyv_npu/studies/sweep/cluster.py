@@ -29,7 +29,7 @@ def run_on_cluster(
 
     UsageError where no scheduler answers, where its workers have another version of this package (`code`), or where
     its connections are not encrypted and that is not accepted (`insecure`); MissingExtraError where distributed is not
-    installed. A task whose workers died too often is run job by job, and a job on which they die is a failed one.
+    installed. A task whose workers died too often is run job by job, and a job on which they die has failed.
     """
     with require_extra("cluster", "--scheduler"):
         import distributed
@@ -62,7 +62,7 @@ def run_on_cluster(
 
 
 def run_batch(jobs: Sequence[Job]) -> list[Record]:
-    """Run jobs on a worker and return their records. The next task reuses what this one has compiled."""
+    """Run jobs on a worker and return their records. The next task reuses what this task has compiled."""
     from distributed import get_worker
 
     worker = get_worker()

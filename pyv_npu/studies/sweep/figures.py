@@ -273,7 +273,7 @@ UNRANKED = ("blocks_total", "step_error")
 """Figures of which neither small nor large is good, or that are about the simulation: no front is chosen for them."""
 
 COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
-"""What stands for the cost of a device; shown by themselves where they vary."""
+"""Figures for the cost of a device; shown by themselves where they vary."""
 
 
 def _sum(values: Any) -> Cell:

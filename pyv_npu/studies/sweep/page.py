@@ -122,7 +122,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
-    """Returns a row for each point; figures of failed ones are gaps."""
+    """Returns a row for each point; figures of failed points are gaps."""
     return _rows(points, [*points.axes, *points.named], points.rows, links)
 
 

@@ -28,7 +28,7 @@ from pyv_npu.workloads.workload import PreparedWorkload, Workload
 from toolchain.errors import ToolchainError
 
 SCHEMA = 1
-"""Of a record."""
+"""Format of a record."""
 REFUSED = (PyvNpuError, PyvExtError, NpuDeviceError, ToolchainError, OSError)
 """Errors of what a point asks for: its row says why, and the sweep goes on."""
 DROPPED = ("host", "uart")
@@ -144,7 +144,7 @@ def _plain(value: object) -> object:
 
 @cache
 def code() -> str:
-    """Returns the SHA-256 of the modules of this package, so that points are run again when one has changed."""
+    """Returns the SHA-256 of the modules of this package, so that points are run again when a module has changed."""
     digest = sha256()
     for package in (npu_device, pyv_ext, pyv_native, toolchain):
         assert package.__file__ is not None

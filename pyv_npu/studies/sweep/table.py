@@ -25,7 +25,7 @@ class Row:
     """Empty: it cannot be run, and `problem` says why."""
     problem: str = ""
     costs: Mapping[str, int | float] = field(default_factory=dict)
-    """What stands for the cost of its device."""
+    """Figures for the cost of its device."""
 
 
 @dataclass(frozen=True)
