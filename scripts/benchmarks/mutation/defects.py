@@ -114,9 +114,9 @@ DEFECTS = (
     Defect(
         "the fetch fault of a jump to nowhere goes before an interrupt in native code",
         "pyv_ext/engines/fast/interpreter.py",
-        """block("nowhere", WORD, "i64")
+        """block("nowhere", self._word, "i64")
         self._require_budget(pc, progress)""",
-        'block("nowhere", WORD, "i64")', NOWHERE,
+        'block("nowhere", self._word, "i64")', NOWHERE,
     ),
     Defect(
         "the fetch fault of a jump to nowhere goes before an interrupt, on the slow path", "pyv_ext/engines/engine.py",
