@@ -40,16 +40,16 @@ LEVELS = ("IA_TIMING", "CA_HYBRID")
 
 
 SHOWN_FAULTS = 8
-"""Of a list, in the message; `ListError.faults` has all."""
+"""Faults in the message; `ListError.faults` has all."""
 
 
 class ListError(NpuDeviceError):
     """Error of a list that cannot run: a line for each of the first faults."""
 
-    def __init__(self, found: Sequence[Fault]) -> None:
-        more = [f"and {len(found) - SHOWN_FAULTS} more"] if len(found) > SHOWN_FAULTS else []
-        super().__init__("\n".join([*map(str, found[:SHOWN_FAULTS]), *more]))
-        self.faults = tuple(found)
+    def __init__(self, errors: Sequence[Fault]) -> None:
+        more = [f"and {len(errors) - SHOWN_FAULTS} more"] if len(errors) > SHOWN_FAULTS else []
+        super().__init__("\n".join([*map(str, errors[:SHOWN_FAULTS]), *more]))
+        self.faults = tuple(errors)
 
 
 class ListRun(NamedTuple):
@@ -66,28 +66,28 @@ class ListRun(NamedTuple):
 
 def load(document: Any, config: NpuConfig) -> list[Listed]:
     """Return the commands of a list. ListError names every fault at once."""
-    found = faults(document)
-    if found:
-        raise ListError(found)
+    errors = faults(document)
+    if errors:
+        raise ListError(errors)
     commands = document["commands"]
     parts = []
     for index, command in enumerate(commands):
         prefix = f"commands[{index}]."
         wrong = [*_places(prefix[:-1], command, config), *_sizes(prefix, command), *_rows(prefix, command)]
-        found += wrong
+        errors += wrong
         if wrong:
             continue
         try:
             parts.append(_listed(command, config))
         except AbiError as error:
-            found.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
-    if found:
-        raise ListError(found)
-    owner, decoded, found = _decoded(commands, parts, config)
-    found = found or _unordered(commands, owner, decoded) or _banks(commands, owner, decoded, config)
-    if found:
-        raise ListError(found)
-    return [one for part in parts for one in part]
+            errors.append(Fault(Code.RANGE, f"commands[{index}]", command["opcode"], str(error)))
+    if errors:
+        raise ListError(errors)
+    owner, decoded, errors = _decoded(commands, parts, config)
+    errors = errors or _unordered(commands, owner, decoded) or _banks(commands, owner, decoded, config)
+    if errors:
+        raise ListError(errors)
+    return [listed for part in parts for listed in part]
 
 
 def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID", *, values: bool = False) -> ListRun:
@@ -97,20 +97,20 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
     collected = records(events)
     analytic = level == "IA_TIMING"
     runner = Runner(config, events, values=values and not analytic, analytic=analytic)
-    accepted = [max(one.at, index * config.submit.cost) for index, one in enumerate(commands)]
+    accepted = [max(listed.at, index * config.submit.cost) for index, listed in enumerate(commands)]
     path = CriticalPath(config, runner.memory).walk(runner.place(commands), accepted)
     ran = runner.run(commands)
     counters = None if analytic else ran.device.counters.to_json()
-    seen = collected()
-    explanation = explain(Spans([seen]), config, path)
-    return ListRun(explanation.makespan, events, seen, counters, explanation)
+    batch = collected()
+    explanation = explain(Spans([batch]), config, path)
+    return ListRun(explanation.makespan, events, batch, counters, explanation)
 
 
 # -- one command -------------------------------------------------------------------------------------------------------
 
 
 def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
-    """Return the commands of the device that one of a list stands for."""
+    """Return the commands of the device for a command of a list."""
     shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
     opcode, at = command["opcode"], command.get("at", 0)
     if opcode in (LOAD_TILE, STORE_TILE):
@@ -195,28 +195,28 @@ def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
 
 
 def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:
-    """Banks that the device has, and offsets inside of them at which a tile may begin (docs/bit-widths.md, R7)."""
-    found = []
+    """Return faults of banks that the device lacks, and of offsets where no tile may begin (docs/bit-widths.md, R7)."""
+    errors = []
     size = config.spm.size // config.spm.banks
     named = [(field, command), (f"{field}.k", command.get("k")), (f"{field}.v", command.get("v"))]
-    for name, place in named:
-        if not isinstance(place, dict) or "spm_bank" not in place:
+    for name, transfer in named:
+        if not isinstance(transfer, dict) or "spm_bank" not in transfer:
             continue
-        bank, offset = place["spm_bank"], place["spm_offset"]
+        bank, offset = transfer["spm_bank"], transfer["spm_offset"]
         if bank >= config.spm.banks:
-            found.append(Fault(Code.RANGE, f"{name}.spm_bank", bank, f"must be below spm.banks {config.spm.banks}"))
+            errors.append(Fault(Code.RANGE, f"{name}.spm_bank", bank, f"must be below spm.banks {config.spm.banks}"))
         if offset >= size:
-            found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be below the bank's {size} bytes"))
+            errors.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, f"must be below the bank's {size} bytes"))
         try:
             check_spm_offset(offset)
         except BitWidthError as error:
-            found.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, error.rule))
-    return found
+            errors.append(Fault(Code.RANGE, f"{name}.spm_offset", offset, error.rule))
+    return errors
 
 
 def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """Widths that the role may have, of the type that is named; whole rows of a cache (docs/bit-widths.md, R2, R5, R10,
-    R15, R20)."""
+    """Yield faults of widths that the role or the type excludes, and of partial rows of a cache (docs/bit-widths.md,
+    R2, R5, R10, R15, R20)."""
     if command["opcode"] not in (LOAD_TILE, STORE_TILE, KV_UPDATE):
         return
     qbits, role = command["qbits"], command.get("tensor_role", KV)
@@ -240,13 +240,13 @@ def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
     if not load_tile:
         yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be head_dim {dim}: one token of one head")
         return
-    most = f" and at most {tokens} x {dim}, all tokens" if tokens is not None else ""
-    yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{most}")
+    bound = f" and at most {tokens} x {dim}, all tokens" if tokens is not None else ""
+    yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of head_dim {dim}{bound}")
 
 
 def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """Rows of keys and values of KV_UPDATE: apart, and where the layout of their caches has them (docs/bit-widths.md,
-    R15)."""
+    """Yield faults of rows of KV_UPDATE: keys and values that overlap, or lie outside the layout of their caches
+    (docs/bit-widths.md, R15)."""
     if command["opcode"] != KV_UPDATE:
         return
     size = bytes_total(command["num_elements"], command["qbits"])
@@ -287,7 +287,7 @@ class _LastWriters:
         self._tiles: list[_Tile | None] = [None]
 
     def _cut(self, address: int) -> int:
-        """Index of the interval that begins at an address."""
+        """Return the index of the interval that begins at an address."""
         index = bisect_left(self._starts, address)
         if index == len(self._starts) or self._starts[index] != address:
             self._starts.insert(index, address)
@@ -295,7 +295,7 @@ class _LastWriters:
         return index
 
     def read(self, region: Region) -> set[_Tile]:
-        """Tiles that a region holds bytes of."""
+        """Return the tiles that a region holds bytes of."""
         tiles = set[_Tile | None]()
         for low in range(region.address, region.end, region.stride):
             first = bisect_right(self._starts, low) - 1
@@ -303,7 +303,7 @@ class _LastWriters:
         return {tile for tile in tiles if tile is not None}
 
     def write(self, region: Region, tile: _Tile | None) -> set[_Tile]:
-        """Assign a region to a tile: the tiles that it held bytes of."""
+        """Assign a region to a tile; return the tiles that it held bytes of."""
         before = self.read(region)
         for low in range(region.address, region.end, region.stride):
             first, last = self._cut(low), self._cut(low + region.row_bytes)
@@ -314,10 +314,11 @@ class _LastWriters:
 def _banks(
     commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command], config: NpuConfig
 ) -> list[Fault]:
-    """A tile that goes on in the next banks has them alone while it is needed (docs/bit-widths.md, R4).
+    """Return the first fault of a tile in several banks that is overwritten before its last read (docs/bit-widths.md,
+    R4).
 
-    Another tile that is written over a part of it before its last reader would need the same bytes: what lies in that
-    bank is then more than the bank. Tiles inside of one bank are kept apart by their offsets.
+    Both tiles need the same bytes then: their sum exceeds the bank. Tiles inside of one bank are separated by their
+    offsets.
     """
     writers, faults = _LastWriters(), dict[int, Fault | None]()
     for index, command in zip(owner, decoded, strict=True):
@@ -347,14 +348,14 @@ def _too_full(
 ) -> Fault | None:
     """Return the sum of two tiles in the first bank that cannot hold both, with the largest tile that could stay."""
     size = config.spm.size // config.spm.banks
-    for both in zip(bytes_per_bank(tile, config.spm), bytes_per_bank(region, config.spm), strict=True):
+    for shares in zip(bytes_per_bank(tile, config.spm), bytes_per_bank(region, config.spm), strict=True):
         try:
-            if all(both):
-                check_bank(both, size)
+            if all(shares):
+                check_bank(shares, size)
         except BitWidthError as error:
             command = commands[first]
-            room = size - command["spm_offset"]
-            legal = room * 8 // command["qbits"] // command.get("head_dim", 1) * command.get("head_dim", 1)
+            available = size - command["spm_offset"]
+            legal = available * 8 // command["qbits"] // command.get("head_dim", 1) * command.get("head_dim", 1)
             return Fault(
                 Code.RANGE, f"commands[{index}]", commands[index]["opcode"],
                 f"{error.rule}: commands[{first}] needs all of it still; legal tile: num_elements {legal} of "
@@ -371,45 +372,45 @@ def _decoded(
     runner = Runner(config, values=False)
     decoder = Decoder(config, runner.memory, Accumulators(config))
     owner = [index for index, part in enumerate(parts) for _ in part]
-    decoded, found = list[Command](), list[Fault]()
-    for index, descriptor in zip(owner, runner.place([one for part in parts for one in part]), strict=True):
+    decoded, errors = list[Command](), list[Fault]()
+    for index, descriptor in zip(owner, runner.place([listed for part in parts for listed in part]), strict=True):
         try:
             decoded.append(decoder.decode(descriptor, 0, 0))
         except DescriptorError as error:
             name = commands[index]["opcode"]
-            found.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
-    return owner, decoded, found
+            errors.append(Fault(Code.COMMAND, f"commands[{index}]", name, f"{error.code.name}: {error.reason}"))
+    return owner, decoded, errors
 
 
 def _unordered(commands: Sequence[Mapping[str, Any]], owner: Sequence[int], decoded: Sequence[Command]) -> list[Fault]:
-    """Dependencies that the device's hazards do not enforce."""
-    dependencies, found = Dependencies(), list[Fault]()
+    """Return faults of dependencies that the device's hazards do not enforce."""
+    dependencies, errors = Dependencies(), list[Fault]()
     earlier: dict[int, set[int]] = {index: set() for index in range(len(commands))}
     for number, (index, command) in enumerate(zip(owner, decoded, strict=True)):
         command.number = number
         ends, retirements = dependencies.add(command)
-        earlier[index].update(owner[one] for one in ends | retirements)
+        earlier[index].update(owner[older] for older in ends | retirements)
     index_of = {command["id"]: index for index, command in enumerate(commands) if "id" in command}
     barriers = [index for index, command in enumerate(commands) if command["opcode"] == Opcode.BARRIER.name]
-    for index, given in enumerate(commands):
-        for dep in given.get("deps", ()):
+    for index, entry in enumerate(commands):
+        for dep in entry.get("deps", ()):
             first = index_of[dep]
             if not any(first < barrier < index for barrier in barriers) and not _reaches(earlier, first, index):
-                found.append(
+                errors.append(
                     Fault(Code.DEPENDENCY, f"commands[{index}].deps", dep, "the device keeps no such order: "
                           "the commands share no memory; drop it or put a BARRIER between")
                 )  # fmt: skip
-    return found
+    return errors
 
 
 def _reaches(earlier: Mapping[int, Iterable[int]], first: int, last: int) -> bool:
     """Check whether hazards order `last` after `first`, directly or through others."""
-    todo, seen = [last], {last}
+    todo, visited = [last], {last}
     while todo:
         for before in earlier[todo.pop()]:
             if before == first:
                 return True
-            if before > first and before not in seen:
-                seen.add(before)
+            if before > first and before not in visited:
+                visited.add(before)
                 todo.append(before)
     return False

@@ -1,4 +1,4 @@
-"""The critical path of a list of commands: what it takes with a unit for every step, a lower bound of every run.
+"""The critical path of a list of commands: its cycles with a unit for every step, a lower bound of every run.
 
 A step begins when its command may start and the steps that it waits for are over. Its duration is that of CA_HYBRID
 without contention, with a warm pipeline, and with all that the L2 could hold there.
@@ -90,7 +90,7 @@ class CriticalPath:
             ends, retirements = dependencies.add(command)
             waits.append(tuple(sorted(number - 1 for number in ends | retirements)))
             start = max(accepted[index], *(domain.gate for domain in domains))
-            start = max([start, *(ended[one - 1] for one in ends), *(done[one - 1] for one in retirements)])
+            start = max([start, *(ended[number - 1] for number in ends), *(done[number - 1] for number in retirements)])
             if command.kind is None:
                 scope = self._scope(command)
                 self._engines.append((Kind.FRONTEND, 0))

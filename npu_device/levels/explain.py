@@ -100,8 +100,8 @@ class Explanation(NamedTuple):
         }
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{1000 * part // whole / 10:>8.1f} %" if whole else ""
+def _percent(part: int, total: int) -> str:
+    return f"{1000 * part // total / 10:>8.1f} %" if total else ""
 
 
 class Way(Enum):
@@ -146,7 +146,7 @@ class _Walk:
         )
         """Core cycles of the opening of a row of DRAM."""
         self._product = product(config.te, 1, 1, 1, 8, 8)
-        """Of any size: how a pipeline fills and drains."""
+        """Product of any size, for the fill and drain of the pipeline."""
         self._chain: dict[tuple[int, Blocker], int] = {}
         commands = spans.commands
         tickets = commands["ticket"].tolist()
@@ -166,7 +166,7 @@ class _Walk:
         self._ends = sorted(self._ending)
         self._faults = spans.select(What.FAULT)["end"].tolist()
         self._core: list[tuple[int, int, int]] = spans.core[["start", "end", "ticket"]].tolist()
-        self._held = Held(config, spans, dict(zip(tickets, engines, strict=False)))
+        self._occupancy = Held(config, spans, dict(zip(tickets, engines, strict=False)))
         self._traffic = _Traffic(spans)
         transfers = spans.steps[unit_kind(spans.steps["unit"]) == Kind.DMA]
         self._moved = int(transfers["moved"].sum())
@@ -184,7 +184,7 @@ class _Walk:
         """Bytes of each DRAM channel, where there are several."""
 
     def _at_least(self, step: _Step) -> int:
-        """Cycles of the step's unit under the best of circumstances."""
+        """Return the cycles of the step's unit under the best of circumstances."""
         cold = self._product.cold if unit_kind(step.unit) == Kind.TE and not step.warm else 0
         waited = sum(cycles for cause, cycles in step.stalls if cause in _WAITS)
         return max(0, step.end - step.begin - cold - waited)
@@ -208,14 +208,14 @@ class _Walk:
     def _bounds(self, critical_path: int) -> dict[str, int]:
         config = self._config
 
-        def each(kind: Kind, count: int) -> int:
+        def per_unit(kind: Kind, count: int) -> int:
             busy = sum(cycles for unit, cycles in self._busy.items() if unit_kind(unit) == kind)
             return ceil_div(busy, count * config.clusters)
 
         ports = 2 if config.spm.ports == "1r1w" else 1
         kv_engines = ceil_div(self._converting, config.dma.channels * config.clusters)
         return ({"kv_engines": kv_engines} if kv_engines else {}) | {
-            "compute": max(each(Kind.TE, config.te.count), each(Kind.VE, config.ve.count)),
+            "compute": max(per_unit(Kind.TE, config.te.count), per_unit(Kind.VE, config.ve.count)),
             "dram": self._bytes_bound(self._busiest() * config.dram.channels, config.dram.rate),
             "noc": self._bytes_bound(self._crossed, config.noc.bytes_per_second),
             "spm": ceil_div(max(self._ports.values(), default=0), ports),
@@ -223,7 +223,7 @@ class _Walk:
         }
 
     def _busiest(self) -> int:
-        """Bytes of the DRAM channel that moved most."""
+        """Return the bytes of the busiest DRAM channel."""
         return max(self._channels.values(), default=self._moved if self._timing.rates.uniform else 0)
 
     def _bytes_bound(self, moved: int, bytes_per_second: int | None) -> int:
@@ -266,9 +266,9 @@ class _Walk:
         for step in self._ending[low] if low else ():
             if step.write:  # its bytes have been sent, the memory has them after its latency
                 for blocker, latency in (*self._latencies(step), (Blocker.DRAM_LATENCY, self._row)):
-                    taken = min(latency, cycles)
-                    cycles -= taken
-                    yield blocker, taken
+                    share = min(latency, cycles)
+                    cycles -= share
+                    yield blocker, share
                 break
         yield self._reason(at, low, ticket), cycles
 
@@ -300,19 +300,22 @@ class _Walk:
 
     def _spend(self, step: _Step, unit_busy: bool) -> None:
         """Divide a step's cycles among their causes; `unit_busy`: what came after it waited for its unit."""
-        left = step.end - step.begin
+        remaining = step.end - step.begin
         for cause, cycles in step.stalls:
-            left -= self._take(step, Blocker[Cause(cause).name], cycles, left)
+            remaining -= self._take(step, Blocker[Cause(cause).name], cycles, remaining)
         kind = unit_kind(step.unit)
         if kind == Kind.DMA:
-            self._spend_transfer(step, left, unit_busy)
+            self._spend_transfer(step, remaining, unit_busy)
             return
         if kind == Kind.TE and not step.warm:
-            left -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, left)
-        left -= self._take(
-            step, Blocker.WIDTH, self._held.lost(step.unit, step.ticket, step.begin, step.end, left), left
+            remaining -= self._take(step, Blocker.FILL_DRAIN, self._product.cold, remaining)
+        remaining -= self._take(
+            step,
+            Blocker.WIDTH,
+            self._occupancy.lost(step.unit, step.ticket, step.begin, step.end, remaining),
+            remaining,
         )
-        self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, left)
+        self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, remaining)
 
     def _spend_transfer(self, step: _Step, remaining: int, unit_busy: bool) -> None:
         """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
@@ -323,12 +326,12 @@ class _Walk:
             ahead = max(0, ahead - latency)
             remaining -= self._take(step, Blocker.CHANNEL_BUSY if unit_busy else blocker, cycles, remaining)
         if rates.channel:
-            alone = ceil_div(step.aligned * rates.per_byte, rates.channel)
-            lowest = not rates.total or rates.channel < rates.total if rates.uniform else remaining <= alone
-            remaining -= self._take(step, Blocker.CHANNEL, alone if lowest else 0, remaining)
+            cycles = ceil_div(step.aligned * rates.per_byte, rates.channel)
+            lowest = not rates.total or rates.channel < rates.total if rates.uniform else remaining <= cycles
+            remaining -= self._take(step, Blocker.CHANNEL, cycles if lowest else 0, remaining)
         if step.way is Way.L2 and rates.noc:
-            alone = ceil_div(step.aligned * rates.per_byte, rates.noc)
-            remaining -= self._take(step, Blocker.NOC, alone, remaining)
+            cycles = ceil_div(step.aligned * rates.per_byte, rates.noc)
+            remaining -= self._take(step, Blocker.NOC, cycles, remaining)
         if self._config.dram.model == "timed":  # its rows, turnarounds and queues are all that is left
             self._charge(step.ticket, Blocker.DRAM, remaining)
             return
@@ -340,7 +343,7 @@ class _Walk:
         self._charge(step.ticket, Blocker.CHANNEL, remaining)
 
     def _shared(self, step: _Step, remaining: int) -> int:
-        """Share of a transfer's remaining cycles in which DRAM or NoC may have moved its bytes or others'."""
+        """Return the remaining cycles in which DRAM or NoC may have moved bytes of this transfer or of others."""
         if self._config.l2.enabled or self._config.dram.core_traffic != "none":  # other traffic has no events
             return remaining
         rates = self._timing.rates
@@ -359,10 +362,10 @@ class _Walk:
         total = timing.latency if way is Way.DRAM else timing.miss_latency
         return (Blocker.DRAM_LATENCY, dram), (Blocker.NOC, memory - dram + hops), (Blocker.L2, total - memory)
 
-    def _take(self, step: _Step, blocker: Blocker, cycles: int, left: int) -> int:
-        taken = max(0, min(cycles, left))
-        self._charge(step.ticket, blocker, taken)
-        return taken
+    def _take(self, step: _Step, blocker: Blocker, cycles: int, remaining: int) -> int:
+        spent = max(0, min(cycles, remaining))
+        self._charge(step.ticket, blocker, spent)
+        return spent
 
 
 class _Traffic:
@@ -377,12 +380,12 @@ class _Traffic:
         self._ended = _Sums(np.concatenate([work["end"], fetches]), size)
 
     def during(self, begin: int, end: int) -> int:
-        """Bytes of all that is under way between two cycles."""
+        """Return the bytes of all transfers in flight between two cycles."""
         return self._begun.until(end) - self._ended.until(begin)
 
 
 class _Sums:
-    """Bytes that have come by a cycle."""
+    """Cumulative bytes by cycle."""
 
     def __init__(self, cycle: Integers, size: Integers) -> None:
         order = np.argsort(cycle)
@@ -421,9 +424,11 @@ def _steps(spans: Spans) -> Iterator[_Step]:
     for unit, ticket, tile, begin, end, moved, aux, first, last in zip(
         *(work[name].tolist() for name in names), strict=True
     ):
-        own = stalls.get((ticket, tile), ())
+        step_stalls = stalls.get((ticket, tile), ())
         lost = tuple(
-            (cause, cycles) for number, engine, cause, cycles in own if first < number < last and engine in (0, unit)
+            (cause, cycles)
+            for number, engine, cause, cycles in step_stalls
+            if first < number < last and engine in (0, unit)
         )
         cached = unit_kind(unit) == Kind.DMA and aux & CACHED
         way = Way.FILL if first in filled else Way.L2 if cached else Way.DRAM
@@ -432,8 +437,8 @@ def _steps(spans: Spans) -> Iterator[_Step]:
         ended[unit] = end
 
 
-def _by_unit(spans: Spans, what: What) -> dict[int, int]:
-    """Sum of the bytes of rows of a kind, by unit."""
-    rows = spans.select(what)
+def _by_unit(spans: Spans, event_kind: What) -> dict[int, int]:
+    """Return the sum of the bytes of rows of an event kind, by unit."""
+    rows = spans.select(event_kind)
     sums = np.bincount(rows["unit"], rows["bytes"])
     return {unit: int(sums[unit]) for unit in np.flatnonzero(sums).tolist()}

@@ -19,37 +19,37 @@ class Held:
         self._counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count}
         self._engines = engines
         work = spans.steps[spans.steps["last"] != UNFINISHED]
-        self._own: dict[int, set[int]] = {}
+        self._units: dict[int, set[int]] = {}
         """The engines of a ticket, of its kind."""
         self._spans: dict[int, tuple[list[int], list[int]]] = {}
-        """Of each engine, when commands took it and gave it back."""
+        """By engine: cycles in which commands took it, and gave it back."""
         if not any(count > 1 for _, count in engines.values()):
             return
         first, last = _reach(work)
         pairs = np.unique(np.stack([work["unit"].astype(np.int64), work["ticket"].astype(np.int64)]), axis=1)
-        taken: dict[int, list[tuple[int, int]]] = {}
+        intervals: dict[int, list[tuple[int, int]]] = {}
         for unit, ticket in pairs.T.tolist():
             if engines.get(ticket, (0, 0))[0] == unit_kind(unit):
-                self._own.setdefault(ticket, set()).add(unit)
+                self._units.setdefault(ticket, set()).add(unit)
             if unit_kind(unit) in self._counts:
-                taken.setdefault(unit, []).append((first[ticket], last[ticket]))
-        for unit, rows in taken.items():
+                intervals.setdefault(unit, []).append((first[ticket], last[ticket]))
+        for unit, rows in intervals.items():
             rows.sort()
             self._spans[unit] = [begin for begin, _ in rows], [end for _, end in rows]
 
     def lost(self, unit: int, ticket: int, begin: int, end: int, cycles: int) -> int:
         """Return the part of `cycles` of a step on an engine of its command that free engines would have saved."""
-        own = self._own.get(ticket, ())
-        wanted = self._engines[ticket][1] - len(own) if unit in own else 0
-        if wanted <= 0:
+        units = self._units.get(ticket, ())
+        missing = self._engines[ticket][1] - len(units) if unit in units else 0
+        if missing <= 0:
             return 0
         kind = Kind(unit_kind(unit))
         count, index = self._counts[kind], unit_index(unit)
         low = index - index % count
         codes = [unit_code(kind, index) for index in range(low, low + count)]
-        free = sum(code not in own and self._free(code, begin, end) for code in codes)
-        free = min(free, wanted)
-        return cycles * free // (len(own) + free)
+        free = sum(code not in units and self._free(code, begin, end) for code in codes)
+        free = min(free, missing)
+        return cycles * free // (len(units) + free)
 
     def _free(self, unit: int, begin: int, end: int) -> bool:
         """Check that no command occupies an engine within some cycles."""

@@ -22,7 +22,7 @@ from pyv_native.state import WORD32
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
 _DESCRIPTOR = DRAM_BASE
-"""What submissions name as their address; the descriptor itself is handed over."""
+"""Address that submissions name; the descriptor itself is handed over."""
 
 
 class Listed(NamedTuple):
@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
     descriptor: Descriptor
     at: int = 0
-    """Cycle of acceptance, if the queue has room then."""
+    """Cycle of acceptance, if the queue has a free entry then."""
     block: Extended | None = None
     """Macro form: its extended block, which the runner puts at the end of DRAM, or of its first 2 GiB."""
     work: int = 0
@@ -52,8 +52,8 @@ class Run(NamedTuple):
 def list_config(config: NpuConfig, commands: int) -> NpuConfig:
     """Return the configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it
     can."""
-    held = max(config.device_queue, min(commands, MOST_QUEUED))
-    return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, tight_size=held))
+    size = max(config.device_queue, min(commands, MOST_QUEUED))
+    return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, tight_size=size))
 
 
 class Runner:
@@ -93,7 +93,7 @@ class Runner:
         return placed
 
     def run(self, commands: Sequence[Listed]) -> Run:
-        """Submit all commands, each at its cycle or, with a full queue, once there is room, and run to the end."""
+        """Submit all commands, each at its cycle or, with a full queue, once an entry is free, and run to the end."""
         with uncollected():
             return self._run(commands)
 
@@ -137,7 +137,7 @@ class Runner:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
+    """Suspend Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
     commands again and again."""
     enabled = gc.isenabled()
     gc.disable()

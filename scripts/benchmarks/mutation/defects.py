@@ -131,7 +131,7 @@ DEFECTS = (
     ),
     Defect(
         "what a narrow start costs has no name", "npu_device/levels/explain.py",
-        "self._held.lost(step.unit, step.ticket, step.begin, step.end, left)", "0",
+        "self._occupancy.lost(step.unit, step.ticket, step.begin, step.end, remaining)", "0",
         "tests/npu_device/levels/test_width.py",
     ),
     Defect(
