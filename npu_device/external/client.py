@@ -1,4 +1,4 @@
-"""Our end of the co-simulation link: starts an engine or connects to one, and waits no longer than it may."""
+"""The simulator's end of the co-simulation link: starts an engine or connects to it, with a time-out."""
 
 import json
 import os
@@ -37,18 +37,20 @@ MOST_ELEMENTS = 1 << 14
 
 
 def arguments_of(engine: Sequence[str]) -> list[str]:
-    """Return the program and its arguments that a configuration means. NpuDeviceError where there is none."""
+    """Return the program and its arguments that a configuration means. NpuDeviceError if it names no engine."""
     folder = Path(engine[0])
     if not folder.is_dir():
         return list(engine)
     rule = f"must hold {MANIFEST}; `pyv-npu build-engine rtl -o {folder}` makes one"
     try:
-        given = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["arguments"]
+        arguments = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["arguments"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise NpuDeviceError(f"te.external.engine = {folder}: {rule}") from None
-    if not isinstance(given, list) or not given or not all(isinstance(word, str) for word in given):
+    if not isinstance(arguments, list) or not arguments or not all(isinstance(word, str) for word in arguments):
         raise NpuDeviceError(f"te.external.engine = {folder}: {rule}")
-    return [str(folder.resolve() / word) if (folder / word).is_file() else word for word in given] + list(engine[1:])
+    return [str(folder.resolve() / word) if (folder / word).is_file() else word for word in arguments] + list(
+        engine[1:]
+    )
 
 
 class Client:
@@ -63,7 +65,7 @@ class Client:
         self._closed = False
         self.round_trips = 0
         self.seconds = 0.0
-        """Of the host, in which answers were waited for."""
+        """Host seconds of waiting for answers."""
         first = engine[0]
         try:
             if first.startswith(("unix:", "tcp:")):
@@ -109,8 +111,8 @@ class Client:
         self._send(Frame.START, step.pack())
 
     def run_until(self, cycle: int, receive: Callable[[Event], None]) -> int:
-        """Let it run up to a cycle of its step: the cycle that it has reached. `receive` gets each event as it comes:
-        nothing of an answer is kept, and the time-out is that of the whole."""
+        """Let it run up to a cycle of its step; return the cycle that it has reached. `receive` gets each event as it
+        comes: no answer is stored, and the time-out covers all events."""
         began = time.perf_counter()
         deadline = time.monotonic() + self._timeout
         self.round_trips += 1
@@ -169,16 +171,16 @@ class Client:
 
     # -- frames ------------------------------------------------------------------------------------------------
 
-    def _expect(self, wanted: Frame) -> bytes:
+    def _expect(self, answer: Frame) -> bytes:
         frame, body = self._receive()
-        if frame != wanted:
-            raise self._unexpected(frame, body, wanted.name)
+        if frame != answer:
+            raise self._unexpected(frame, body, answer.name)
         return body
 
-    def _unexpected(self, frame: int, body: bytes, wanted: str) -> ExternalEngineError:
+    def _unexpected(self, frame: int, body: bytes, expectation: str) -> ExternalEngineError:
         if frame == Frame.ERROR:
             return ExternalEngineError(f"says: {body.decode('utf-8', 'replace').splitlines()[0] if body else 'error'}")
-        return ExternalEngineError(f"sent {name_of(Frame, frame)} where {wanted} is due")
+        return ExternalEngineError(f"sent {name_of(Frame, frame)} where {expectation} is due")
 
     def _send(self, frame: Frame, body: bytes = b"") -> None:
         data = memoryview(pack(frame, body))
@@ -220,34 +222,34 @@ class Client:
             if not data:
                 raise self._gone("an answer")
             buffer += data
-        taken = bytes(buffer[:size])
+        content = bytes(buffer[:size])
         del buffer[:size]
-        return taken
+        return content
 
     def _late(self) -> ExternalEngineError:
         return ExternalEngineError(f"has not answered for {self._timeout:g} s (npu.te.external.timeout)")
 
-    def _gone(self, what: str) -> ExternalEngineError:
+    def _gone(self, stage: str) -> ExternalEngineError:
         code: Any = None
         if self._process is not None:
             try:
                 code = self._process.wait(min(self._timeout, 10))
             except subprocess.TimeoutExpired:
                 code = None
-        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
-        return ExternalEngineError(f"ended{how} before {what}" if how else f"closed the link before {what}")
+        cause = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        return ExternalEngineError(f"ended{cause} before {stage}" if cause else f"closed the link before {stage}")
 
 
-def _connect(where: str, timeout: float) -> socket.socket:
-    kind, _, rest = where.partition(":")
+def _connect(address: str, timeout: float) -> socket.socket:
+    kind, _, target = address.partition(":")
     if kind == "unix":
-        made = socket.socket(socket.AF_UNIX)
-        made.settimeout(timeout)
-        made.connect(rest)
-        return made
-    host, _, port = rest.rpartition(":")
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(timeout)
+        connection.connect(target)
+        return connection
+    host, _, port = target.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65536:
-        raise NpuDeviceError(f"te.external.engine = {where}: tcp needs HOST:PORT with a port from 1 to 65535")
-    made = socket.create_connection((host, int(port)), timeout)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
+        raise NpuDeviceError(f"te.external.engine = {address}: tcp needs HOST:PORT with a port from 1 to 65535")
+    connection = socket.create_connection((host, int(port)), timeout)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -1,7 +1,7 @@
-"""Tensor engines outside: what they are given, how far they may run, and what they say (docs/co-simulation-link.md).
+"""External tensor engines: their operands, granted time and events (docs/co-simulation-link.md).
 
 A step's end is not known when it begins. The engine is granted time, at most `te.external.grant` cycles at once, and
-says in which cycle of its own it is done. Nothing but a reset acts on an engine between its START and its end, so
+reports in which of its own cycles it is done. Nothing but a reset acts on an engine between its START and its end, so
 grants do not change what happens, only when the device learns of it.
 
 Banks are the device's: cycles that a step loses to them are cycles for which the engine's clock stands still.
@@ -41,32 +41,32 @@ class End(NamedTuple):
 
 
 class External:
-    """Engines outside of one device."""
+    """External engines of a device."""
 
     def __init__(self, config: NpuConfig) -> None:
-        """Start them all. NpuDeviceError where one cannot be started, ExternalEngineError where it misbehaves.
+        """Start them all. NpuDeviceError if an engine cannot be started, ExternalEngineError if it misbehaves.
 
         The name of each further engine's waveform has the engine's number at the end.
         """
-        own = config.te.external
-        self._own = own
+        options = config.te.external
+        self._options = options
         self._ratio = config.clock_ratio
-        units = sorted(set(own.units) or range(config.te.count))
+        units = sorted(set(options.units) or range(config.te.count))
         self.units = [unit_code(Kind.TE, c * config.te.count + unit) for c in range(config.clusters) for unit in units]
         """Their codes in events."""
         self._clients: dict[int, Client] = {}
         try:
             for index, unit in enumerate(self.units):
-                file = own.trace if not index or not own.trace else f"{own.trace}.{index}"
-                self._clients[unit] = Client(own.engine, Hello(*self._ratio, unit, file), own.timeout)
+                file = options.trace if not index or not options.trace else f"{options.trace}.{index}"
+                self._clients[unit] = Client(options.engine, Hello(*self._ratio, unit, file), options.timeout)
         except ExternalEngineError as error:
             self.close()
-            raise ExternalEngineError(f"engine outside {' '.join(own.engine)}: {error}") from None
+            raise ExternalEngineError(f"engine outside {' '.join(options.engine)}: {error}") from None
         except BaseException:
             self.close()
             raise
         self.adopted = self._adopted(config, len(units) == config.te.count)
-        """The configuration with what the engines say of themselves, where all are outside."""
+        """The configuration with the array that the engines report, if all are external."""
         self._setting: Setting = setting_of(self.adopted)
         self._steps: dict[int, Step] = {}
         self._jobs: dict[tuple[int, int], list[list[Job]]] = {}
@@ -74,10 +74,10 @@ class External:
         self.totals = Totals()
         self._finalize = finalize(self, _close, self._clients)
         self.on_failure: Callable[[str], None] | None = None
-        """Told in one line what an engine did wrong: nothing more happens on it."""
+        """Called with one line about a fault of an engine, on which nothing more happens."""
 
-    def _adopted(self, config: NpuConfig, every: bool) -> NpuConfig:
-        if not every:
+    def _adopted(self, config: NpuConfig, all_external: bool) -> NpuConfig:
+        if not all_external:
             return config
         offer = self.offer
         kind, form = ("systolic_os", "rtl") if offer.dataflow == Dataflow.OUTPUT_STATIONARY else ("roofline", "v3")
@@ -90,16 +90,19 @@ class External:
 
     @property
     def host(self) -> dict[str, float]:
-        """Host time of the link: round trips, and seconds in which answers were waited for."""
+        """Host time of the link: round trips, and seconds of waiting for answers."""
         clients = self._clients.values()
-        return {"round_trips": sum(one.round_trips for one in clients), "seconds": sum(one.seconds for one in clients)}
+        return {
+            "round_trips": sum(client.round_trips for client in clients),
+            "seconds": sum(client.seconds for client in clients),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the external engines and their totals, for results."""
         offer, totals = self.offer, self.totals
         return {
             "name": offer.name, "rows": offer.rows, "columns": offer.columns, "engines": len(self.units),
-            "checked": self._own.check, "steps": totals.steps, "cycles": totals.cycles,
+            "checked": self._options.check, "steps": totals.steps, "cycles": totals.cycles,
             "read_bytes": list(totals.read_bytes),
         }  # fmt: skip
 
@@ -116,7 +119,7 @@ class External:
     # -- steps -------------------------------------------------------------------------------------------------
 
     def begin(self, unit: int, cycle: int, command: Command, step: int, lanes: int) -> End | None:
-        """Return the tensor step number `step` of a command begins on a unit: when it ends, if that is known."""
+        """Begin tensor step number `step` of a command on a unit; return its end, if that is known."""
         return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
 
     def due(self, unit: int, stalled: int) -> int | None:
@@ -140,16 +143,16 @@ class External:
         for key in [key for key in self._jobs if key[0] == command.number]:
             del self._jobs[key]
         products, command.products = command.products, None
-        if self._own.check or not isinstance(products, Products) or command.unit not in self._clients:
+        if self._options.check or not isinstance(products, Products) or command.unit not in self._clients:
             return None
         return products.result(command, accumulators)
 
     def remembered(self, read: Read) -> Read:
         """Return the reader of a command that starts, which can repeat its reads when the command ends."""
-        return read if self._own.check else Remembered(read)
+        return read if self._options.check else Remembered(read)
 
     def reset(self) -> None:
-        """Forget what runs."""
+        """Forget all running steps."""
         for unit, step in self._steps.items():
             if not step.ended:
                 self._guarded(unit, self._clients[unit].reset)
@@ -165,7 +168,7 @@ class External:
     @property
     def cannot_save(self) -> str | None:
         """Name of an engine that does not say that it saves; None where all do."""
-        return next((one.offer.name for one in self._clients.values() if not one.saves), None)
+        return next((client.offer.name for client in self._clients.values() if not client.saves), None)
 
     def state(self, running: Iterable[Command]) -> dict[str, Any]:
         """Return the state of a snapshot, of the engines too. `running`: the commands on units. ExternalEngineError: an
@@ -173,15 +176,15 @@ class External:
         totals = self.totals
         products = []
         for command in running:
-            made = command.products
-            if made is not None:
-                products.append([command.number, made.state() if isinstance(made, Products) else str(made)])
+            content = command.products
+            if content is not None:
+                products.append([command.number, content.state() if isinstance(content, Products) else str(content)])
         return {
             "engine": self.offer.name,
             "totals": [totals.steps, totals.cycles, *totals.read_bytes],
             "products": products,
             "units": [
-                {"held": self._asked(unit, self._clients[unit].save), "step": self._step_state(unit)}
+                {"held": self._call_engine(unit, self._clients[unit].save), "step": self._step_state(unit)}
                 for unit in self.units
             ],
         }
@@ -199,26 +202,26 @@ class External:
         self._jobs.clear()
         for index, item in enumerate(fields.listed("products")):
             with inside("products", index):
-                number, made = listed(item, 2)
+                number, content = listed(item, 2)
                 if type(number) is not int or number not in running:
                     raise StateError(f"{shown(number)} is no command that runs")
-                running[number].products = made if type(made) is str else Products.restored(made, read)
+                running[number].products = content if type(content) is str else Products.restored(content, read)
         for index, (unit, item) in enumerate(zip(self.units, fields.listed("units", len(self.units)), strict=True)):
             with inside("units", index):
-                one = Fields(item, "held", "step")
-                held = one.data("held")
-                if one["step"] is not None:
+                entry = Fields(item, "held", "step")
+                engine_state = entry.data("held")
+                if entry["step"] is not None:
                     with inside("step"):
-                        self._steps[unit] = self._step_of(one["step"], running)
-                self._asked(unit, partial(self._clients[unit].load, held))
+                        self._steps[unit] = self._step_of(entry["step"], running)
+                self._call_engine(unit, partial(self._clients[unit].load, engine_state))
         self.totals = Totals(steps, cycles, reads)
 
     def _step_state(self, unit: int) -> dict[str, Any] | None:
         step = self._steps.get(unit)
         if step is None or step.ended:
             return None
-        own: dict[str, Any] = {name: getattr(step, name) for name in _OF_STEP}
-        return own | {"number": step.command.number, "result": step.result.tobytes()}
+        values: dict[str, Any] = {name: getattr(step, name) for name in _OF_STEP}
+        return values | {"number": step.command.number, "result": step.result.tobytes()}
 
     def _step_of(self, state: Any, running: Mapping[int, Command]) -> Step:
         fields = Fields(state, "number", "result", *_OF_STEP)
@@ -232,13 +235,13 @@ class External:
         steps = self._jobs_of(command, lanes)
         if index >= len(steps) or at >= len(steps[index]):
             raise StateError("is no step of its command", "index")
-        made = Step(command, command.products, steps[index], index, lanes, began, at, before, granted, written=written)
-        in0, in1 = made.products.operands(made.jobs[at])
+        step = Step(command, command.products, steps[index], index, lanes, began, at, before, granted, written=written)
+        in0, in1 = step.products.operands(step.jobs[at])
         m, n = in0.shape[0], in1.shape[1]
-        made.result = np.frombuffer(fields.data("result", 4 * m * n), np.int32).reshape(m, n).copy()
-        return made
+        step.result = np.frombuffer(fields.data("result", 4 * m * n), np.int32).reshape(m, n).copy()
+        return step
 
-    def _asked(self, unit: int, call: Callable[[], Any]) -> Any:
+    def _call_engine(self, unit: int, call: Callable[[], Any]) -> Any:
         """Return the result of a call; ExternalEngineError names the engine."""
         try:
             return call()
@@ -262,13 +265,13 @@ class External:
 
     def _jobs_of(self, command: Command, lanes: int) -> list[list[Job]]:
         key = command.number, lanes
-        made = self._jobs.get(key)
-        if made is None:
-            made = self._jobs[key] = jobs_of(command, self._setting, lanes)
-        return made
+        jobs = self._jobs.get(key)
+        if jobs is None:
+            jobs = self._jobs[key] = jobs_of(command, self._setting, lanes)
+        return jobs
 
     def _core(self, cycles: int) -> int:
-        """NPU cycles as core cycles."""
+        """Convert NPU cycles to core cycles."""
         return -(-cycles * self._ratio[0] // self._ratio[1])
 
     def _begin(self, unit: int, cycle: int, command: Command, index: int, lanes: int) -> End | None:
@@ -278,7 +281,7 @@ class External:
         return self._start(unit)
 
     def _start(self, unit: int) -> End | None:
-        """Return the next job of a unit begins."""
+        """Begin the next job of a unit; return the end of its step, if that is known."""
         step = self._steps[unit]
         job = step.jobs[step.at]
         in0, in1 = step.products.operands(job)
@@ -290,11 +293,11 @@ class External:
         return self._run(unit)
 
     def _run(self, unit: int) -> End | None:
-        step, own = self._steps[unit], self._own
-        until = own.limit if own.grant is None else min(own.limit, step.granted + own.grant)
-        if step.granted >= own.limit:
+        step, options = self._steps[unit], self._options
+        until = options.limit if options.grant is None else min(options.limit, step.granted + options.grant)
+        if step.granted >= options.limit:
             raise ExternalEngineError(
-                f"command {step.command.number - 1} is not done after {own.limit:,} cycles (npu.te.external.limit)"
+                f"command {step.command.number - 1} is not done after {options.limit:,} cycles (npu.te.external.limit)"
             )
         last = step.granted
         done: Event | None = None
@@ -318,16 +321,16 @@ class External:
         if reached != until:
             raise ExternalEngineError(f"reached cycle {reached} without DONE, and was granted {until}")
         step.granted = until
-        if own.grant is None:
+        if options.grant is None:
             return self._run(unit)
         return None
 
     def _check_order(self, event: Event, last: int, granted: int, until: int) -> None:
-        what = name_of(Happening, event.what)
+        name = name_of(Happening, event.what)
         if event.cycle > until:
-            raise ExternalEngineError(f"{what} in cycle {event.cycle}, and it was granted {until}")
+            raise ExternalEngineError(f"{name} in cycle {event.cycle}, and it was granted {until}")
         if event.cycle < last or (granted and event.cycle <= granted):
-            raise ExternalEngineError(f"{what} in cycle {event.cycle}, and it had come to {max(last, granted)}")
+            raise ExternalEngineError(f"{name} in cycle {event.cycle}, and it had come to {max(last, granted)}")
 
     def _note(self, step: Step, event: Event) -> None:
         if event.what == Happening.BEGIN:
@@ -359,13 +362,13 @@ class External:
             raise ExternalEngineError(f"DONE after {step.written} of {step.result.size} elements of the result")
         if event.cycle < offer.lookahead:
             raise ExternalEngineError(f"DONE in cycle {event.cycle}: its lookahead is {offer.lookahead}")
-        if event.cycle + event.size > self._own.limit:
+        if event.cycle + event.size > self._options.limit:
             raise ExternalEngineError(
                 f"DONE in cycle {event.cycle}, its result {event.size:,} cycles later: more than "
-                f"{self._own.limit:,} cycles (npu.te.external.limit)"
+                f"{self._options.limit:,} cycles (npu.te.external.limit)"
             )
         products, job = step.products, step.jobs[step.at]
-        if self._own.check:
+        if self._options.check:
             self._compare(step, job, products)
         products.add(job, step.result)
         step.before += event.cycle
@@ -379,13 +382,14 @@ class External:
         return End(cycles, self._core(step.before + event.size) - cycles)
 
     def _compare(self, step: Step, job: Job, products: Products) -> None:
-        right = expected(*products.operands(job))
-        if np.array_equal(right, step.result):
+        reference = expected(*products.operands(job))
+        if np.array_equal(reference, step.result):
             return
-        row, column = np.argwhere(right != step.result)[0].tolist()
+        row, column = np.argwhere(reference != step.result)[0].tolist()
         raise ExternalEngineError(
             f"command {step.command.number - 1}, tile {job.tile}: row {job.rows.start + row}, column "
-            f"{job.columns.start + column} is {step.result[row, column]}, and the numpy kernel has {right[row, column]}"
+            f"{job.columns.start + column} is {step.result[row, column]}, and the numpy kernel has "
+            f"{reference[row, column]}"
         )
 
 

@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Products:
-    """Products of one command, and the sums that come back."""
+    """Products of a command, and the sums that engines return."""
 
     def __init__(self, in0: Codes, in1: Codes, zeros: tuple[int, int], read: Read) -> None:
         """Groups x M x K and groups x K x N; the codes of their zero points. `read`: how the epilogue reads."""
@@ -59,7 +59,7 @@ class Products:
             self.total[job.group, job.rows, job.columns] += result
 
     def sums(self) -> elements.Values:
-        """M x N, all groups side by side, zero points taken into account, wrapping."""
+        """Return the M x N sums, all groups side by side, with zero points applied, wrapping."""
         total = self.total.astype(np.int64)
         za, zb = self._zeros
         if zb:
@@ -75,14 +75,14 @@ class Products:
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot: matrices and sums, and the data read if it may be read again."""
         (groups, m, k), n = self.in0.shape, self.in1.shape[2]
-        seen = self._read.seen if isinstance(self._read, Remembered) else {}
+        contents = self._read.contents if isinstance(self._read, Remembered) else {}
         return {
             "shape": [groups, m, n, k],
             "in0": self.in0.tobytes(),
             "in1": self.in1.tobytes(),
             "zeros": list(self._zeros),
             "total": self.total.tobytes(),
-            "read": [[[*region], content.tobytes()] for region, content in seen.items()],
+            "read": [[[*region], content.tobytes()] for region, content in contents.items()],
         }
 
     @classmethod
@@ -93,20 +93,20 @@ class Products:
         za, zb = fields.row("zeros", *[(-(1 << 15), 1 << 15)] * 2)
         in0 = np.frombuffer(fields.data("in0", groups * m * k), np.int8).reshape(groups, m, k)
         in1 = np.frombuffer(fields.data("in1", groups * k * n), np.int8).reshape(groups, k, n)
-        seen = {}
+        contents = {}
         for index, item in enumerate(fields.listed("read")):
             with inside("read", index):
-                where, content = listed(item, 2)
-                region = Region(*row(where, *[(0, WORD64)] * 4))
+                bounds, content = listed(item, 2)
+                region = Region(*row(bounds, *[(0, WORD64)] * 4))
                 flat = np.frombuffer(data(content, region.payload), np.uint8)
-                seen[region] = flat.reshape(region.rows, region.row_bytes)
-        made = cls(in0, in1, (za, zb), Remembered(read, seen))
-        total = np.frombuffer(fields.data("total", made.total.nbytes), np.int32)
-        made.total = total.reshape(made.total.shape).copy()
-        return made
+                contents[region] = flat.reshape(region.rows, region.row_bytes)
+        products = cls(in0, in1, (za, zb), Remembered(read, contents))
+        total = np.frombuffer(fields.data("total", products.total.nbytes), np.int32)
+        products.total = total.reshape(products.total.shape).copy()
+        return products
 
     def result(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet:
-        """Return the result of the command: of the sums that came back."""
+        """Return the result of the command from the sums that engines returned."""
         total = self.sums()
         if command.descriptor.accumulate:
             total = gemm.add(accumulators.read(command), total)
@@ -117,18 +117,18 @@ class Products:
 
 
 class Remembered:
-    """Reads, and gives the same bytes whenever it is asked again."""
+    """Reader that returns the same bytes whenever a region is read again."""
 
-    def __init__(self, read: Read, seen: dict[Region, Bytes] | None = None) -> None:
+    def __init__(self, read: Read, contents: dict[Region, Bytes] | None = None) -> None:
         self._read = read
-        self.seen = {} if seen is None else seen
-        """Bytes by where they were read."""
+        self.contents = {} if contents is None else contents
+        """Bytes by region."""
 
     def __call__(self, region: Region) -> Bytes:
-        seen = self.seen.get(region)
-        if seen is None:
-            seen = self.seen[region] = self._read(region).copy()
-        return seen
+        content = self.contents.get(region)
+        if content is None:
+            content = self.contents[region] = self._read(region).copy()
+        return content
 
 
 def products_of(command: Command, read: Read) -> Products:
@@ -149,7 +149,9 @@ def products_of(command: Command, read: Read) -> Products:
     if macro is not None:
         values, zeros = macro.factors(read), macro.zeros
     else:
-        in0, in1 = (elements.decode(read(one.region), one.kind, one.rows, one.columns) for one in command.order.inputs)
+        in0, in1 = (
+            elements.decode(read(tile.region), tile.kind, tile.rows, tile.columns) for tile in command.order.inputs
+        )
         values, zeros = (in0[None], (in1.T if command.descriptor.in1_nk else in1)[None]), (0, 0)
     codes, points = [], []
     for value, kind, zero in zip(values, kinds, zeros, strict=True):
@@ -172,7 +174,7 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
         return [[Job(0, 0, slice(0, d.tile_m), slice(0, d.tile_n), slice(0, d.tile_k))]]
     assert isinstance(macro, ProductMacro)
     nest, filters = macro.rows(setting, lanes), macro.filters
-    found = []
+    steps = []
     for tile, (top, rows, column, columns, at, depth) in enumerate(
         zip(*(part.tolist() for part in nest[:6]), strict=True)
     ):
@@ -182,11 +184,11 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
             last = min(filters, first + end - column)
             jobs.append(Job(tile, group, slice(top, top + rows), slice(first, last), slice(at, at + depth)))
             column += last - first
-        found.append(jobs)
-    return found
+        steps.append(jobs)
+    return steps
 
 
 def expected(in0: Codes, in1: Codes) -> NDArray[np.int32]:
     """Return the result by the numpy kernels."""
-    made: NDArray[np.int32] = gemm.product(in0, in1)
-    return made
+    result: NDArray[np.int32] = gemm.product(in0, in1)
+    return result

@@ -11,7 +11,7 @@ from npu_device.abi.errors import ExternalEngineError
 
 VERSION = 1
 MAX_FRAME = 1 << 28
-"""Bytes: a frame that says to be longer is nonsense."""
+"""Bytes: a longer frame is refused."""
 LENGTH = struct.Struct("<I")
 
 
@@ -42,13 +42,13 @@ class Happening(IntEnum):
 
 
 class Type(IntEnum):
-    """Types of operands, and bits of the mask in which an engine says what it takes."""
+    """Types of operands, and bits of the mask of types that an engine supports."""
 
     INT8 = 1
 
 
 class Feature(IntEnum):
-    """Bits of what an engine can do besides."""
+    """Bits of the optional features of an engine."""
 
     SAVES = 0
     """It answers SAVE and LOAD."""
@@ -84,7 +84,7 @@ class Hello(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Engine's answer to HELLO: what it is."""
+    """Engine's answer to HELLO: its identity and array."""
 
     version: int
     rows: int
@@ -144,13 +144,13 @@ class Event(NamedTuple):
     def unpack(cls, body: bytes) -> "Event":
         if len(body) < _EVENT.size:
             raise ExternalEngineError(f"EVENT has {len(body)} bytes, at least {_EVENT.size} are its fields")
-        cycle, what, operand, _, *rest = _EVENT.unpack_from(body)
-        return cls._make((cycle, what, operand, *rest, body[_EVENT.size :]))
+        cycle, event_kind, operand, _, *rest = _EVENT.unpack_from(body)
+        return cls._make((cycle, event_kind, operand, *rest, body[_EVENT.size :]))
 
 
 def name_of(kind: type[IntEnum], value: int) -> str:
     """Return the name of a value for messages."""
-    return next((one.name for one in kind if one == value), f"number {value}")
+    return next((member.name for member in kind if member == value), f"number {value}")
 
 
 def pack(frame: Frame, body: bytes = b"") -> bytes:
