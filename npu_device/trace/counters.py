@@ -100,11 +100,11 @@ class Counters:
         return sum(self._conflicts())
 
     def units(self, kind: Kind) -> list[int]:
-        """Codes of the units of a kind, of all clusters."""
+        """Return the codes of the units of a kind, of all clusters."""
         return self._units.get(kind, [])
 
     def busy(self, unit: int, cycle: int) -> int:
-        """Busy cycles of a unit until the start of `cycle`; what it runs is counted so far."""
+        """Return the busy cycles of a unit until the start of `cycle`; a step under way counts so far."""
         count = self._records[unit]
         return int(count.busy) + (max(0, cycle - count.begin) if count.running else 0)
 

@@ -14,14 +14,14 @@ UNIT, WHAT, TICKET, TILE, BYTES, AUX = 8, 10, 12, 16, 20, 28
 
 @record
 class UnitCount:
-    """Engine, DMA channel or bank: what it has done, and the step that it works on."""
+    """Engine, DMA channel or bank: its totals, and the step that it works on."""
 
     busy: int = 0
     """Cycles of steps that are over; bank: port cycles."""
     conflicts: int = 0
     """Bank: cycles by which steps were lengthened because they met others there."""
     running: bool = False
-    """Whether a step is under way: what follows is of its begin, else 0."""
+    """Whether a step is under way: the next fields are those of its begin, else 0."""
     begin: int = 0
     ticket: int = 0
     flags: int = 0
@@ -123,7 +123,7 @@ def count_fetch(counts: Counts, address: int, slot: int) -> None:
 
 
 def count_stall(counts: Counts, code: int, cycles: int, cause: int) -> None:
-    """Count cycles of a STALL; other causes are for those who explain a run."""
+    """Count cycles of a STALL; only the explanation of a run needs other causes."""
     if cause == Cause.BARRIER:
         counts.barrier_wait += cycles
     elif cause == Cause.BANK_CONFLICT:
@@ -135,41 +135,41 @@ def count_stall(counts: Counts, code: int, cycles: int, cause: int) -> None:
         counts.dequantize_exposed += cycles
 
 
-def count_pages(counts: Counts, taken: int, given_back: int, used: int) -> None:
+def count_pages(counts: Counts, allocated: int, freed: int, in_use: int) -> None:
     """Count pages of encoded keys and values."""
-    counts.pages_taken += taken
-    counts.pages_given_back += given_back
-    counts.pages_used = used
-    counts.pages_peak = max(counts.pages_peak, used)
+    counts.pages_taken += allocated
+    counts.pages_given_back += freed
+    counts.pages_used = in_use
+    counts.pages_peak = max(counts.pages_peak, in_use)
 
 
-def count_other(counts: Counts, what: int, code: int, size: int, aux: int) -> None:
+def count_other(counts: Counts, event_kind: int, code: int, size: int, aux: int) -> None:
     """Count a rare event."""
-    if what == What.REJECT:
+    if event_kind == What.REJECT:
         if aux <= Refusal.OPERAND:
             counts.rejected += 1
         else:
             counts.bad_accesses += 1
-    elif what == What.CHANNEL_BYTES:
+    elif event_kind == What.CHANNEL_BYTES:
         counts.channels[code & 0xFF | code >> 12 << 8] += size
-    elif what == What.ROWS:
+    elif event_kind == What.ROWS:
         counts.activations += size
         counts.bursts += aux
-    elif what == What.L2_HIT:
+    elif event_kind == What.L2_HIT:
         counts.hits += aux
-    elif what == What.L2_MISS:
+    elif event_kind == What.L2_MISS:
         counts.misses += aux
         counts.dram_bytes_read += size
-    elif what == What.L2_WRITE_BACK:
+    elif event_kind == What.L2_WRITE_BACK:
         counts.write_backs += aux
         counts.dram_bytes_written += size
-    elif what == What.STALE:
+    elif event_kind == What.STALE:
         counts.stale += aux if code >> 8 & 0xF == Kind.L2 else 1
-    elif what == What.QUANTIZE:
+    elif event_kind == What.QUANTIZE:
         counts.quantize_busy += size
-    elif what == What.DEQUANTIZE:
+    elif event_kind == What.DEQUANTIZE:
         counts.dequantize_busy += size
-    elif what == What.CORE:
+    elif event_kind == What.CORE:
         counts.kernels += 1
         counts.kernel_cycles += size
 
@@ -178,36 +178,36 @@ def count_events(counts: Counts, events: int, number: int) -> None:
     """Count `number` events at a host address, which follow those before."""
     for index in range(number):
         at = events + index * EVENT_SIZE
-        what = load_u16(at + WHAT)
+        event_kind = load_u16(at + WHAT)
         code = load_u16(at + UNIT)
         size = load_i64(at + BYTES)
         aux = load_u32(at + AUX)
-        if what == What.DMA_BEGIN or what == What.TE_BEGIN or what == What.VE_BEGIN:
+        if event_kind == What.DMA_BEGIN or event_kind == What.TE_BEGIN or event_kind == What.VE_BEGIN:
             unit = find_unit(counts, code)
             unit.running = True
             unit.begin = load_i64(at)
             unit.ticket = load_u32(at + TICKET)
             unit.flags = aux
-        elif what == What.DMA_END or what == What.TE_END or what == What.VE_END:
+        elif event_kind == What.DMA_END or event_kind == What.TE_END or event_kind == What.VE_END:
             unit = find_unit(counts, code)
             count_transfer(counts, unit.flags, aux)
             end_step(unit, load_i64(at))
-        elif what == What.STALL:
+        elif event_kind == What.STALL:
             count_stall(counts, code, size, aux)
-        elif what == What.BANK_BUSY:
+        elif event_kind == What.BANK_BUSY:
             unit = find_unit(counts, code)
             unit.busy += size
-        elif what == What.ACCEPT:
+        elif event_kind == What.ACCEPT:
             counts.accepted += 1
-        elif what == What.DONE:
+        elif event_kind == What.DONE:
             counts.completed += 1
-        elif what == What.ERROR:
+        elif event_kind == What.ERROR:
             count_error(counts, load_u32(at + TICKET), load_i64(at))
-        elif what == What.FETCH:
+        elif event_kind == What.FETCH:
             count_fetch(counts, size, aux)
-        elif what == What.PAGES:
+        elif event_kind == What.PAGES:
             count_pages(counts, aux, load_u32(at + TILE), size)
         else:
-            count_other(counts, what, code, size, aux)
+            count_other(counts, event_kind, code, size, aux)
     if number:
         counts.cycle = load_i64(events + (number - 1) * EVENT_SIZE)

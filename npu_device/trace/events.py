@@ -117,8 +117,8 @@ FRONTEND, CORE = Kind.FRONTEND << 8, Kind.CORE << 8
 
 
 def unit_code(kind: Kind, index: int) -> int:
-    """Code of unit `index` (0..4095, counted through all clusters) of a kind, in a record: bits 7:0 and 15:12 are those
-    of the index, 11:8 the kind."""
+    """Return the code of unit `index` (0..4095, counted through all clusters) of a kind, in a record: bits 7:0 and
+    15:12 are those of the index, 11:8 the kind."""
     return kind << 8 | index & 0xFF | index >> 8 << 12
 
 
@@ -133,7 +133,7 @@ def unit_index(unit: Any) -> Any:
 
 
 def unit_counts(config: NpuConfig) -> dict[Kind, int]:
-    """Units of each kind in one cluster."""
+    """Return the units of each kind in one cluster."""
     return {Kind.TE: config.te.count, Kind.VE: config.ve.count, Kind.DMA: config.dma.channels}
 
 

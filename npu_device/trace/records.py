@@ -1,6 +1,6 @@
 """Events in bulk: batches of them as arrays, packed for a log, and checked where they come from a file.
 
-Only what looks at events imports this, and NumPy with it: a program that submits nothing has none.
+Only modules that evaluate events import this, and NumPy with it: a program that submits nothing has none.
 """
 
 import zlib
@@ -31,7 +31,7 @@ Batch = np.ndarray[Any, np.dtype[np.void]]
 
 
 def batch_of(data: bytes) -> Batch:
-    """Records as they stand in memory."""
+    """Return an array of packed records."""
     return np.frombuffer(data, dtype=RECORD)
 
 
@@ -41,7 +41,7 @@ def joined(batches: Iterable[Batch]) -> Batch:
 
 
 def pack(data: bytes) -> bytes:
-    """Records, compressed. Byte 0 of all records comes first, then byte 1, ...: most of these rows are constant."""
+    """Compress records. Byte 0 of all records comes first, then byte 1, ...: most of these rows are constant."""
     columns = np.frombuffer(data, np.uint8).reshape(-1, RECORD.itemsize).T
     return zlib.compress(columns.tobytes(), 1)
 
@@ -56,7 +56,7 @@ def unpack(packed: bytes) -> bytes:
 
 
 class RecordChecks:
-    """Looks at records that come from a file, in order. StateError for what no device emits."""
+    """Checks of the records of a file, in order. StateError for an event that no device emits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,16 +64,16 @@ class RecordChecks:
         self._running: dict[int, bool] = {}
 
     def add(self, data: bytes) -> None:
-        """More records, as they stand in memory."""
+        """Check further packed records."""
         if len(data) % PACKED.size:
             raise StateError(f"{len(data)} bytes are no records of {PACKED.size} bytes")
         batch = np.frombuffer(data, RECORD)
         if not len(batch):
             return
-        what, kind, cycle = batch["what"], unit_kind(batch["unit"]), batch["cycle"]
-        known = (what >= min(What)) & (what <= max(What)) & (kind <= max(Kind))
-        numbers = (cycle <= LATEST) & ((batch["bytes"] <= LATEST) | np.isin(what, _ADDRESSES))
-        self._refuse(~(known & numbers), "has a kind, a unit or a number that no event has")
+        event_kinds, kind, cycle = batch["what"], unit_kind(batch["unit"]), batch["cycle"]
+        valid_codes = (event_kinds >= min(What)) & (event_kinds <= max(What)) & (kind <= max(Kind))
+        numbers = (cycle <= LATEST) & ((batch["bytes"] <= LATEST) | np.isin(event_kinds, _ADDRESSES))
+        self._refuse(~(valid_codes & numbers), "has a kind, a unit or a number that no event has")
         backwards = np.diff(cycle.astype(np.int64), prepend=self._cycle) < 0
         self._refuse(backwards, "is earlier than the event before")
         self._cycle = int(cycle[-1])
@@ -82,24 +82,24 @@ class RecordChecks:
 
     def _check_steps(self, batch: Batch) -> None:
         """Check that each step ends on the unit on which it began; a reset may stop it."""
-        what = batch["what"]
-        begins, ends = np.isin(what, list(_STEPS)), np.isin(what, [begin + 1 for begin in _STEPS])
+        event_kinds = batch["what"]
+        begins, ends = np.isin(event_kinds, list(_STEPS)), np.isin(event_kinds, [begin + 1 for begin in _STEPS])
         for begin, kind in _STEPS.items():
-            this = (what == begin) | (what == begin + 1)
+            this = (event_kinds == begin) | (event_kinds == begin + 1)
             self._refuse(this & (unit_kind(batch["unit"]) != kind), "is a step of another kind of unit")
         at = np.flatnonzero(begins | ends)
         units = batch["unit"][at]
         for unit in np.unique(units).tolist():
-            own = at[units == unit]
-            before = np.concatenate([[self._running.get(unit, False)], begins[own][:-1]])
+            positions = at[units == unit]
+            before = np.concatenate([[self._running.get(unit, False)], begins[positions][:-1]])
             wrong = np.zeros(len(batch), np.bool_)
-            wrong[own] = ends[own] & ~before
+            wrong[positions] = ends[positions] & ~before
             self._refuse(wrong, "ends a step that has not begun")
-            self._running[unit] = bool(begins[own[-1]])
+            self._running[unit] = bool(begins[positions[-1]])
 
-    def _refuse(self, wrong: NDArray[np.bool_], why: str) -> None:
+    def _refuse(self, wrong: NDArray[np.bool_], rule: str) -> None:
         if wrong.any():
-            raise StateError(f"event {self.count + int(np.flatnonzero(wrong)[0])} {why}")
+            raise StateError(f"event {self.count + int(np.flatnonzero(wrong)[0])} {rule}")
 
 
 _STEPS = {What.DMA_BEGIN: Kind.DMA, What.TE_BEGIN: Kind.TE, What.VE_BEGIN: Kind.VE}

@@ -1,4 +1,4 @@
-"""The spans of a whole run, and what is asked of them: steps, commands, queue, banks."""
+"""The spans of a run: its steps, commands, queue and banks."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -26,7 +26,7 @@ COMMAND = np.dtype(
 
 
 class Spans:
-    """Rows of a whole run; what is unfinished at its end lasts to `end`."""
+    """Rows of a run; an unfinished span lasts to `end`."""
 
     def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
         """Build the spans of all records; `end`: None is the cycle of the last."""
@@ -48,7 +48,7 @@ class Spans:
         return self.rows[IS_BEGIN[self.rows["what"]]]
 
     def units(self, kind: Kind) -> dict[int, Table]:
-        """Code of each engine of a kind that worked -> its steps, as they began."""
+        """Return the steps of each engine of a kind that worked, by its code, in the order of their begins."""
         return by_unit(self.steps[unit_kind(self.steps["unit"]) == kind])
 
     @property
@@ -74,13 +74,16 @@ class Spans:
         commands["ready"] = commands["started"] = commands["done"] = UNFINISHED
         commands["stream"] = NONE
         rows = self.rows[self.rows["number"] != NONE]
-        what, number = rows["what"], rows["number"]
-        np.minimum.at(commands["started"], number[IS_BEGIN[what]], rows["start"][IS_BEGIN[what]])
-        for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
+        event_kinds, number = rows["what"], rows["number"]
+        np.minimum.at(commands["started"], number[IS_BEGIN[event_kinds]], rows["start"][IS_BEGIN[event_kinds]])
+        for column, chosen in (
+            ("ready", event_kinds == What.READY),
+            ("done", (event_kinds == What.DONE) | (event_kinds == What.ERROR)),
+        ):
             commands[column][number[chosen]] = rows["end"][chosen]
-        ready = what == What.READY
+        ready = event_kinds == What.READY
         commands["stream"][number[ready]] = rows["stream"][ready]
-        waited = (what == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
+        waited = (event_kinds == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
         np.add.at(commands["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
         return commands
 
@@ -121,14 +124,14 @@ class Spans:
 
 
 def by_unit(rows: Table) -> dict[int, Table]:
-    """Rows of each unit, by the records that begin them."""
+    """Return the rows of each unit, by the records that begin them."""
     rows = rows[np.lexsort((rows["first"], rows["unit"]))]
     edges = np.flatnonzero(np.diff(rows["unit"], prepend=-1, append=-1)).tolist()
     return {int(rows["unit"][first]): rows[first:last] for first, last in pairwise(edges)}
 
 
 def rows_between(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
-    """Rows of something that no record tells of, by start; `size`: their `bytes`."""
+    """Return rows of spans that no record has, by start; `size`: their `bytes`."""
     rows = np.zeros(len(start), SPAN)
     rows["start"], rows["end"], rows["ticket"], rows["bytes"] = start, end, ticket, size
     return rows[np.argsort(rows["start"], kind="stable")]

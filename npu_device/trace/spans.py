@@ -1,4 +1,4 @@
-"""The table of spans: what each unit did from when to when, paired from the records of the event stream.
+"""The table of spans: the work of each unit with begin and end, paired from the records of the event stream.
 
 | what | start, end | aux |
 |---|---|---|
@@ -35,7 +35,7 @@ UNITS = (Kind.TE, Kind.VE, Kind.DMA)
 OPCODE = 0xFF
 """In `aux` of a step."""
 UNFINISHED = np.iinfo(np.int64).max
-"""`end` of what lasts longer than the run."""
+"""`end` of a span that lasts longer than the run."""
 NONE = -1
 """`number` and `stream` where there is none, or none yet; `tile` has no such value."""
 
@@ -78,15 +78,15 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
     A unit works on one step at a time: an end belongs to the begin before it. A command that ends with an error ends
     its steps: a reset has stopped them.
     """
-    where = np.flatnonzero(_IS_STEP[records["what"]])
-    where = where[np.argsort(records["unit"][where], kind="stable")]
-    mine = records[where]
+    positions = np.flatnonzero(_IS_STEP[records["what"]])
+    positions = positions[np.argsort(records["unit"][positions], kind="stable")]
+    mine = records[positions]
     ends, unit = _IS_END[mine["what"]], mine["unit"]
     paired = np.zeros(len(mine), dtype=np.bool_)
     paired[1:] = ends[1:] & ~ends[:-1] & (unit[1:] == unit[:-1])
     last = np.flatnonzero(paired)
-    alone = ~paired
-    alone[last - 1] = False
+    unpaired = ~paired
+    unpaired[last - 1] = False
     errors = _errors(records, number)
     singles: list[tuple[int, Record, int, Record]] = []
 
@@ -99,8 +99,8 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
                 del running[code]
                 return
 
-    for at in np.flatnonzero(alone).tolist():
-        index, record = number + int(where[at]), mine[at].item()
+    for at in np.flatnonzero(unpaired).tolist():
+        index, record = number + int(positions[at]), mine[at].item()
         code = record[1]
         if ends[at]:
             singles.append((*running.pop(code, (index, record)), index, record))
@@ -110,7 +110,7 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
             running[code] = index, record
     for code in list(running) if errors else ():
         stop(code)
-    rows = _rows(mine[last - 1], where[last - 1] + number, where[last] + number)
+    rows = _rows(mine[last - 1], positions[last - 1] + number, positions[last] + number)
     _close(rows, mine[last])
     if singles:
         first, begin, final, end = zip(*singles, strict=True)
@@ -141,7 +141,7 @@ def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
 
 
 def _close(rows: Table, ends: Batch) -> None:
-    """Fill in what the records say that end steps."""
+    """Fill in the fields of the records that end steps."""
     rows["end"], rows["bytes"], rows["moved"] = ends["cycle"], ends["bytes"], ends["aux"]
 
 
@@ -149,14 +149,15 @@ def _close(rows: Table, ends: Batch) -> None:
 
 
 class SpanBuilder:
-    """Makes rows as records come in; holds only what is under way."""
+    """Builder of rows from records in order; it stores open spans only."""
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._count = 0
+        """Records so far."""
         self._running: Running = {}
         self._barriers: dict[tuple[int, int], deque[tuple[int, Record]]] = {}
         """By ticket and scope, the oldest first."""
-        self._rest = np.empty(0, RECORD)
+        self._pending = np.empty(0, RECORD)
         """Stalls whose command is not ready yet."""
         self._accepted = 0
         self._commands = np.empty(0, _IN_FLIGHT)
@@ -164,26 +165,30 @@ class SpanBuilder:
 
     def take(self, records: Batch) -> Table:
         """Return the rows that end in these records."""
-        records = np.concatenate([self._rest, records]) if len(self._rest) else records
+        records = np.concatenate([self._pending, records]) if len(self._pending) else records
         split = len(records)
         while split and records["what"][split - 1] == What.STALL and records["unit"][split - 1] == FRONTEND:
             split -= 1
-        records, self._rest = records[:split], records[split:]
-        numbers = self._seen + np.arange(split)
+        records, self._pending = records[:split], records[split:]
+        numbers = self._count + np.arange(split)
         others = np.flatnonzero(~_PAIRED[records["what"]])
         events = _rows(records[others], numbers[others], numbers[others])
         _stretch(events)
-        rows = np.concatenate([events, steps(records, self._running, self._seen), self._closed_barriers(records)])
+        rows = np.concatenate([events, steps(records, self._running, self._count), self._closed_barriers(records)])
         rows = rows[np.argsort(rows["last"], kind="stable")]
         self._name(rows, records)
-        self._seen += split
+        self._count += split
         return rows
 
     def finish(self) -> Table:
         """Return the rows of spans that are open at the end of the run."""
-        left = sorted([*self._running.values(), *(each for queue in self._barriers.values() for each in queue)])
-        first = np.array([number for number, _ in left], np.int64)
-        rows = _rows(np.array([record for _, record in left], RECORD), first, np.full(len(left), UNFINISHED))
+        open_spans = sorted(
+            [*self._running.values(), *(barrier for queue in self._barriers.values() for barrier in queue)]
+        )
+        first = np.array([number for number, _ in open_spans], np.int64)
+        rows = _rows(
+            np.array([record for _, record in open_spans], RECORD), first, np.full(len(open_spans), UNFINISHED)
+        )
         rows["end"], rows["bytes"] = UNFINISHED, 0
         self._name(rows, np.empty(0, RECORD))
         return rows
@@ -191,13 +196,13 @@ class SpanBuilder:
     @property
     def open(self) -> int:
         """Return the number of open spans."""
-        return len(self._running) + len(self._barriers) + len(self._rest) + len(self._commands)
+        return len(self._running) + len(self._barriers) + len(self._pending) + len(self._commands)
 
     def _closed_barriers(self, records: Batch) -> Table:
         closed = []
         chosen = (records["what"] == What.BARRIER_OPEN) | (records["what"] == What.BARRIER_CLOSE)
         for index in np.flatnonzero(chosen).tolist():
-            number, record = self._seen + index, records[index].item()
+            number, record = self._count + index, records[index].item()
             key = record[3], record[6]
             if record[2] == What.BARRIER_OPEN:
                 self._barriers.setdefault(key, deque()).append((number, record))
@@ -229,34 +234,37 @@ class SpanBuilder:
 
     def _note(self, records: Batch) -> None:
         """Bring the commands up to date; those that end here leave when the rows have their names."""
-        what, tickets = records["what"], records["ticket"]
-        accepted = np.flatnonzero(what == What.ACCEPT)
-        fresh = np.zeros(len(accepted), _IN_FLIGHT)
-        fresh["ticket"], fresh["accept"] = tickets[accepted], accepted + self._seen
-        fresh["number"] = self._accepted + np.arange(len(accepted))
-        fresh["stream"], fresh["ready"], fresh["done"] = NONE, UNFINISHED, UNFINISHED
+        event_kinds, tickets = records["what"], records["ticket"]
+        accepted = np.flatnonzero(event_kinds == What.ACCEPT)
+        additions = np.zeros(len(accepted), _IN_FLIGHT)
+        additions["ticket"], additions["accept"] = tickets[accepted], accepted + self._count
+        additions["number"] = self._accepted + np.arange(len(accepted))
+        additions["stream"], additions["ready"], additions["done"] = NONE, UNFINISHED, UNFINISHED
         self._accepted += len(accepted)
-        known = np.concatenate([self._commands, fresh])
-        self._commands = known[np.lexsort((known["accept"], known["ticket"]))]
-        for column, chosen in (("ready", what == What.READY), ("done", (what == What.DONE) | (what == What.ERROR))):
-            where = np.flatnonzero(chosen)
-            at, met = self._find(tickets[where], where + self._seen)
-            self._commands[column][at[met]] = where[met] + self._seen
+        commands = np.concatenate([self._commands, additions])
+        self._commands = commands[np.lexsort((commands["accept"], commands["ticket"]))]
+        for column, chosen in (
+            ("ready", event_kinds == What.READY),
+            ("done", (event_kinds == What.DONE) | (event_kinds == What.ERROR)),
+        ):
+            positions = np.flatnonzero(chosen)
+            at, met = self._find(tickets[positions], positions + self._count)
+            self._commands[column][at[met]] = positions[met] + self._count
             if column == "ready":
-                self._commands["stream"][at[met]] = records["aux"][where[met]]
+                self._commands["stream"][at[met]] = records["aux"][positions[met]]
 
     def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
         """Return the last command with each ticket that was accepted by then, and whether there is one."""
-        known = self._commands
-        if not len(known):
+        commands = self._commands
+        if not len(commands):
             return np.zeros(len(tickets), np.int64), np.zeros(len(tickets), np.bool_)
 
         def key(ticket: NDArray[np.uint32], number: Integers) -> Integers:
-            return ticket.astype(np.int64) << 31 | np.clip(number - self._seen + 1, 0, (1 << 31) - 1)
+            return ticket.astype(np.int64) << 31 | np.clip(number - self._count + 1, 0, (1 << 31) - 1)
 
-        at = np.searchsorted(key(known["ticket"], known["accept"]), key(tickets, numbers), side="right") - 1
+        at = np.searchsorted(key(commands["ticket"], commands["accept"]), key(tickets, numbers), side="right") - 1
         at = np.maximum(at, 0)
-        return at, (known["ticket"][at] == tickets) & (known["accept"][at] <= numbers)
+        return at, (commands["ticket"][at] == tickets) & (commands["accept"][at] <= numbers)
 
 
 _IN_FLIGHT = np.dtype(
@@ -266,7 +274,7 @@ _IN_FLIGHT = np.dtype(
 
 
 def _stretch(rows: Table) -> None:
-    """Give their length to events that say it."""
+    """Set the length of events that report it."""
     accepted = rows["what"] == What.ACCEPT
     rows["start"][accepted] = rows["bytes"][accepted]
     stalls = np.flatnonzero(rows["what"] == What.STALL)
@@ -281,7 +289,7 @@ def _stretch(rows: Table) -> None:
     rows["start"][worked] -= rows["aux"][worked].astype(np.int64)
     rows["end"][worked] = rows["start"][worked] + rows["bytes"][worked].astype(np.int64)
     front, length = stalls[~step], length[~step]
-    if len(front):  # the stalls of a command follow each other up to READY: the last one ends there
+    if len(front):  # the stalls of a command follow each other up to READY: the last stall ends there
         later = np.zeros(len(front), np.int64)
         same = rows["ticket"][front][1:] == rows["ticket"][front][:-1]
         later[:-1] = np.where(same, length[1:], 0)

@@ -22,7 +22,7 @@ Subscriber = Callable[["Batch"], None]
 
 
 class EventMark(NamedTuple):
-    """Place in an event stream, to which it can be set back."""
+    """Position in an event stream, to which it can be set back."""
 
     flushed: int
     pending: bytes
@@ -30,11 +30,11 @@ class EventMark(NamedTuple):
     hash: "hashlib._Hash | None"
     """Over the records before these; None: there are none."""
     log: tuple[Segment, ...] | None
-    """The same records, each batch as `pack` gives it; None when they were not kept."""
+    """The same records in packed batches; None when they are not stored."""
 
 
 class EventStream:
-    """Records in order, hashed; memory does not grow with their number unless they are kept.
+    """Records in order, hashed; memory does not grow with their number unless they are stored.
 
     With `keep` the stream holds all its records in a spool, packed to some two bytes each: what a snapshot needs to go
     on with in another process, where the state of a hash cannot be taken to.
@@ -50,7 +50,7 @@ class EventStream:
         self._flushed = 0
         self._last = 0
         self._hash: hashlib._Hash | None = None
-        """Of what was handed over, once anything was."""
+        """Over the records handed over; None before the first."""
         self._subscribers: list[Subscriber] = []
 
     def attach(self, buffer: memoryview, lengths: "memoryview[int]", length: int) -> None:
@@ -58,17 +58,17 @@ class EventStream:
 
         `buffer`: bytes of at least BATCH records. `lengths[length]`: words of records in it.
         """
-        used = self._lengths[self._length]
-        buffer[: used * _WORD] = self._buffer[: used * _WORD]
+        words = self._lengths[self._length]
+        buffer[: words * _WORD] = self._buffer[: words * _WORD]
         self._buffer, self._lengths, self._length = buffer, lengths, length
-        lengths[length] = used
+        lengths[length] = words
 
     def detach(self) -> None:
         """Let records stand in a buffer of the stream's own again."""
         self.attach(memoryview(bytearray(_BUFFER * _WORD)), memoryview(bytearray(_WORD)).cast("q"), 0)
 
     def close(self) -> None:
-        """Hand over the rest at the end of a run, and let go of subscribers and of the device's buffer."""
+        """Hand over the pending records at the end of a run, and release subscribers and the device's buffer."""
         self.flush()
         self._subscribers.clear()
         self.detach()
@@ -81,14 +81,14 @@ class EventStream:
     @property
     def last_cycle(self) -> int:
         """Cycle of the latest event; no later one is earlier."""
-        used = self._lengths[self._length]
-        if not used:
+        words = self._lengths[self._length]
+        if not words:
             return self._last
-        cycle: int = PACKED.unpack_from(self._buffer, (used - _RECORD_WORDS) * _WORD)[0]
+        cycle: int = PACKED.unpack_from(self._buffer, (words - _RECORD_WORDS) * _WORD)[0]
         return cycle
 
     def pending(self, first: int) -> bytes:
-        """Records that were not handed over yet, from number `first` on, as they stand in memory."""
+        """Return the packed records that were not handed over yet, from number `first` on."""
         return bytes(self._buffer[max(0, first - self._flushed) * PACKED.size : self._lengths[self._length] * _WORD])
 
     def emit(
@@ -96,12 +96,12 @@ class EventStream:
     ) -> None:
         """Append one record; `size` is its field `bytes`. Cycles never decrease."""
         lengths, length = self._lengths, self._length
-        used = lengths[length]
-        if used == _BUFFER:
+        words = lengths[length]
+        if words == _BUFFER:
             self.flush()
-            used = 0
-        PACKED.pack_into(self._buffer, used * _WORD, cycle, unit, what, ticket, tile, size, aux)
-        lengths[length] = used + _RECORD_WORDS
+            words = 0
+        PACKED.pack_into(self._buffer, words * _WORD, cycle, unit, what, ticket, tile, size, aux)
+        lengths[length] = words + _RECORD_WORDS
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""
@@ -109,15 +109,15 @@ class EventStream:
         self._subscribers.append(subscriber)
 
     def flush(self) -> None:
-        """Hand over what has not been handed over yet."""
-        used = self._lengths[self._length]
-        if not used:
+        """Hand over all pending records."""
+        words = self._lengths[self._length]
+        if not words:
             return
         from npu_device.trace.records import batch_of, pack  # NumPy, which a run without events does not need
 
         self._last = self.last_cycle
-        data = bytes(self._buffer[: used * _WORD])
-        self._flushed += used // _RECORD_WORDS
+        data = bytes(self._buffer[: words * _WORD])
+        self._flushed += words // _RECORD_WORDS
         self._lengths[self._length] = 0
         if self._hash is None:
             import hashlib
@@ -130,7 +130,7 @@ class EventStream:
             subscriber(batch_of(data))
 
     def hexdigest(self) -> str:
-        """SHA-256 over all records so far."""
+        """Return the SHA-256 over all records so far."""
         self.flush()
         return NOTHING if self._hash is None else self._hash.hexdigest()
 
@@ -142,7 +142,7 @@ class EventStream:
         return EventMark(self._flushed, self.pending(self._flushed), _copy(self._hash), log)
 
     def rewind(self, mark: EventMark) -> None:
-        """Go on from `mark`, of this stream or another one; subscribers stay and are told nothing.
+        """Go on from `mark`, of this stream or another; subscribers stay and are not notified.
 
         A stream that keeps its records goes on keeping them only if the mark has those before it.
         """
