@@ -27,15 +27,15 @@ class InjectedFault(NamedTuple):
 class RecoveryNote(NamedTuple):
     """An entry of the driver's record. Cycles are mcycle, modulo 2^32 and as the program has set it."""
 
-    what: int
+    code: int
     since: int
-    found: int
+    cycle: int
     detail: int
 
     @property
     def text(self) -> str:
         """Description for people."""
-        return RECOVERY_TEXT[Recovery(self.what)] if self.what in list(Recovery) else f"recovery {self.what}"
+        return RECOVERY_TEXT[Recovery(self.code)] if self.code in list(Recovery) else f"recovery {self.code}"
 
 
 class Record(NamedTuple):

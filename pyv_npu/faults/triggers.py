@@ -62,7 +62,7 @@ class Firing(NamedTuple):
     cycle: int
     ticket: int
     """Ticket of the command that it hit; 0: none."""
-    what: str
+    description: str
 
 
 class ArmedFault:

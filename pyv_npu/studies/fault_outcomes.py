@@ -167,7 +167,8 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
                 "name": entry.fault.name,
                 "fault": str(entry.fault),
                 "fired": [
-                    {"cycle": firing.cycle, "ticket": firing.ticket, "what": firing.what} for firing in entry.fired
+                    {"cycle": firing.cycle, "ticket": firing.ticket, "what": firing.description}
+                    for firing in entry.fired
                 ],
             }
             for entry in record.injected
@@ -179,7 +180,7 @@ def to_json(reference: Result[Any], run: Result[Any], verdict: Verdict) -> dict[
 
 def _recovery_notes(record: Record) -> list[dict[str, Any]]:
     """Return the driver's recovery notes and the repeated submissions, in order of cycles."""
-    noted = [(note.text, note.since, note.found, note.detail) for note in record.recovered]
+    noted = [(note.text, note.since, note.cycle, note.detail) for note in record.recovered]
     retries = [(RETRIED, since, cycle, 1) for since, cycle in record.retried[:RECOVERIES]]
     rows = sorted([*noted, *retries], key=lambda row: row[2])
     return [dict(zip(("text", "since", "cycle", "detail"), row, strict=True)) for row in rows]
