@@ -1,6 +1,6 @@
 """Checks of a descriptor that several operations share.
 
-Each ends in a `DescriptorError`, which names value and rule and travels from where it is found to the ticket.
+Each raises a `DescriptorError`, which names value and rule and ends in the ticket.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from npu_device.memory.operands import TYPES
 
 
 class DescriptorError(NpuDeviceError):
-    """Ends in an error ticket with `code`; `reason` is for the device's error log. Never leaves the package."""
+    """Error that ends in an error ticket with `code`; `reason` is for the error log. It never leaves the package."""
 
     def __init__(self, code: TicketError, detail: str) -> None:
         self.code = code
@@ -34,13 +34,13 @@ class NoRoomError(DescriptorError):
     def __init__(self, code: TicketError, tensor: str, level: str, need: int, room: int, remedy: str = "") -> None:
         self.over = need - room
         self.remedy = remedy
-        self._found = (code, tensor, level, need, room)
+        self._arguments = (code, tensor, level, need, room)
         end = f"; {remedy}" if remedy else ""
         super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {room}: {self.over} over{end}")
 
     def with_remedy(self, remedy: str) -> "NoRoomError":
         """Return the same error with a size that fits."""
-        return NoRoomError(*self._found, remedy)
+        return NoRoomError(*self._arguments, remedy)
 
 
 _TYPE = {int(kind): kind for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}
@@ -50,7 +50,7 @@ def element_type(d: Descriptor, name: str, allowed: Collection[DataType]) -> Dat
     """Return the type in the part `name` of the quant word, one of `allowed`."""
     kind = _TYPE.get(getattr(d, name))
     if kind is None or kind not in allowed:
-        names = ", ".join(one.name for one in allowed)
+        names = ", ".join(choice.name for choice in allowed)
         raise DescriptorError(TicketError.DATA_TYPE, f"{name} {getattr(d, name)}: must be one of {names}")
     return kind
 
@@ -62,14 +62,14 @@ def unused_type(d: Descriptor, *names: str) -> None:
 
 
 def nonzero(d: object, *names: str) -> None:
-    """Dimensions of a descriptor or block."""
+    """Check that dimensions of a descriptor or block are not 0."""
     for name in names:
         if not getattr(d, name):
             raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")
 
 
 def unused_word(d: object, *names: str) -> None:
-    """Words of a descriptor or block."""
+    """Check that unused words of a descriptor or block are 0."""
     for name in names:
         if getattr(d, name):
             raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(d, name):#x}: must be 0, it is not used")

@@ -10,41 +10,41 @@ KEYS = "npu.limits."
 POOL_KEY = "npu.kv_quant.pool_pages"
 """Of the pages that encoded keys and values may take."""
 TABLE = "the table has"
-"""In the reason of a command whose indices lie outside of what they choose from."""
+"""In the reason of a command whose indices lie outside of the table."""
 PAD_BYTES = 8
 """Of a pad while it is computed with."""
 
 
-def _check(limit: int, key: str, need: int, what: str, remedy: str) -> None:
+def _check(limit: int, key: str, need: int, quantity: str, remedy: str) -> None:
     if need > limit:
         raise DescriptorError(
-            TicketError.SHAPE, f"{what}: a command has at most {limit}, {remedy} or raise {KEYS}{key}"
+            TicketError.SHAPE, f"{quantity}: a command has at most {limit}, {remedy} or raise {KEYS}{key}"
         )
 
 
 def check_tiles(limits: LimitsConfig, count: int) -> None:
-    """Hardware tiles: a plan has rows for each."""
+    """Check the number of hardware tiles: a plan has rows for each."""
     _check(limits.tiles, "tiles", count, f"{count} tiles", "use larger ones")
 
 
 def check_runs(limits: LimitsConfig, count: int) -> None:
-    """Runs of bytes that are stored one by one."""
+    """Check the number of runs of bytes, each of which is a store."""
     _check(limits.runs, "runs", count, f"a result of {count} runs of bytes", "cut it")
 
 
 def check_products(limits: LimitsConfig, count: int) -> None:
-    """Products of a matrix product, convolution or attention."""
+    """Check the number of products of a matrix product, convolution or attention."""
     _check(limits.products, "products", count, f"{count} products", "cut it")
 
 
 def check_operations(limits: LimitsConfig, count: int) -> None:
-    """Operations on elements, as a vector engine counts them."""
+    """Check the number of operations on elements, as a vector engine counts them."""
     _check(limits.operations, "operations", count, f"{count} operations on elements", "cut it")
 
 
 def check_pads(limits: LimitsConfig, s: Windows, channels: int) -> None:
-    """Pads of images: they exist while windows slide over them."""
+    """Check the bytes of the pads of images, which exist while windows slide over them."""
     high, wide = s.h + s.pt + s.pb, s.w + s.pl + s.pr
     need = s.batch * (high * wide - s.h * s.w) * channels * PAD_BYTES
-    what = f"{need} bytes of pads in {s.batch} padded images of {high} x {wide} x {channels}"
-    _check(limits.pad_bytes, "pad_bytes", need, what, "give fewer")
+    quantity = f"{need} bytes of pads in {s.batch} padded images of {high} x {wide} x {channels}"
+    _check(limits.pad_bytes, "pad_bytes", need, quantity, "give fewer")

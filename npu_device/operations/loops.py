@@ -30,7 +30,7 @@ AXES = {"in0": "mk", "in1": "nk"}
 
 
 class Loops(NamedTuple):
-    """A decoded order: what stays, and the tiles of a block."""
+    """Decoded order: resident operands, and the tiles of a block."""
 
     order: LoopOrder
     resident: tuple[str, ...]
@@ -47,14 +47,14 @@ class Loops(NamedTuple):
         return inner if self.common else outer
 
     def tiles(self, axes: str) -> int:
-        """Tiles of an operand in a block, by its dimensions."""
+        """Return the tiles of an operand in a block, by its dimensions."""
         count = 1
         for axis, size in zip(DIMENSIONS, self.block, strict=True):
             count *= size if axis in axes else 1
         return count
 
     def passes(self, axes: str, counts: tuple[int, int, int]) -> int:
-        """Times that the loops come to each block of an operand, by its dimensions."""
+        """Return how often the loops enter each block of an operand, by its dimensions."""
         outer = {axis: -(-count // size) for axis, count, size in zip(DIMENSIONS, counts, self.block, strict=True)}
         times, entered = 1, False
         for axis in reversed(self.order.axes):
@@ -65,14 +65,14 @@ class Loops(NamedTuple):
         return times
 
     def parts(self, axes: str, counts: tuple[int, int, int]) -> bool:
-        """Whether loops within the one over blocks along the shared axis come to other blocks of an operand, by its
-        dimensions."""
+        """Check whether loops inside the loop over blocks along the shared axis enter other blocks of an operand, by
+        its dimensions."""
         outer = {axis: -(-count // size) for axis, count, size in zip(DIMENSIONS, counts, self.block, strict=True)}
         within = self.order.axes[self.order.axes.index(self.shared_axis) + 1 :]
         return any(outer[axis] > 1 for axis in within if axis in axes)
 
     def open_sums(self, counts: tuple[int, int, int]) -> int:
-        """Sums that are open at the same time, at most, of a product with so many tiles along m, n and k."""
+        """Return the maximum of sums that are open at the same time, of `counts` tiles along m, n and k."""
         if counts[2] == 1:
             return 1
         (m, n, k), (all_m, all_n, all_k) = self.block, counts
@@ -91,8 +91,8 @@ _LOOP_ORDER_BITS = ORDER_MASK | sum(map(int, Residence))
 def decode_loops(
     word: int, block: tuple[int, int, int], tile: tuple[int, int, int], extent: tuple[int, int, int]
 ) -> Loops:
-    """The loops of a `loop_order` with a block of M, N and K, 0: one tile. DescriptorError: an order that does not
-    exist, nothing that engines could have in common, a block that cuts a tile."""
+    """Decode a `loop_order` with a block of M, N and K, 0: one tile. DescriptorError: an order that does not exist,
+    no operand that engines could have in common, a block that cuts a tile."""
     order = _ORDERS.get(word & ORDER_MASK)
     if order is None:
         raise DescriptorError(TicketError.FUNCTION, f"loop_order {word}: [3:0] must be {', '.join(map(str, _ORDERS))}")
@@ -103,11 +103,11 @@ def decode_loops(
     if common and common not in resident:
         raise DescriptorError(TicketError.RESERVED, f"loop_order {word:#x}: [6] shares {common}, which does not stay")
     sizes = list[int]()
-    for axis, size, step, whole in zip(DIMENSIONS, block, tile, extent, strict=True):
-        if size % step and size < whole:
-            rule = f"must be a multiple of tile_{axis} {step}, or at least {whole}"
+    for axis, size, step, length in zip(DIMENSIONS, block, tile, extent, strict=True):
+        if size % step and size < length:
+            rule = f"must be a multiple of tile_{axis} {step}, or at least {length}"
             raise DescriptorError(TicketError.SHAPE, f"block_{axis} {size}: {rule}")
-        sizes.append(max(1, min(-(-size // step), -(-whole // step))))
+        sizes.append(max(1, min(-(-size // step), -(-length // step))))
     plain = order is not LoopOrder.INPUT and not resident and not any(block)
     return Loops(order, resident, common, (sizes[0], sizes[1], sizes[2]), plain)
 
@@ -132,11 +132,11 @@ class TileOrder(NamedTuple):
         return cls(*({axis: column[exists] for axis, column in columns.items()} for columns in (index, block)))
 
     def key(self, axes: str) -> Column:
-        """A number for each tile of an operand with these dimensions."""
+        """Return a number for each tile of an operand with these dimensions."""
         return _numbered([self.tiles[axis] for axis in "g" + axes])
 
     def period(self, axes: str) -> Column:
-        """A number for each time that the loops enter another block of such an operand."""
+        """Return a number for each time that the loops enter another block of such an operand."""
         block = _numbered([self.blocks[axis] for axis in "g" + axes])
         return np.cumsum(np.diff(block, prepend=block[:1]) != 0)
 

@@ -49,7 +49,7 @@ class Operation(NamedTuple):
 
 
 def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix:
-    """tile_m rows of tile_k elements, the named parameter between their starts."""
+    """Return a matrix of tile_m rows of tile_k elements, the named parameter between their starts."""
     distance = getattr(d, stride)
     if 0 < distance < row_bytes(d.tile_k, kind):
         size = row_bytes(d.tile_k, kind)
@@ -64,7 +64,7 @@ ALIGNING = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.KV_READ, Opcode.KV_APPEN
 
 
 def own_alignment(d: Descriptor) -> int:
-    """Bytes that the accesses of a move in tile form are widened to; 0: that of the device."""
+    """Return the bytes to which the accesses of a move in tile form are widened; 0: those of the device."""
     return d.tile_n if d.opcode in ALIGNING else 0
 
 
@@ -113,7 +113,7 @@ def _gemm(d: Descriptor) -> Operands:
 
 
 def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None = None, columns: int = 0) -> Operands:
-    """in0 of M x N elements of `kind`, and a result of the same shape and type if nothing else is said."""
+    """Return in0 of M x N elements of `kind`, and a result, by default of the same shape and type."""
     return Operands(
         (make_matrix(d.in0_addr, d.tile_m, d.tile_n, kind), *more),
         make_matrix(d.out_addr, d.tile_m, columns or d.tile_n, out or kind),
@@ -142,7 +142,7 @@ CONVERSIONS: dict[int, tuple[Collection[DataType], Collection[DataType]]] = {
 
 
 def source_types(function: Eltwise) -> Collection[DataType]:
-    """Types that in0 may have, for functions that do not."""
+    """Return the types that in0 may have, for functions that do not change the type."""
     return FLOATS if function in FLOAT_ONLY else INTEGERS if function in INTEGER_ONLY else TYPES
 
 
@@ -176,7 +176,7 @@ def _eltwise(d: Descriptor) -> Operands:
 
 
 def _second(d: Descriptor, kind: DataType) -> Matrix:
-    """in1 of a function with two operands, in the shape that param1 names."""
+    """Return in1 of a function with two operands, in the shape that param1 names."""
     if d.param1 > max(Broadcast):
         raise DescriptorError(TicketError.RESERVED, f"param1 {d.param1}: must be a Broadcast, 0..{len(Broadcast) - 1}")
     rows = 1 if d.param1 in (Broadcast.ROW, Broadcast.SCALAR) else d.tile_m

@@ -77,20 +77,20 @@ def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
 
 @lru_cache(maxsize=4096)
 def most_pixels(s: Windows, rows: int) -> int:
-    """Input pixels that `rows` output pixels look at, at the most. Tiles repeat their places in images."""
+    """Return the maximum of input pixels that `rows` output pixels read. Tiles repeat their positions in images."""
     image = s.p * s.q
-    end, most = min(s.pixels, rows * (image // gcd(rows, image))), 0
+    end, maximum = min(s.pixels, rows * (image // gcd(rows, image))), 0
     for start in range(0, end, rows * _TOGETHER):
         row = np.arange(start, min(end, start + rows * _TOGETHER), rows)
-        most = max(most, int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max()))
-        if most == s.batch * s.h * s.w:
+        maximum = max(maximum, int(patch(s, row, np.minimum(rows, s.pixels - row))[1].max()))
+        if maximum == s.batch * s.h * s.w:
             break
-    return most
+    return maximum
 
 
 @lru_cache(maxsize=4096)
 def all_pixels(s: Windows, rows: int) -> int:
-    """Input pixels that tiles of `rows` output pixels look at, one tile after the other."""
+    """Return the input pixels that tiles of `rows` output pixels read, tile after tile."""
     return sum(
         int(patch(s, row, np.minimum(rows, s.pixels - row))[1].sum())
         for row in (
@@ -101,4 +101,4 @@ def all_pixels(s: Windows, rows: int) -> int:
 
 
 _TOGETHER = 1 << 16
-"""Tiles that are looked at together."""
+"""Tiles of a batch of the search."""

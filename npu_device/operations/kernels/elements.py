@@ -47,7 +47,7 @@ def limits(kind: DataType) -> tuple[int, int]:
 
 
 def decode(data: Bytes, kind: DataType, rows: int, columns: int) -> Values:
-    """`rows` x `columns` elements from bytes; may share memory with `data`."""
+    """Return `rows` x `columns` elements from bytes; may share memory with `data`."""
     bits = BITS[kind]
     if bits >= 8:
         return data.view(DTYPE[kind]).reshape(rows, columns)
@@ -83,22 +83,22 @@ NAN_BITS = {
 """Quiet, positive, without a payload."""
 
 BLOCK = 1 << 22
-"""Elements that are computed at a time: what a command needs beyond its operands and its result does not grow."""
+"""Elements that are computed at a time, which bounds the temporary memory of a command."""
 
 
 def blocks(rows: int, width: int) -> list[slice]:
-    """Rows of so many elements, in blocks."""
+    """Divide rows of `width` elements into blocks."""
     step = max(1, BLOCK // max(1, width))
     return [slice(start, min(rows, start + step)) for start in range(0, rows, step)]
 
 
 def joined(parts: list[Values]) -> Values:
-    """Blocks of rows as one array."""
+    """Concatenate blocks of rows."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def wide(values: Values) -> Values:
-    """Integers as int64, in which the arithmetic of one step is exact; floats as fp32."""
+    """Convert integers to int64, in which the arithmetic of a step is exact; floats to fp32."""
     return values.astype(np.int64) if values.dtype.kind in "iu" else values.astype(np.float32)
 
 
@@ -108,22 +108,22 @@ def to_float(values: Values, kind: DataType) -> Values:
     if kind in LARGEST:
         values = np.clip(values, -LARGEST[kind], LARGEST[kind])
     with np.errstate(over="ignore", invalid="ignore"):
-        made = values.astype(DTYPE[kind])
-    nowhere = np.isnan(values)
-    if nowhere.any():
-        made.view(f"u{made.dtype.itemsize}")[nowhere] = NAN_BITS[kind]
-    return made
+        result = values.astype(DTYPE[kind])
+    nans = np.isnan(values)
+    if nans.any():
+        result.view(f"u{result.dtype.itemsize}")[nans] = NAN_BITS[kind]
+    return result
 
 
 def positive_zero(values: Values) -> Values:
-    """Floats with 0 in place of -0, changed where they stand: what a maximum or minimum gives."""
+    """Replace -0 by 0 in place, in the result of a maximum or minimum of floats."""
     if values.dtype.kind == "f":
         values += values.dtype.type(0)
     return values
 
 
 def wrap(values: Values, kind: DataType) -> Values:
-    """int64 to an integer type, modulo its range."""
+    """Convert int64 to an integer type, modulo its range."""
     if BITS[kind] >= 8:
         return values.astype(DTYPE[kind])
     low, high = limits(kind)
@@ -131,7 +131,7 @@ def wrap(values: Values, kind: DataType) -> Values:
 
 
 def saturate(values: Values, kind: DataType) -> Values:
-    """Whole numbers (float or int64) to an integer type, clipped to its range; not-a-number gives 0."""
+    """Convert whole numbers (float or int64) to an integer type, clipped to its range; not-a-number gives 0."""
     if values.dtype.kind == "f":
         values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=2.0**40, neginf=-(2.0**40))
     return np.clip(values, *limits(kind)).astype(DTYPE[kind])

@@ -100,7 +100,7 @@ def _divide(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """Remainder of a division that rounds towards zero; for integers, the dividend where the divisor is 0."""
+    """Return the remainder of a division that rounds towards zero; for integers, the dividend for a divisor of 0."""
     return np.fmod(a, b) if a.dtype.kind == "f" else a - _divide(a, b) * b
 
 
@@ -147,7 +147,7 @@ def narrow(values: Values, kind: DataType) -> Values:
 
 
 def cast(values: Values, kind: DataType) -> Values:
-    """Between integers modulo the range; from float truncated and clipped; to float rounded once."""
+    """Convert between integers modulo the range; from float truncated and clipped; to float rounded once."""
     if kind not in INTEGERS:
         return to_float(values, kind)
     if values.dtype.kind in "iu":
@@ -172,7 +172,7 @@ class Parameters(NamedTuple):
     """Numbers that some functions take."""
 
     scale: Values = np.ones(1, np.float32)
-    """f32, one or one per column."""
+    """f32, a scalar or a value per column."""
     zero_point: int = 0
     lowest: int = 0
     """Bits of an f32, or an i32 for integers."""
@@ -185,7 +185,7 @@ def clip(values: Values, p: Parameters, kind: DataType) -> Values:
 
 
 def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataType) -> Values:
-    """Return the result in `kind`. WHERE takes condition, value where it holds, value elsewhere."""
+    """Return the result in `kind`. WHERE takes a condition, the value if it holds, and the value if not."""
     first = operands[0]
     with np.errstate(all="ignore"):
         if function is Eltwise.WHERE:
@@ -206,7 +206,7 @@ def apply(function: Eltwise, operands: list[Values], p: Parameters, kind: DataTy
 
 
 def eltwise(d: Descriptor, operands: list[Values], kind: DataType, previous: Values | None) -> Values:
-    """Tile form: `previous` is the old content of the output (WHERE)."""
+    """Compute the tile form; `previous` is the old content of the output (WHERE)."""
     if previous is not None:
         operands = [*operands, previous]
     if d.function == Eltwise.CLIP:

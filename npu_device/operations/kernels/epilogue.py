@@ -24,12 +24,12 @@ _TANH_CUBIC = 0.044715
 
 
 def gelu(x: Values) -> Values:
-    """x/2 (1 + erf(x / sqrt 2)), of fp64."""
+    """Return x/2 (1 + erf(x / sqrt 2)), of fp64."""
     return x / 2 * (1 + erf(x / np.sqrt(2)))
 
 
 def gelu_tanh(x: Values) -> Values:
-    """GELU with tanh instead of erf, of fp64."""
+    """Return GELU with tanh instead of erf, of fp64."""
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + _TANH_CUBIC * x**3)))
 
 
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[Activation, Callable[[Values], Values]] = {
     Activation.NONE: lambda x: x,
     Activation.GELU: in_fp64(gelu),
     Activation.GELU_TANH: in_fp64(gelu_tanh),
-    **{one: UNARY[Eltwise[one.name]] for one in Activation if one.name in Eltwise.__members__},
+    **{member: UNARY[Eltwise[member.name]] for member in Activation if member.name in Eltwise.__members__},
 }
 """Those of ELTWISE, and GELU."""
 ON_INTEGERS = frozenset((Activation.NONE, Activation.RELU))

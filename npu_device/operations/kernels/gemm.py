@@ -25,7 +25,7 @@ FP32_DEPTH = 256
 
 
 def product(in0: Values, in1: Values) -> Values:
-    """in0 (M x K) times in1 (K x N), block by block where they are large; `_product` says how."""
+    """Multiply in0 (M x K) by in1 (K x N), in blocks if they are large; see `_product`."""
     (rows, depth), columns = in0.shape[-2:], in1.shape[-1]
     if in0.ndim > 2 or max(rows * depth, depth * columns, rows * columns) <= BLOCK:
         return _product(in0, in1)
@@ -35,7 +35,7 @@ def product(in0: Values, in1: Values) -> Values:
 
 
 def _product(in0: Values, in1: Values) -> Values:
-    """int32 where both are integers, exact and wrapping; else fp32.
+    """Return the product: int32 if both are integers, exact and wrapping; else fp32.
 
     Both go through float64 BLAS: exact for integers, whose sums stay below 2^53 for every tile that fits the
     scratchpad; for floats the sum of a tile is rounded once, to fp32. For bytes float32 may do.
@@ -50,13 +50,13 @@ def _product(in0: Values, in1: Values) -> Values:
 
 
 def add(total: Values, tile: Values) -> Values:
-    """Tile sums in k order: wrapping int32, or fp32."""
+    """Add sums of tiles in k order: wrapping int32, or fp32."""
     with np.errstate(over="ignore", invalid="ignore"):
         return total + tile
 
 
 def requantize(total: Values, multiplier: Values | np.float32, zero_point: int, kind: DataType) -> Values:
-    """rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
+    """Return rint_half_even(float64(sum) * float64(multiplier) + zero point), clipped."""
     with np.errstate(over="ignore", invalid="ignore"):
         return saturate(np.rint(total.astype(np.float64) * multiplier.astype(np.float64) + zero_point), kind)
 
@@ -89,7 +89,7 @@ def tiled(in0: Values, in1: Values, tile_k: int, total: Values | None = None) ->
 
 
 def shifted(values: Values, zero_point: int) -> Values:
-    """Elements less their zero point; integers in a type that has them exactly."""
+    """Subtract a zero point from elements; integers get a type that holds the result exactly."""
     if not zero_point:
         return values
     return values.astype(np.int16 if values.dtype.itemsize == 1 else np.int64) - zero_point

@@ -1,4 +1,4 @@
-"""Kernels that look up or convert rows: GATHER, KV_READ and KV_APPEND, and ROPE and POOL in tile form."""
+"""Kernels of row look-ups and conversions: GATHER, KV_READ and KV_APPEND, and ROPE and POOL in tile form."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from npu_device.operations.tile_form import pool_window
 
 
 def row_numbers(indices: Values, rows: int) -> Values:
-    """Indices into a table of `rows` rows, those below 0 counted from the end. DescriptorError for others."""
+    """Return the indices into a table of `rows` rows, negative indices counted from the end. DescriptorError."""
     index = indices.astype(np.int64)
     wrong = np.flatnonzero((index < -rows) | (index >= rows))
     if len(wrong):
@@ -29,14 +29,14 @@ def gather(d: Descriptor, operands: list[Values], kind: DataType, _: Values | No
 
 
 def dequantized(codes: Values, scale: Values | None, zero_point: int) -> Values:
-    """fp32 of elements of a cache; without a scale they are floats."""
+    """Return fp32 of elements of a cache; without a scale they are floats."""
     if scale is None:
         return codes.astype(np.float32)
     return ((codes.astype(np.int64) - zero_point) * scale.astype(np.float64)).astype(np.float32)
 
 
 def quantized(x: Values, kind: DataType, scale: Values | None, zero_point: int) -> Values:
-    """Elements of a cache from numbers: rint(x / scale) + zero point, or one rounding for floats."""
+    """Return elements of a cache from numbers: rint(x / scale) + zero point, or a single rounding for floats."""
     if kind in FLOATS:
         return to_float(x.astype(np.float32), kind)
     assert scale is not None

@@ -13,7 +13,7 @@ from npu_device.operations.kernels import elements
 from npu_device.operations.kernels.elements import Values
 
 
-class Found(NamedTuple):
+class KernelResult(NamedTuple):
     """Result of a kernel."""
 
     rows: Values
@@ -22,14 +22,14 @@ class Found(NamedTuple):
 
 
 def run(memory: Memory, descriptor: Descriptor, block: Extended) -> None:
-    """Do what a CORE command asks for, with its operands in `memory`."""
-    own, kernel = block.own(Opcode.CORE), Kernel(descriptor.function)
+    """Execute a CORE command, with its operands in `memory`."""
+    words, kernel = block.own(Opcode.CORE), Kernel(descriptor.function)
     places = (descriptor.in0_addr, descriptor.type_in0), (descriptor.in1_addr, descriptor.type_in1)
-    shapes = operand_shapes(kernel, own["core_words"])
+    shapes = operand_shapes(kernel, words["core_words"])
     operands = [_read(memory, *place, shape) for place, shape in zip(places, shapes, strict=False)]
-    result = execute(kernel, operands, own["core_words"])
+    result = execute(kernel, operands, words["core_words"])
     memory.write_bytes(descriptor.out_addr, result.rows.astype("<i4").tobytes())
-    memory.write_bytes(own["core_count"], result.number.to_bytes(4, "little"))
+    memory.write_bytes(words["core_count"], result.number.to_bytes(4, "little"))
 
 
 def _read(memory: Memory, address: int, kind: int, shape: tuple[int, ...]) -> Values:
@@ -40,7 +40,7 @@ def _read(memory: Memory, address: int, kind: int, shape: tuple[int, ...]) -> Va
 
 
 def operand_shapes(kernel: Kernel, words: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shapes of the operands of a kernel with these words."""
+    """Return the shapes of the operands of a kernel with these words."""
     if kernel is Kernel.NON_ZERO:
         return [tuple(size for size in words if size)]
     if kernel is Kernel.TOP_K:
@@ -49,36 +49,36 @@ def operand_shapes(kernel: Kernel, words: tuple[int, ...]) -> list[tuple[int, ..
     return [(images, count, 4), (images, classes, count)]
 
 
-def execute(kernel: Kernel, operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+def execute(kernel: Kernel, operands: Sequence[Values], words: tuple[int, ...]) -> KernelResult:
     """Return the result of a kernel on operands of `operand_shapes`."""
     return _KERNELS[kernel](operands, words)
 
 
-def _non_zero(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+def _non_zero(operands: Sequence[Values], words: tuple[int, ...]) -> KernelResult:
     (values,) = operands
     rows = np.full((values.ndim, values.size), -1)
     places = np.argwhere(values != 0).T
     rows[:, : places.shape[1]] = places
-    return Found(rows, places.shape[1])
+    return KernelResult(rows, places.shape[1])
 
 
-def _non_max_suppression(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
-    images, _, classes, most, *floats, centres, _ = words
-    overlap, least = np.array(floats, np.uint32).view(np.float32)
-    given, scores = operands
-    rows, end = np.full((images * classes * most, 3), -1), 0
+def _non_max_suppression(operands: Sequence[Values], words: tuple[int, ...]) -> KernelResult:
+    images, _, classes, max_boxes, *floats, centres, _ = words
+    overlap, threshold = np.array(floats, np.uint32).view(np.float32)
+    coordinates, scores = operands
+    rows, end = np.full((images * classes * max_boxes, 3), -1), 0
     for image, label in np.ndindex(images, classes):
-        boxes, mine = _corners(given[image], bool(centres)), scores[image, label]
-        order = np.argsort(-mine, kind="stable")
-        left, chosen = order[mine[order] > least], 0
-        while len(left) and chosen < most:
-            rows[end], end, chosen = (image, label, left[0]), end + 1, chosen + 1
-            left = left[1:][~_over(boxes[left[0]], boxes[left[1:]], overlap)]
-    return Found(rows, end)
+        boxes, label_scores = _corners(coordinates[image], bool(centres)), scores[image, label]
+        order = np.argsort(-label_scores, kind="stable")
+        candidates, chosen = order[label_scores[order] > threshold], 0
+        while len(candidates) and chosen < max_boxes:
+            rows[end], end, chosen = (image, label, candidates[0]), end + 1, chosen + 1
+            candidates = candidates[1:][~_over(boxes[candidates[0]], boxes[candidates[1:]], overlap)]
+    return KernelResult(rows, end)
 
 
 def _corners(boxes: Values, centres: bool) -> Values:
-    """Least and largest y and x of each box: boxes x 4."""
+    """Return the minimum and maximum y and x of each box: boxes x 4."""
     if centres:
         middle, half = boxes[:, 1::-1], boxes[:, :1:-1] / np.float32(2)
         return np.concatenate([middle - half, middle + half], 1)
@@ -90,28 +90,28 @@ def _over(box: Values, others: Values, overlap: Any) -> Values:
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     side, size, sizes = high - low, box[2:] - box[:2], others[:, 2:] - others[:, :2]
     common, first, second = side[:, 1] * side[:, 0], size[1] * size[0], sizes[:, 1] * sizes[:, 0]
-    together = first + second - common
+    union = first + second - common
     with np.errstate(all="ignore"):
-        share = common / together
-    there = (side > 0).all(1) & (common > 0) & (first > 0) & (second > 0) & (together > 0)
-    return there & (share > overlap)
+        share = common / union
+    valid = (side > 0).all(1) & (common > 0) & (first > 0) & (second > 0) & (union > 0)
+    return valid & (share > overlap)
 
 
-def _top_k(operands: Sequence[Values], words: tuple[int, ...]) -> Found:
+def _top_k(operands: Sequence[Values], words: tuple[int, ...]) -> KernelResult:
     (values,), (k, largest) = operands, words[2:4]
     keys = _keys(values) if largest else -_keys(values)
-    return Found(np.argsort(-keys, axis=1, kind="stable")[:, :k], k)
+    return KernelResult(np.argsort(-keys, axis=1, kind="stable")[:, :k], k)
 
 
 def _keys(values: Values) -> Values:
-    """Integers in the order of numbers: -0 is 0, and what is no number lies beyond the infinities."""
+    """Return integers in the order of numbers: -0 is 0, and not-a-number lies beyond the infinities."""
     if values.dtype.kind != "f":
         return values.astype(np.int64)
     bits = values.astype(np.float32).view(np.int32).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
-_KERNELS: dict[Kernel, Callable[[Sequence[Values], tuple[int, ...]], Found]] = {
+_KERNELS: dict[Kernel, Callable[[Sequence[Values], tuple[int, ...]], KernelResult]] = {
     Kernel.NON_ZERO: _non_zero,
     Kernel.NON_MAX_SUPPRESSION: _non_max_suppression,
     Kernel.TOP_K: _top_k,

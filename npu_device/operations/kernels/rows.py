@@ -15,7 +15,10 @@ def _result(values: Values, kind: DataType) -> Values:
 
 
 def normalize(x: Values, gamma: Values, beta: Values | None, epsilon: np.float32, norm: Norm, kind: DataType) -> Values:
-    """LAYER: (x - mean) / sqrt(variance + eps) * gamma + beta. RMS: x / sqrt(mean of squares + eps) * gamma."""
+    """Return for LAYER: (x - mean) / sqrt(variance + eps) * gamma + beta.
+
+    For RMS: x / sqrt(mean of squares + eps) * gamma.
+    """
     x = x.astype(np.float64)
     with np.errstate(all="ignore"):
         if norm is Norm.LAYER:
@@ -25,14 +28,14 @@ def normalize(x: Values, gamma: Values, beta: Values | None, epsilon: np.float32
 
 
 def layernorm(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
-    """Tile form: in1 holds gamma and, for LAYER, beta."""
+    """Compute the tile form; in1 holds gamma and, for LAYER, beta."""
     x, weights = operands
     norm = Norm(d.function)
     return normalize(x, weights[0], weights[1] if norm is Norm.LAYER else None, as_float(d.param0), norm, kind)
 
 
 def softmax(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
-    """exp(x - largest of the row) / sum of the row."""
+    """Return exp(x - maximum of the row) / sum of the row."""
     x = operands[0].astype(np.float64)
     with np.errstate(all="ignore"):
         y = np.exp(x - x.max(axis=1, keepdims=True))
@@ -40,7 +43,7 @@ def softmax(d: Descriptor, operands: list[Values], kind: DataType, _: Values | N
 
 
 def gelu(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
-    """x/2 * (1 + erf(x / sqrt 2)), or with param0 = 1 the tanh form."""
+    """Return x/2 * (1 + erf(x / sqrt 2)), or with param0 = 1 the tanh form."""
     with np.errstate(all="ignore"):
         return _result((gelu_tanh if d.param0 else gelu_erf)(operands[0].astype(np.float64)), kind)
 
@@ -62,5 +65,5 @@ def reduce_axis(x: Values, function: Reduce, kind: DataType) -> Values:
 
 
 def reduce(d: Descriptor, operands: list[Values], kind: DataType, _: Values | None) -> Values:
-    """Tile form: by rows."""
+    """Compute the tile form, by rows."""
     return reduce_axis(operands[0], Reduce(d.function), kind)

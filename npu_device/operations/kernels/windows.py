@@ -15,13 +15,13 @@ def windows(images: Values, s: Windows, pad: float) -> Values:
         padded[:, s.pt : s.pt + s.h, s.pl : s.pl + s.w] = images
         images = padded
     image, row, column, channel = images.strides
-    seen = np.lib.stride_tricks.as_strided(
+    view = np.lib.stride_tricks.as_strided(
         images.view(f"u{images.itemsize}"),  # numpy strides its own types only
         (s.batch, s.p, s.q, s.kh, s.kw, images.shape[3]),
         (image, row * s.sh, column * s.sw, row * s.dh, column * s.dw, channel),
         writeable=False,
     )
-    return seen.view(images.dtype)
+    return view.view(images.dtype)
 
 
 def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: DataType) -> Values:
@@ -35,6 +35,6 @@ def pool(images: Values, s: Windows, function: Pool, count_pads: bool, kind: Dat
     total = windows(images.astype(np.float64), s, 0).sum(axis=(3, 4))
     count: Values | int = s.kh * s.kw
     if not count_pads:
-        ones = np.ones((s.batch, s.h, s.w, 1))
-        count = windows(ones, s, 0).sum(axis=(3, 4))
+        coverage = np.ones((s.batch, s.h, s.w, 1))
+        count = windows(coverage, s, 0).sum(axis=(3, 4))
     return to_float((total / count).astype(np.float32), kind)

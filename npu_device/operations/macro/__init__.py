@@ -1,1 +1,1 @@
-"""The macro form: one file per operation that says what it takes, what it computes and in which steps."""
+"""The macro form: a module per operation with its operands, its values and its steps."""

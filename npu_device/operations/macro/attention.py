@@ -38,13 +38,13 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    matrix_write,
     operand,
     position_operand,
     read_position,
     require_dram,
     strided,
     values,
-    whole,
 )
 from npu_device.operations.macro.encoded import (
     FetchedHalf,
@@ -72,7 +72,7 @@ from npu_device.trace.events import VALUES, Kind, Role
 
 SCORE_BYTES = 4
 NEW = ("new_keys", "new_values")
-"""Buffers of what is appended."""
+"""Buffers of the appended keys and values."""
 _CAUSAL, _APPEND = 1, 2
 
 
@@ -109,11 +109,11 @@ class AttentionMacro(Macro):
         scale = () if self.scale is None else (operand("scale", self.scale, written=writes),)
         caches = (("in1", self.k), ("in2", self.v))
         new = () if self.new is None else (
-            *(operand(name, one) for name, one in zip(("new keys", "new values"), self.new, strict=True)),
-            *(part for name, one in caches for part in one.operands(name, written=True)[:1]),
+            *(operand(name, matrix) for name, matrix in zip(("new keys", "new values"), self.new, strict=True)),
+            *(part for name, cache in caches for part in cache.operands(name, written=True)[:1]),
         )  # fmt: skip
         return (
-            operand("in0", self.q), *(part for name, one in caches for part in one.operands(name)), *scale,
+            operand("in0", self.q), *(part for name, cache in caches for part in cache.operands(name)), *scale,
             *position_operand(self.pos_addr), *new, operand("out", self.out, written=True),
         )  # fmt: skip
 
@@ -130,13 +130,13 @@ class AttentionMacro(Macro):
             return attention
         return replace(attention, encoded_sizes=(attention._sizes(read, 0), attention._sizes(read, 1)))
 
-    def _sizes(self, read: Read, which: int) -> Sizes:
+    def _sizes(self, read: Read, side: int) -> Sizes:
         """Return the sizes of encoded keys (0) or values (1), the new ones included."""
-        cache = (self.k, self.v)[which]
-        encoded, fresh = cache.encoded, 0 if self.new is None else self.queries
+        cache = (self.k, self.v)[side]
+        encoded, new_tokens = cache.encoded, 0 if self.new is None else self.queries
         assert encoded is not None
-        tensor = None if self.new is None else self.new[which]
-        return sizes(encoded, read, self.keys - fresh, fresh, tensor, cache.half, self.site.p_out_permille)
+        tensor = None if self.new is None else self.new[side]
+        return sizes(encoded, read, self.keys - new_tokens, new_tokens, tensor, cache.half, self.site.p_out_permille)
 
     @property
     def kv_accesses(self) -> tuple[KvAccess, ...]:
@@ -161,54 +161,54 @@ class AttentionMacro(Macro):
         heads, dim = self.k.heads, self.k.head_dim
         of_heads = self.scale if self.token_table is None else None
         scale = (None, None) if of_heads is None else tuple(values(read, of_heads)[0].reshape(2, -1))
-        (k, k_new), (v, v_new) = (self._seen(read, which, per_head(scale[which])) for which in (0, 1))
+        (k, k_new), (v, v_new) = (self._read_cache(read, side, per_head(scale[side])) for side in (0, 1))
         rows = values(read, self.q).reshape(self.queries, heads, self.group, dim).transpose(1, 0, 2, 3)
         q = rows.reshape(heads, self.queries * self.group, dim)
         position = np.repeat(np.arange(self.queries) + self.keys - self.queries, self.group)
         result = attention(q, k, v, self.score_scale, position, self.causal, self.window, self.tile[1], self.cap)
         result = result.reshape(heads, self.queries, self.group, dim).transpose(1, 0, 2, 3)
-        out = whole(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind))
+        out = matrix_write(self.out, elements.to_float(result.reshape(self.queries, -1), self.out.kind))
         return WriteSet((out, *k_new, *v_new))
 
-    def _seen(
-        self, read: Read, which: int, scale: elements.Values | None
+    def _read_cache(
+        self, read: Read, side: int, scale: elements.Values | None
     ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
         """Return all keys (0) or values (1) as numbers, and those that are written into the cache."""
-        cache, zero = (self.k, self.v)[which], self.zeros[which]
+        cache, zero = (self.k, self.v)[side], self.zeros[side]
         encoded = cache.encoded
         if encoded is not None:
             stored = self.keys - (0 if self.new is None else self.queries)
             if self.new is None:
                 return read_tokens(encoded, read, stored, cache.half), ()
-            appended = values(read, self.new[which]).astype(np.float32)
+            appended = values(read, self.new[side]).astype(np.float32)
             writes, tokens = append_tokens(encoded, read, stored, appended, cache.half, with_stored=True)
             return tokens, writes
         if (table := self.token_table) is not None:
-            return self._scaled_by_token(read, which, table)
+            return self._scaled_by_token(read, side, table)
         if self.new is None:
             return dequantized(cache.read(read, self.keys), scale, zero), ()
-        rows, old = values(read, self.new[which]), self.keys - self.queries
-        fresh = rows.reshape(self.queries, cache.heads, cache.head_dim).transpose(1, 0, 2)
-        if self.new[which].kind is not cache.kind:
-            fresh = quantized(fresh, cache.kind, scale, zero)
-        data = elements.encode(np.ascontiguousarray(fresh).reshape(-1, cache.head_dim), cache.kind)
-        seen = np.concatenate((cache.read(read, old), fresh), axis=1) if old else fresh
-        return dequantized(seen, scale, zero), ((cache.rows(old, self.queries), data),)
+        rows, old = values(read, self.new[side]), self.keys - self.queries
+        new_codes = rows.reshape(self.queries, cache.heads, cache.head_dim).transpose(1, 0, 2)
+        if self.new[side].kind is not cache.kind:
+            new_codes = quantized(new_codes, cache.kind, scale, zero)
+        data = elements.encode(np.ascontiguousarray(new_codes).reshape(-1, cache.head_dim), cache.kind)
+        all_codes = np.concatenate((cache.read(read, old), new_codes), axis=1) if old else new_codes
+        return dequantized(all_codes, scale, zero), ((cache.rows(old, self.queries), data),)
 
     def _scaled_by_token(
-        self, read: Read, which: int, table: Matrix
+        self, read: Read, side: int, table: Matrix
     ) -> tuple[elements.Values, tuple[tuple[Region, Bytes], ...]]:
-        """Result of `_seen` for integers with a scale for each head and token."""
-        cache = (self.k, self.v)[which]
+        """Return the result of `_read_cache` for integers with a scale for each head and token."""
+        cache = (self.k, self.v)[side]
         heads, old = cache.heads, self.keys - (0 if self.new is None else self.queries)
         codes, scale = np.zeros((heads, 0, cache.head_dim), np.int64), np.zeros((heads, 0), np.float32)
         if old:
             codes = cache.read(read, old)
-            scale = read(scale_rows(table, which, heads, 0, old)).copy().view(np.float32).reshape(heads, old)
+            scale = read(scale_rows(table, side, heads, 0, old)).copy().view(np.float32).reshape(heads, old)
         if self.new is None:
             return dequantized(codes, scale[..., None], 0), ()
-        appended, fresh, writes = append_scaled(values(read, self.new[which]), cache, table, which, old, self.queries)
-        codes, scale = np.concatenate((codes, appended), axis=1), np.concatenate((scale, fresh), axis=1)
+        appended, new_scale, writes = append_scaled(values(read, self.new[side]), cache, table, side, old, self.queries)
+        codes, scale = np.concatenate((codes, appended), axis=1), np.concatenate((scale, new_scale), axis=1)
         return dequantized(codes, scale[..., None], 0), writes
 
     @property
@@ -222,14 +222,14 @@ class AttentionMacro(Macro):
         table = [np.concatenate(column) for column in zip(*blocks, strict=True)]
         heads = self.k.heads
         head = np.repeat(np.arange(heads), len(table[0]))
-        row, count, start, seen, fresh, phase, last = (np.tile(column, heads) for column in table)
+        row, count, start, keys, is_new, phase, last = (np.tile(column, heads) for column in table)
         first = np.ones(len(row), bool)
         first[1:] = (row[1:] != row[:-1]) | (head[1:] != head[:-1])
         turn = np.ones(len(row), bool)
         turn[1:] = phase[1:] != phase[:-1]
         last_key = np.zeros(len(row), np.int64)
         ends = np.flatnonzero(last == 1)
-        last_key[ends] = start[ends] + seen[ends] - start[np.flatnonzero(first)]
+        last_key[ends] = start[ends] + keys[ends] - start[np.flatnonzero(first)]
         lane = lanes_of(head if heads >= lanes else np.cumsum(first), lanes)
         query, dim = row // self.group, self.k.head_dim
         queries = (row + count - 1) // self.group - query + 1
@@ -241,26 +241,26 @@ class AttentionMacro(Macro):
 
         def cached(cache: Cache, name: str, use: int) -> Tiles:
             if cache.t_max:
-                place = (head * cache.t_max + start, seen, np.zeros_like(row), wide)
+                place = (head * cache.t_max + start, keys, np.zeros_like(row), wide)
             else:
-                place = (start, seen, head * dim, wide)
-            return of.tiles(name, cache.matrix, *place, np.flatnonzero((phase == use) & (fresh == 0)))
+                place = (start, keys, head * dim, wide)
+            return of.tiles(name, cache.matrix, *place, np.flatnonzero((phase == use) & (is_new == 0)))
 
         k, v = cached(self.k, "in1", 0), cached(self.v, "in2", 1)
-        new, appended = self._appended(of, head, row, fresh, phase)
+        new, appended = self._appended(of, head, row, is_new, phase)
         ahead, part = np.zeros_like(row), np.zeros_like(row)
         if setting.mask_skip:
             part = row % self.group
-            ahead = alike(query + self.keys - self.queries - start, queries, seen, self.causal, self.window)
+            ahead = alike(query + self.keys - self.queries - start, queries, keys, self.causal, self.window)
         scores, lane = of.slots["scores"], setting.bus.distinct(lane)
         aux = self.d.opcode | self.d.function << 8
 
         def product(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            size, depth, step, own, lane, ahead, part = shape
+            size, depth, step, from_new, lane, ahead, part = shape
             sight = None
             if setting.mask_skip:
                 sight = Sight(step == 0, depth, dim, ahead, part, self.group, self.causal, self.window)
-            q_tile, k_tile, v_tile = reads[:3] if not own else (reads[0], *reads[3:])
+            q_tile, k_tile, v_tile = reads[:3] if not from_new else (reads[0], *reads[3:])
             table = scores.region(lane, size * depth * SCORE_BYTES)
             bits = (BITS[self.q.kind], BITS[expanded(self.k.kind)])
             if step == 0:
@@ -276,32 +276,32 @@ class AttentionMacro(Macro):
             operations = size * total * per_score
             return Compute(Kind.VE, aux, 0, 0, 0, 8 * SCORE_BYTES, 0, operations, table, table)
 
-        def stored(cache: Cache, which: int) -> tuple[Stream, ...]:
-            encoded, tile, name = cache.encoded, (k, v)[which], ("in1", "in2")[which]
+        def stored(cache: Cache, side: int) -> tuple[Stream, ...]:
+            encoded, tile, name = cache.encoded, (k, v)[side], ("in1", "in2")[side]
             if encoded is not None and self.encoded_sizes is not None and tile.slots is not None:
-                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[which], name, write=False,
-                                  values=which == 1)  # fmt: skip
+                moved = Transfers(of, name, tile.slots, encoded, self.encoded_sizes[side], name, write=False,
+                                  values=side == 1)  # fmt: skip
                 old = self.keys - (0 if self.new is None else self.queries)
-                tokens = Tokens.read(encoded, old, head, start, seen)
+                tokens = Tokens.read(encoded, old, head, start, keys)
                 parts = moved.codes(tokens, tile.moves), moved.uncoded(tokens, tile.moves)
-                used = np.flatnonzero(phase == which)
-                return *parts[0], *parts[1], *moved.table(cache.table, used)
-            aux = Opcode.KV_READ | which * VALUES
+                phase_tiles = np.flatnonzero(phase == side)
+                return *parts[0], *parts[1], *moved.table(cache.table, phase_tiles)
+            aux = Opcode.KV_READ | side * VALUES
             streams = tile.stream(Role.KV, aux)
             if (table := self.token_table) is not None:
-                row = head + which * heads
-                streams += rows_of_tokens(of, name, tile.slots, table, row, start, seen, tile.moves, aux)
+                row = head + side * heads
+                streams += rows_of_tokens(of, name, tile.slots, table, row, start, keys, tile.moves, aux)
             return streams
 
         nest = Nest(
             of.lane,
             (
                 *q.stream(Role.ACTIVATION, Opcode.LOAD), *stored(self.k, 0), *stored(self.v, 1),
-                *(stream for one in new for stream in one.stream(Role.ACTIVATION, Opcode.LOAD)),
+                *(stream for tensor in new for stream in tensor.stream(Role.ACTIVATION, Opcode.LOAD)),
             ),
             (*out.stream(Role.ACTIVATION, Opcode.STORE, write=True), *appended),
             work(
-                setting, product, (count, seen, phase, fresh, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)
+                setting, product, (count, keys, phase, is_new, lane, ahead, part), (q, k, v, *new), ((out, last == 2),)
             ),
             work(setting, softmax, (count, last_key, lane), (), only=last == 1),
             outputs=np.flatnonzero(turn & (phase == 1)),
@@ -309,7 +309,7 @@ class AttentionMacro(Macro):
         return setting.sequence(nest, self.d)
 
     def _appended(
-        self, of: Operands, head: Column, row: Column, fresh: Column, phase: Column
+        self, of: Operands, head: Column, row: Column, is_new: Column, phase: Column
     ) -> tuple[list[Tiles], list[Stream]]:
         """Return the tiles of the new keys and values, and their way into the caches, once for each head: there is
         nothing to compute before it."""
@@ -319,13 +319,13 @@ class AttentionMacro(Macro):
         old, dim, zero = self.keys - self.queries, self.k.head_dim, np.zeros_like(head)
         count, wide = np.full_like(head, self.queries), np.full_like(head, dim)
         for use, (matrix, cache) in enumerate(zip(self.new, (self.k, self.v), strict=True)):
-            here, name = (fresh == 1) & (phase == use), NEW[use]
-            one = of.tiles(name, matrix, zero, count, head * dim, wide, np.flatnonzero(here), word="bias")
-            slots = Operands({name: one.slots or in_place(matrix)}, of.lane, of.alignments)
+            new_tiles, name = (is_new == 1) & (phase == use), NEW[use]
+            source = of.tiles(name, matrix, zero, count, head * dim, wide, np.flatnonzero(new_tiles), word="bias")
+            slots = Operands({name: source.slots or in_place(matrix)}, of.lane, of.alignments)
             place = (head * cache.t_max + old, count, zero, wide)
-            once = np.flatnonzero(here & (row == 0))
+            once = np.flatnonzero(new_tiles & (row == 0))
             rows = slots.tiles(name, cache.matrix, *place, once, word=("in1", "in2")[use])
-            read.append(one)
+            read.append(source)
             encoded = cache.encoded
             if encoded is not None and self.encoded_sizes is not None and rows.slots is not None:
                 moved = Transfers(of, name, rows.slots, encoded, self.encoded_sizes[use], ("in1", "in2")[use],
@@ -341,27 +341,27 @@ class AttentionMacro(Macro):
         return read, written
 
     def _block(self, row: int, end: int, masked: bool) -> tuple[Column, ...]:
-        """Tiles of the rows `row`..`end`: (row, rows, first key, keys, whether they are new, phase, last of phase 1: 1,
-        of phase 2: 2). `masked`: without tiles that no row sees."""
+        """Return the tiles of the rows `row`..`end`: (row, rows, first key, keys, whether they are new, phase, last
+        of phase 1: 1, of phase 2: 2). `masked`: without tiles that no row sees."""
         new = 0 if self.new is None else self.queries
         offset, size, old = self.keys - self.queries, self.tile[1], self.keys - new
         stop = min(self.keys, (end - 1) // self.group + offset + 1) if self.causal and masked else self.keys
         begin = max(0, row // self.group + offset - self.window + 1) if self.window and masked else 0
         start = np.arange(begin // size, -(-min(stop, old) // size)) * size
-        seen, fresh = np.minimum(size, old - start), np.zeros_like(start)
+        keys, is_new = np.minimum(size, old - start), np.zeros_like(start)
         if new:
-            start, seen, fresh = np.append(start, old), np.append(seen, new), np.append(fresh, 1)
+            start, keys, is_new = np.append(start, old), np.append(keys, new), np.append(is_new, 1)
         count = len(start)
         last = np.zeros(2 * count, np.int64)
         last[count - 1], last[-1] = 1, 2
-        start, seen, fresh = (np.tile(column, 2) for column in (start, seen, fresh))
+        start, keys, is_new = (np.tile(column, 2) for column in (start, keys, is_new))
         phase = np.repeat((0, 1), count)
-        return np.full_like(start, row), np.full_like(start, end - row), start, seen, fresh, phase, last
+        return np.full_like(start, row), np.full_like(start, end - row), start, keys, is_new, phase, last
 
 
 def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMacro:
     """DescriptorError when types, shapes, strides, the cache or the workspace are wrong."""
-    own = block.own(Opcode.ATTN_T)
+    words = block.own(Opcode.ATTN_T)
     kind = element_type(d, "type_in0", FLOATS)
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, DataType.ENCODED))
     kind_out = element_type(d, "type_out", dict.fromkeys((DataType.FP32, kind)))
@@ -369,19 +369,19 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
     cap = np.frombuffer(d.param0.to_bytes(4, "little"), "<f4")[0]
     if not 0 <= cap < np.inf:
         raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0:#x}: must be a bound of scores, f32, 0: none")
-    dimensions(own, "heads", "kv_heads", "head_dim", "q_len")
-    heads, kv_heads, dim, queries = own["heads"], own["kv_heads"], own["head_dim"], own["q_len"]
+    dimensions(words, "heads", "kv_heads", "head_dim", "q_len")
+    heads, kv_heads, dim, queries = words["heads"], words["kv_heads"], words["head_dim"], words["q_len"]
     if heads % kv_heads:
         raise DescriptorError(TicketError.SHAPE, f"kv_heads {kv_heads} must divide heads {heads}")
-    if own["attn_flags"] & ~(_CAUSAL | _APPEND):
-        raise DescriptorError(TicketError.RESERVED, f"flags {own['attn_flags']:#x}: bits above [1] must be 0")
-    keys, t_max = own["kv_len"], own["t_max"]
-    if own["pos_addr"]:
+    if words["attn_flags"] & ~(_CAUSAL | _APPEND):
+        raise DescriptorError(TicketError.RESERVED, f"flags {words['attn_flags']:#x}: bits above [1] must be 0")
+    keys, t_max = words["kv_len"], words["t_max"]
+    if words["pos_addr"]:
         if keys or not t_max:
             raise DescriptorError(TicketError.SHAPE, f"with pos_addr kv_len {keys} must be 0 and t_max {t_max} not")
         keys = t_max
-    causal = bool(own["attn_flags"] & _CAUSAL)
-    if not keys or (t_max and keys > t_max) or ((causal or own["window"]) and keys < queries):
+    causal = bool(words["attn_flags"] & _CAUSAL)
+    if not keys or (t_max and keys > t_max) or ((causal or words["window"]) and keys < queries):
         raise DescriptorError(TicketError.SHAPE, f"kv_len {keys} with q_len {queries} and t_max {t_max}")
     check_cache(kind_kv, dim, kv_heads, t_max)
     q = strided("in0", d.in0_addr, queries, heads * dim, kind, block.ld0)
@@ -402,15 +402,15 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
         )
         for side, address in enumerate((d.in1_addr, block.in2))
     )
-    check_encoded(block, own["pos_addr"], k)
+    check_encoded(block, words["pos_addr"], k)
     new = _new_rows(d, block, site, (kind, kind_kv), (k, v), queries)
     scale = scales(block, (kind_kv, kind_kv), kv_heads, t_max)
     zeros = (zero_point(block, 1, kind_kv), zero_point(block, 2, kind_kv))
     check_products(site.limits, 2 * heads * queries * keys * dim)
     group = heads // kv_heads
-    for name, least in (("tile_m", 1), ("tile_n", 1), ("tile_k", dim)):
-        if getattr(d, name) < least:
-            raise DescriptorError(TicketError.SHAPE, f"{name} {getattr(d, name)}: must be at least {least}")
+    for name, minimum in (("tile_m", 1), ("tile_n", 1), ("tile_k", dim)):
+        if getattr(d, name) < minimum:
+            raise DescriptorError(TicketError.SHAPE, f"{name} {getattr(d, name)}: must be at least {minimum}")
     tile = (min(d.tile_m, queries * group), min(d.tile_n, keys))
 
     def demand(tile: Tile, buffers: Buffers) -> None:
@@ -420,16 +420,16 @@ def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMac
         buffers.read("in0", q, covered * row_bytes(group * dim, kind))
         buffers.read("in1", k.matrix, columns * row)
         buffers.read("in2", v.matrix, columns * row)
-        for name, one in zip(NEW, new or (), strict=False):
-            buffers.read(name, one, queries * row_bytes(dim, one.kind))
+        for name, matrix in zip(NEW, new or (), strict=False):
+            buffers.read(name, matrix, queries * row_bytes(dim, matrix.kind))
         buffers.write("out", out, covered * row_bytes(group * dim, kind_out))
-        buffers.own("scores", rows * keys * SCORE_BYTES)
+        buffers.add_private("scores", rows * keys * SCORE_BYTES)
 
     count = 2 * kv_heads * tiles(queries * group, tile=tile[:1]) * (tiles(keys, tile=tile[1:]) + (new is not None))
     reserved = reserve(d, block, site, tile, count, demand)
     return AttentionMacro(
         d, block, site, reserved, q, k, v, out, scale, zeros, np.frombuffer(block.per_op[24:28], "<f4")[0], group,
-        queries, keys, causal, own["window"], own["pos_addr"], tile, cap, new,
+        queries, keys, causal, words["window"], words["pos_addr"], tile, cap, new,
     )  # fmt: skip
 
 
@@ -437,23 +437,23 @@ def _new_rows(
     d: Descriptor, block: Extended, site: Site, kinds: tuple[DataType, DataType], caches: tuple[Cache, Cache],
     queries: int,
 ) -> tuple[Matrix, Matrix] | None:  # fmt: skip
-    """Keys and values of the queries' own tokens where the command appends them. DescriptorError."""
-    own = block.own(Opcode.ATTN_T)
+    """Return keys and values of the queries' own tokens if the command appends them. DescriptorError."""
+    words = block.own(Opcode.ATTN_T)
     cache = caches[0]
-    if not own["attn_flags"] & _APPEND:
+    if not words["attn_flags"] & _APPEND:
         unused_type(d, "type_in1")
         unused_word(block, "bias", *(("ld1",) if cache.t_max else ()))
-        if own["new_step"]:
-            raise DescriptorError(TicketError.RESERVED, f"new_step {own['new_step']}: must be 0 without flag [1]")
+        if words["new_step"]:
+            raise DescriptorError(TicketError.RESERVED, f"new_step {words['new_step']}: must be 0 without flag [1]")
         return None
     if not cache.t_max:
         raise DescriptorError(TicketError.SHAPE, "t_max 0: there is no cache to append to (flag [1])")
-    kind = element_type(d, "type_in1", dict.fromkeys(one for one in kinds if one is not DataType.ENCODED))
-    for name, one in zip(("in1", "in2"), caches, strict=True):
-        require_dram(site, name, one.matrix)
+    kind = element_type(d, "type_in1", dict.fromkeys(element for element in kinds if element is not DataType.ENCODED))
+    for name, target in zip(("in1", "in2"), caches, strict=True):
+        require_dram(site, name, target.matrix)
     check_cache(kind, cache.head_dim, cache.heads, 0)
     first, second = (
         strided(name, at, queries, cache.heads * cache.head_dim, kind, block.ld1)
-        for name, at in (("new keys", block.bias), ("new values", max(0, block.bias + own["new_step"])))
+        for name, at in (("new keys", block.bias), ("new values", max(0, block.bias + words["new_step"])))
     )
     return first, second

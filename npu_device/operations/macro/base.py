@@ -63,7 +63,7 @@ class Operand(NamedTuple):
     name: str
     region: Region
     element: int
-    """What address and stride must be a multiple of."""
+    """Bytes of which address and stride must be a multiple."""
     written: bool = False
     moves: bool = True
     """Whether its plan moves it or works on it; else it is read as the command starts."""
@@ -71,7 +71,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Macro(ABC):
-    """Validated command in macro form. All that is said about one operation is in one subclass."""
+    """Validated command in macro form; each operation is a subclass."""
 
     d: Descriptor
     block: Extended
@@ -83,7 +83,7 @@ class Macro(ABC):
     @property
     @abstractmethod
     def operands(self) -> tuple[Operand, ...]:
-        """Memory that it accesses, without the workspace; for a cache the whole of it."""
+        """Memory that it accesses, without the workspace; for a cache all of it."""
 
     @abstractmethod
     def compute(self, read: Read, accumulated: Values | None) -> WriteSet:
@@ -105,7 +105,7 @@ class Macro(ABC):
 
     @property
     def chains(self) -> int:
-        """Parts that engines can do side by side, each from begin to end on one of them."""
+        """Parts that engines can execute in parallel, each from begin to end on the same engine."""
         return 1
 
     def lanes(self, engines: int) -> int:
@@ -128,7 +128,7 @@ class Macro(ABC):
 
     @property
     def accumulator_shape(self) -> tuple[int, int] | None:
-        """Shape of the sum, for an operation that can hold one."""
+        """Shape of the sum, for an operation that can hold a sum."""
         return None
 
 
@@ -141,7 +141,7 @@ def values(read: Read, matrix: Matrix) -> Values:
     return decode(read(matrix.region), matrix.kind, matrix.rows, matrix.columns)
 
 
-def whole(matrix: Matrix, result: Values) -> tuple[Region, Bytes]:
+def matrix_write(matrix: Matrix, result: Values) -> tuple[Region, Bytes]:
     """Return the write of a whole matrix, from values of its type."""
     return matrix.region, encode(result, matrix.kind)
 
@@ -162,7 +162,7 @@ def require_dram(site: Site, name: str, matrix: Matrix) -> None:
 
 
 def dimensions(block: dict[str, Any], *names: str) -> None:
-    """Dimensions among an operation's own words must not be 0."""
+    """Check that dimensions among an operation's own words are not 0."""
     for name in names:
         if not block[name]:
             raise DescriptorError(TicketError.SHAPE, f"{name} is 0: must be at least 1")

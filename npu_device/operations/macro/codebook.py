@@ -40,7 +40,10 @@ class Codebooks(NamedTuple):
 
 
 def looked_up(vectors: Values, codes: Values) -> Values:
-    """Elements (rows, vectors x VQ_VECTOR) of codes (rows, vectors), from vectors (codebooks, entries, VQ_VECTOR)."""
+    """Look up elements (rows, vectors x VQ_VECTOR) of codes (rows, vectors).
+
+    `vectors`: (codebooks, entries, VQ_VECTOR).
+    """
     rows = len(codes)
     book = np.arange(rows) * len(vectors) // rows
     return vectors[book[:, None], codes].reshape(rows, -1)
@@ -58,10 +61,10 @@ def decode_codebooks(d: Descriptor, block: Extended, site: Site, in1: Matrix) ->
         raise DescriptorError(
             TicketError.SHAPE, f"param0: {d.param0} codebooks for {in1.rows} rows of in1: must be 1..{in1.rows}"
         )
-    made = Codebooks(d.param0, make_matrix(address, d.param0 * VQ_ENTRIES, VQ_VECTOR, VQ_EXPANDED))
-    for name, matrix in (("in1", in1), ("codebook", made.matrix)):
+    codebooks = Codebooks(d.param0, make_matrix(address, d.param0 * VQ_ENTRIES, VQ_VECTOR, VQ_EXPANDED))
+    for name, matrix in (("in1", in1), ("codebook", codebooks.matrix)):
         if site.in_spm(matrix.region):
             raise DescriptorError(
                 TicketError.ADDRESS, f"{name} {matrix.region.address:#x} must be in DRAM: the DMA expands it"
             )
-    return made
+    return codebooks

@@ -52,37 +52,39 @@ UNWRITTEN = FetchedHalf()
 
 
 def half_region(address: int) -> Region:
-    """Region of the words about keys, or about values."""
+    """Return the region of the words about keys, or about values."""
     return make_region(address, 1, KV_HALF_SIZE)
 
 
 def table_region(cache: EncodedCache, half: int, table: int) -> Region | None:
-    """Region of the table of a codec, `table` bytes after the half of a parameter block; None: it has none."""
+    """Return the region of the table of a codec, `table` bytes after half a parameter block; None: without a table."""
     size = cache.codec.table_bytes(cache.heads, cache.head_dim)
     return make_region(half + table, 1, size) if size and table else None
 
 
 def read_parameters(cache: EncodedCache, read: Read, address: int) -> Parameters | None:
-    """Parameters in the half of a parameter block; None where it was not written yet, or says that there are no values.
-    DescriptorError: a wrong one."""
+    """Return the parameters in the half of a parameter block; None if it was not written yet, or for a run without
+    values. DescriptorError: a wrong block."""
     data = read(half_region(address)).tobytes()
     if not any(data):
         return None
     half = KvHalf.unpack(data)
-    where = f"{address:#x}"
+    location = f"{address:#x}"
     try:
         if half.policy not in CODECS:
-            raise NpuDeviceError(f"policy {half.policy} at {where}: must be {_NUMBERS}")
+            raise NpuDeviceError(f"policy {half.policy} at {location}: must be {_NUMBERS}")
         if CODECS[half.policy] is not cache.codec:
-            raise NpuDeviceError(f"policy {half.policy} at {where}: was another one when the command was fetched")
+            raise NpuDeviceError(f"policy {half.policy} at {location}: was another one when the command was fetched")
         if half.no_values not in (0, 1):
-            raise NpuDeviceError(f"no_values {half.no_values} at {where}: must be 0 or 1")
+            raise NpuDeviceError(f"no_values {half.no_values} at {location}: must be 0 or 1")
         if half.no_values:
             return None
         region = table_region(cache, address, half.table)
         if region is None and (half.table or cache.codec.table_bytes(cache.heads, cache.head_dim)):
-            raise NpuDeviceError(f"table {half.table} at {where}: must be the distance of the codec's table; 0: none")
-        return cache.codec.parameters(half, b"" if region is None else read(region).tobytes(), where)
+            raise NpuDeviceError(
+                f"table {half.table} at {location}: must be the distance of the codec's table; 0: none"
+            )
+        return cache.codec.parameters(half, b"" if region is None else read(region).tobytes(), location)
     except NpuDeviceError as error:
         raise DescriptorError(TicketError.KV_BLOCK, str(error)) from None
 
@@ -98,7 +100,7 @@ def require_parameters(cache: EncodedCache, read: Read, address: int) -> Paramet
 
 
 def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Values:
-    """fp32 of the first tokens, (heads, tokens, D). DescriptorError where what is stored is no encoding."""
+    """Return fp32 of the first tokens, (heads, tokens, D). DescriptorError if the stored bytes are no encoding."""
     parameters = require_parameters(cache, read, half)
     try:
         return cache.read(read, count, parameters).astype(np.float32)
@@ -124,7 +126,7 @@ def append_tokens(
 def sizes(
     cache: EncodedCache, read: Read, old: int, new: int, tensor: Matrix | None, half: int, permille: int
 ) -> Sizes:
-    """Sizes of the encoded tokens among `old` stored tokens and `new` tokens after them, whose numbers `tensor` has.
+    """Return the sizes of the encoded tokens among `old` stored and `new` appended tokens, whose numbers `tensor` has.
 
     In a run without values the table of counts has been filled beforehand, for the new tokens too, or every thousand
     elements have as many entries as the codec assumes. DescriptorError: numbers that cannot be encoded.
@@ -158,14 +160,14 @@ class Tokens(NamedTuple):
 
     @classmethod
     def read(cls, cache: EncodedCache, stored: int, head: Column, first: Column, count: Column) -> "Tokens":
-        """Tokens of a cache that has `stored` of them."""
+        """Return the tokens of a cache that has `stored` of them."""
         coded = cache.coded(stored)
         coded_count = np.clip(coded - first, 0, count)
         return cls(head, np.minimum(first, coded), coded_count, np.maximum(first, coded), count - coded_count)
 
     @classmethod
     def appended(cls, cache: EncodedCache, total: int, head: Column, first: Column, count: Column) -> "Tokens":
-        """Tokens that are encoded, and that stay in the tail, as tokens come that make `total`."""
+        """Return the tokens that are encoded, and that stay in the tail, when appended tokens make `total`."""
         codec = cache.codec
         begin, end = (np.maximum(0, at - codec.keep) // codec.group * codec.group for at in (first, first + count))
         waiting = np.maximum(first, cache.coded(total))
@@ -173,13 +175,13 @@ class Tokens(NamedTuple):
 
 
 class Transfers:
-    """Transfers of the streams of one cache, between DRAM and the buffers `slots`."""
+    """Transfers of the streams of a cache, between DRAM and the buffers `slots`."""
 
     def __init__(
         self, of: Operands, name: str, slots: Slots, cache: EncodedCache, lengths: Sizes, word: str, *, write: bool,
         combine: bool = False, values: bool = False,
     ) -> None:  # fmt: skip
-        """`combine`: a buffer for each stream fills whole accesses, so that none is widened for what lies beside.
+        """`combine`: a buffer for each stream fills whole accesses, so that no access is widened for its neighbours.
         `values`: of a command that moves keys too."""
         self._of, self._name, self._slots, self._cache, self._lengths = of, name, slots, cache, lengths
         self._word, self._write = word, write
@@ -187,7 +189,7 @@ class Transfers:
         self._uncoded = Operands(of.slots, of.lane, {word: 1}) if combine else of
 
     def codes(self, tokens: Tokens, moves: Column, role: Role = Role.KV, *, early: bool = False) -> tuple[Stream, ...]:
-        """Codes of the tiles `moves`."""
+        """Return the codes of the tiles `moves`."""
         cache, codec = self._cache, self._cache.codec
         matrix, group = codes_matrix(cache), codec.head_group(cache.heads)
         row, column = np.divmod(tokens.head, group)
@@ -201,7 +203,7 @@ class Transfers:
         return tiles.stream(role, self._aux, write=self._write, early=early, passes=codec.passes, inside=inside)
 
     def uncoded(self, tokens: Tokens, moves: Column) -> tuple[Stream, ...]:
-        """Entries, metadata and tail of the tiles `moves`, with the first head of each row."""
+        """Return entries, metadata and tail of the tiles `moves`, with the first head of each row."""
         return tuple(
             stream
             for tiles in (*self._entries(tokens, moves), *self._meta(tokens, moves), *self._tail(tokens, moves))
@@ -218,7 +220,7 @@ class Transfers:
         return tiles.stream(Role.WEIGHT, Opcode.LOAD, inside=ENGINE_BYTES)
 
     def pending(self, first: int, count: int, head: Column, moves: Column) -> tuple[Stream, ...]:
-        """Tokens of the tail that the engine reads back to encode them."""
+        """Return the tokens of the tail that the engine reads back to encode them."""
         if not count:
             return ()
         column = np.full_like(head, first)
@@ -256,7 +258,7 @@ class Transfers:
         yield self._tiles(self._uncoded, matrix, place, moved)
 
     def _tail(self, tokens: Tokens, moves: Column) -> Iterator[Tiles]:
-        """Rows of the ring, in two parts where it comes round."""
+        """Yield rows of the ring, in two parts if it wraps."""
         cache, head = self._cache, tokens.head
         if "tail" not in cache.streams:
             return
@@ -270,12 +272,12 @@ class Transfers:
 
     def _tiles(self, of: Operands, matrix: Matrix, place: tuple[Column, ...], moves: Column) -> Tiles:
         row, rows, column, columns = place
-        here = Operands({self._name: self._slots}, of.lane, of.alignments)
-        return here.tiles(self._name, matrix, row, rows, column, columns, moves, word=self._word)
+        operands = Operands({self._name: self._slots}, of.lane, of.alignments)
+        return operands.tiles(self._name, matrix, row, rows, column, columns, moves, word=self._word)
 
 
 def codes_matrix(cache: EncodedCache) -> Matrix:
-    """Codes of a cache: a row per token of the heads whose codes lie side by side."""
+    """Return the codes of a cache: a row per token of the heads whose codes are adjacent."""
     group = cache.codec.head_group(cache.heads)
     rows, columns = cache.heads // group * cache.t_max, group * cache.head_dim
     return make_matrix(cache.address("dense"), rows, columns, DataType.ENCODED, bits=cache.codec.bits)
@@ -289,8 +291,8 @@ def rows_of_tokens(
     `aux`: KV_APPEND or KV_READ."""
     if slots is None:
         return ()
-    here = Operands({name: slots}, of.lane, of.alignments)
-    tiles = here.tiles(
+    operands = Operands({name: slots}, of.lane, of.alignments)
+    tiles = operands.tiles(
         name, table, row, np.ones_like(row), first, count, moves[count[moves] > 0], word="scale"
     )  # fmt: skip
     write = aux & 0xFF == Opcode.KV_APPEND

@@ -16,19 +16,19 @@ from npu_device.operations.kernels.elements import blocks, joined, limits
 from npu_device.operations.kernels.gemm import shifted
 from npu_device.operations.macro.base import Operand, operand, strided, values
 
-_ACTIVATIONS = {int(one): one for one in Activation}
+_ACTIVATIONS = {int(activation): activation for activation in Activation}
 _ALL = ACTIVATION_MASK | sum(Epilogue)
 
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """Operands of the epilogue of an M x N result; None: that step is left out."""
+    """Operands of the epilogue of an M x N result; None: the step is absent."""
 
     activation: Activation
     bias: Matrix | None
     residual: Matrix | None
     scale: Matrix | None
-    """1 or N multipliers, then one for the residual of an integer result."""
+    """1 or N multipliers, then a multiplier for the residual of an integer result."""
     channels: int
     """Multipliers for the sum: 1 or N."""
     residual_zero: int
@@ -52,12 +52,12 @@ class Finish:
             np.float32(1) if scales is None or len(scales) == self.channels else scales[-1],
             self.zero_point,
         )
-        made = []
+        parts = []
         for rows in blocks(*total.shape):
             if residual is not None:
                 words = words._replace(residual=shifted(residual[rows], self.residual_zero))
-            made.append(epilogue.finish(total[rows], words, self.kind))
-        return joined(made)
+            parts.append(epilogue.finish(total[rows], words, self.kind))
+        return joined(parts)
 
 
 def zero_point(block: Extended, index: int, kind: DataType | None) -> int:
@@ -101,8 +101,8 @@ def finish(d: Descriptor, block: Extended, rows: int, columns: int, integer: boo
     if scaled:
         more = 1 if to_integer and residual is not None else 0
         scale = make_matrix(block.scale, 1, channels + more, DataType.FP32)
-    for name, used in (("in2", residual), ("bias", bias), ("scale", scale)):
-        if used is None and getattr(block, name):
+    for name, matrix in (("in2", residual), ("bias", bias), ("scale", scale)):
+        if matrix is None and getattr(block, name):
             raise DescriptorError(TicketError.RESERVED, f"{name} {getattr(block, name):#x}: must be 0, it is not used")
     return Finish(
         activation, bias, residual, scale, channels,

@@ -48,7 +48,7 @@ class GemmMacro(ProductMacro):
 
     @property
     def chains(self) -> int:
-        """Outputs; with weights that stay, those of one column each; with blocks all of a row or column."""
+        """Outputs; with stationary weights, those of a column each; with blocks all of a row or column."""
         if not self.loops.plain:
             return self._counts[self.loops.shared_axis]
         rows = 1 if self.weight_stationary else self.block.m
@@ -88,9 +88,9 @@ class GemmMacro(ProductMacro):
         place = (nest.row, nest.rows, nest.at, nest.depth)
         if movement.moves:
             return self.product_plan(folds, of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
-        fresh = np.flatnonzero(parts.across == 0)
+        loads = np.flatnonzero(parts.across == 0)
         source = parts.first + parts.along if parts.split else None
-        return self.product_plan(folds, of.tiles("in0", self.in0, *place, fresh, source=source), setting)
+        return self.product_plan(folds, of.tiles("in0", self.in0, *place, loads, source=source), setting)
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
@@ -109,10 +109,10 @@ def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
         tile_size(d, "tile_n", n, kind, *(() if d.in1_nk else (kind1,))),
         tile_size(d, "tile_k", k, kind0, *((kind1,) if d.in1_nk else ())),
     )
-    own = block.own(Opcode.GEMM_T)
-    if own["block_reserved"]:
-        raise DescriptorError(TicketError.RESERVED, f"block_reserved {own['block_reserved']}: must be 0")
-    loops = decode_loops(block.loop_order, (own["block_m"], own["block_n"], own["block_k"]), tile, (m, n, k))
+    words = block.own(Opcode.GEMM_T)
+    if words["block_reserved"]:
+        raise DescriptorError(TicketError.RESERVED, f"block_reserved {words['block_reserved']}: must be 0")
+    loops = decode_loops(block.loop_order, (words["block_m"], words["block_n"], words["block_k"]), tile, (m, n, k))
     reserved = product_buffers(
         d, block, site, (in0, in1, out), part, tile, tiles(m, n, k, tile=tile), (m, n, k),
         lambda rows, depth: rows * row_bytes(depth, kind0), codebooks, loops,

@@ -34,13 +34,13 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    matrix_write,
     operand,
     position_operand,
     read_position,
     require_dram,
     strided,
     values,
-    whole,
 )
 from npu_device.operations.macro.encoded import (
     UNWRITTEN,
@@ -77,13 +77,13 @@ class Cache:
     tokens: int
     stride: int
     half: int = 0
-    """Where the parameter block speaks of this side, of encoded elements."""
+    """Address of this side's half of the parameter block, of encoded elements."""
     fetched: FetchedHalf = UNWRITTEN
     """Half of the parameter block when the command was fetched."""
 
     @property
     def encoded(self) -> EncodedCache | None:
-        """Cache of encoded elements that it is."""
+        """The cache as a cache of encoded elements; None for other types."""
         if self.kind is not DataType.ENCODED:
             return None
         return EncodedCache(self.address, self.heads, self.t_max, self.head_dim, self.codec)
@@ -122,12 +122,12 @@ class Cache:
         return make_matrix(self.address, self.tokens, self.heads * self.head_dim, self.kind, self.stride)
 
     def rows(self, first: int, count: int) -> Region:
-        """Tokens `first`..`first + count` of all heads of a cache [heads, t_max, D]."""
+        """Return the region of tokens `first`..`first + count` of all heads of a cache [heads, t_max, D]."""
         row = row_bytes(self.head_dim, self.kind)
         return Region(self.address + first * row, self.heads, count * row, self.t_max * row)
 
     def read(self, read: Read, count: int) -> Values:
-        """Elements of the first `count` tokens, shape (heads, count, D)."""
+        """Return the elements of the first `count` tokens, shape (heads, count, D)."""
         if not self.t_max:
             wide = values(read, self.matrix)[:count]
             return wide.reshape(count, self.heads, self.head_dim).transpose(1, 0, 2)
@@ -136,13 +136,13 @@ class Cache:
 
 
 def check_cache(kind: DataType, head_dim: int, heads: int, t_max: int) -> None:
-    """Rows end at a byte: adjacent heads cannot share one."""
+    """Check that rows end at a byte: adjacent heads cannot share a byte."""
     if not t_max and heads > 1 and row_bytes(head_dim, kind) * 8 != head_dim * row_bytes(8, kind):
         raise DescriptorError(TicketError.SHAPE, f"head_dim {head_dim}: heads of {kind.name} must end at a byte")
 
 
 def check_encoded(block: Extended, pos_addr: int, cache: Cache) -> None:
-    """Encoded caches have token positions, chunks of whole rows, and a parameter block that is aligned."""
+    """Check that encoded caches have token positions, chunks of whole rows, and an aligned parameter block."""
     if cache.kind is not DataType.ENCODED:
         return
     if not cache.t_max or not pos_addr:
@@ -156,8 +156,8 @@ def check_encoded(block: Extended, pos_addr: int, cache: Cache) -> None:
 
 
 def scales(block: Extended, kinds: tuple[DataType, ...], heads: int, t_max: int = 0) -> Matrix | None:
-    """f32 per tensor, or per tensor and head (epilogue bit 7), or per tensor, head and token (bit 8), a row for each
-    head; where one is of integers they must be there (bit 6)."""
+    """Return the scales: f32 per tensor, or per tensor and head (epilogue bit 7), or per tensor, head and token (bit
+    8), a row for each head; integers require them (bit 6)."""
     word = block.epilogue
     if word & ~(Epilogue.REQUANTIZE | Epilogue.PER_CHANNEL | Epilogue.PER_TOKEN):
         raise DescriptorError(TicketError.RESERVED, f"epilogue {word:#x}: only bits 6 to 8 have a meaning here")
@@ -187,19 +187,19 @@ def scales(block: Extended, kinds: tuple[DataType, ...], heads: int, t_max: int 
 
 
 def per_head(scale: Values | None) -> Values | None:
-    """Reshape a scale, or one per head, for elements (heads, rows, D)."""
+    """Reshape a scale, or scales per head, for elements (heads, rows, D)."""
     return None if scale is None else scale.reshape(-1, 1, 1)
 
 
 def token_scales(rows: Values, kind: DataType) -> Values:
-    """f32 of each head and token of rows (heads, tokens, D): the largest number is the largest integer."""
+    """Return f32 scales of each head and token of rows (heads, tokens, D): the maximum becomes the largest integer."""
     top = np.float32((1 << BITS[kind] - 1) - 1)
     scales: Values = np.maximum(np.abs(rows.astype(np.float32)).max(axis=2), np.float32(1e-6)) / top
     return scales
 
 
 def scale_rows(table: Matrix, side: int, heads: int, first: int, count: int) -> Region:
-    """Scales of some tokens of all heads, of keys (0) or values (1)."""
+    """Return the region of scales of some tokens of all heads, of keys (0) or values (1)."""
     stride = table.columns * SCALE_BYTES
     address = table.region.address + side * heads * stride + first * SCALE_BYTES
     return Region(address, heads, count * SCALE_BYTES, stride)
@@ -210,7 +210,7 @@ def append_scaled(
 ) -> tuple[Values, Values, tuple[tuple[Region, Bytes], ...]]:
     """Scale and quantize rows (tokens, heads x D) of keys (0) or values (1).
 
-    Returns integers (heads, tokens, D), scales (heads, tokens), and what is written to cache and table.
+    Returns integers (heads, tokens, D), scales (heads, tokens), and the writes to cache and table.
     """
     rows = rows.reshape(count, cache.heads, cache.head_dim).transpose(1, 0, 2)
     scale = token_scales(rows, cache.kind)
@@ -293,7 +293,7 @@ class KvMacro(Macro):
         if tensor.kind is not cache.kind:
             rows = elements.to_float(dequantized(rows, scale, self.zero), tensor.kind)
         result = np.ascontiguousarray(rows.transpose(1, 0, 2)).reshape(self.tokens, -1)
-        return WriteSet((whole(tensor, result),))
+        return WriteSet((matrix_write(tensor, result),))
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         cache, dim = self.cache, self.cache.head_dim
@@ -317,14 +317,14 @@ class KvMacro(Macro):
             moved = Transfers(of, "staging", outside.slots, encoded, self.encoded_sizes, words[1], write=True,
                               combine=self.site.write_combine)  # fmt: skip
             tokens = Tokens.appended(encoded, total, head, old + token, rows)
-            streams = (*moved.codes(tokens, of.every, role), *moved.uncoded(tokens, of.every))
+            streams = (*moved.codes(tokens, of.all_tiles, role), *moved.uncoded(tokens, of.all_tiles))
             begin = encoded.coded(old)
             flushed = old - begin if encoded.coded(total) > begin else 0
             other += moved.pending(begin, flushed, head, np.flatnonzero(token == 0))
-            other += moved.table(cache.table, of.every)
+            other += moved.table(cache.table, of.all_tiles)
         if (table := self.token_table) is not None:
             columns = (self.position or 0) + token
-            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.every,
+            streams += rows_of_tokens(of, "staging", outside.slots, table, head, columns, rows, of.all_tiles,
                                       Opcode.KV_APPEND)  # fmt: skip
         reads, writes = (other, streams) if self.append else (streams, other)
         return setting.sequence(Nest(of.lane, reads, writes), self.d)
@@ -333,21 +333,21 @@ class KvMacro(Macro):
 def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
     """DescriptorError when types, shapes, strides or the cache are wrong."""
     append = d.opcode == Opcode.KV_APPEND
-    own = block.own(Opcode(d.opcode))
+    words = block.own(Opcode(d.opcode))
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, *((DataType.ENCODED,) if append else ())))
     other = () if kind_kv is DataType.ENCODED else (kind_kv,)
     kind = element_type(d, "type_in0" if append else "type_out", dict.fromkeys((*FLOATS, *other)))
     unused_type(d, "type_in1", "type_out" if append else "type_in0")
     unused_word(d, "param0", "in1_addr", "tile_n", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "engines", "in2", "bias", "ld1", "ldo" if append else "ld0")
-    dimensions(own, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
+    dimensions(words, "kv_heads", "head_dim", "t_max", "q_len" if append else "kv_len")
     for name in ("heads", "attn_flags", "window", "attn_scale", "new_step", "kv_len" if append else "q_len"):
-        if own[name]:
-            raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]}: must be 0, it is not used")
-    if own["pos_addr"] and not append:
+        if words[name]:
+            raise DescriptorError(TicketError.RESERVED, f"{name} {words[name]}: must be 0, it is not used")
+    if words["pos_addr"] and not append:
         raise DescriptorError(TicketError.RESERVED, "pos_addr: KV_READ takes kv_len tokens from the start")
-    heads, dim, t_max = own["kv_heads"], own["head_dim"], own["t_max"]
-    tokens = own["q_len"] if append else own["kv_len"]
+    heads, dim, t_max = words["kv_heads"], words["head_dim"], words["t_max"]
+    tokens = words["q_len"] if append else words["kv_len"]
     if tokens > t_max:
         raise DescriptorError(TicketError.POSITION, f"{tokens} tokens, t_max is {t_max}")
     check_cache(kind, dim, heads, 0)
@@ -357,7 +357,7 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
         d.out_addr if append else d.in0_addr, heads, t_max, dim, kind_kv, t_max, 0, block.scale,
         FetchedHalf.of(site.kv_halves[0]),
     )  # fmt: skip
-    check_encoded(block, own["pos_addr"], cache)
+    check_encoded(block, words["pos_addr"], cache)
     require_dram(site, "out" if append else "in0", cache.matrix)
     scale = scales(block, () if kind is kind_kv else (kind_kv,), heads, t_max if append else 0)
     size = tile_size(d, "tile_m", tokens)
@@ -369,4 +369,4 @@ def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
 
     reserved = reserve(d, block, site, (size,), heads * tiles(tokens, tile=(size,)), demand)
     zero = zero_point(block, 3 if append else 0, kind_kv)
-    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, own["pos_addr"], size)
+    return KvMacro(d, block, site, reserved, tensor, cache, scale, zero, append, tokens, words["pos_addr"], size)

@@ -89,7 +89,7 @@ class Lattice:
 
 @dataclass(frozen=True, eq=False)
 class CopyMacro(Macro):
-    """`out` becomes what `source` holds."""
+    """Copy of `source` to `out`."""
 
     source: Lattice
     out: Lattice
@@ -102,18 +102,18 @@ class CopyMacro(Macro):
         return Operand("in0", self.source.region, size), Operand("out", self.out.region, size, written=True)
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
-        taken = self.source.view(np.ascontiguousarray(read(self.source.region)).reshape(-1)).copy()
-        return WriteSet(tuple(self._writes(taken)))
+        content = self.source.view(np.ascontiguousarray(read(self.source.region)).reshape(-1)).copy()
+        return WriteSet(tuple(self._writes(content)))
 
-    def _writes(self, taken: Bytes) -> list[tuple[Region, Bytes]]:
-        """Few strided writes: whole rows where the last dimensions are contiguous; bytes between them stay."""
+    def _writes(self, content: Bytes) -> list[tuple[Region, Bytes]]:
+        """Return few strided writes: whole rows if the last dimensions are contiguous; bytes between them stay."""
         out = self.out
         outer, row, size = out.stores
         writes = []
         for index in np.ndindex(*(out.dims[axis] for axis in outer)):
             at = dict(zip(outer, index, strict=True))
             address = out.address + sum(out.strides[axis] * step for axis, step in at.items())
-            part = taken[tuple(at.get(axis, slice(None)) for axis in range(4))]
+            part = content[tuple(at.get(axis, slice(None)) for axis in range(4))]
             count, stride = (1, size) if row is None else (out.dims[row], out.strides[row])
             writes.append((make_region(address, count, size, stride), part.reshape(count, size)))
         return writes
@@ -136,8 +136,8 @@ class CopyMacro(Macro):
         lane = blocks.operands(self, lanes).lane
 
         def stream(name: str, part: Lattice, write: bool) -> tuple[Stream, ...]:
-            own = self.alignments.get(name, 0)
-            return _moves(slots[name], part, blocks, lane, write, own) if name in slots else ()
+            alignment = self.alignments.get(name, 0)
+            return _moves(slots[name], part, blocks, lane, write, alignment) if name in slots else ()
 
         reads, writes = stream("in0", self.source, False), stream("out", self.out, True)
         return setting.sequence(Nest(lane, reads, writes, Work(pieces, index.reshape(-1).astype(np.int64))), self.d)
@@ -162,13 +162,13 @@ def _moves(
 
 
 def _far(part: Lattice) -> int:
-    """Return a distance between runs that keeps them apart: runs of a copy do not lie side by side."""
+    """Return a distance between runs that separates them: runs of a copy are not adjacent."""
     return max(2 * part.run, max(abs(stride) for stride in part.strides))
 
 
 def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
     """DescriptorError when the type, the strides or the workspace are wrong."""
-    own = block.own(Opcode.COPY)
+    words = block.own(Opcode.COPY)
     kind = element_type(d, "type_in0", TYPES)
     if BITS[kind] < 8:
         raise DescriptorError(TicketError.DATA_TYPE, f"type_in0 {kind.name}: COPY moves whole bytes, use INT8 for rows")
@@ -177,10 +177,10 @@ def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
         raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
     unused_word(d, "param0", "in1_addr", "tile_k")
     unused_word(block, "loop_order", "engines", "ld0", "ld1", "ldo", "epilogue", "in2", "bias", "scale")
-    dims = tuple(max(1, dim) for dim in (block.m, block.n, block.k, own["dim3"]))
+    dims = tuple(max(1, dim) for dim in (block.m, block.n, block.k, words["dim3"]))
     size = BITS[kind] // 8
-    source = Lattice(d.in0_addr, dims, own["stride_in"], size)  # type: ignore[arg-type]
-    out = Lattice(d.out_addr, dims, own["stride_out"], size)  # type: ignore[arg-type]
+    source = Lattice(d.in0_addr, dims, words["stride_in"], size)  # type: ignore[arg-type]
+    out = Lattice(d.out_addr, dims, words["stride_out"], size)  # type: ignore[arg-type]
     if out.overlaps:
         raise DescriptorError(TicketError.SHAPE, f"stride_out {out.strides}: elements of the result share bytes")
     for name, part in (("stride_in", source), ("stride_out", out)):
@@ -218,8 +218,8 @@ class GatherMacro(Macro):
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         rows = self.table.rows
         index = row_numbers(values(read, self.indices)[0], rows)
-        taken = read(self.table.region).reshape(rows, -1)[index]
-        return WriteSet(((self.out.region, taken),))
+        content = read(self.table.region).reshape(rows, -1)[index]
+        return WriteSet(((self.out.region, content),))
 
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         """Return its loop nest: each row is a transfer of its own. Rows are unknown until the indices are read, and

@@ -27,7 +27,7 @@ from npu_device.memory.region import Region
 from npu_device.operations.checks import NoRoomError, element_type, unused_type
 from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.loops import AXES, MAX_SHARERS, Loops, Moves, TileOrder, changes, moves, resident
-from npu_device.operations.macro.base import Macro, Operand, Setting, operand, values, whole
+from npu_device.operations.macro.base import Macro, Operand, Setting, matrix_write, operand, values
 from npu_device.operations.macro.codebook import Codebooks
 from npu_device.operations.macro.epilogue import Finish, zero_point
 from npu_device.operations.macro.tiles import Operands, Tiles, work
@@ -48,14 +48,14 @@ class Grid(NamedTuple):
     """Which columns of the tile."""
     along: Column
     """Which k part of the tile."""
-    most_across: int
-    """Of a whole tile."""
-    most_along: int
+    max_across: int
+    """Of a full tile."""
+    max_along: int
 
     @property
     def split(self) -> bool:
         """Check whether any tile has more than one part."""
-        return self.most_across * self.most_along > 1
+        return self.max_across * self.max_along > 1
 
 
 def grid(columns: Column, depth: Column, fold: tuple[int, int] | None, tile: tuple[int, int, int]) -> Grid:
@@ -66,8 +66,8 @@ def grid(columns: Column, depth: Column, fold: tuple[int, int] | None, tile: tup
     """
     _, n, k = tile
     if fold is None or n % fold[1] or k % fold[0]:
-        every = np.arange(len(columns))
-        return Grid(every, every, np.zeros_like(every), np.zeros_like(every), 1, 1)
+        indices = np.arange(len(columns))
+        return Grid(indices, indices, np.zeros_like(indices), np.zeros_like(indices), 1, 1)
     along, across = -(-depth // fold[0]), -(-columns // fold[1])
     counts = along * across
     of = np.repeat(np.arange(len(columns)), counts)
@@ -83,18 +83,18 @@ def whole_accesses(matrix: Matrix, width: int, alignment: int) -> bool:
     return not any(value % (8 * alignment) for value in (8 * region.address, 8 * stride, width * BITS[matrix.kind]))
 
 
-def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], whole: Collection[str] = ("sums",)) -> Operands:
-    """Return the operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile; what
-    is `whole` has none."""
+def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], unsplit: Collection[str] = ("sums",)) -> Operands:
+    """Return the operands of a nest over parts. A buffer, of `sizes` bytes by operand, holds the parts of a tile;
+    operands in `unsplit` have none."""
     if not parts.split:
         return of
     slots = {}
-    for name, one in of.slots.items():
-        across = 1 if name == "in0" else parts.most_across
-        count = 1 if name in whole else across * (parts.most_along if name in ("in0", "in1") else 1)
+    for name, buffers in of.slots.items():
+        across = 1 if name == "in0" else parts.max_across
+        count = 1 if name in unsplit else across * (parts.max_along if name in ("in0", "in1") else 1)
         size = sizes[name] // count
-        cut = tuple(address + i * size for address in one.addresses for i in range(count))
-        slots[name] = Slots(cut, one.lane_stride)
+        cut = tuple(address + i * size for address in buffers.addresses for i in range(count))
+        slots[name] = Slots(cut, buffers.lane_stride)
     return Operands(slots, of.lane[parts.tile], of.alignments)
 
 
@@ -129,10 +129,10 @@ class Product(NamedTuple):
     first: NDArray[np.bool_]
     """Whether an output begins, with its first k tile."""
     last: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
+    reused: NDArray[np.bool_]
     """Whether the weights are those of the tile before."""
 
-    def taken(self, order: Column) -> "Product":
+    def reordered(self, order: Column) -> "Product":
         """Return the tiles in another order."""
         columns: tuple[NDArray[Any], ...] = self
         return Product(*(column[order] for column in columns))
@@ -141,11 +141,11 @@ class Product(NamedTuple):
         """Split each row into the parts of its tile."""
         if not parts.split or fold is None:
             return self
-        row, rows, column, columns, at, depth, first, last, kept = self.taken(parts.tile)
+        row, rows, column, columns, at, depth, first, last, reused = self.reordered(parts.tile)
         across, along = parts.across * fold[1], parts.along * fold[0]
         return Product(
             row, rows, column + across, np.minimum(fold[1], columns - across), at + along,
-            np.minimum(fold[0], depth - along), first & (along == 0), last & (along + fold[0] >= depth), kept,
+            np.minimum(fold[0], depth - along), first & (along == 0), last & (along + fold[0] >= depth), reused,
         )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ class Movement(NamedTuple):
     """Moves of in0 and in1; empty for a plain nest."""
     phase: Column | None = None
     open_sums: bool = False
-    """Whether an output needs its buffer with its last k tile only: its sum waits elsewhere."""
+    """Whether an output needs its buffer with its last k tile only: its sum waits in the accumulator or workspace."""
 
 
 class Parted(NamedTuple):
@@ -170,7 +170,7 @@ class Parted(NamedTuple):
 
     def step_rows(self) -> Product:
         """Return the rows of steps on tensor engines, in the order of the plan."""
-        return self.nest.taken(side_by_side(self.of.lane, self.movement.phase))
+        return self.nest.reordered(side_by_side(self.of.lane, self.movement.phase))
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +205,7 @@ class ProductMacro(Macro):
         """Return the result of a sum."""
         if self.d.function & Gemm.HOLD:
             return WriteSet(accumulator=total)
-        return WriteSet((whole(self.out, self.finish.apply(total, read)),))
+        return WriteSet((matrix_write(self.out, self.finish.apply(total, read)),))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -246,7 +246,7 @@ class ProductMacro(Macro):
         phase = nest.period(axes[loops.common]) if loops.common else None
         by_operand = dict[str, Moves]()
         for name, dimensions in axes.items():
-            key, slots = nest.key(dimensions), self.reserved.wanted.get(name)
+            key, slots = nest.key(dimensions), self.reserved.needs.get(name)
             if name in loops.resident and slots is not None:
                 period = nest.period(dimensions)
                 by_operand[name] = resident(key, period, lane, phase, slots[1], name == loops.common)
@@ -255,14 +255,16 @@ class ProductMacro(Macro):
         open_sums = loops.open_sums((counts["m"], counts["n"], counts["k"])) > 1
         return nest.tiles, ~changes(nest.key("nk"), lane), Movement(lane, by_operand, phase, open_sums)
 
-    def parted(self, nest: Product, movement: Movement, lanes: int, setting: Setting, whole: Collection[str]) -> Parted:
-        """Return the nest of a product on engines that take tiles whole or fold by fold; operands named in `whole` move
-        as they do for a tile."""
+    def parted(
+        self, nest: Product, movement: Movement, lanes: int, setting: Setting, unsplit: Collection[str]
+    ) -> Parted:
+        """Return the nest of a product on engines that take tiles whole or fold by fold; operands named in `unsplit`
+        move as they do for a tile."""
         fold = setting.fold if self.loops.plain and self._divides(setting) else None
         parts = grid(nest.columns, nest.depth, fold, self.tile)
-        sizes = {name: size for name, (size, _) in self.reserved.wanted.items()}
+        sizes = {name: size for name, (size, _) in self.reserved.needs.items()}
         operands = Operands(self.reserved.slots(lanes), movement.lane, self.alignments)
-        of = parted(operands, parts, sizes, ("sums", "codebook", *whole))
+        of = parted(operands, parts, sizes, ("sums", "codebook", *unsplit))
         return Parted(nest.parts(parts, fold), of, parts, movement)
 
     def _divides(self, setting: Setting) -> bool:
@@ -277,15 +279,15 @@ class ProductMacro(Macro):
         )
 
     def product_plan(self, folds: Parted, in0: Tiles, setting: Setting) -> Plan:
-        """Return the plan of a product whose first operand is seen as given."""
+        """Return the plan of a product with these tiles of in0."""
         d, (nest, of, parts, movement) = self.d, folds
         deep, wide = (nest.at, nest.depth), (nest.column, nest.columns)
         across = (*wide, *deep) if d.in1_nk else (*deep, *wide)
-        source = _source(nest.kept, of.lane, parts) if parts.split else None
+        source = _source(nest.reused, of.lane, parts) if parts.split else None
         if movement.moves:
             in1 = of.moved("in1", self.in1, *across, movement.moves["in1"])
         else:
-            in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.kept), source=source)
+            in1 = of.tiles("in1", self.in1, *across, np.flatnonzero(~nest.reused), source=source)
         last = nest.last & (not d.function & Gemm.HOLD)
         ends = np.flatnonzero(last)
         out = of.tiles("out", self.out, nest.row, nest.rows, *wide, ends)
@@ -293,16 +295,16 @@ class ProductMacro(Macro):
         weight_bits = BITS[expanded(self.in1.kind)]
 
         def step(shape: list[int], reads: tuple[Region, ...], writes: tuple[Region, ...]) -> Compute:
-            rows, columns, depth, lane, kept, complete = shape
+            rows, columns, depth, lane, reused, complete = shape
             if partial is not None and not complete:
                 writes = (partial.region(lane, rows * columns * SUM_BYTES),)
             return Compute(
                 Kind.TE, d.opcode | d.function << 8, rows, columns, depth, BITS[self.in0.kind], weight_bits, 0, reads,
-                writes, bool(kept), max(1, columns // self.filters),
+                writes, bool(reused), max(1, columns // self.filters),
             )  # fmt: skip
 
         lane = np.zeros_like(of.lane) if partial is None else setting.bus.distinct(of.lane)
-        flags = ((nest.kept & (not parts.split)).astype(np.int64), last.astype(np.int64))
+        flags = ((nest.reused & (not parts.split)).astype(np.int64), last.astype(np.int64))
         computed = work(setting, step, (nest.rows, nest.columns, nest.depth, lane, *flags), (in0, in1), ((out, last),))
         reads = (
             *self._codebook_stream(of), *in0.stream(Role.ACTIVATION, Opcode.LOAD),
@@ -310,29 +312,30 @@ class ProductMacro(Macro):
         )  # fmt: skip
         writes = out.stream(Role.ACTIVATION, Opcode.STORE, write=True) if len(ends) else ()
         begins = ends if movement.open_sums else np.flatnonzero(nest.first)
-        whole = parts.tile if parts.split else None
+        tile_of_part = parts.tile if parts.split else None
         steps = Nest(
-            of.lane, reads, writes, computed, outputs=begins, whole=whole, parts=parts.most_across, phase=movement.phase
-        )
+            of.lane, reads, writes, computed, outputs=begins, whole=tile_of_part, parts=parts.max_across,
+            phase=movement.phase,
+        )  # fmt: skip
         return setting.sequence(steps, d)
 
     def _codebook_stream(self, of: Operands) -> tuple[Stream, ...]:
-        """Return the one move of the codebooks, before the weights."""
+        """Return the move of the codebooks, before the weights."""
         if self.codebooks is None:
             return ()
         matrix, zero, once = self.codebooks.matrix, np.zeros_like(of.lane), np.zeros(1, np.int64)
-        whole = (zero, zero + matrix.rows, zero, zero + matrix.columns)
-        moved = of.tiles("codebook", matrix, *whole, once, shared=True)
+        place = (zero, zero + matrix.rows, zero, zero + matrix.columns)
+        moved = of.tiles("codebook", matrix, *place, once, shared=True)
         return moved.stream(Role.WEIGHT, Opcode.LOAD, table=True)
 
     def _finish_streams(self, nest: Product, of: Operands, ends: Column) -> tuple[Stream, ...]:
-        """Moves of the epilogue's operands, at the tiles that end an output."""
+        """Return the moves of the epilogue's operands, at the tiles that end an output."""
         part = self.finish
-        zero, one = np.zeros_like(nest.row), np.ones_like(nest.row)
+        zero, single = np.zeros_like(nest.row), np.ones_like(nest.row)
         wide = (nest.column, nest.columns)
         named = (
-            ("bias", part.bias, (zero, one, *wide), Role.WEIGHT),
-            ("scale", part.scale, (zero, one, *(wide if part.channels > 1 else (zero, one))), Role.WEIGHT),
+            ("bias", part.bias, (zero, single, *wide), Role.WEIGHT),
+            ("scale", part.scale, (zero, single, *(wide if part.channels > 1 else (zero, single))), Role.WEIGHT),
             ("residual", part.residual, (nest.row, nest.rows, *wide), Role.ACTIVATION),
         )
         streams: tuple[Stream, ...] = ()
@@ -343,10 +346,10 @@ class ProductMacro(Macro):
         return streams
 
 
-def _source(kept: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
+def _source(reused: NDArray[np.bool_], lane: Column, parts: Grid) -> Column:
     """Return the row at which each part's weights moved: the same part of the last tile of its lane that moved some."""
-    row = np.arange(len(kept))
-    return latest(lane, np.where(kept, 0, parts.first)) + row - parts.first
+    row = np.arange(len(reused))
+    return latest(lane, np.where(reused, 0, parts.first)) + row - parts.first
 
 
 def product_buffers(
@@ -354,9 +357,9 @@ def product_buffers(
     tile: tuple[int, int, int], count: int, extent: tuple[int, int, int], in0_bytes: Callable[[int, int], int],
     codebooks: Codebooks | None, loops: Loops,
 ) -> Reserved:  # fmt: skip
-    """Buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows, columns and depth.
+    """Reserve buffers of in0, in1, out and the epilogue for `count` tiles over `extent` rows, columns and depth.
 
-    `in0_bytes` of tile_m, tile_k: what a tile reads of in0. DescriptorError when something does not fit: the sum of one
+    `in0_bytes` of tile_m, tile_k: bytes of in0 that a tile reads. DescriptorError when they do not fit: the sum of one
     tile stays in the accumulator while its k tiles pass.
     """
     in0, in1, out = operands
@@ -374,14 +377,14 @@ def product_buffers(
         buffers.read("in0", in0, in0_bytes(tm, tk), stay.get("in0", 1), loops.common == "in0")
         weights = tn * row_bytes(tk, in1.kind) if d.in1_nk else tk * row_bytes(tn, in1.kind)
         buffers.read("in1", in1, weights * expansion(in1.kind), stay.get("in1", 1), loops.common == "in1")
-        buffers.own("codebook", 0 if codebooks is None else codebooks.size)
+        buffers.add_private("codebook", 0 if codebooks is None else codebooks.size)
         buffers.write("out", None if d.function & Gemm.HOLD else out, tm * row_bytes(tn, out.kind))
         buffers.write("bias", part.bias, tn * SUM_BYTES)
         buffers.write("scale", part.scale, (tn if part.channels > 1 else 1) * SUM_BYTES)
         buffers.write("residual", part.residual, tm * row_bytes(tn, part.kind))
-        counts = tuple(-(-whole // size) for whole, size in zip(extent, tile, strict=True))
+        counts = tuple(-(-length // size) for length, size in zip(extent, tile, strict=True))
         open_sums = loops.open_sums((counts[0], counts[1], counts[2])) * tm * tn * SUM_BYTES
-        buffers.own("sums", 0 if open_sums <= site.acc_bytes else open_sums, bool(loops.common))
+        buffers.add_private("sums", 0 if open_sums <= site.acc_bytes else open_sums, bool(loops.common))
 
     return reserve(d, block, site, tile, count, demand)
 

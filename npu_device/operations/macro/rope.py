@@ -21,12 +21,12 @@ from npu_device.operations.macro.base import (
     Operand,
     Setting,
     dimensions,
+    matrix_write,
     operand,
     position_operand,
     read_position,
     strided,
     values,
-    whole,
 )
 from npu_device.operations.macro.tiles import Blocks, vector_plan
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -65,7 +65,7 @@ class RopeMacro(Macro):
         cos, sin = values(read, self.cos)[rows], values(read, self.sin)[rows]
         x = values(read, self.x).reshape(self.x.rows, self.heads, -1)
         turned = rope(x, cos, sin, self.neighbours).reshape(self.x.rows, -1)
-        return WriteSet((whole(self.out, elements.to_float(turned, self.out.kind)),))
+        return WriteSet((matrix_write(self.out, elements.to_float(turned, self.out.kind)),))
 
     @property
     def chains(self) -> int:
@@ -87,7 +87,7 @@ class RopeMacro(Macro):
 
 def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     """DescriptorError when types, shapes, tables or the workspace are wrong."""
-    own = block.own(Opcode.ROPE)
+    words = block.own(Opcode.ROPE)
     kind = element_type(d, "type_in0", FLOATS)
     table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
     kind_out = element_type(d, "type_out", (kind,))
@@ -95,13 +95,13 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
     unused_word(d, "param0", "tile_n", "tile_k")
     unused_word(block, "n", "k", "loop_order", "epilogue", "bias", "scale", "ld1")
     nonzero(block, "m")
-    dimensions(own, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
-    heads, dim, rotary, t_max = own["rope_heads"], own["rope_head_dim"], own["rotary_dim"], own["rope_t_max"]
+    dimensions(words, "rope_heads", "rope_head_dim", "rotary_dim", "rope_t_max")
+    heads, dim, rotary, t_max = words["rope_heads"], words["rope_head_dim"], words["rotary_dim"], words["rope_t_max"]
     check_operations(site.limits, block.m * heads * dim * site.operations(Opcode.ROPE))
     if rotary % 2 or rotary > dim:
         raise DescriptorError(TicketError.SHAPE, f"rotary_dim {rotary}: must be even and at most head_dim {dim}")
-    if own["rope_flags"] & ~_NEIGHBOURS or own["rope_reserved"]:
-        raise DescriptorError(TicketError.RESERVED, f"flags {own['rope_flags']:#x}: bits above [0] must be 0")
+    if words["rope_flags"] & ~_NEIGHBOURS or words["rope_reserved"]:
+        raise DescriptorError(TicketError.RESERVED, f"flags {words['rope_flags']:#x}: bits above [0] must be 0")
     if block.m > t_max:
         raise DescriptorError(TicketError.POSITION, f"{block.m} rows, the tables have {t_max}")
     x = strided("in0", d.in0_addr, block.m, heads * dim, kind, block.ld0)
@@ -118,5 +118,5 @@ def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
 
     reserved = reserve(d, block, site, (size,), tiles(block.m, tile=(size,)), demand)
     return RopeMacro(
-        d, block, site, reserved, x, cos, sin, out, heads, bool(own["rope_flags"]), own["rope_pos_addr"], size
+        d, block, site, reserved, x, cos, sin, out, heads, bool(words["rope_flags"]), words["rope_pos_addr"], size
     )

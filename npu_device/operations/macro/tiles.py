@@ -1,4 +1,4 @@
-"""The tiles of a loop nest: how each sees its operands, and nests over the blocks of a matrix.
+"""The tiles of a loop nest: their operands, and nests over the blocks of a matrix.
 
 A tile sees an operand as a move into a buffer, or in place. Vector engines take blocks in any order.
 """
@@ -98,19 +98,19 @@ class Tiles:
     def regions(self, only: NDArray[np.bool_] | None = None) -> tuple[Column, Column, Column]:
         """Return (address, rows, bytes of a row) in the scratchpad at each tile; NOWHERE where `only` is False."""
         if self.slots is None:
-            where = (self._address(), self.rows, self._row_bytes())
+            location = (self._address(), self.rows, self._row_bytes())
         elif not len(self.moves):
-            where = (np.full_like(self.row, self.slots.addresses[0]), self.rows, self._row_bytes())
+            location = (np.full_like(self.row, self.slots.addresses[0]), self.rows, self._row_bytes())
         else:
             move = self._move() if only is None else np.searchsorted(self.moves, np.arange(len(self.row)))
             move = np.minimum(move, len(self.moves) - 1)
             latest = self.moves[move]
             address = self.slots.at(self.slots.turns(self._owner))[move]
             size = (self.rows * self._row_bytes())[latest] * self._expansion
-            where = (address, np.ones_like(size), size)
+            location = (address, np.ones_like(size), size)
         if only is None:
-            return where
-        address, rows, size = (np.where(only, column, NOWHERE) for column in where)
+            return location
+        address, rows, size = (np.where(only, column, NOWHERE) for column in location)
         return address, rows, size
 
     def region(self, address: int, rows: int, row_bytes: int) -> tuple[Region, ...]:
@@ -121,7 +121,7 @@ class Tiles:
 
 
 def in_place(matrix: Matrix) -> Slots:
-    """Return a matrix in the scratchpad as the one buffer of what moves into it or out of it."""
+    """Return a matrix in the scratchpad as the single buffer of its moves."""
     return Slots((matrix.region.address,))
 
 
@@ -133,18 +133,18 @@ class Operands:
         self.lane = lane
         """Of each tile."""
         self.alignments = alignments
-        """Of operands that have one of their own (`Extended.aligned`)."""
-        self.every = np.arange(len(lane))
+        """Alignments of operands that deviate from the device's (`Extended.aligned`)."""
+        self.all_tiles = np.arange(len(lane))
 
     def tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
         moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "",
     ) -> Tiles:  # fmt: skip
-        """Return an operand; it moves at every tile if nothing else is said. `word`: the operand of the extended block
+        """Return an operand; by default it moves at every tile. `word`: the operand of the extended block
         that it is, where its buffers have another name."""
         slots = self.slots.get(name)
         return Tiles(
-            matrix, slots, row, rows, column, columns, self.every if moves is None else moves, self.lane, shared,
+            matrix, slots, row, rows, column, columns, self.all_tiles if moves is None else moves, self.lane, shared,
             source, self.alignments.get(word or name, 0),
         )  # fmt: skip
 
@@ -177,14 +177,14 @@ def work(
     for row in distinct.tolist():
         at = len(shape)
         regions = [tiles.region(*row[at + 3 * i : at + 3 * i + 3]) for i, tiles in enumerate(operands)]
-        inputs = tuple(one for group in regions[: len(reads)] for one in group)
-        results = tuple(one for group in regions[len(reads) :] for one in group)
+        inputs = tuple(region for group in regions[: len(reads)] for region in group)
+        results = tuple(region for group in regions[len(reads) :] for region in group)
         pieces.append(make(row[:at], inputs, results))
     return Work(pieces, index if only is None else np.where(only, index, NONE))
 
 
 class Blocks(NamedTuple):
-    """Row by row: where each block begins and how large it is."""
+    """Positions and sizes of blocks, row by row."""
 
     row: Column
     rows: Column
@@ -219,7 +219,7 @@ def vector_plan(
         operations = shape[0] * shape[1] * per_element
         return Compute(Kind.VE, aux, 0, 0, 0, BITS[kind], 0, operations, inputs, results)
 
-    every = np.ones(len(blocks.row), bool)
+    all_blocks = np.ones(len(blocks.row), bool)
     nest = Nest(
         out.lane,
         (
@@ -227,6 +227,6 @@ def vector_plan(
             *(stream for part in weights for stream in part.stream(Role.WEIGHT, Opcode.LOAD)),
         ),
         out.stream(Role.ACTIVATION, Opcode.STORE, write=True),
-        work(setting, step, (blocks.rows, blocks.columns), (*reads, *weights), ((out, every),)),
+        work(setting, step, (blocks.rows, blocks.columns), (*reads, *weights), ((out, all_blocks),)),
     )
     return setting.sequence(nest, macro.d)

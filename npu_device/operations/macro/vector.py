@@ -24,7 +24,7 @@ from npu_device.operations.kernels import elements, rows
 from npu_device.operations.kernels.elements import Values, as_float
 from npu_device.operations.kernels.eltwise import Parameters, apply
 from npu_device.operations.limits import check_operations
-from npu_device.operations.macro.base import Macro, Operand, Setting, operand, strided, values, whole
+from npu_device.operations.macro.base import Macro, Operand, Setting, matrix_write, operand, strided, values
 from npu_device.operations.macro.epilogue import zero_point
 from npu_device.operations.macro.tiles import Blocks, vector_plan
 from npu_device.operations.macro.workspace import Buffers, Site, Tile, reserve, tile_size, tiles
@@ -40,7 +40,7 @@ from npu_device.operations.tile_form import (
 
 
 class Source(NamedTuple):
-    """Operand that is read, and which part of it the result's rows r and columns c need."""
+    """Operand that is read, and the part of it that rows and columns of the result need."""
 
     name: str
     matrix: Matrix
@@ -51,12 +51,12 @@ class Source(NamedTuple):
 
 
 Evaluate = Callable[[list[elements.Values]], elements.Values]
-"""Some rows of the sources to these rows of the result, or to what broadcasts to them."""
+"""Function from rows of the sources to these rows of the result, or to values that broadcast to them."""
 
 
 @dataclass(frozen=True, eq=False)
 class VectorMacro(Macro):
-    """`evaluate` takes rows of the sources as matrices and gives these rows of the result in its type."""
+    """Vector operation: `evaluate` maps rows of the sources, as matrices, to these rows of the result in its type."""
 
     sources: tuple[Source, ...]
     out: Matrix
@@ -68,18 +68,18 @@ class VectorMacro(Macro):
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (
-            *(operand(one.name, one.matrix) for one in self.sources), operand("out", self.out, written=True),
+            *(operand(source.name, source.matrix) for source in self.sources), operand("out", self.out, written=True),
         )  # fmt: skip
 
     def compute(self, read: Read, accumulated: elements.Values | None) -> WriteSet:
         columns = self.out.columns
-        sources = [(values(read, one.matrix), one.rows) for one in self.sources]
+        sources = [(values(read, source.matrix), source.rows) for source in self.sources]
         width = max(columns, *(rows * source.shape[1] for source, rows in sources))
-        made = []
+        results = []
         for part in elements.blocks(self.out.rows, width):
-            taken = [x[part.start * rows : part.stop * rows] if rows else x for x, rows in sources]
-            made.append(np.broadcast_to(self.evaluate(taken), (part.stop - part.start, columns)))
-        return WriteSet((whole(self.out, elements.joined(made)),))
+            inputs = [x[part.start * rows : part.stop * rows] if rows else x for x, rows in sources]
+            results.append(np.broadcast_to(self.evaluate(inputs), (part.stop - part.start, columns)))
+        return WriteSet((matrix_write(self.out, elements.joined(results)),))
 
     @property
     def _blocks(self) -> Blocks:
@@ -92,19 +92,19 @@ class VectorMacro(Macro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         blocks = self._blocks
         of = blocks.operands(self, lanes)
-        parts = [of.tiles(one.name, one.matrix, *_part(one, blocks)) for one in self.sources]
+        parts = [of.tiles(source.name, source.matrix, *_part(source, blocks)) for source in self.sources]
         out = of.tiles("out", self.out, *blocks)
         kind = self.sources[0].matrix.kind
         return vector_plan(self, setting, blocks, parts, out, kind, self.work_per_element)
 
 
-def _part(one: Source, blocks: Blocks) -> tuple[Column, Column, Column, Column]:
+def _part(source: Source, blocks: Blocks) -> tuple[Column, Column, Column, Column]:
     """Return (first row, rows, first column, columns) of a source for each block of the result."""
     zero = np.zeros_like(blocks.row)
-    across = (blocks.column, blocks.columns) if one.columns else (zero, zero + one.matrix.columns)
-    if not one.rows:
+    across = (blocks.column, blocks.columns) if source.columns else (zero, zero + source.matrix.columns)
+    if not source.rows:
         return zero, zero + 1, *across
-    return blocks.row * one.rows, blocks.rows * one.rows, *across
+    return blocks.row * source.rows, blocks.rows * source.rows, *across
 
 
 def make_vector(
@@ -116,10 +116,10 @@ def make_vector(
 
     def demand(tile: Tile, buffers: Buffers) -> None:
         rows, columns = tile
-        for one in sources:
-            across = columns if one.columns else one.matrix.columns
-            size = max(1, rows * one.rows if one.rows else 1) * row_bytes(across, one.matrix.kind)
-            buffers.read(one.name, one.matrix, size)
+        for source in sources:
+            across = columns if source.columns else source.matrix.columns
+            size = max(1, rows * source.rows if source.rows else 1) * row_bytes(across, source.matrix.kind)
+            buffers.read(source.name, source.matrix, size)
         buffers.write("out", out, rows * row_bytes(columns, out.kind))
 
     count = tiles(out.rows, out.columns, tile=tile)
@@ -147,7 +147,7 @@ def _source(name: str, address: int, block: Extended, kind: DataType, shape: int
 
 
 def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
-    own = block.own(Opcode.ELTWISE)
+    words = block.own(Opcode.ELTWISE)
     function = Eltwise(d.function)
     unused_type(d, "type_kv")
     unused_word(d, "param0", "tile_k")
@@ -164,47 +164,47 @@ def decode_eltwise(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         unused_word(d, "in1_addr")
     allowed = targets or ((DataType.UINT8,) if function in COMPARE else (kind1,))
     out_kind = element_type(d, "type_out", allowed)
-    made = [_source("in0", d.in0_addr, block, kind, own["broadcast0"], block.ld0)]
+    inputs = [_source("in0", d.in0_addr, block, kind, words["broadcast0"], block.ld0)]
     if second:
-        made.append(_source("in1", d.in1_addr, block, kind1, own["broadcast1"], block.ld1))
+        inputs.append(_source("in1", d.in1_addr, block, kind1, words["broadcast1"], block.ld1))
     if function is Eltwise.WHERE:
-        made.append(_source("in2", block.in2, block, kind1, own["broadcast2"], 0))
+        inputs.append(_source("in2", block.in2, block, kind1, words["broadcast2"], 0))
     else:
         unused_word(block, "in2")
-    for name, used in (
+    for name, condition in (
         ("broadcast1", second), ("broadcast2", function is Eltwise.WHERE), ("lowest", function is Eltwise.CLIP),
         ("highest", function is Eltwise.CLIP),
     ):  # fmt: skip
-        if own[name] and not used:
-            raise DescriptorError(TicketError.RESERVED, f"{name} {own[name]:#x}: must be 0, it is not used")
+        if words[name] and not condition:
+            raise DescriptorError(TicketError.RESERVED, f"{name} {words[name]:#x}: must be 0, it is not used")
     scaled = function in (Eltwise.QUANT, Eltwise.DEQUANT)
     zero = 0
     if scaled:
         if block.epilogue & ~Epilogue.PER_CHANNEL:
             raise DescriptorError(TicketError.RESERVED, f"epilogue {block.epilogue:#x}: only bit 7 has a meaning here")
         columns = block.n if block.epilogue else 1
-        made.append(Source("scale", make_matrix(block.scale, 1, columns, DataType.FP32), 0, int(columns == block.n)))
+        inputs.append(Source("scale", make_matrix(block.scale, 1, columns, DataType.FP32), 0, int(columns == block.n)))
         quant = function is Eltwise.QUANT
         zero = zero_point(block, 3 if quant else 0, out_kind if quant else kind)
     else:
         unused_word(block, "epilogue", "scale")
     tile = (
         tile_size(d, "tile_m", block.m),
-        tile_size(d, "tile_n", block.n, out_kind, *(one.matrix.kind for one in made if one.columns)),
+        tile_size(d, "tile_n", block.n, out_kind, *(source.matrix.kind for source in inputs if source.columns)),
     )
 
     def evaluate(operands: list[Values]) -> Values:
-        parameters = Parameters(zero_point=zero, lowest=own["lowest"], highest=own["highest"])
+        parameters = Parameters(zero_point=zero, lowest=words["lowest"], highest=words["highest"])
         if scaled:
             parameters = parameters._replace(scale=operands[1][0])
         return apply(function, operands, parameters, out_kind)
 
     out = strided("out", d.out_addr, block.m, block.n, out_kind, block.ldo)
-    return make_vector(d, block, site, tuple(made), out, evaluate, site.operations(Opcode.ELTWISE), tile)
+    return make_vector(d, block, site, tuple(inputs), out, evaluate, site.operations(Opcode.ELTWISE), tile)
 
 
 def _float_block(d: Descriptor, block: Extended, *unused: str) -> tuple[Source, Matrix]:
-    """in0 and out of an operation on rows of floats."""
+    """Return in0 and out of an operation on rows of floats."""
     kind = element_type(d, "type_in0", FLOATS)
     element_type(d, "type_out", (kind,))
     unused_type(d, "type_kv")
@@ -219,9 +219,9 @@ def decode_norm(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
     x, out = _float_block(d, block)
     norm = Norm(d.function)
     kind = element_type(d, "type_in1", dict.fromkeys((out.kind, DataType.FP32)))
-    made = [x, Source("in1", make_matrix(d.in1_addr, 1, block.n, kind), 0)]
+    inputs = [x, Source("in1", make_matrix(d.in1_addr, 1, block.n, kind), 0)]
     if block.epilogue == Epilogue.BIAS and norm is Norm.LAYER:
-        made.append(Source("bias", make_matrix(block.bias, 1, block.n, kind), 0))
+        inputs.append(Source("bias", make_matrix(block.bias, 1, block.n, kind), 0))
     else:
         unused_word(block, "epilogue", "bias")
 
@@ -230,7 +230,7 @@ def decode_norm(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
         return rows.normalize(operands[0], operands[1], beta, as_float(d.param0), norm, out.kind)
 
     cost = site.operations(Opcode.LAYERNORM, d.function)
-    return make_vector(d, block, site, tuple(made), out, evaluate, cost, _whole_rows(d, block))
+    return make_vector(d, block, site, tuple(inputs), out, evaluate, cost, _whole_rows(d, block))
 
 
 def decode_softmax(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
@@ -253,7 +253,7 @@ def decode_gelu(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
 
 
 def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
-    """in0 has M x N rows of K elements where K > 1, else M rows of N."""
+    """Decode REDUCE: in0 has M x N rows of K elements if K > 1, else M rows of N."""
     kind, out_kind = reduce_types(d)
     unused_type(d, "type_in1", "type_kv")
     unused_word(d, "param0", "in1_addr", "tile_k")

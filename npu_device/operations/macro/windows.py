@@ -27,7 +27,7 @@ from npu_device.operations.kernels import elements, gemm
 from npu_device.operations.kernels.windows import pool, windows
 from npu_device.operations.limits import check_operations, check_pads, check_products
 from npu_device.operations.loops import decode_loops
-from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, operand, strided, values, whole
+from npu_device.operations.macro.base import Macro, Operand, Setting, dimensions, matrix_write, operand, strided, values
 from npu_device.operations.macro.codebook import decode_codebooks
 from npu_device.operations.macro.epilogue import finish
 from npu_device.operations.macro.product import (
@@ -152,13 +152,13 @@ class ConvMacro(ProductMacro):
         nest, index, movement = self._nest(setting, lanes)
         row, group = nest.row, index["g"] * self._together
         groups = np.minimum(self._together, self.groups - group)
-        fresh = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
+        first_use = np.ones(len(row), bool) if weight else (index["n"] == 0) & (index["k"] == 0)
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.parted(nest, movement, lanes, setting, ("in0",))
         if movement.moves:
             return self.product_plan(folds, folds.of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
-        moves = np.flatnonzero(fresh[tile] & begins)
+        moves = np.flatnonzero(first_use[tile] & begins)
         shared = lanes > 1 and len(moves) == 1
         at, rows, first, width = (column[tile] for column in place)
         in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared)
@@ -174,12 +174,12 @@ def _images(patches: elements.Values) -> list[elements.Values]:
     ]  # fmt: skip
 
 
-def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
+def window_shape(words: dict[str, Any], prefix: str = "") -> Windows:
     """Return the words of a window, which CONV2D_T and POOL share. DescriptorError when no window fits the padded
     image."""
     names = ("batch", "h", "w", "kh", "kw", "sh", "sw", "dh", "dw")
-    dimensions(own, *(prefix + name for name in names))
-    shape = Windows(*(own[prefix + name] for name in Windows._fields))
+    dimensions(words, *(prefix + name for name in names))
+    shape = Windows(*(words[prefix + name] for name in Windows._fields))
     if shape.p < 1 or shape.q < 1:
         raise DescriptorError(
             TicketError.SHAPE, f"a window of {shape.kh} x {shape.kw} does not fit {shape.h} x {shape.w} with its pads"
@@ -189,28 +189,30 @@ def window_shape(own: dict[str, Any], prefix: str = "") -> Windows:
 
 def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
     """DescriptorError when types, shapes, strides or the workspace are wrong."""
-    own = block.own(Opcode.CONV2D_T)
+    words = block.own(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
-    shape = window_shape(own)
-    dimensions(own, "cin", "cout", "groups")
-    groups = own["groups"]
-    if own["cin"] % groups or own["cout"] % groups:
-        raise DescriptorError(TicketError.SHAPE, f"groups {groups} must divide cin {own['cin']} and cout {own['cout']}")
-    channels, filters = own["cin"] // groups, own["cout"] // groups
+    shape = window_shape(words)
+    dimensions(words, "cin", "cout", "groups")
+    groups = words["groups"]
+    if words["cin"] % groups or words["cout"] % groups:
+        raise DescriptorError(
+            TicketError.SHAPE, f"groups {groups} must divide cin {words['cin']} and cout {words['cout']}"
+        )
+    channels, filters = words["cin"] // groups, words["cout"] // groups
     depth = shape.kh * shape.kw * channels
-    check_pads(site.limits, shape, own["cin"])
-    check_products(site.limits, shape.pixels * depth * own["cout"])
-    in0 = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, own["cin"], kind0, block.ld0)
+    check_pads(site.limits, shape, words["cin"])
+    check_products(site.limits, shape.pixels * depth * words["cout"])
+    in0 = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, words["cin"], kind0, block.ld0)
     unused_word(block, "ld1")
-    in1 = make_matrix(d.in1_addr, *((own["cout"], depth) if d.in1_nk else (depth, own["cout"])), kind1)
-    out = strided("out", d.out_addr, shape.pixels, own["cout"], kind, block.ldo)
+    in1 = make_matrix(d.in1_addr, *((words["cout"], depth) if d.in1_nk else (depth, words["cout"])), kind1)
+    out = strided("out", d.out_addr, shape.pixels, words["cout"], kind, block.ldo)
     codebooks = decode_codebooks(d, block, site, in1)
-    part = finish(d, block, shape.pixels, own["cout"], integer, kind)
+    part = finish(d, block, shape.pixels, words["cout"], integer, kind)
     together = _groups_of_tile(d, groups, filters)
     if groups > together:
-        for extent, name, one in ((channels, "cin", kind0), (filters, "cout", kind1), (filters, "cout", kind)):
-            if together * extent * BITS[one] % 8:
-                rule = f"{name} / groups {extent}, {together} groups in a tile: {one.name} must end at a byte"
+        for extent, name, element in ((channels, "cin", kind0), (filters, "cout", kind1), (filters, "cout", kind)):
+            if together * extent * BITS[element] % 8:
+                rule = f"{name} / groups {extent}, {together} groups in a tile: {element.name} must end at a byte"
                 raise DescriptorError(TicketError.SHAPE, rule)
     tile = (
         tile_size(d, "tile_m", shape.pixels),
@@ -260,7 +262,7 @@ class PoolMacro(Macro):
         s = self.shape
         images = values(read, self.source).reshape(s.batch, s.h, s.w, -1)
         result = pool(images, s, Pool(self.d.function), self.count_pads, self.out.kind)
-        return WriteSet((whole(self.out, result.reshape(s.pixels, -1)),))
+        return WriteSet((matrix_write(self.out, result.reshape(s.pixels, -1)),))
 
     @property
     def _blocks(self) -> Blocks:
@@ -280,19 +282,19 @@ class PoolMacro(Macro):
 
 def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
     """DescriptorError when types, shapes, strides or the workspace are wrong."""
-    own = block.own(Opcode.POOL)
+    words = block.own(Opcode.POOL)
     kind = element_type(d, "type_in0", TYPES if d.function == Pool.MAX else FLOATS)
     element_type(d, "type_out", (kind,))
     unused_type(d, "type_in1", "type_kv")
     unused_word(d, "param0", "in1_addr", "tile_k")
     unused_word(block, "m", "n", "k", "loop_order", "ld1", "epilogue", "in2", "bias", "scale")
-    shape = window_shape(own, "pool_")
-    dimensions(own, "channels")
-    if own["count_pads"] > 1 or (own["count_pads"] and d.function == Pool.MAX):
-        raise DescriptorError(TicketError.RESERVED, f"count_pads {own['count_pads']}: 0, or 1 for AVG")
+    shape = window_shape(words, "pool_")
+    dimensions(words, "channels")
+    if words["count_pads"] > 1 or (words["count_pads"] and d.function == Pool.MAX):
+        raise DescriptorError(TicketError.RESERVED, f"count_pads {words['count_pads']}: 0, or 1 for AVG")
     if blind(shape):
         raise DescriptorError(TicketError.SHAPE, "a window sees nothing but pads")
-    channels = own["channels"]
+    channels = words["channels"]
     check_pads(site.limits, shape, channels)
     check_operations(site.limits, shape.pixels * shape.kh * shape.kw * channels)
     source = strided("in0", d.in0_addr, shape.batch * shape.h * shape.w, channels, kind, block.ld0)
@@ -305,4 +307,4 @@ def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
         buffers.write("out", out, rows * row_bytes(columns, kind))
 
     reserved = reserve(d, block, site, tile, tiles(shape.pixels, channels, tile=tile), demand)
-    return PoolMacro(d, block, site, reserved, source, out, shape, bool(own["count_pads"]), tile)
+    return PoolMacro(d, block, site, reserved, source, out, shape, bool(words["count_pads"]), tile)

@@ -1,4 +1,4 @@
-"""The workspace of a macro command: which buffers its tiles need, and where they are."""
+"""The workspace of a macro command: the buffers of its tiles, and their addresses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,78 +63,78 @@ class Buffers:
         self._site = site
         self._reads = d.prefetch_dist + 1
         self._writes = min(2, d.prefetch_dist + 1)
-        self.wanted: dict[str, tuple[int, int]] = {}
+        self.needs: dict[str, tuple[int, int]] = {}
         """Operand -> (bytes of one buffer, buffers)."""
         self.common: tuple[str, ...] = ()
         """Operands whose buffers engines have in common."""
 
     def read(self, name: str, operand: Placed | None, size: int, tiles: int = 1, common: bool = False) -> None:
-        """`prefetch_dist` + 1 buffers for an operand that is read, unless it is in the scratchpad already; at least as
-        many as `tiles` that stay. `common`: once for all engines."""
+        """Add `prefetch_dist` + 1 buffers for an operand that is read, unless it is in the scratchpad already; at least
+        as many as `tiles` that stay. `common`: once for all engines."""
         self._add(name, operand, size, max(tiles, self._reads))
-        if common and name in self.wanted:
+        if common and name in self.needs:
             self.common = (*self.common, name)
 
     def write(self, name: str, operand: Placed | None, size: int) -> None:
-        """Two buffers (one without prefetch) for an operand that is written or belongs to what is: one fills while the
-        other drains."""
+        """Add two buffers (without prefetch a single buffer) for an operand that is written or belongs to the result:
+        the first fills while the second drains."""
         self._add(name, operand, size, self._writes)
 
-    def own(self, name: str, size: int, common: bool = False) -> None:
-        """Space for something that does not move; none for 0 bytes. `common`: engines divide it."""
+    def add_private(self, name: str, size: int, common: bool = False) -> None:
+        """Add space for data that does not move; none for 0 bytes. `common`: engines divide it."""
         if size:
-            self.wanted[name] = (size, 1)
+            self.needs[name] = (size, 1)
             self.common = (*self.common, name) if common else self.common
 
     def _add(self, name: str, operand: Placed | None, size: int, copies: int) -> None:
         if operand is not None and not self._site.in_spm(operand.region):
-            self.wanted[name] = (size, copies)
+            self.needs[name] = (size, copies)
 
 
 Demand = Callable[[Tile, Buffers], None]
-"""Says what a tile wants."""
+"""Adds the buffers that a tile needs."""
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """Buffers in the workspace: there is room for one engine, and perhaps for more."""
+    """Buffers in the workspace: for an engine at least, and perhaps for more."""
 
     site: Site
     address: int
-    room: int
-    wanted: dict[str, tuple[int, int]]
+    size: int
+    needs: dict[str, tuple[int, int]]
     common: tuple[str, ...] = ()
     """Operands whose buffers engines have in common, behind the others."""
 
     @property
-    def _apart(self) -> dict[str, tuple[int, int]]:
-        """Buffers that each engine has for itself."""
-        return {name: buffers for name, buffers in self.wanted.items() if name not in self.common}
+    def _private(self) -> dict[str, tuple[int, int]]:
+        """Buffers that engines do not share."""
+        return {name: buffers for name, buffers in self.needs.items() if name not in self.common}
 
     @property
     def _shared_bytes(self) -> int:
-        return _total({name: self.wanted[name] for name in self.common})
+        return _total({name: self.needs[name] for name in self.common})
 
     def lanes(self, engines: int) -> int:
         """Return the number of engines, at most `engines`, that have buffers."""
-        need = _total(self._apart)
-        return min(engines, (self.room - self._shared_bytes) // need) if need else engines
+        need = _total(self._private)
+        return min(engines, (self.size - self._shared_bytes) // need) if need else engines
 
     def slots(self, lanes: int) -> dict[str, Slots]:
         """Return the buffers of each operand. Engines have equal shares of the workspace, in banks of their own where
         it is large enough."""
-        rest = self.room - self._shared_bytes
-        share = rest // lanes
+        available = self.size - self._shared_bytes
+        share = available // lanes
         banks = share - share % self.site.bank_bytes
-        share = banks if banks >= _total(self._apart) else share - share % SLOT_ALIGNMENT
+        share = banks if banks >= _total(self._private) else share - share % SLOT_ALIGNMENT
         addresses = iter(self._over_banks(share // self.site.bank_bytes) or self._packed())
         slots = {
             name: Slots(tuple(next(addresses) for _ in range(copies)), share)
-            for name, (_, copies) in self._apart.items()
+            for name, (_, copies) in self._private.items()
         }  # fmt: skip
-        end = self.address + rest - rest % SLOT_ALIGNMENT
+        end = self.address + available - available % SLOT_ALIGNMENT
         for name in self.common:
-            size, copies = self.wanted[name]
+            size, copies = self.needs[name]
             stride = max(0, size - self.site.acc_bytes) // max(1, lanes - 1) if name == "sums" else 0
             places = tuple(end + index * _padded(size) for index in range(copies))
             slots[name] = Slots(places, stride - stride % SLOT_ALIGNMENT)
@@ -143,10 +143,10 @@ class Reserved:
 
     def _sizes(self) -> list[int]:
         """Return the sizes of all buffers in their order."""
-        return [_padded(size) for size, copies in self._apart.values() for _ in range(copies)]
+        return [_padded(size) for size, copies in self._private.values() for _ in range(copies)]
 
     def _over_banks(self, banks: int) -> list[int] | None:
-        """Place every buffer in the next bank with room for it, so that few phases meet; None where no bank has."""
+        """Place every buffer in the next bank that can hold it, so that few phases meet; None if no bank can."""
         size_of_bank = self.site.bank_bytes
         if banks < 2 or (self.address - self.site.spm_base) % size_of_bank:
             return None
@@ -168,15 +168,15 @@ class Reserved:
 
 
 def reserve(d: Descriptor, block: Extended, site: Site, tile: Tile, count: int, demand: Demand) -> Reserved:
-    """Buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
+    """Reserve buffers in the workspace for a tile of a command with `count` tiles. NoRoomError when it is too small."""
     check_tiles(site.limits, count)
     buffers = Buffers(d, site)
     demand(tile, buffers)
-    need = _total(buffers.wanted)
+    need = _total(buffers.needs)
     if need > block.workspace_bytes:
-        parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.wanted.items())
+        parts = ", ".join(f"{name} {copies} x {size}" for name, (size, copies) in buffers.needs.items())
         raise NoRoomError(TicketError.WORKSPACE, parts, "scratchpad in the workspace", need, block.workspace_bytes)
-    return Reserved(site, block.workspace, block.workspace_bytes, buffers.wanted, buffers.common)
+    return Reserved(site, block.workspace, block.workspace_bytes, buffers.needs, buffers.common)
 
 
 def tile_size(d: Descriptor, name: str, extent: int, *matrices: DataType) -> int:
@@ -198,8 +198,8 @@ def tiles(*extents: int, tile: Tile) -> int:
     return prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
 
 
-def _total(wanted: dict[str, tuple[int, int]]) -> int:
-    return sum(_padded(size) * copies for size, copies in wanted.values())
+def _total(needs: dict[str, tuple[int, int]]) -> int:
+    return sum(_padded(size) * copies for size, copies in needs.values())
 
 
 def _padded(size: int) -> int:

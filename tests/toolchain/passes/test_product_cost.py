@@ -57,7 +57,7 @@ def test_buffers_and_engines_are_those_of_the_device(name: str) -> None:
         sizes = TileSizes(model.graph, layer, model.target)
         tile = layer.integers("tile")
         reserved = sizes.buffers(sizes.demand(tile), d.prefetch_dist, loops_of(layer, tile))
-        assert macro.reserved.wanted == reserved, layer.id
+        assert macro.reserved.needs == reserved, layer.id
         lanes = ProductCost(model.graph, layer, model.target, sizes).lanes(tile, d.prefetch_dist)
         assert macro.lanes(CONFIG.te.count) == lanes, layer.id
 
