@@ -12,7 +12,7 @@ from pyv_native.records import Scalar
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the IR: the exit code."""
+    """Print the IR; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m pyv_native", description=__doc__)
     parser.add_argument("module", help="such as npu_device.units.stepper")
     parser.add_argument("function", help="such as next_cycle")

@@ -236,7 +236,7 @@ class Arena:
     # -- views ---------------------------------------------------------------------------------------------------------
 
     def view(self, record: type, offset: int) -> Any:
-        """View of the record at an offset; the same object each time."""
+        """Return the view of the record at an offset; the same object each time."""
         key = record, offset
         view = self._views.get(key)
         if view is None:
@@ -245,11 +245,11 @@ class Arena:
         return view
 
     def reference(self, record: type, offset: int) -> Any:
-        """View of the record that a reference names, or None."""
+        """Return the view of the record that a reference names, or None."""
         return self.view(record, offset) if offset else None
 
     def items(self, offset: int, shape: ListOf, owner: int) -> ListView:
-        """View of the list of a field at `offset` of the record at `owner`."""
+        """Return the view of the list of a field at `offset` of the record at `owner`."""
         place, capacity = offset, shape.capacity
         if capacity is None:  # the record may have been overwritten by one with longer lists
             place = owner + self.words[offset // WORD]
@@ -266,7 +266,7 @@ class Arena:
         self._initialize(record, offset, capacities, offset + size)
 
     def _initialize(self, record: type, offset: int, capacities: Mapping[str, int], end: int) -> int:
-        """Write defaults into a record of zeros and headers of its lists, which begin at `end`: the end of the last."""
+        """Write defaults into a record of zeros and headers of its lists, which begin at `end`; return the end."""
         view = self.view(record, offset)
         for name, (at, shape, default) in layout(record).fields.items():
             if isinstance(shape, Scalar):
@@ -278,7 +278,7 @@ class Arena:
                 capacity = capacities.get(name, 0)
                 self.words[end // WORD] = capacity
                 self.words[(offset + at) // WORD] = end + WORD - offset
-                end += WORD + shape.room(capacity)
+                end += WORD + shape.extent(capacity)
             elif shape.fixed and isinstance(shape.item, Inner):
                 for index in range(shape.capacity):
                     end = self._initialize(shape.item.record, offset + at + index * shape.item.size, {}, end)
@@ -287,8 +287,8 @@ class Arena:
     # -- allocations ---------------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> int:
-        """Reserve bytes after the root, in the first gap that is large enough: their offset. Their content is whatever
-        stood there."""
+        """Reserve bytes after the root, in the first gap that is large enough; return their offset. Their content is
+        undefined."""
         size = -(-size // WORD) * WORD
         begin = self._end
         for low, high in self._spans:
@@ -337,8 +337,8 @@ class Arena:
         if code == StatusCode.CALLBACK:
             assert error is not None
             raise error
-        where = ctypes.string_at(site).decode()
-        raise CheckError(f"{where}: {SENTENCES[StatusCode(code)].format(first, second)}")
+        place = ctypes.string_at(site).decode()
+        raise CheckError(f"{place}: {SENTENCES[StatusCode(code)].format(first, second)}")
 
     def clear_error(self) -> None:
         """Clear the error in the status."""
@@ -359,7 +359,7 @@ def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
         if isinstance(shape, Inner):
             size += lists_extent(shape.record, _inner(capacities, name))
         elif isinstance(shape, ListOf) and shape.capacity is None:
-            size += WORD + shape.room(capacities.get(name, 0))
+            size += WORD + shape.extent(capacities.get(name, 0))
     return size
 
 

@@ -41,7 +41,7 @@ class Usage(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    used: float
+    mtime: float
     bytes: int
     path: str
 
@@ -52,8 +52,8 @@ class CodeCache:
     def __init__(self, folder: "str | Path", limit: int = LIMIT) -> None:
         self._folder = os.fspath(folder)
         self._limit = limit
-        self._room = 0
-        """Bytes that can be added before the folder is looked at (again)."""
+        self._free = 0
+        """Bytes that can be added before the folder is scanned (again)."""
         self._secret = b""
 
     @property
@@ -88,7 +88,7 @@ class CodeCache:
             os.makedirs(self._folder, 0o700, exist_ok=True)
             if refusal(self._folder):
                 return
-            self._make_room(size)
+            self._evict(size)
             try:
                 digest = self._digest(key, code)
             except OSError:  # there is no key yet, or none that can be used
@@ -148,7 +148,7 @@ class CodeCache:
             os.unlink(unfinished)
 
     def _digest(self, key: bytes, code: bytes) -> bytes:
-        """HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
+        """Return the HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
         from pyv_native.digest import sha256  # not where nothing is found
 
         if not self._secret:
@@ -162,23 +162,23 @@ class CodeCache:
     def _path(self, key: bytes) -> str:
         return os.path.join(self._folder, key.hex() + SUFFIX)
 
-    def _make_room(self, size: int) -> None:
-        """Evict files beyond the limit. The folder is scanned only when the room that the last scan left is used up."""
-        self._room -= size
-        if self._room >= 0:
+    def _evict(self, size: int) -> None:
+        """Evict files beyond the limit. The folder is scanned only when the free bytes of the last scan are used up."""
+        self._free -= size
+        if self._free >= 0:
             return
         entries = sorted(self._entries())
         for entry in entries:
-            if entry.path.endswith(UNFINISHED) and entry.used < time.time() - ABANDONED:
+            if entry.path.endswith(UNFINISHED) and entry.mtime < time.time() - ABANDONED:
                 _try(os.unlink, entry.path)
-        used = sum(entry.bytes for entry in entries) + size
-        if used > self._limit:
+        total = sum(entry.bytes for entry in entries) + size
+        if total > self._limit:
             for entry in entries:
-                if used <= self._limit - self._limit // 4:
+                if total <= self._limit - self._limit // 4:
                     break
                 _try(os.unlink, entry.path)
-                used -= entry.bytes
-        self._room = self._limit - used
+                total -= entry.bytes
+        self._free = self._limit - total
 
     def _entries(self) -> list[_Entry]:
         """List all files of this class; none if the folder cannot be read."""

@@ -35,7 +35,7 @@ class Compiler:
         self.fused = host.fused
         """Whether the machine has a fused multiply-add."""
         self._about = repr((host.about, OPTIMIZATION, OPTIONS)).encode()
-        """Key of the code, besides the text."""
+        """Key of the code, in addition to the text."""
 
     @cached_property
     def _host(self) -> Host:

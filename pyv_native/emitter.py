@@ -101,12 +101,12 @@ class InstructionEmitter:
 
     def _return_on_error(self) -> None:
         """Emit a return for the case that a call has written the status."""
-        go_on, leave = self._ir.new_label(), self._ir.new_label()
+        proceed, exit_label = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
-        self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (go_on, ()), (leave, ()))
-        self._ir.block(leave)
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (proceed, ()), (exit_label, ()))
+        self._ir.block(exit_label)
         self._ir.do(f"ret {I64} 0")
-        self._ir.block(go_on)
+        self._ir.block(proceed)
 
     def _bounded(self, node: ast.AST, index: str, length: str) -> str:
         """Emit an index within a list. An index outside records an error and becomes 0, in every build."""
@@ -180,13 +180,13 @@ class InstructionEmitter:
         after = self._ir.new_label()
         if not right.isdecimal() or right == "0":
             right = self._divisor(node, left, right, after)
-        quotient, rest = (self._ir.value(f"{name} {I64} {left}, {right}") for name in ("sdiv", "srem"))
-        inexact = self._ir.value(f"icmp ne {I64} {rest}, 0")
-        opposite = self._ir.value(f"icmp slt {I64} {self._ir.value(f'xor {I64} {rest}, {right}')}, 0")
+        quotient, residue = (self._ir.value(f"{name} {I64} {left}, {right}") for name in ("sdiv", "srem"))
+        inexact = self._ir.value(f"icmp ne {I64} {residue}, 0")
+        opposite = self._ir.value(f"icmp slt {I64} {self._ir.value(f'xor {I64} {residue}, {right}')}, 0")
         adjusted = self._ir.value(f"and i1 {inexact}, {opposite}")
         if remainder:
             plus = self._ir.value(f"select i1 {adjusted}, {I64} {right}, {I64} 0")
-            result = self._ir.value(f"add {I64} {rest}, {plus}")
+            result = self._ir.value(f"add {I64} {residue}, {plus}")
         else:
             minus = self._ir.value(f"sext i1 {adjusted} to {I64}")
             result = self._ir.value(f"add {I64} {quotient}, {minus}")

@@ -206,8 +206,8 @@ class Expressions(InstructionEmitter):
         return self._value(node)
 
     def _extreme(self, name: str, values: list[str]) -> str:
-        best, *rest = values
-        for value in rest:
+        best, *others = values
+        for value in others:
             test = self._ir.value(f"icmp {'sle' if name == 'min' else 'sge'} {I64} {best}, {value}")
             best = self._ir.value(f"select i1 {test}, {I64} {best}, {I64} {value}")
         return best
@@ -255,11 +255,11 @@ class Expressions(InstructionEmitter):
         length = self._load(at)
         added = operands if method.attr != "insert" else operands[1:]
         total = self._plus(length, len(added))
-        room = str(shape.capacity) if shape.capacity is not None else self._load(self._plus(at, -WORD))
+        capacity = str(shape.capacity) if shape.capacity is not None else self._load(self._plus(at, -WORD))
         fits, full, after = (self._ir.new_label() for _ in range(3))
-        self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {room}"), (fits, ()), (full, ()))
+        self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {capacity}"), (fits, ()), (full, ()))
         self._ir.block(full)
-        self._record_error(node, StatusCode.CAPACITY, total, room)
+        self._record_error(node, StatusCode.CAPACITY, total, capacity)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:

@@ -172,7 +172,7 @@ def _relocate(
 
 @cache
 def _library_address(name: str) -> int:
-    """Address of a function of the C library."""
+    """Return the address of a function of the C library."""
     address = ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
     if address is None:
         raise _Unknown

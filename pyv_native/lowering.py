@@ -86,11 +86,15 @@ class Lowering(Expressions):
 
     def _assign(self, target: ast.expr, value: str, shape: Shape) -> None:
         if isinstance(target, ast.Name):
-            known = self._shapes.get(target.id)
-            if known is not None and known != shape and (isinstance(known, ListOf) or isinstance(shape, ListOf)):
+            previous = self._shapes.get(target.id)
+            if (
+                previous is not None
+                and previous != shape
+                and (isinstance(previous, ListOf) or isinstance(shape, ListOf))
+            ):
                 raise self._error(target, "a name stands for one list; give the other one a name of its own")
             self._locals[target.id] = value
-            if shape != Scalar() or known is None:
+            if shape != Scalar() or previous is None:
                 self._shapes[target.id] = shape
             return
         if isinstance(target, ast.Attribute | ast.Subscript):
@@ -223,5 +227,5 @@ class Lowering(Expressions):
         step = self._constant(node.args[2]) if len(node.args) == 3 else 1
         if not step:
             raise self._error(node, "the step of a range is a constant other than 0")
-        first, *rest = (self._value(argument) for argument in node.args[:2])
-        return (first, rest[0], step) if rest else ("0", first, step)
+        first, *bounds = (self._value(argument) for argument in node.args[:2])
+        return (first, bounds[0], step) if bounds else ("0", first, step)

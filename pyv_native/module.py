@@ -99,14 +99,14 @@ def interpreted(function: Definition, root: type | None = None) -> Callable[...,
     shapes = shapes_of(function)[0]
 
     def call(arena: Arena, *arguments: int) -> int:
-        values, rest = [], iter(arguments)
+        values, integers = [], iter(arguments)
         for shape in shapes.values():
             if is_root(shape, root):
                 values.append(arena.root)
             elif isinstance(shape, Scalar) and shape.record is not None:
-                values.append(arena.reference(shape.record, next(rest)))
+                values.append(arena.reference(shape.record, next(integers)))
             else:
-                values.append(next(rest))
+                values.append(next(integers))
         result: Any = function(*values)
         return int(result.offset) if hasattr(result, "offset") else int(result or 0)
 
@@ -224,7 +224,10 @@ def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
     parameters = inspect.signature(function).parameters.values()
     if result is None or len(shapes) != len(parameters):
         raise _outside(function, "annotate parameters and result")
-    if any(each.kind is not each.POSITIONAL_OR_KEYWORD or each.default is not each.empty for each in parameters):
+    if any(
+        parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty
+        for parameter in parameters
+    ):
         raise _outside(function, "parameters are plain and have no defaults")
     return shapes, result
 

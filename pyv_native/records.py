@@ -115,9 +115,9 @@ class ListOf(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes in the record."""
-        return WORD if self.capacity is None else self.room(self.capacity)
+        return WORD if self.capacity is None else self.extent(self.capacity)
 
-    def room(self, capacity: int) -> int:
+    def extent(self, capacity: int) -> int:
         """Return the bytes of a list with this capacity, with at least one item as target of wrong indices."""
         return (0 if self.fixed else WORD) + -(-max(capacity, 1) * self.item.size // WORD) * WORD
 
@@ -150,12 +150,12 @@ class RecordLayout(NamedTuple):
 def layout(declaration: type) -> RecordLayout:
     """Return the offsets of the fields of a record class: each is aligned to its size, records and lists to 8 bytes."""
     hints, rows, offset = get_type_hints(declaration, include_extras=True), dict[str, Field](), 0
-    for each in fields(declaration):
-        inner = each.default is MISSING and not each.metadata
-        shape = shape_of(hints[each.name], **({"inner": inner} | dict(each.metadata)))
+    for member in fields(declaration):
+        inner = member.default is MISSING and not member.metadata
+        shape = shape_of(hints[member.name], **({"inner": inner} | dict(member.metadata)))
         alignment = shape.size if isinstance(shape, Scalar) else WORD
         offset = -(-offset // alignment) * alignment
-        rows[each.name] = Field(offset, shape, int(each.default) if isinstance(each.default, int) else 0)
+        rows[member.name] = Field(offset, shape, int(member.default) if isinstance(member.default, int) else 0)
         offset += shape.size
     return RecordLayout(rows, -(-offset // WORD) * WORD)
 

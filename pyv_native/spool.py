@@ -15,7 +15,7 @@ class Segment(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """Returns the bytes."""
+        """Return the bytes."""
         return self.spool.read(self.offset, self.size)
 
 
@@ -39,7 +39,7 @@ class Spool:
         self._size = 0
 
     def append(self, data: bytes) -> Segment:
-        """Adds bytes. OSError where the file system has no room for them."""
+        """Add bytes. OSError if the file system is full."""
         segment = Segment(self, self._size, len(data))
         self._size += len(data)
         self._memory += data
@@ -56,7 +56,7 @@ class Spool:
         return segment
 
     def read(self, offset: int, size: int) -> bytes:
-        """Returns bytes that were appended."""
+        """Return appended bytes."""
         if self._file is None:
             return bytes(self._memory[offset : offset + size])
         return os.pread(self._file.fileno(), size, offset)
