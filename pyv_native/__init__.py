@@ -1,4 +1,4 @@
-"""The native subset: Python over typed records of one buffer, run by CPython or compiled (docs/native-subset.md)."""
+"""The native subset: Python over typed records of a buffer, run by CPython or compiled (docs/native-subset.md)."""
 
 import time
 

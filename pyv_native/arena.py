@@ -1,12 +1,12 @@
-"""The buffer of one machine's records, and views of the records for Python.
+"""The buffer of a machine's records, and views of the records for Python.
 
     0      null record: target of the reference None; nothing else lies here, so that a wrong access harms nothing
     992    status: error code, address of the place's text, two values
-    1024   links: addresses of functions compiled elsewhere and of callbacks
+    1024   links: addresses of functions of other modules and of callbacks
     1408   the root record, then the lists of it that have no capacity of their own, then allocations
 
-The buffer never moves while compiled code runs. Between calls `allocate` may replace it by a larger one; views that
-were taken before are of no use then.
+The buffer never moves while compiled code runs. Between calls `allocate` may replace it by a larger buffer; older views
+are invalid then.
 """
 
 import ctypes
@@ -199,13 +199,13 @@ class ListView:
 
 
 class Arena:
-    """Buffer of one root record."""
+    """Buffer of a root record."""
 
     def __init__(
         self, root: type, capacities: Mapping[str, int] | None = None, *, records: bytes | None = None
     ) -> None:
-        """`capacities`: of the root's lists without one, by field; `inner.field` in an inner record. `records`: the
-        content of another arena with the same root, from `ROOT` on, instead."""
+        """`capacities`: of the root's lists without a capacity, by field; `inner.field` in an inner record. `records`:
+        the content of another arena with the same root, from `ROOT` on, instead."""
         self._root = root
         self._spans: list[tuple[int, int]] = []
         """Allocations (begin, end), in order."""
@@ -251,7 +251,7 @@ class Arena:
     def items(self, offset: int, shape: ListOf, owner: int) -> ListView:
         """Return the view of the list of a field at `offset` of the record at `owner`."""
         place, capacity = offset, shape.capacity
-        if capacity is None:  # the record may have been overwritten by one with longer lists
+        if capacity is None:  # the record may have been overwritten by a record with longer lists
             place = owner + self.words[offset // WORD]
             capacity = self.words[place // WORD - 1]
         view = self._lists.get(place)
@@ -428,8 +428,8 @@ def guarded({names}):
         arena.words[status] = callback
         return 0
 """
-"""A call with names for its arguments: a starred one takes twice as long. The handler calls nothing: Ctrl-C may come
-before whatever it calls."""
+"""A call with names for its arguments: a starred argument takes twice as long. The handler calls nothing: Ctrl-C
+may come before any call."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """Persistent code cache: a folder of compiled code that outlives the process.
 
-Write access to the folder decides what runs here: a folder or file of another user, one that others may write to, and a
-symbolic link are not used, and each file is authenticated by a key that only this user can read. Nothing else that goes
-wrong with it is an error: it only costs time.
+Write access to the folder decides what runs here: a folder or file of another user or writable by others, and a
+symbolic link are not used, and each file is authenticated by a key that only this user can read. Other
+failures are no errors: they only cost time.
 """
 
 import os
@@ -47,7 +47,7 @@ class _Entry(NamedTuple):
 
 
 class CodeCache:
-    """Files of one folder; any number of processes may use it at the same time."""
+    """Files of a folder; any number of processes may use it at the same time."""
 
     def __init__(self, folder: "str | Path", limit: int = LIMIT) -> None:
         self._folder = os.fspath(folder)

@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
 
 class InstructionEmitter:
-    """Emitter of instructions of one function."""
+    """Emitter of instructions of a function."""
 
     def __init__(self, function: SubsetFunction, context: Context) -> None:
         self._function = function

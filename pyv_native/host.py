@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 CPUINFO = "/proc/cpuinfo"
 _LIBRARY = "llvmlite."
-"""A part of the name of its library, whatever the system calls one."""
+"""Part of the name of its library on every system."""
 _LINES = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
 """Lines that distinguish processors; others change from one moment to the next."""
 

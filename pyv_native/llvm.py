@@ -1,4 +1,4 @@
-"""LLVM for this machine. The one module that imports llvmlite."""
+"""LLVM for this machine. The only module that imports llvmlite."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -18,7 +18,7 @@ def _set(option: str) -> None:
 
 
 class Llvm:
-    """LLVM for this machine: compiles modules, and links those that `loader` does not."""
+    """LLVM for this machine: compiler, and linker of modules that `loader` leaves to it."""
 
     def __init__(self, optimization: int, options: Sequence[str]) -> None:
         """`optimization`: the level of the code generator, `options`: more for it. The only pass on the IR inlines

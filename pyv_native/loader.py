@@ -119,7 +119,7 @@ def _sections(file: bytes) -> list[_Section]:
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """Assign offsets in memory to sections; return them by number, the bytes of read-only ones (whole pages at the
+    """Assign offsets in memory to sections; return them by number, the bytes of read-only sections (whole pages at the
     beginning), and the bytes of all."""
     places: dict[int, int] = {}
     at = executable = 0

@@ -28,7 +28,7 @@ class Loop(NamedTuple):
 
 
 class Lowering(Expressions):
-    """Lowering of one function to IR."""
+    """Lowering of a function to IR."""
 
     def __init__(self, function: SubsetFunction, context: Context) -> None:
         super().__init__(function, context)

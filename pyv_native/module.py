@@ -1,4 +1,4 @@
-"""Modules of the native subset: functions compiled together, and links between separately compiled ones."""
+"""Modules of the native subset: functions compiled together, and links between separately compiled functions."""
 
 import ast
 import ctypes

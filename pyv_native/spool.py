@@ -20,7 +20,7 @@ class Segment(NamedTuple):
 
 
 class Segments:
-    """Concatenated bytes of one or several spools."""
+    """Concatenated bytes of spools."""
 
     def __init__(self, *parts: Segment) -> None:
         self.parts = parts

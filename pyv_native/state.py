@@ -23,7 +23,7 @@ class StateError(ValueError):
         self.place = place
 
     def within(self, *place: str | int) -> "StateError":
-        """Return the same error, as seen from the part that contains this one."""
+        """Return the same error, as seen from the part that contains this part."""
         return StateError(self.problem, *place, *self.place)
 
     def __str__(self) -> str:

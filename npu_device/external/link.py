@@ -122,7 +122,7 @@ class External:
         """Begin tensor step number `step` of a command on a unit; return its end, if that is known."""
         return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
 
-    def due(self, unit: int, stalled: int) -> int | None:
+    def grant_deadline(self, unit: int, stalled: int) -> int | None:
         """Return the core cycle from which more time can be granted to a unit; None: it needs none."""
         step = self._steps.get(unit)
         if step is None or step.ended:
@@ -190,8 +190,8 @@ class External:
         }
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
-        """`running`: the commands on units, by number; `read`: how they read. ExternalEngineError where an engine does
-        not take its state, StateError where this is none of these engines."""
+        """Restore a state. `running`: the commands on units, by number; `read`: their reader. ExternalEngineError if an
+        engine does not take its state, StateError if the state is of other engines."""
         fields = Fields(state, "engine", "totals", "products", "units")
         if (name := fields.text("engine")) != self.offer.name:
             raise StateError(f"is of {shown(name)}, and the engine is {shown(self.offer.name)}", "engine")

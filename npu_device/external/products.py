@@ -1,6 +1,6 @@
 """Products of int8 matrices for external engines, and the results of their sums.
 
-Elements go over the link as int8 codes: those of signed types as they are, those of unsigned ones less 128. Zero points
+Elements go over the link as int8 codes: those of signed types as they are, of unsigned types less 128. Zero points
 are no part of the products; what they add to a sum is known from the rows and columns of both matrices: (a - za) (b -
 zb) = ab - zb a - za b + za zb.
 """

@@ -18,13 +18,13 @@ class Step:
     products: Products
     jobs: Sequence[Job]
     index: int
-    """Which tensor step of its command."""
+    """Index of the tensor step in its command."""
     lanes: int
     """Units of its command."""
     began: int
     """Core cycle."""
     at: int = 0
-    """Which job."""
+    """Index of the job."""
     before: int = 0
     """NPU cycles of the jobs before it."""
     granted: int = 0

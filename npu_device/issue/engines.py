@@ -167,11 +167,11 @@ class Engines:
     def _grant_unit(self, external: "External", unit: int, cycle: int, end: "End | None") -> None:
         """Once its end is known, the event loop has it; until then the engine is granted more time when it is due."""
         while end is None:
-            due = external.due(unit, self.machine.stalled(unit))
-            if due is None:
+            deadline = external.grant_deadline(unit, self.machine.stalled(unit))
+            if deadline is None:
                 return
-            if due > cycle:
-                self.machine.call(deadlines.request_event, GRANT, due)
+            if deadline > cycle:
+                self.machine.call(deadlines.request_event, GRANT, deadline)
                 return
             end = external.grant(unit)
         self.machine.tell_end(unit, *end)

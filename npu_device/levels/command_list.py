@@ -106,7 +106,7 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
     return ListRun(explanation.makespan, events, batch, counters, explanation)
 
 
-# -- one command -------------------------------------------------------------------------------------------------------
+# -- commands ----------------------------------------------------------------------------------------------------------
 
 
 def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
@@ -191,7 +191,7 @@ def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
     return SPM_BASE + cluster * SPM_CLUSTER_STRIDE + bank * (config.spm.size // config.spm.banks) + offset
 
 
-# -- the whole list ----------------------------------------------------------------------------------------------------
+# -- lists -------------------------------------------------------------------------------------------------------------
 
 
 def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Explanation of a makespan: lower bounds, and for every one of its cycles the cause that blocked there.
+"""Explanation of a makespan: lower bounds, and for each of its cycles the cause that blocked there.
 
 The walk begins at the last completion and goes back along the predecessor that ended last and so let the next step
 begin. Its steps and gaps cover the makespan without gap or overlap: the causes add up to it exactly
@@ -17,7 +17,7 @@ from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.tensor import ceil_div, product
 from npu_device.levels.critical_path import NO_PATH, Path
-from npu_device.levels.held import Held
+from npu_device.levels.occupancy import Occupancy
 from npu_device.trace.events import CACHED, FRONTEND, TIGHT, WRITES, Cause, Kind, What, unit_index, unit_kind
 from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import SPAN, UNFINISHED, Integers
@@ -53,7 +53,7 @@ class Blocker(StrEnum):
     KEY_WAIT = "key_wait"
     """Keys come later than the chain could take them."""
     WIDTH = "width"
-    """What engines would have saved that are free, but were not when the command began: it keeps those that it took."""
+    """Savings by engines that became free after the command began: it keeps the engines with which it started."""
     CHAIN_FILL = "chain_fill"
     """Engines of the chain have masked pairs, or none."""
     TILE_RESTART = "tile_restart"
@@ -131,7 +131,7 @@ class _Step(NamedTuple):
 
 
 def explain(spans: Spans, config: NpuConfig, critical_path: Path = NO_PATH) -> Explanation:
-    """`critical_path`: of the run's commands, see `CriticalPath`."""
+    """Explain a run; `critical_path`: of its commands, see `CriticalPath`."""
     return _Walk(spans, config, critical_path.engines).explanation(critical_path.cycles)
 
 
@@ -166,7 +166,7 @@ class _Walk:
         self._ends = sorted(self._ending)
         self._faults = spans.select(What.FAULT)["end"].tolist()
         self._core: list[tuple[int, int, int]] = spans.core[["start", "end", "ticket"]].tolist()
-        self._occupancy = Held(config, spans, dict(zip(tickets, engines, strict=False)))
+        self._occupancy = Occupancy(config, spans, dict(zip(tickets, engines, strict=False)))
         self._traffic = _Traffic(spans)
         transfers = spans.steps[unit_kind(spans.steps["unit"]) == Kind.DMA]
         self._moved = int(transfers["moved"].sum())

@@ -31,12 +31,12 @@ class NoRoomError(DescriptorError):
     Without a `remedy` the decoder looks for a legal tile (`legal_tile`) and raises it again with that.
     """
 
-    def __init__(self, code: TicketError, tensor: str, level: str, need: int, room: int, remedy: str = "") -> None:
-        self.over = need - room
+    def __init__(self, code: TicketError, tensor: str, level: str, need: int, available: int, remedy: str = "") -> None:
+        self.over = need - available
         self.remedy = remedy
-        self._arguments = (code, tensor, level, need, room)
+        self._arguments = (code, tensor, level, need, available)
         end = f"; {remedy}" if remedy else ""
-        super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {room}: {self.over} over{end}")
+        super().__init__(code, f"{tensor}: {need} bytes of {level}, there are {available}: {self.over} over{end}")
 
     def with_remedy(self, remedy: str) -> "NoRoomError":
         """Return the same error with a size that fits."""

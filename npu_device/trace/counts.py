@@ -72,7 +72,7 @@ class Counts:
     cycle: int = 0
     """Cycle of the latest event."""
     interleave: int = 1
-    """Bytes on a DRAM channel before the next one follows."""
+    """Bytes on a DRAM channel before the next channel follows."""
     channels: list[int] = items()
     """Bytes that each of several DRAM channels has moved for commands that are complete, and for fetches."""
     first: list[int] = array(KINDS)

@@ -109,11 +109,11 @@ class Kind(IntEnum):
     KV_ENGINE = 8
     """Encodes and decodes what a DMA channel moves; it has the channel's index."""
     KV_MMU = 9
-    """The one unit of its kind."""
+    """The only unit of its kind."""
 
 
 FRONTEND, CORE = Kind.FRONTEND << 8, Kind.CORE << 8
-"""The one unit of its kind."""
+"""Codes of the only units of their kinds."""
 
 
 def unit_code(kind: Kind, index: int) -> int:

@@ -58,7 +58,7 @@ class Spans:
 
     @property
     def core(self) -> Table:
-        """Kernels that the core worked on, one after the other."""
+        """Kernels that the core worked on, in order."""
         return self.select(What.CORE)
 
     @cached_property

@@ -254,7 +254,7 @@ class SpanBuilder:
                 self._commands["stream"][at[met]] = records["aux"][positions[met]]
 
     def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
-        """Return the last command with each ticket that was accepted by then, and whether there is one."""
+        """Return the last command with each ticket that was accepted by then, and whether it exists."""
         commands = self._commands
         if not len(commands):
             return np.zeros(len(tickets), np.int64), np.zeros(len(tickets), np.bool_)

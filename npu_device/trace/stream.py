@@ -80,7 +80,7 @@ class EventStream:
 
     @property
     def last_cycle(self) -> int:
-        """Cycle of the latest event; no later one is earlier."""
+        """Cycle of the latest event; cycles never decrease."""
         words = self._lengths[self._length]
         if not words:
             return self._last

@@ -131,7 +131,7 @@ class AttentionMacro(Macro):
         return replace(attention, encoded_sizes=(attention._sizes(read, 0), attention._sizes(read, 1)))
 
     def _sizes(self, read: Read, side: int) -> Sizes:
-        """Return the sizes of encoded keys (0) or values (1), the new ones included."""
+        """Return the sizes of encoded keys (0) or values (1), with the new tokens."""
         cache = (self.k, self.v)[side]
         encoded, new_tokens = cache.encoded, 0 if self.new is None else self.queries
         assert encoded is not None
@@ -360,7 +360,7 @@ class AttentionMacro(Macro):
 
 
 def decode_attention(d: Descriptor, block: Extended, site: Site) -> AttentionMacro:
-    """DescriptorError when types, shapes, strides, the cache or the workspace are wrong."""
+    """Decode ATTN_T. DescriptorError when types, shapes, strides, the cache or the workspace are wrong."""
     words = block.own(Opcode.ATTN_T)
     kind = element_type(d, "type_in0", FLOATS)
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, DataType.ENCODED))

@@ -1,6 +1,6 @@
 """Encoded keys and values in macro commands: parameter block, sizes known when a command starts, and transfers.
 
-Codes pass the engine of the DMA; entries, metadata and the fp16 tail are transfers of their own beside them.
+Codes pass the engine of the DMA; entries, metadata and the fp16 tail are separate transfers.
 """
 
 from collections.abc import Iterator
@@ -111,7 +111,7 @@ def read_tokens(cache: EncodedCache, read: Read, count: int, half: int) -> Value
 def append_tokens(
     cache: EncodedCache, read: Read, first: int, rows: Values, half: int, with_stored: bool = False
 ) -> tuple[tuple[tuple[Region, Bytes], ...], Values]:
-    """Return (writes, fp32 as they will be read) of tokens behind the first ones, rows (tokens, C); `with_stored`:
+    """Return (writes, fp32 as they will be read) of tokens from `first` on, rows (tokens, C); `with_stored`:
     numbers of all tokens. DescriptorError."""
     parameters = require_parameters(cache, read, half)
     try:

@@ -94,7 +94,7 @@ class GemmMacro(ProductMacro):
 
 
 def decode_gemm(d: Descriptor, block: Extended, site: Site) -> GemmMacro:
-    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    """Decode GEMM_T. DescriptorError when types, shapes, strides or the workspace are wrong."""
     kind0, kind1, kind, integer = product_types(d)
     nonzero(block, "m", "n", "k")
     m, n, k = block.m, block.n, block.k

@@ -331,7 +331,7 @@ class KvMacro(Macro):
 
 
 def decode_kv(d: Descriptor, block: Extended, site: Site) -> KvMacro:
-    """DescriptorError when types, shapes, strides or the cache are wrong."""
+    """Decode KV_APPEND or KV_READ. DescriptorError when types, shapes, strides or the cache are wrong."""
     append = d.opcode == Opcode.KV_APPEND
     words = block.own(Opcode(d.opcode))
     kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS, *((DataType.ENCODED,) if append else ())))

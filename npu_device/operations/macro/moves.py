@@ -167,7 +167,7 @@ def _far(part: Lattice) -> int:
 
 
 def decode_copy(d: Descriptor, block: Extended, site: Site) -> CopyMacro:
-    """DescriptorError when the type, the strides or the workspace are wrong."""
+    """Decode COPY. DescriptorError when the type, the strides or the workspace are wrong."""
     words = block.own(Opcode.COPY)
     kind = element_type(d, "type_in0", TYPES)
     if BITS[kind] < 8:
@@ -241,7 +241,7 @@ class GatherMacro(Macro):
 
 
 def decode_gather(d: Descriptor, block: Extended, site: Site) -> GatherMacro:
-    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    """Decode GATHER. DescriptorError when types, shapes, strides or the workspace are wrong."""
     kind = element_type(d, "type_in0", TYPES)
     element_type(d, "type_in1", (DataType.INT32,))
     element_type(d, "type_out", (kind,))

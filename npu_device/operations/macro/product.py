@@ -41,13 +41,13 @@ class Grid(NamedTuple):
     next columns."""
 
     tile: Column
-    """Which tile it is a part of."""
+    """Index of its tile."""
     first: Column
     """Row of that tile's first part."""
     across: Column
-    """Which columns of the tile."""
+    """Index of its columns within the tile."""
     along: Column
-    """Which k part of the tile."""
+    """Index of its k part within the tile."""
     max_across: int
     """Of a full tile."""
     max_along: int
@@ -99,7 +99,7 @@ def parted(of: Operands, parts: Grid, sizes: Mapping[str, int], unsplit: Collect
 
 
 SUM_BYTES = 4
-"""Of one element of a sum."""
+"""Bytes of an element of a sum."""
 
 
 def product_types(d: Descriptor) -> tuple[DataType, DataType, DataType, bool]:
@@ -124,7 +124,7 @@ class Product(NamedTuple):
     column: Column
     columns: Column
     at: Column
-    """Where its k tile begins."""
+    """First k of its k tile."""
     depth: Column
     first: NDArray[np.bool_]
     """Whether an output begins, with its first k tile."""

@@ -36,7 +36,7 @@ _NEIGHBOURS = 1
 
 @dataclass(frozen=True, eq=False)
 class RopeMacro(Macro):
-    """Rows of `heads` x `head_dim`, turned by rows of the tables from `position` on."""
+    """Rows of `heads` x `head_dim`, rotated by rows of the tables from `position` on."""
 
     x: Matrix
     cos: Matrix
@@ -86,7 +86,7 @@ class RopeMacro(Macro):
 
 
 def decode_rope(d: Descriptor, block: Extended, site: Site) -> RopeMacro:
-    """DescriptorError when types, shapes, tables or the workspace are wrong."""
+    """Decode ROPE. DescriptorError when types, shapes, tables or the workspace are wrong."""
     words = block.own(Opcode.ROPE)
     kind = element_type(d, "type_in0", FLOATS)
     table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))

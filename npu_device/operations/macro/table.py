@@ -33,4 +33,4 @@ MACROS: dict[Opcode, Decode] = {
     Opcode.KV_READ: decode_kv,
     Opcode.KV_APPEND: decode_kv,
 }
-"""How each opcode's extended block is read. A function raises DescriptorError for a command that cannot be."""
+"""Decoder of each opcode's extended block. It raises DescriptorError for an invalid command."""

@@ -188,7 +188,7 @@ def window_shape(words: dict[str, Any], prefix: str = "") -> Windows:
 
 
 def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
-    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    """Decode CONV2D_T. DescriptorError when types, shapes, strides or the workspace are wrong."""
     words = block.own(Opcode.CONV2D_T)
     kind0, kind1, kind, integer = product_types(d)
     shape = window_shape(words)
@@ -233,7 +233,7 @@ def decode_conv(d: Descriptor, block: Extended, site: Site) -> ConvMacro:
 
 
 def _groups_of_tile(d: Descriptor, groups: int, filters: int) -> int:
-    """Return the groups that a tile covers. DescriptorError when it ends within one."""
+    """Return the groups that a tile covers. DescriptorError when it ends within a group."""
     if d.tile_n >= groups * filters:
         return groups
     if d.tile_n > filters and d.tile_n % filters:
@@ -281,7 +281,7 @@ class PoolMacro(Macro):
 
 
 def decode_pool(d: Descriptor, block: Extended, site: Site) -> PoolMacro:
-    """DescriptorError when types, shapes, strides or the workspace are wrong."""
+    """Decode POOL. DescriptorError when types, shapes, strides or the workspace are wrong."""
     words = block.own(Opcode.POOL)
     kind = element_type(d, "type_in0", TYPES if d.function == Pool.MAX else FLOATS)
     element_type(d, "type_out", (kind,))

@@ -11,8 +11,8 @@ from npu_device.trace.run_spans import Spans
 from npu_device.trace.spans import UNFINISHED, Table
 
 
-class Held:
-    """Engines of a run. A command holds those that it takes from its first step to its last."""
+class Occupancy:
+    """Occupancy of the engines of a run. A command occupies its engines from its first step to its last."""
 
     def __init__(self, config: NpuConfig, spans: Spans, engines: Mapping[int, tuple[int, int]]) -> None:
         """`engines`: of each ticket, (kind, how many it could use side by side)."""
