@@ -16,7 +16,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.bus.memory import INFO_OFFSET, Ram, boot_rom
 from pyv_ext.cores import make_engine
-from pyv_ext.devices.clint import Clint
+from pyv_ext.devices.clint import Clint, SupervisorTimer
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Finisher, Htif, exit_calls
@@ -137,6 +137,8 @@ class Platform:
 
         self.isa = Isa(core.isa, [*self._npu_instructions(), *instructions])
         self.hart = Hart(self.isa, self.timing, self.clock.records, reset_cycles=self.timing.reset)
+        if "sstc" in self.isa.extensions:
+            self.hart.csrs.add_window(SupervisorTimer(self.clint, self.isa.xlen))
         self.hart.csrs.add_window(ObservedCsrs(self.npu, self._observe_csr, self._observe_csr_write))
         self.engine = make_engine(core.engine, self.hart, self.bus, misaligned=core.misaligned)
 

@@ -5,11 +5,38 @@ from typing import Any
 
 from pyv_ext.devices.base import WORD, Register, RegisterDevice, move_record, new_record
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine import clint, state
+from pyv_ext.machine import clint, csr, state
 from pyv_ext.machine.state import CLINT, NEVER, Machine
 from pyv_native.state import LATEST, Fields, inside
 
 WRAP = 1 << 64
+
+
+class SupervisorTimer:
+    """CSR stimecmp, whole or in halves, which compares mtime of a CLINT (RISC-V "stimecmp / vstimecmp" extension,
+    version 1.0)."""
+
+    def __init__(self, timer: "Clint", xlen: int) -> None:
+        self.device = timer
+        self._whole = xlen > 32
+        self.addresses = frozenset({csr.STIMECMP} if self._whole else {csr.STIMECMP, csr.STIMECMPH})
+
+    def stable(self, address: int) -> bool:
+        return True
+
+    def read(self, address: int, now: int) -> int:
+        record = self.device.record
+        if self._whole:
+            return record.supervisor_high << 32 | record.supervisor_low
+        return record.supervisor_low if address == csr.STIMECMP else record.supervisor_high
+
+    def write(self, address: int, value: int, now: int, written: int) -> None:
+        record = self.device.record
+        if address == csr.STIMECMP:
+            record.supervisor_low = value & WORD
+        if self._whole or address == csr.STIMECMPH:
+            record.supervisor_high = value >> 32 if self._whole else value
+        clint.decide(record, now + 1)
 
 
 class Clint(RegisterDevice):

@@ -7,7 +7,7 @@ from pyv_ext.bus.clock import NEVER, Clock
 from pyv_ext.devices.clint import Clint
 from pyv_ext.devices.plic import SOURCES, Plic
 from pyv_ext.errors import PyvExtError
-from pyv_ext.machine.state import MEIP, MSIP, MTIP
+from pyv_ext.machine.state import MEIP, MSIP, MTIP, STIP
 from pyv_ext.protocols import Device
 from pyv_native.state import LATEST, Fields
 
@@ -66,7 +66,7 @@ class InterruptWiring:
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "lines", "now", "changed", "plic_due")
         record = self.record
-        record.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP)
+        record.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP | STIP)
         record.last_cycle, due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
         record.due = NEVER if due is None else due
         record.changed = fields.integer("changed", 0, LATEST)

@@ -78,7 +78,9 @@ class Rtos(NamedTuple):
     """Function -> instruction words, of which it must have one in its first `CODE_BYTES`."""
 
     def fits(self, program: Program) -> bool:
-        """Check whether the program has the symbols, at least one list, and the code."""
+        """Check whether the program has words of this size, the symbols, at least one list, and the code."""
+        if program.xlen != 8 * WORD:
+            return False
         required = (self.running, *(() if self.started is None else (self.started,)), *self.needs, *self.code)
         named = all(name in program.symbols for name in required) and any(
             name in program.symbols for name in self.lists

@@ -6,6 +6,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import Pmp
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine import csr
+from pyv_ext.machine.clint import find_due
 from pyv_ext.machine.pmp import guard
 from pyv_ext.machine.slots import word_of
 from pyv_ext.machine.state import (
@@ -147,11 +148,21 @@ class Csrs:
         for name in _COUNTERS:
             counter = getattr(self.record, name)
             state[name] = {"base": counter.high << 32 | counter.low, "inhibited": bool(counter.inhibited)}
+        if self.record.has_compare:
+            timer = self._timer
+            compare = timer.supervisor_high << 32 | timer.supervisor_low
+            state["stimecmp"] = [compare, int(timer.supervisor_timer), int(self.record.compares)]
         return state | {"pmp": self.pmp.state()}
+
+    @property
+    def _timer(self) -> Any:
+        """Record of the CLINT."""
+        return self.hart.records.machine.clint
 
     def load_state(self, state: Any) -> None:
         """Restore a state; StateError for bits that no write could have set."""
-        fields = Fields(state, *self._names, *_COUNTERS, "pmp")
+        compares = ("stimecmp",) if self.record.has_compare else ()
+        fields = Fields(state, *self._names, *_COUNTERS, *compares, "pmp")
         words = {name: fields.integer(name, 0, self.hart.isa.mask) for name in self._names}
         user, supervisor = self.hart.isa.user_mode, self.hart.isa.supervisor_mode
         interrupts = INTERRUPTS | SUPERVISOR_INTERRUPTS if supervisor else INTERRUPTS
@@ -173,5 +184,10 @@ class Csrs:
                 part = Fields(fields[name], "base", "inhibited")
                 base = part.integer("base", -WRAP, WRAP) % WRAP
                 counter.low, counter.high, counter.inhibited = base & WORD32, base >> 32, part.flag("inhibited")
+        if compares:
+            compare, timer, self.record.compares = fields.row("stimecmp", (0, WRAP - 1), (0, 1), (0, 1))
+            self._timer.supervisor_low, self._timer.supervisor_high = compare & WORD32, compare >> 32
+            self._timer.supervisor_timer = timer
+            find_due(self._timer)
         fields.load("pmp", self.pmp)
         self.hart.records.execute(guard)

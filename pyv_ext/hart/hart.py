@@ -67,6 +67,7 @@ class Hart:
         record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
         record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
         record.wide, record.sign, record.widths = isa.xlen > 32, isa.sign, status_widths(isa)
+        record.has_compare = "sstc" in isa.extensions
         record.mstatus = 0 if isa.user_mode else MPP
         self.pc = reset_pc
         self.cycle = reset_cycles

@@ -25,6 +25,8 @@ NAMES: dict[int, str] = {
     0x142: "scause",
     0x143: "stval",
     0x144: "sip",
+    0x14D: "stimecmp",
+    0x15D: "stimecmph",
     0x180: "satp",
     0x300: "mstatus",
     0x301: "misa",

@@ -28,6 +28,7 @@ _TABLE: dict[str, tuple[InstructionDef, ...] | None] = {
     "zbc": None,
     "zbs": None,
     "zicbom": integer.ZICBOM,
+    "sstc": (),
     "zcf": None,
     "zcd": None,
 }
@@ -61,12 +62,13 @@ def _import_rows(name: str) -> ModuleType:
 
 
 EXTENSIONS = _Extensions()
-"""The rows of each extension; "u" is user mode, which adds none."""
+"""The rows of each extension; "u" is user mode and "sstc" the timer of supervisor mode, which add none."""
 
 _IMPLIED = (
     ("g", ("m", "a", "f", "d", "zicsr", "zifencei")),
     ("d", ("f",)),
     ("f", ("zicsr",)),
+    ("sstc", ("s",)),
     ("s", ("u",)),
 )
 """What a letter stands for besides; later rows see what earlier ones imply."""

@@ -25,35 +25,41 @@ def set_time(clint: ClintRecord, high: int, low: int, ticks: int) -> None:
     clint.offset_high = high - (ticks >> 32) - borrow & WORD
 
 
-def is_reached(clint: ClintRecord, ticks: int) -> bool:
-    """Check mtime >= mtimecmp."""
-    high = time_high(clint, ticks)
-    return high > clint.compare_high or (high == clint.compare_high and time_low(clint, ticks) >= clint.compare_low)
+def is_reached(clint: ClintRecord, ticks: int, high: int, low: int) -> bool:
+    """Check mtime >= a comparator."""
+    upper = time_high(clint, ticks)
+    return upper > high or (upper == high and time_low(clint, ticks) >= low)
+
+
+def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
+    """Return the cycle in which the level of a timer changes next: mtime reaches its comparator or, after that, wraps
+    around to 0 below it; at once where a tick has become shorter."""
+    ticks = clint.last_cycle // clint.divider
+    if not level and is_reached(clint, ticks, high, low):
+        return clint.last_cycle
+    if level and low == 0 and high == 0:
+        return NEVER
+    high_left = (1 << 32 if level else high) - time_high(clint, ticks)
+    low_left = (0 if level else low) - time_low(clint, ticks)
+    if high_left >= _FAR:
+        return NEVER
+    ticks_left = (high_left << 32) + low_left
+    return (ticks + ticks_left) * clint.divider if ticks_left <= (NEVER - 1) // clint.divider - ticks else NEVER
 
 
 def find_due(clint: ClintRecord) -> None:
-    """Update the deadline of the timer's next change: mtime reaches mtimecmp or, after that, wraps around to 0 below
-    it; at once where a tick has become shorter."""
-    ticks = clint.last_cycle // clint.divider
-    clint.due = NEVER
-    if not clint.timer and is_reached(clint, ticks):
-        clint.due = clint.last_cycle
-        return
-    if clint.timer and clint.compare_low == 0 and clint.compare_high == 0:
-        return
-    high = (1 << 32 if clint.timer else clint.compare_high) - time_high(clint, ticks)
-    low = (0 if clint.timer else clint.compare_low) - time_low(clint, ticks)
-    if high >= _FAR:
-        return
-    ticks_left = (high << 32) + low
-    if ticks_left <= (NEVER - 1) // clint.divider - ticks:
-        clint.due = (ticks + ticks_left) * clint.divider
+    """Update the deadline of the timers' next change."""
+    due = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
+    supervisor = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
+    clint.due = min(due, supervisor)
 
 
 def decide(clint: ClintRecord, cycle: int) -> None:
-    """Update the timer's level at the start of a cycle."""
+    """Update the timers' levels at the start of a cycle."""
     clint.last_cycle = cycle
-    clint.timer = is_reached(clint, cycle // clint.divider)
+    ticks = cycle // clint.divider
+    clint.timer = is_reached(clint, ticks, clint.compare_high, clint.compare_low)
+    clint.supervisor_timer = is_reached(clint, ticks, clint.supervisor_high, clint.supervisor_low)
     find_due(clint)
 
 

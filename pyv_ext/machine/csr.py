@@ -24,6 +24,7 @@ from pyv_ext.machine.state import (
     SPIE,
     SPP,
     SSIP,
+    STIP,
     SUPERVISOR_INTERRUPTS,
     TSR,
     TVM,
@@ -53,6 +54,8 @@ SEPC, SCAUSE, STVAL = ADDRESSES["sepc"], ADDRESSES["scause"], ADDRESSES["stval"]
 SIP, SATP, MEDELEG, MIDELEG = ADDRESSES["sip"], ADDRESSES["satp"], ADDRESSES["medeleg"], ADDRESSES["mideleg"]
 SUPERVISOR_STATUS = SIE_BIT | SPIE | SPP | DIRTY << FS_SHIFT | MXR
 """Fields of mstatus that sstatus has, but for those that cannot be written."""
+STIMECMP, STIMECMPH, TIME_ENABLED = ADDRESSES["stimecmp"], ADDRESSES["stimecmph"], 2
+"""The timer of supervisor mode, and TM of mcounteren."""
 MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], ADDRESSES["mconfigptr"]
 
 
@@ -103,6 +106,8 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
         return True
     if address >> 8 & 3 > hart.priv or (address == SATP and hart.mstatus & TVM):
         return False
+    if address & ~(STIMECMPH - STIMECMP) == STIMECMP:
+        return hart.compares != 0 and hart.mcounteren & TIME_ENABLED != 0
     if address & ~COUNTERS != CYCLE:
         return True
     enabled = hart.mcounteren
@@ -175,7 +180,9 @@ def read_csr(machine: Machine, address: int, cycle: int, instret: int) -> int:
     if address == MCOUNTEREN:
         return hart.mcounteren
     if address == MENVCFG:
-        return hart.menvcfg
+        return hart.menvcfg | (hart.sign if hart.wide and hart.compares else 0)
+    if address == MENVCFGH:
+        return hart.sign if hart.compares else 0
     if address == MCOUNTINHIBIT:
         return (1 if hart.mcycle.inhibited else 0) | (4 if hart.minstret.inhibited else 0)
     if address == MHARTID:
@@ -253,9 +260,7 @@ def is_zero(address: int) -> bool:
         return True  # mhpmevent, triggers
     if MVENDORID <= address < MHARTID or address == MCONFIGPTR:
         return True
-    if address == MSTATUSH:
-        return True
-    return address == MENVCFGH
+    return address == MSTATUSH
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -304,10 +309,25 @@ def write_csr(machine: Machine, address: int, value: int, end: int, instret: int
         inhibit(hart.minstret, value & 4, instret)
     elif address == MCOUNTEREN:
         hart.mcounteren = value & 7
-    elif address == MENVCFG and hart.cache_blocks:
-        hart.menvcfg = cache_block_fields(value)
+    elif address == MENVCFG:
+        if hart.cache_blocks:
+            hart.menvcfg = cache_block_fields(value)
+        if hart.wide:
+            enable_compare(machine, value)
+    elif address == MENVCFGH:
+        enable_compare(machine, value)
     elif hart.supervisor_mode:
         write_supervisor(machine, address, value)
+
+
+def enable_compare(machine: Machine, value: int) -> None:
+    """Write STCE, the highest bit of menvcfg, or of menvcfgh: with it, STIP is the level of stimecmp's timer."""
+    hart = machine.hart
+    if not hart.has_compare:
+        return
+    hart.compares = value & hart.sign != 0
+    if hart.compares:
+        hart.mip = hart.mip & ~STIP | (STIP if machine.clint.supervisor_timer else 0)
 
 
 def write_supervisor(machine: Machine, address: int, value: int) -> None:
@@ -328,7 +348,8 @@ def write_supervisor(machine: Machine, address: int, value: int) -> None:
     elif address == SIE:
         hart.mie = hart.mie & ~hart.mideleg | value & hart.mideleg
     elif address == MIP:
-        hart.mip = hart.mip & ~SUPERVISOR_INTERRUPTS | value & SUPERVISOR_INTERRUPTS
+        writable = SUPERVISOR_INTERRUPTS & ~STIP if hart.compares else SUPERVISOR_INTERRUPTS
+        hart.mip = hart.mip & ~writable | value & writable
     elif address == SIP:
         writable = SSIP & hart.mideleg
         hart.mip = hart.mip & ~writable | value & writable

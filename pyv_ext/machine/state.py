@@ -205,6 +205,10 @@ class HartState:
     """The highest bit of a register: of mcause, that of interrupts; of mstatus, the summary of what is dirty."""
     widths: int = 0
     """UXL and SXL of mstatus."""
+    has_compare: int = 0
+    """Whether stimecmp exists."""
+    compares: int = 0
+    """STCE of menvcfg: whether stimecmp sets STIP."""
 
 
 @record
@@ -249,8 +253,12 @@ class ClintRecord:
     compare_high: u32 = WORD
     offset_low: u32 = 0
     offset_high: u32 = 0
+    supervisor_low: u32 = WORD
+    supervisor_high: u32 = WORD
+    """stimecmp."""
     timer: bool = False
-    """Level of the timer interrupt, as decided in cycle `last_cycle`."""
+    supervisor_timer: bool = False
+    """Levels of the timer interrupts, of mtimecmp and stimecmp, as decided in cycle `last_cycle`."""
     divider: int = 1
     """Cycles per tick."""
     last_cycle: int = 0

@@ -6,7 +6,7 @@ from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
 from pyv_ext.cores import ENGINES as ALL_ENGINES
 from pyv_ext.cores import make_engine
-from pyv_ext.devices.clint import Clint
+from pyv_ext.devices.clint import Clint, SupervisorTimer
 from pyv_ext.devices.interrupts import InterruptWiring
 from pyv_ext.devices.plic import Plic
 from pyv_ext.devices.program_exit import Htif
@@ -33,6 +33,8 @@ class BareMachine:
         self.bus.add_ram(self.ram)
         self.hart = Hart(Isa(isa), timing, self.clock.records, reset_pc=RAM)
         self.clint = Clint(divider)
+        if "sstc" in self.hart.isa.extensions:
+            self.hart.csrs.add_window(SupervisorTimer(self.clint, self.hart.isa.xlen))
         self.bus.add_device(CLINT, self.clint, near=True)
         InterruptWiring(self.clock, clint=self.clint, plic=Plic(), sources={})
         self.engine = make_engine(engine, self.hart, self.bus, misaligned=misaligned)

@@ -27,13 +27,14 @@ class Qemu:
     """One machine, halted before its first instruction. `flags` are more arguments of QEMU's command line."""
 
     def __init__(
-        self, *flags: str, compressed: bool = True, floating: str = "", supervisor: bool = False, xlen: int = 32
-    ) -> None:
+        self, *flags: str, compressed: bool = True, floating: str = "", supervisor: bool = False, xlen: int = 32,
+        sstc: bool = False,
+    ) -> None:  # fmt: skip
         """`floating`: the letters of floating point that the hart has, of "fd"."""
         have = {"c": compressed, "f": "f" in floating, "d": "d" in floating}
         switches = ",".join(f"{letter}={'on' if on else 'off'}" for letter, on in have.items())
         mode = "on" if supervisor else "off"
-        cpu = f"rv{xlen},s={mode},h=off,sstc=off,marchid=0,mimpid=0,{switches}"
+        cpu = f"rv{xlen},s={mode},h=off,sstc={'on' if sstc else 'off'},marchid=0,mimpid=0,{switches}"
         machine = ("-M", "virt", "-cpu", cpu, "-bios", "none", "-m", "16", "-display", "none", "-serial", "none")
         self._process = subprocess.Popen(
             [QEMU.replace("32", str(xlen)), *machine, "-S", "-no-reboot", "-no-shutdown", "-qmp", "stdio", *flags],

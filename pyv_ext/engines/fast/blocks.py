@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyv_ext.hart.csr import REGISTERS
 from pyv_ext.isa import Instruction, OpClass
 from pyv_ext.isa.row import InstructionDef
-from pyv_ext.machine.csr import MIDELEG, MIE, MIP, MSTATUS, PMPADDR, PMPCFG, SIE, SIP, SSTATUS
+from pyv_ext.machine.csr import MENVCFG, MENVCFGH, MIDELEG, MIE, MIP, MSTATUS, PMPADDR, PMPCFG, SIE, SIP, SSTATUS
 from pyv_ext.machine.state import ENTRIES, LINE
 
 CONTROL = (OpClass.BRANCH, OpClass.JUMP)
@@ -18,7 +18,7 @@ the slow path."""
 SYSTEM = (OpClass.CSR_WRITE, OpClass.CSR_UPDATE, OpClass.ECALL, OpClass.XRET)
 
 
-_ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG)
+_ENABLES = (MSTATUS, MIE, SSTATUS, SIE, SIP, MIP, MIDELEG, MENVCFG, MENVCFGH)
 """Registers that decide whether an interrupt is taken."""
 
 

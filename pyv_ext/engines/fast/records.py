@@ -190,6 +190,7 @@ class HartFunctions:
         flags = {
             "user_mode": isa.user_mode, "supervisor_mode": isa.supervisor_mode, "floating": isa.floating,
             "alignment": isa.alignment, "wide": isa.xlen > 32, "sign": isa.sign, "widths": status_widths(isa),
+            "has_compare": "sstc" in isa.extensions,
         }  # fmt: skip
         self._constants = tuple((f"HartState.{name}", value - (value >> 63 << 64)) for name, value in flags.items())
         self._called: dict[Definition, None] = {}
