@@ -26,7 +26,8 @@ from pyv_ext.machine.state import LogKind
 from pyv_ext.protocols import BusMaster, CustomInstruction, Operands, Outcome, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
 
-RAM, SIZE = 0x8000_0000, 0x8_0000
+RAM, SIZE = 0x6000_0000, 0x8_0000
+"""Below 2^31: `li` loads its addresses in eight bytes on both widths."""
 HANDLER, MAIN = RAM, RAM + 0x100
 NEIGHBOUR = RAM + 0x80
 """Words that are stored to, right among code."""
@@ -132,20 +133,21 @@ class Moods:
         return choices[now % 7]
 
 
-def instruction_set(moods: Moods) -> Isa:
-    return Isa(FULL, [CustomInstruction("mood", 0x5C00000B, 0xFE00707F, "rd,rs1,rs2", moods)])
+def instruction_set(moods: Moods, xlen: int) -> Isa:
+    return Isa(FULL.replace("32", str(xlen)), [CustomInstruction("mood", 0x5C00000B, 0xFE00707F, "rd,rs1,rs2", moods)])
 
 
 class Generator:
     """`code` belongs at MAIN, `slots` are the addresses of instructions that may be overwritten by any of `words`."""
 
     def __init__(
-        self, seed: int, *, calm: bool = False, jumps: bool = False, ports: bool = False, routines: int = 6
-    ) -> None:
+        self, seed: int, *, calm: bool = False, jumps: bool = False, ports: bool = False, routines: int = 6,
+        xlen: int = 32,
+    ) -> None:  # fmt: skip
         self.calm = calm
         self.ports = ports
         self.jumps = jumps
-        self.isa = instruction_set(Moods())
+        self.isa = instruction_set(Moods(), xlen)
         self.chance = random.Random(seed)
         kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in OpClass}
         self.rows = {
@@ -376,8 +378,9 @@ class World:
         jumps: bool = False,
         ports: bool = False,
         misaligned: bool = False,
+        xlen: int = 32,
     ) -> None:
-        program = Generator(seed, calm=calm, jumps=jumps, ports=ports)
+        program = Generator(seed, calm=calm, jumps=jumps, ports=ports, xlen=xlen)
         moods = Moods()
         self.timing = TIMINGS[seed % len(TIMINGS)]
         self.clock = Clock()
@@ -387,7 +390,7 @@ class World:
         self.spm = Ram("spm", SPM, SPM_SIZE, near=True)
         self.bus.add_ram(self.ram)
         self.bus.add_ram(self.spm)
-        self.hart = Hart(instruction_set(moods), self.timing, self.clock.records, reset_pc=MAIN)
+        self.hart = Hart(instruction_set(moods, xlen), self.timing, self.clock.records, reset_pc=MAIN)
         self.port = Port()
         self.chaos = Chaos(self.hart, seed, program)
         self.bus.add_device(PORT, self.port)
@@ -461,13 +464,14 @@ def compare(
     ports: bool = False,
     misaligned: bool = False,
     protected: bool = False,
+    xlen: int = 32,
 ) -> Done:
     """Run the program of a seed on all engines in slices of 1..`longest` cycles; AssertionError if they differ.
 
     `ports`: it stores to devices all the time; `misaligned`: it may access memory anywhere;
     `protected`: PMP forbids some of it, and not always the same.
     """
-    given = {"calm": calm, "jumps": jumps, "ports": ports, "misaligned": misaligned}
+    given = {"calm": calm, "jumps": jumps, "ports": ports, "misaligned": misaligned, "xlen": xlen}
     worlds = [World(engine, seed, **given) for engine in engines]
     first, others = worlds[0], worlds[1:]
     chance = random.Random(seed)

@@ -34,7 +34,7 @@ def native(monkeypatch):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fast_equals_reference(seed, native):
-    compare(("reference", "fast"), seed, INSTRUCTIONS)
+    compare(("reference", "fast"), seed, INSTRUCTIONS, xlen=(32, 64)[seed % 3 == 2])
 
 
 @pytest.mark.parametrize("warm_up", [0, 1, 17, 300])
