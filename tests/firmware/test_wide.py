@@ -9,6 +9,7 @@ from shares import slow
 
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
+from pyv_npu.snapshot import Snapshot
 from toolchain.gnu import application, build_program, firmware_folder
 
 ISA = "rv64imacu_zicsr_zifencei_zba_zbb_zbs"
@@ -20,6 +21,39 @@ PROGRAMS = (
 FORMS = (Form("reference"), Form("fast", EARLY))
 
 pytestmark = needs(GCC, PICOLIBC)
+
+
+def test_a_snapshot_has_registers_of_64_bits(tmp_path: Path) -> None:
+    """A program that is cut in the middle goes on as if it was not, with values beyond 32 bits in its registers."""
+    source = tmp_path / "wide.c"
+    source.write_text("""
+#include <stdint.h>
+#include "runtime.h"
+int main(void)
+{
+    uint64_t sum = 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < 3000; i++) {
+        sum = (sum << 13 | sum >> 51) * 0xbf58476d1ce4e5b9u + i;
+    }
+    print("%llx\\n", (unsigned long long)sum);
+    return 0;
+}
+""")
+    elf = build_program(tmp_path / "wide.elf", [source], march="rv64imac")
+    config = load(overrides={"core.isa": ISA}).config
+
+    def machine() -> Platform:
+        platform = Platform(config)
+        platform.load(elf)
+        return platform
+
+    whole, first, second = machine(), machine(), machine()
+    assert whole.run(until=1_000_000).code == 0
+    first.run(until=whole.hart.cycle // 2)
+    assert max(first.hart.x[:32]) >> 63
+    second.restore(Snapshot.from_bytes(first.save().to_bytes()))
+    assert second.run(until=1_000_000).code == 0
+    assert (second.hart.cycle, second.console.text) == (whole.hart.cycle, whole.console.text)
 
 
 @pytest.mark.parametrize("mode", ["loose", "tight"])

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 from rsp_client import Client, Served, never, packet, session
 from shares import draws
 
+from pyv_ext.bus.clock import Clock
 from pyv_ext.devices.program_exit import Finisher
 from pyv_ext.engines.core import Stop, StopReason
 from pyv_ext.errors import PyvExtError
 from pyv_ext.gdb.debugger import Debugger, GdbSignal
 from pyv_ext.gdb.points import DebugPoint, PointKind
-from pyv_ext.gdb.registers import RegisterFeature, RegisterView
+from pyv_ext.gdb.registers import RegisterFeature, RegisterView, hart_features, target_xml
 from pyv_ext.gdb.session import Monitor, SessionEnd, serve
+from pyv_ext.hart.hart import Hart
+from pyv_ext.isa import Isa
+from pyv_ext.timing import CoreTiming
 
 FINISHER = 0x0010_0000
 LOOP = """
@@ -109,6 +113,19 @@ def test_the_description_numbers_every_register(client: Client, machine: Machine
     }
     assert client.ask("qXfer:features:read:other.xml:0,400") == "E00"
     assert client.ask(f"qXfer:features:read:target.xml:{offset:x},400") == "l"
+
+
+def test_registers_of_64_bits_are_described() -> None:
+    hart = Hart(Isa("rv64imacu_zicsr"), CoreTiming(), Clock().records)
+    hart.x[5] = hart.csrs.mepc = (1 << 64) - 2
+    features = hart_features(hart)
+    root = ET.fromstring(target_xml(features, hart.isa.xlen))
+    assert root.findtext("architecture") == "riscv:rv64"
+    bits = {register.get("name"): register.get("bitsize") for register in root.iter("reg")}
+    assert bits["t0"] == bits["pc"] == bits["mepc"] == bits["mcycle"] == "64"
+    assert not {"mcycleh", "mstatush", "pmpcfg1"} & bits.keys()
+    values = {register.name: register.read() for feature in features for register in feature.registers}
+    assert values["t0"] == values["mepc"] == (1 << 64) - 2
 
 
 def test_all_registers_at_once_are_the_integer_ones_and_pc(client: Client, machine: Machine) -> None:

@@ -57,6 +57,16 @@ def refusal(program: Program, *extensions: str, engine: str = "reference") -> st
     return str(caught.value)
 
 
+@pytest.mark.parametrize(("built", "isa"), [(64, BASE), (32, "rv64imac_zicsr_zifencei")])
+def test_a_program_for_another_width_of_registers_is_refused(hello: Program, built: int, isa: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        check(replace(hello, name="x.elf", xlen=built), requirements(hello), load(overrides={"core.isa": isa}).config)
+    assert str(caught.value) == (
+        f"x.elf: built for rv{built}, core.isa is {isa}: rebuild it for that, or set core.isa to an instruction set of "
+        f"rv{built}"
+    )
+
+
 def test_what_the_core_lacks_is_named_with_both_remedies(hello: Program) -> None:
     assert refusal(hello, "i", "m", "a", "c", "zicsr", "zba", "zmmul") == (
         f"x.elf: has instructions of a, c, zba, core reference is {BASE}: rebuild it with -march={BASE}, "
