@@ -17,21 +17,20 @@ from npu_device.dram.state import (
     TimedDram,
 )
 
-END_OF_TIME = FOREVER >> 20
-"""Later than any cycle of a run."""
-
 
 def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
     """Return the first DRAM cycle that does not begin before a core cycle."""
-    if cycle >= END_OF_TIME:
-        return FOREVER
     times = dram.times
+    if cycle >= times.end:
+        return FOREVER
     return (cycle * times.numerator + times.denominator - 1) // times.denominator
 
 
 def core_cycle_of(dram: TimedDram, dram_cycle: int) -> int:
     """Return the first core cycle that does not begin before a DRAM cycle."""
     times = dram.times
+    if dram_cycle >= times.end:
+        return FOREVER
     return (dram_cycle * times.denominator + times.numerator - 1) // times.numerator
 
 

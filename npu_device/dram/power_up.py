@@ -63,6 +63,7 @@ def _period(config: NpuConfig) -> int:
 def _set_times(times: Any, config: NpuConfig) -> None:
     dram, device, clock = config.dram, config.dram.timed.timing, config.dram_clock
     times.numerator, times.denominator = clock.numerator, clock.denominator
+    times.end = FOREVER // max(clock.numerator, clock.denominator)
     for name in device._fields:
         if hasattr(times, name) and name not in ("ranks", "groups", "banks"):
             setattr(times, name, getattr(device, name))

@@ -134,6 +134,8 @@ class DramTimes:
     numerator: int = 1
     """DRAM cycles of a core cycle, as a fraction."""
     denominator: int = 1
+    end: int = 0
+    """Cycle of either clock from which conversions return FOREVER: products with the fraction need 64 bits before."""
     shift: int = 0
     """Bits of the bytes of a burst."""
     row_bytes: int = 0

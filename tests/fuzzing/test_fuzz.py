@@ -50,6 +50,10 @@ def test_a_channel_forgets_the_end_of_its_last_transfer(tmp_path: Path) -> None:
     assert run("snapshots", 1, 9_004_514, tmp_path).accepted
 
 
+def test_an_access_of_timed_dram_in_cycle_2_to_the_62_ends(tmp_path: Path) -> None:
+    assert run("devices", 1, 1_000_255, tmp_path).accepted
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_inputs_lead_to_an_answer_or_a_clear_line(target: str, tmp_path: Path) -> None:
