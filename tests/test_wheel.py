@@ -73,7 +73,8 @@ def wheel(home: Path) -> Path:
 @pytest.fixture(scope="session", params=PYTHONS)
 def process(request: pytest.FixtureRequest, home: Path, wheel: Path) -> dict[str, Any]:
     """Arguments of `subprocess` for a shell of the user in which the wheel is installed."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYV_NPU", "VIRTUAL_"))}
+    private = "PYTHON", "PYV_NPU", "VIRTUAL_", "XDG_"
+    own = {name: value for name, value in os.environ.items() if not name.startswith(private)}
     process: dict[str, Any] = {**USER, "env": {**own, "HOME": str(home), "PATH": os.defpath}}
     environment = home / request.param
     for folder in os.get_exec_path():
