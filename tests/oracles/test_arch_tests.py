@@ -30,8 +30,7 @@ def test_signature(test: ArchTest, tmp_path: Path) -> None:
             continue  # thousands of operations that are executed once: test_floats_qemu.py translates the same ones
         words = ours(program, test, form)
         if test.reference is not None:  # it goes on to a multiple of four words
-            assert len(expected) - len(words) == -len(words) % 4
-            expected = expected[: len(words)]
+            words += expected[len(words) :][: -len(words) % 4]
         assert words == expected, form
 
 
