@@ -23,7 +23,7 @@ def calls_within(files: Callable[[str], bool], work: Callable[[], object]) -> in
         nonlocal counted
         counted += event == "call" and files(frame.f_code.co_filename)
 
-    before = sys.getprofile()
+    before: Any = sys.getprofile()
     sys.setprofile(count)
     try:
         work()

@@ -50,8 +50,8 @@ class Coder:
             value = (value & self.isa.mask ^ self.isa.sign) - self.isa.sign
             lower = (value & 0xFFF ^ 0x800) - 0x800
             if not -1 << 31 <= value - lower < 1 << 31:
-                upper = self.li(register, value - lower >> 12) + self.one("slli", rd=register, rs1=register, imm=12)
-                return upper + self.one("addi", rd=register, rs1=register, imm=lower)
+                shifted = self.li(register, value - lower >> 12) + self.one("slli", rd=register, rs1=register, imm=12)
+                return shifted + self.one("addi", rd=register, rs1=register, imm=lower)
         upper = (value + 0x800 & 0xFFFFF000 ^ 1 << 31) - (1 << 31)
         lower = (value & 0xFFF ^ 0x800) - 0x800
         return self.one("lui", rd=register, imm=upper) + self.one("addi", rd=register, rs1=register, imm=lower)

@@ -19,8 +19,10 @@ from pyv_ext.isa.csr_names import ADDRESSES
 CODE = 0x8000_0000
 DATA, DATA_SIZE = 0x8010_0000, 0x2000
 MSIP, MTIMECMP = 0x200_0000, 0x200_4000
-UNMAPPED = {32: (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000)}
-UNMAPPED[64] = (0x600_0000, 0x7FF_FFF8, 0x9000_0000, 0x1_8000_0000, 1 << 63, -8)
+UNMAPPED: dict[int, tuple[int, ...]] = {
+    32: (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000),
+    64: (0x600_0000, 0x7FF_FFF8, 0x9000_0000, 0x1_8000_0000, 1 << 63, -8),
+}
 """Where neither machine has anything, by the width of registers."""
 
 MSI, MTI = 1 << 3, 1 << 7
@@ -68,7 +70,10 @@ class _Generator(Coder):
         self.memory_rows = self.deck(OpClass.LOAD, OpClass.STORE)
         self.atomic_rows = self.deck(OpClass.AMO, OpClass.LR)
         self.lr_rows, self.amo_rows = self.deck(OpClass.LR), self.deck(OpClass.AMO)
-        self.sc_rows = {size: self.deck(OpClass.SC, where=lambda row, size=size: row.size == size) for size in (4, 8)}
+        self.sc_rows = {
+            4: self.deck(OpClass.SC, where=lambda row: row.size == 4),
+            8: self.deck(OpClass.SC, where=lambda row: row.size == 8),
+        }
         """By size: an SC of another one than its LR may succeed or fail."""
         self.branch_rows = self.deck(OpClass.BRANCH, OpClass.JUMP, where=lambda row: "target" in row.format.text)
         self.jump_rows = self.deck(OpClass.JUMP, where=lambda row: "target" not in row.format.text)

@@ -471,8 +471,9 @@ def compare(
     `ports`: it stores to devices all the time; `misaligned`: it may access memory anywhere;
     `protected`: PMP forbids some of it, and not always the same.
     """
-    given = {"calm": calm, "jumps": jumps, "ports": ports, "misaligned": misaligned, "xlen": xlen}
-    worlds = [World(engine, seed, **given) for engine in engines]
+    worlds = [
+        World(engine, seed, calm=calm, jumps=jumps, ports=ports, misaligned=misaligned, xlen=xlen) for engine in engines
+    ]
     first, others = worlds[0], worlds[1:]
     chance = random.Random(seed)
     events = 0
