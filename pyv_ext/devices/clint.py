@@ -18,6 +18,7 @@ class SupervisorTimer:
 
     def __init__(self, timer: "Clint", xlen: int) -> None:
         self.device = timer
+        timer.record.supervised = True
         self._whole = xlen > 32
         self.addresses = frozenset({csr.STIMECMP} if self._whole else {csr.STIMECMP, csr.STIMECMPH})
 

@@ -165,6 +165,7 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
     after, mask, records = (pc + instruction.length & core.isa.mask, cost), core.isa.mask, hart.records.machine
 
     def step() -> After | None:
+        records.absent = False
         old = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET]) & mask
         if records.absent:
             return _illegal(core, instruction)

@@ -49,9 +49,10 @@ def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
 
 def find_due(clint: ClintRecord) -> None:
     """Update the deadline of the timers' next change."""
-    due = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
-    supervisor = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
-    clint.due = min(due, supervisor)
+    clint.due = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
+    if clint.supervised:
+        due = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
+        clint.due = min(clint.due, due)
 
 
 def decide(clint: ClintRecord, cycle: int) -> None:
@@ -59,7 +60,8 @@ def decide(clint: ClintRecord, cycle: int) -> None:
     clint.last_cycle = cycle
     ticks = cycle // clint.divider
     clint.timer = is_reached(clint, ticks, clint.compare_high, clint.compare_low)
-    clint.supervisor_timer = is_reached(clint, ticks, clint.supervisor_high, clint.supervisor_low)
+    if clint.supervised:
+        clint.supervisor_timer = is_reached(clint, ticks, clint.supervisor_high, clint.supervisor_low)
     find_due(clint)
 
 

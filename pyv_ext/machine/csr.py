@@ -119,7 +119,6 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
     """Read for an instruction that starts at `cycle`. Sets `absent`: the access is illegal, or the CSR not handled
     here."""
-    machine.absent = False
     if permits_csr(machine, address, write) and not (machine.hart.wide and is_upper_half(address)):
         return read_csr(machine, address, cycle, instret)
     machine.absent = True

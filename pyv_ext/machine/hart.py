@@ -54,7 +54,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
         if delegated >> min(cause & ~INTERRUPT, 32) & 1:
             return enter_supervisor(machine, pc, cause, value)
     hart.mepc = pc
-    hart.mcause = cause_register(machine, cause)
+    hart.mcause = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # without a branch
     hart.mtval = value
     enabled = MPIE if hart.mstatus & MIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE | MPP) | enabled | hart.priv << 11
@@ -67,17 +67,12 @@ def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
     """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
     hart = machine.hart
     hart.sepc = pc
-    hart.scause = cause_register(machine, cause)
+    hart.scause = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # without a branch
     hart.stval = value
     enabled = SPIE if hart.mstatus & SIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(SIE_BIT | SPIE | SPP) | enabled | (SPP if hart.priv == SUPERVISOR else 0)
     change_mode(machine, SUPERVISOR)
     return handler(hart.stvec, cause)
-
-
-def cause_register(machine: Machine, cause: int) -> int:
-    """Return the content of mcause or scause for a cause."""
-    return cause & ~INTERRUPT | (machine.hart.sign if cause & INTERRUPT else 0)
 
 
 def handler(vector: int, cause: int) -> int:

@@ -256,6 +256,8 @@ class ClintRecord:
     supervisor_low: u32 = WORD
     supervisor_high: u32 = WORD
     """stimecmp."""
+    supervised: bool = False
+    """Whether stimecmp exists."""
     timer: bool = False
     supervisor_timer: bool = False
     """Levels of the timer interrupts, of mtimecmp and stimecmp, as decided in cycle `last_cycle`."""
@@ -490,7 +492,8 @@ class Machine:
     misaligned: bool = False
     """Whether accesses of memory need not be aligned."""
     absent: bool = False
-    """Whether `load_csr` has found no such register, or one that is not accessible now."""
+    """Whether `load_csr` has found no such register, or one that is not accessible; cleared by the slow path, to which
+    native code leaves the instruction then."""
     answer: int = 0
     """Value for rd of the last `call_device`, with its sign."""
     recheck_cycle: int = 0
