@@ -126,7 +126,7 @@ class Architecture(NamedTuple):
         """Return the architecture of text like `rv32imac_zba`. ToolchainError for any other text."""
         if not _MARCH.fullmatch(march):
             raise ToolchainError(
-                f"--march {march}: must be an instruction set, for example rv32imac, rv64imac or {MARCH}"
+                f"--march {march}: must begin with rv32i or rv64i, for example rv32imac, rv64imac or {MARCH}"
             )
         base, *extensions = march.split("_")
         missing = [name for name in _SYSTEM if name not in extensions]

@@ -61,7 +61,9 @@ def test_a_listing_and_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: p
     [
         (["asm", "nope.s"], 65, "nope.s: No such file or directory"),
         (["asm", "first.s", "-o", "first.s"], 64, "-o first.s: is the source; choose another name"),
-        (["asm", "first.s", "--march", "rv64i"], 65, "ISA 'rv64i' must be rv32i or rv32g, then of"),
+        (["asm", "first.s", "--march", "rv64i"], 69, "first.s: rv64i: this assembler writes rv32; `pyv-npu build"),
+        (["asm", "first.s", "--march", "rv65i"], 65, "ISA 'rv65i' must begin with rv32 or rv64: for example"),
+        (["asm", "first.s", "--march", "rv64gc"], 65, "ISA 'rv64gc': extension 'f' goes with rv32 only: remove it"),
         (["asm", "first.s", "--march", "rv32i"], 69, "first.s:5: mul: rv32i has no such instruction"),
         (["asm", "first.s", "--base", "here"], 64, "argument --base: here: must be an address such as 0x80000000"),
         (["asm", "first.s", "--base", "0x80000001"], 69, "base 0x80000001: must be a 32-bit multiple of 16"),

@@ -116,5 +116,5 @@ def test_a_wrong_request(
 def test_a_wrong_instruction_set(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "main.c", "-o", "x.elf", "--march", "rv64gc"]) == 69
     assert capsys.readouterr().err == (
-        "pyv-npu: error: --march rv64gc: must be a 32-bit instruction set, for example rv32imac or rv32im\n"
+        "pyv-npu: error: --march rv64gc: must begin with rv32i or rv64i, for example rv32imac, rv64imac or rv32im\n"
     )

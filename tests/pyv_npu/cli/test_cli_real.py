@@ -49,7 +49,7 @@ def patched(at: int, value: int) -> Callable[[], bytes]:
     [
         pytest.param(lambda: b"#!/bin/sh\n", "ELF", id="no ELF"),
         pytest.param(lambda: b"", "", id="empty"),
-        pytest.param(patched(4, 2), "64", id="ELF64"),
+        pytest.param(patched(4, 2), "rows of a header table", id="ELF64 by its class only"),
         pytest.param(patched(5, 2), "endian", id="big-endian"),
         pytest.param(patched(18, 62), "", id="another machine"),
         pytest.param(lambda: elf(SELF)[:86], "", id="truncated segment"),
