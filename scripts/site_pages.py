@@ -15,7 +15,7 @@ ROOT_PAGES = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
-    "security.md": "SECURITY.md",
+    "security-policy.md": "SECURITY.md",
 }
 """Page of the site -> file at the root of the repository."""
 MODULES = (

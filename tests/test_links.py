@@ -17,6 +17,28 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub and MkDocs make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*\.md)?#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    targets = [((page.parent / name).resolve() if name else page, anchor) for name, anchor in links]
+    assert [(target.name, anchor) for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+def test_pages_of_the_site_have_names_of_their_own() -> None:
+    text = (ROOT / "scripts" / "site_pages.py").read_text(encoding="utf-8")
+    match = re.search(r"^ROOT_PAGES = ({.*?})", text, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    pages = ast.literal_eval(match[1])
+    assert pages and not [page for page in pages if (ROOT / "docs" / page).exists()]
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, waiting = set[Path](), [ROOT / "README.md"]
     while waiting:
