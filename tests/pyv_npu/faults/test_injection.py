@@ -467,3 +467,14 @@ def test_output_that_differs_in_digits_only_is_another_result(
     assert main(["run", str(elf), "--faults", str(plan), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["uart"].startswith("sum 2032, 0x7f0 in ") and document["faults"]["outcome"] == outcome
+
+
+def test_the_bit_of_a_result_has_31_bits() -> None:
+    assert make_fault({"at": {"cycle": 1}, "do": "flip_result", "bit": (1 << 31) - 1}).do == "flip_result"
+    with pytest.raises(BadInputError, match=r"bit: 2147483648: must be a whole number, 0\.\.2147483647"):
+        make_fault({"at": {"cycle": 1}, "do": "flip_result", "bit": 1 << 31})
+
+
+def test_a_fault_with_a_key_that_is_no_word_is_refused() -> None:
+    with pytest.raises(BadInputError, match="must be a table of keys and values"):
+        make_fault({"at": {"cycle": 1}, "do": "flip_result", 1: 2})

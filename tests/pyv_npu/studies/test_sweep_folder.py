@@ -33,3 +33,11 @@ def test_a_point_of_any_size_is_refused_before_it_is_read(tmp_path: Path) -> Non
     os.truncate(path, 1 << 29)
     with pytest.raises(OSError, match="536870912 bytes, the most is 268435456"):
         read_point(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": "pyv-npu.run/1"}'])
+def test_a_file_of_another_form_is_no_point(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="no record of a point"):
+        read_point(path)
