@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import guest
 import numpy as np
@@ -13,6 +14,8 @@ from native_forms import EARLY, Form
 from work_count import lines
 
 from npu_device.levels.explain import Blocker
+from npu_device.memory.arrays import WriteSet
+from npu_device.memory.region import make_region
 from npu_device.trace.events import What
 from npu_device.trace.stream import all_records
 from pyv_ext.bus.memory import PAGE_BITS
@@ -22,6 +25,7 @@ from pyv_ext.protocols import Placed
 from pyv_npu.cli.main import main
 from pyv_npu.config import Config, load
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.faults.injection import Injection
 from pyv_npu.faults.plan import ACTIONS, TRIGGERS, make_fault, read_plan
 from pyv_npu.platform import Platform
 from pyv_npu.result import Result
@@ -478,3 +482,13 @@ def test_the_bit_of_a_result_has_31_bits() -> None:
 def test_a_fault_with_a_key_that_is_no_word_is_refused() -> None:
     with pytest.raises(BadInputError, match="must be a table of keys and values"):
         make_fault({"at": {"cycle": 1}, "do": "flip_result", 1: 2})
+
+
+@pytest.mark.parametrize(("rows", "part"), [(1, b"ab"), (2, b"abcd"), (3, b"abcd")])
+def test_a_truncated_result_ends_in_its_middle(rows: int, part: bytes) -> None:
+    region = make_region(0x8000_0000, rows, 4, 16)
+    data = np.frombuffer(b"abcdefghijkl"[: 4 * rows], np.uint8)
+    command: Any = SimpleNamespace(result=WriteSet(((region, data),)))
+    Injection._truncate(cast("Injection", None), command)
+    ((short, result),) = command.result.writes
+    assert result.tobytes() == part and (short.rows, short.row_bytes) == (max(1, rows // 2), 2 if rows == 1 else 4)
