@@ -43,4 +43,4 @@ class Totals:
     cycles: int = 0
     """NPU cycles."""
     read_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """Of in0 and in1, as the engines report."""
+    """Bytes of in0 and in1 that the engines report to have read."""

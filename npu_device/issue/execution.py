@@ -327,8 +327,8 @@ class Execution:
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
-            made = self._external.over(command, self._accumulators)
-            command.result = command.result if made is None else self._results.sampled(made)
+            outputs = self._external.over(command, self._accumulators)
+            command.result = command.result if outputs is None else self._results.sampled(outputs)
         result = command.result
         if result is not None:
             self._results.park(command.number, result.writes)

@@ -157,9 +157,9 @@ def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, 
     if (fields["accumulated"] is not None) != keeps:
         raise StateError("does not fit what the command does", "accumulated")
     if computed:
-        kept = None
+        accumulated = None
         if total is not None and keeps:
             content = np.frombuffer(fields.data("accumulated", total.size), np.int32 if total.integer else np.float32)
-            kept = content.reshape(total.shape)
-        command.result = WriteSet(writes, kept)
+            accumulated = content.reshape(total.shape)
+        command.result = WriteSet(writes, accumulated)
     return writes

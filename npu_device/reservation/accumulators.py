@@ -28,7 +28,7 @@ def open_accumulators(issue: Issue) -> None:
             span.address = UNUSED
             span.next = None
             issue.accumulators[index].spans = span
-            issue.accumulators[index].room = issue.accumulator_size
+            issue.accumulators[index].free_bytes = issue.accumulator_size
 
 
 def find_sum(issue: Issue, cluster: int, address: int) -> Span | None:
@@ -42,27 +42,28 @@ def find_sum(issue: Issue, cluster: int, address: int) -> Span | None:
     return None
 
 
-def room_of(issue: Issue, cluster: int, engine: int, replaced: Span | None) -> int:
+def count_free(issue: Issue, cluster: int, engine: int, replaced: Span | None) -> int:
     """Return the free bytes of an engine once the sum that is replaced is gone."""
-    room = accumulator_of(issue, cluster, engine).room
+    free_bytes = accumulator_of(issue, cluster, engine).free_bytes
     if replaced is not None and replaced.engine == engine:
-        room += replaced.rows * replaced.columns * SUM_BYTES
-    return room
+        free_bytes += replaced.rows * replaced.columns * SUM_BYTES
+    return free_bytes
 
 
 def choose_engine(issue: Issue, request: SumRequest, replaced: Span | None) -> int:
-    """Return the engine that a command names, or the one that has most room (lowest first)."""
+    """Return the engine that a command names, or the one that has most free bytes (lowest first)."""
     if request.affinity:
         return request.affinity - 1
     best = 0
     for engine in range(1, issue.engines):
-        if room_of(issue, request.cluster, engine, replaced) > room_of(issue, request.cluster, best, replaced):
+        if count_free(issue, request.cluster, engine, replaced) > count_free(issue, request.cluster, best, replaced):
             best = engine
     return best
 
 
 def check_sum(issue: Issue, request: SumRequest) -> int:
-    """Return the error of a command whose sum is not there, or does not fit; 0: none."""
+    """Return the error of a request: no sum of this shape and type (NO_ACCUMULATOR), a sum on another engine than the
+    one it names (AFFINITY), too few free bytes (ACC_OVERFLOW); 0: none."""
     held = find_sum(issue, request.cluster, request.address)
     if request.accumulate:
         if (
@@ -73,8 +74,8 @@ def check_sum(issue: Issue, request: SumRequest) -> int:
         if request.affinity and request.affinity != held.engine + 1:
             return TicketError.AFFINITY
         return 0
-    room = room_of(issue, request.cluster, choose_engine(issue, request, held), held)
-    return 0 if request.rows * request.columns * SUM_BYTES <= room else TicketError.ACC_OVERFLOW
+    free_bytes = count_free(issue, request.cluster, choose_engine(issue, request, held), held)
+    return 0 if request.rows * request.columns * SUM_BYTES <= free_bytes else TicketError.ACC_OVERFLOW
 
 
 def max_spans(issue: Issue, request: SumRequest) -> int:
@@ -109,7 +110,7 @@ def assign_bytes(issue: Issue, request: SumRequest, engine: int) -> None:
     """Give the first free bytes of an accumulator to a sum."""
     accumulator = accumulator_of(issue, request.cluster, engine)
     size = request.rows * request.columns * SUM_BYTES
-    accumulator.room -= size
+    accumulator.free_bytes -= size
     span = accumulator.spans
     while size and span is not None:
         if span.address == UNUSED:
@@ -131,7 +132,7 @@ def release_sum(issue: Issue, cluster: int, engine: int, address: int) -> None:
         following = span.next
         if span.address == address:
             span.address = UNUSED
-            accumulator.room += span.size
+            accumulator.free_bytes += span.size
         if before is not None and before is not span and before.address == UNUSED and span.address == UNUSED:
             before.size += span.size
             before.next = following
@@ -155,8 +156,9 @@ def append_spans(issue: Issue, request: SumRequest, engine: int, written: int) -
 
 
 def bind_sum(issue: Issue, request: SumRequest) -> int:
-    """Assign the sum that a command which passed `check_sum` adds to or begins, and append its bytes to
-    `issue.operands`: its engine. The caller has reserved a Span."""
+    """Bind a request that passed `check_sum` to its sum: go on with it, or begin it, which replaces another one of the
+    address; append its bytes to `issue.operands`, and release it unless it stays. Return the engine. The caller has
+    reserved a Span."""
     held = find_sum(issue, request.cluster, request.address)
     engine = choose_engine(issue, request, held)
     if held is not None:

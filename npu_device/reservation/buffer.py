@@ -37,7 +37,7 @@ FUNCTIONS: tuple[Definition, ...] = (
     barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
     tickets.ticket_code, tickets.set_command, orders.add_order, orders.find_order, orders.clear_orders,
     accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
-    accumulators.room_of, accumulators.bind_sum, accumulators.split_span,
+    accumulators.count_free, accumulators.bind_sum, accumulators.split_span,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
@@ -57,7 +57,7 @@ _LISTS = {
 """Records of free lists, and the names of these."""
 _LIST_FUNCTIONS = (
     barriers.open_domains, hazards.add_hazards, accumulators.open_accumulators, accumulators.find_sum,
-    accumulators.check_sum, accumulators.choose_engine, accumulators.room_of, accumulators.bind_sum,
+    accumulators.check_sum, accumulators.choose_engine, accumulators.count_free, accumulators.bind_sum,
 )  # fmt: skip
 
 _NEXT = layout(Entry).fields["next"].word

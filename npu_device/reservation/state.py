@@ -143,8 +143,7 @@ class Accumulator:
 
     spans: Span | None = REFERENCE
     """All of its bytes."""
-    room: int = 0
-    """Free bytes."""
+    free_bytes: int = 0
 
 
 @record

@@ -50,7 +50,7 @@ class Accumulators:
             return
         held, address = self._find(request), command.descriptor.out_addr
         if code == TicketError.NO_ACCUMULATOR:
-            raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_what(held)}; begin it with hold")
+            raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_describe(held)}; begin it with hold")
         if code == TicketError.AFFINITY:
             rule = f"must be {held.engine}, which holds the sum"
             raise DescriptorError(TicketError.AFFINITY, f"engine {command.affinity - 1}: {rule}")
@@ -59,7 +59,7 @@ class Accumulators:
         raise NoRoomError(
             TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
             f"accumulator of engine {engine} (te.acc_bytes {self._size})", total.size,
-            call(accumulators.room_of, request.cluster, engine, offset),
+            call(accumulators.count_free, request.cluster, engine, offset),
             "split the command in M or N" if command.macro else "",
         )  # fmt: skip
 
@@ -125,7 +125,7 @@ class Accumulators:
                 for size, address, m, n, integer in parts:
                     buffer.call(accumulators.split_span, span.offset, size)
                     span.address, span.rows, span.columns, span.integer = address, m, n, bool(integer)
-                    accumulator.room -= 0 if address == UNUSED else size
+                    accumulator.free_bytes -= 0 if address == UNUSED else size
                     span = span.next
 
     def used_by(self, command: Command) -> list[list[int]] | None:
@@ -164,7 +164,7 @@ def _shape(span: Any) -> tuple[int, int, int]:
     return span.rows, span.columns, int(span.integer)
 
 
-def _what(held: Any) -> str:
+def _describe(held: Any) -> str:
     if held is None:
         return "has no sum"
     return f"holds {held.rows} x {held.columns} of {'int32' if held.integer else 'fp32'}"

@@ -89,14 +89,14 @@ def update_lines(machine: Machine, cycle: int) -> None:
     lines = (MSIP if machine.clint.msip else 0) | (MTIP if machine.clint.timer else 0)
     if direct or wiring.due <= wiring.last_cycle:
         lines |= MEIP
-    kept = SUPERVISOR_INTERRUPTS
+    software = SUPERVISOR_INTERRUPTS  # bits of mip that no line drives
     if machine.hart.compares:
-        kept &= ~STIP
+        software &= ~STIP
         lines |= STIP if machine.clint.supervisor_timer else 0
     changed = lines ^ wiring.lines
     if changed:
         wiring.lines = lines
-        machine.hart.mip = machine.hart.mip & kept | lines
+        machine.hart.mip = machine.hart.mip & software | lines
         if changed & MEIP:
             wiring.changed = wiring.last_cycle
         if machine.kinds >> LogKind.LINES & 1:

@@ -33,7 +33,8 @@ def is_reached(clint: ClintRecord, ticks: int, high: int, low: int) -> bool:
 
 def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
     """Return the cycle in which the level of a timer changes next: mtime reaches its comparator or, after that, wraps
-    around to 0 below it; at once where a tick has become shorter."""
+    around to 0 below it; `last_cycle` where mtime is past the comparator already and the level does not show it yet;
+    NEVER: out of reach."""
     ticks = clint.last_cycle // clint.divider
     if not level and is_reached(clint, ticks, high, low):
         return clint.last_cycle

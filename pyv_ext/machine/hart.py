@@ -49,12 +49,13 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     hart = machine.hart
     hart.traps += 1
     cancel_reservation(machine)  # or a context could use the reservation of another
+    recorded = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # the sign instead of INTERRUPT, without a branch
     if hart.supervisor_mode and hart.priv != MACHINE:
         delegated = hart.mideleg if cause & INTERRUPT else hart.medeleg
         if delegated >> min(cause & ~INTERRUPT, 32) & 1:
-            return enter_supervisor(machine, pc, cause, value)
+            return enter_supervisor(machine, pc, cause, recorded, value)
     hart.mepc = pc
-    hart.mcause = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # without a branch
+    hart.mcause = recorded
     hart.mtval = value
     enabled = MPIE if hart.mstatus & MIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE | MPP) | enabled | hart.priv << 11
@@ -63,11 +64,12 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     return handler(hart.mtvec, cause)
 
 
-def enter_supervisor(machine: Machine, pc: int, cause: int, value: int) -> int:
-    """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP."""
+def enter_supervisor(machine: Machine, pc: int, cause: int, recorded: int, value: int) -> int:
+    """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP. `recorded`: the
+    cause as scause has it."""
     hart = machine.hart
     hart.sepc = pc
-    hart.scause = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # without a branch
+    hart.scause = recorded
     hart.stval = value
     enabled = SPIE if hart.mstatus & SIE_BIT else 0
     hart.mstatus = hart.mstatus & ~(SIE_BIT | SPIE | SPP) | enabled | (SPP if hart.priv == SUPERVISOR else 0)

@@ -107,10 +107,10 @@ class PyvEngine(Engine):
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
     """Raise PyvExtError if the core cannot be a hart with these properties."""
     own = Isa(ISA)
-    others = [] if isa.xlen == own.xlen else [f"rv{isa.xlen}"]
-    others += [name for name in isa.extensions if name not in own.extensions]
-    if others:
-        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {others[0]}: use {ISA}")
+    missing = [] if isa.xlen == own.xlen else [f"rv{isa.xlen}"]
+    missing += [name for name in isa.extensions if name not in own.extensions]
+    if missing:
+        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {missing[0]}: use {ISA}")
     if misaligned:
         raise PyvExtError("core pyv: misaligned accesses trap: set core.misaligned to false, or use another core")
     if timing != CoreTiming():

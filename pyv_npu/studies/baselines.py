@@ -32,10 +32,10 @@ class Baseline:
         baseline = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
         if len(baseline) < len(self._figures):
             raise AssertionError(f"{self._path}: no baseline of this run; pytest --update-baselines writes it")
-        differences_found = list(differences(baseline[len(self._figures) - 1], figures))
-        if differences_found:
-            more = [f"... and {len(differences_found) - SHOWN} more"] if len(differences_found) > SHOWN else []
-            lines = "\n".join([*differences_found[:SHOWN], *more])
+        deviations = list(differences(baseline[len(self._figures) - 1], figures))
+        if deviations:
+            more = [f"... and {len(deviations) - SHOWN} more"] if len(deviations) > SHOWN else []
+            lines = "\n".join([*deviations[:SHOWN], *more])
             raise AssertionError(f"{self._path}: if it is right: pytest --update-baselines\n{lines}")
 
     def close(self) -> None:

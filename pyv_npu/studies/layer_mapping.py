@@ -50,7 +50,7 @@ class LayerRun(NamedTuple):
 
     @property
     def roofline(self) -> str:
-        """The unit of the device with the largest lower bound."""
+        """The resource with the largest lower bound, the critical path left out, which is latency."""
         return max(self.bounds.keys() - {"critical_path"}, key=lambda name: (self.bounds[name], name))
 
     @property
@@ -218,8 +218,8 @@ class Overview(NamedTuple):
 
 
 def overview(program: Program, config: Config) -> Overview:
-    """Return the layers of a model that engines compute, each simulated alone; none with operands larger than the
-    DRAM."""
+    """Return the layers of a model that engines compute, each simulated alone, without those that do not fit the
+    DRAM alone."""
     graph, model = program.graph, energy_model(config)
     layers = [layer for layer in graph.layers if layer.op_type != "CORE"]
     runs = [_simulate(graph, layer, program.target, config.npu, model) for layer in layers]

@@ -23,7 +23,7 @@ UNMAPPED: dict[int, tuple[int, ...]] = {
     32: (0x600_0000, 0x7FF_FFFC, 0xA00_0000, 0x9000_0000),
     64: (0x600_0000, 0x7FF_FFF8, 0x9000_0000, 0x1_8000_0000, 1 << 63, -8),
 }
-"""Where neither machine has anything, by the width of registers."""
+"""Addresses that are mapped on neither machine, by the width of registers."""
 
 MSI, MTI = 1 << 3, 1 << 7
 

@@ -49,7 +49,7 @@ class Grid(NamedTuple):
     along: Column
     """Index of its k part within the tile."""
     max_across: int
-    """Of a full tile."""
+    """Parts of a full tile across its columns; `max_along`: along k."""
     max_along: int
 
     @property

@@ -527,8 +527,8 @@ def test_records_of_what_is_over_are_spare() -> None:
         assert count == getattr(issue, f"spare_{name}")
         used[name] = total - count
     engines = len(issue.accumulators)
-    kept = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders), "spans": engines}
-    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | kept
+    constant = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders), "spans": engines}
+    assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | constant
 
 
 def test_a_barrier_waits_for_what_is_in_flight_only() -> None:

@@ -62,7 +62,7 @@ def test_a_product_and_its_sum_go_on_from_any_cycle(cycle: int) -> None:
 
 @pytest.mark.parametrize("cycle", range(10, 1100, 40))
 def test_barriers_of_every_scope_hold_what_comes_later(cycle: int) -> None:
-    """Of a cluster, of a stream, of the device; each has commands of the other kinds before and behind it."""
+    """Barriers of a cluster, a stream and the device; each has commands of the other kinds before and behind it."""
     load = Descriptor(opcode=Opcode.LOAD, tile_m=1, tile_k=256, type_in0=DataType.INT8, in0_addr=DRAM, out_addr=SPM)
     barrier = Descriptor(opcode=Opcode.BARRIER)
     rig = Rig(NpuConfig(clusters=2, spm=SMALL_SPM))
