@@ -1,10 +1,9 @@
-"""Parameters of the NPU: default, unit, rule and source; the rules between keys; the page that lists them.
+"""Parameters of the NPU: default, unit, rule and source; the rules between keys.
 
 Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or `power_of_two`. `check`
-refuses a configuration that breaks a rule, `page` writes docs/npu-parameters.md.
+refuses a configuration that breaks a rule. `scripts/generate` makes docs/npu-parameters.md from the metadata.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
@@ -12,7 +11,7 @@ from typing import Any
 
 from npu_device.abi import memory_map as mm
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.dram_devices import DEVICES, MAPPINGS, PARAMETERS, DramTiming, device_tables
+from npu_device.dram_devices import DEVICES, MAPPINGS, PARAMETERS, DramTiming
 
 MACHINE = 'pyv-npu docs npu-timing "Default machine"'
 CHOSEN = "chosen by us"
@@ -542,46 +541,3 @@ def _broken(item: "Field[Any]", value: Any) -> Iterator[str]:
             yield f"must be at most {rule['max']}"
         elif rule.get("power_of_two") and number & (number - 1):
             yield "must be a power of two"
-
-
-PATH = "docs/npu-parameters.md"
-_HEAD = """# Parameters of the NPU
-
-Every key below `npu.` of the configuration: default, unit, rule, meaning and source. Made by `scripts/generate`
-from `npu_device/config.py`. What the model does with them is in [npu-timing.md](npu-timing.md).
-
-| key | default | unit | rule | meaning | source |
-|---|---|---|---|---|---|
-"""
-
-
-def page() -> str:
-    """Write the page; a command that shows a page is a link to it here."""
-    table = "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), "")) + device_tables()
-    return _HEAD + re.sub(r"pyv-npu docs ([\w-]+)", r"[\1](\1.md)", table)
-
-
-def _rows(section: Any, prefix: str) -> Iterator[tuple[str, ...]]:
-    for item in fields(section):
-        value = getattr(section, item.name)
-        if is_dataclass(value):
-            yield from _rows(value, f"{prefix}{item.name}.")
-        else:
-            rule = item.metadata
-            yield (f"`{prefix}{item.name}`", _shown(value), rule["unit"], _rule(rule), rule["meaning"], rule["source"])
-
-
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _rule(rule: Any) -> str:
-    if "choices" in rule:
-        return ", ".join(rule["choices"])
-    low, high = rule.get("min"), rule.get("max")
-    text = "" if low is None else f">= {low:,}"
-    if high is not None:
-        text = f"{low:,} to {high:,}"
-    return text + (", power of two" if rule.get("power_of_two") else "")

@@ -172,25 +172,5 @@ DEVICES: dict[str, DramDevice] = {
 }  # fmt: skip
 """Devices by the value of `npu.dram.timed.device`."""
 
-
-def device_tables() -> str:
-    """Return the section of docs/npu-parameters.md that has the devices' numbers and their sources."""
-    lines = [
-        "",
-        "## DRAM devices",
-        "",
-        "Numbers of `npu.dram.timed.device`; every one is a key of `npu.dram.timed` too.",
-        "",
-    ]
-    for name, device in DEVICES.items():
-        lines += [f"### {name}", "", f"{device.title}: {device.timing.bytes_per_second / 1e9:g} GB/s a channel.", ""]
-        lines += ["| key | value | unit | source |", "|---|---|---|---|"]
-        for key, value in device.timing._asdict().items():
-            source = device.sources.get(key, device.sources[""])
-            lines.append(f"| `{key}` | {value:,} | {PARAMETERS[key].unit} | {source} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
 MAPPINGS = ("row-rank-bank-group-column", "row-rank-bank-column-group", "row-column-rank-bank-group")
 """Address mappings of a channel, from high bits to low: after the bytes of a burst, the last field comes first."""

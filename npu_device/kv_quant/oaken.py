@@ -1,7 +1,7 @@
 """Oaken's codec: groups by thresholds, group shift, quantizers of 4 and 5 bits, fused dense-and-sparse encoding.
 
 Source: Kim et al., Oaken, ISCA 2025, section 4. What the paper leaves open is settled in docs/oaken.md. The definition,
-element by element, is `npu_device.kv_quant.oaken_plain`; this file does the same for blocks of tokens in numpy.
+element by element, is `tests/oaken_plain.py`; this file does the same for blocks of tokens in numpy.
 
 A token-vector has C elements: K, or V, of one token and layer, all KV heads. Encoded it is C/2 bytes of nibbles
 (dense), a byte of sparse data for each outlier, a count of outliers for each chunk of 64 elements, and 12 bytes of

@@ -4,19 +4,24 @@
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 
-from npu_device.kv_quant import oaken, oaken_plain
+from benchmarks.host import ROOT
+from npu_device.kv_quant import oaken
 from npu_device.kv_quant.methods import METHODS
 from npu_device.kv_quant.thresholds import Profiler
 from pyv_npu.config import load
 from pyv_npu.config.shape_file import shape_of
 from pyv_npu.serving.step_parts import Simulator
 from toolchain.decoders.mixed_step import Chunk, Parts
+
+sys.path.append(str(ROOT / "tests"))
+import oaken_plain
 
 REPEATS = 3
 SIDES = ("key", "value")

@@ -1,12 +1,10 @@
 """Configurations that cannot be name key, value and rule."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npu_device import config as parameters
 from npu_device.abi.errors import NpuDeviceError
 from npu_device.config import ChainedConfig, DmaConfig, DramConfig, NpuConfig, SpmConfig, TeConfig, check
 
@@ -44,9 +42,3 @@ def test_a_configuration_that_cannot_be(sections: dict[str, Any], message: str) 
 
 def test_no_limit_is_a_value() -> None:
     check(NpuConfig(dram=DramConfig(bytes_per_second=None), spm=SpmConfig(port=None)))
-
-
-def test_the_page_of_parameters_is_current() -> None:
-    root = Path(__file__).resolve().parent.parent.parent
-    current = (root / parameters.PATH).read_text(encoding="utf-8")
-    assert current == parameters.page(), f"{parameters.PATH} is stale: run scripts/generate"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from oaken_plain import decode_token, encode_token
 
-from npu_device.kv_quant.oaken_plain import decode_token, encode_token
 from npu_device.kv_quant.thresholds import Thresholds
 
 Array = np.ndarray[Any, Any]

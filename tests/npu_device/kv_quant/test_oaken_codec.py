@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
+import oaken_plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.errors import NpuDeviceError
-from npu_device.kv_quant import oaken, oaken_plain
+from npu_device.kv_quant import oaken
 from npu_device.kv_quant.codec import Encoded, entropy_bound
 from npu_device.kv_quant.storage import EncodedCache, Parameters
 from npu_device.kv_quant.thresholds import Thresholds

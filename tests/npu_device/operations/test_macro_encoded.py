@@ -4,6 +4,7 @@ import struct
 from typing import Any
 
 import numpy as np
+import oaken_plain
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from npu_macro import POSITION, MacroRig, block
@@ -14,7 +15,7 @@ from npu_device.abi.errors import NpuDeviceError, TicketError
 from npu_device.abi.extended import Epilogue
 from npu_device.abi.kv_block import KV_HALF_SIZE, KvHalf, OutlierCode
 from npu_device.abi.opcodes import DataType, Opcode
-from npu_device.kv_quant import oaken, oaken_plain
+from npu_device.kv_quant import oaken
 from npu_device.kv_quant.storage import EncodedCache
 from npu_device.kv_quant.thresholds import Thresholds
 

@@ -1,7 +1,5 @@
 """Every node test of the onnx package for the operators of the table: it passes, or its need is refused by name."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx_nodes import FUNCTIONS, Case, cases
@@ -12,7 +10,7 @@ from pyv_npu.workloads.checks import check
 from toolchain.codegen import GRANULARITIES, Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
-from toolchain.onnx_frontend.table import OPERATORS, coverage_page
+from toolchain.onnx_frontend.table import OPERATORS
 from toolchain.onnx_model.model import prepare
 
 LARGE = 8192
@@ -57,11 +55,6 @@ def test_what_onnx_defines_by_other_operators_passes(operator: str) -> None:
 REFUSED = ("CastLike", "CumSum", "GlobalLpPool", "STFT")
 """Operators of which every node test needs what is not supported: a type, or an input without elements; or that have
 none. The last three are compared with onnxruntime (test_onnxruntime.py)."""
-
-
-def test_the_coverage_page_is_current() -> None:
-    page = Path(__file__).parents[3] / "docs/onnx-coverage.md"
-    assert page.read_text(encoding="utf-8") == coverage_page(), "run scripts/onnx-coverage"
 
 
 def test_granularities() -> None:

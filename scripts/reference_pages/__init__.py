@@ -1,0 +1,17 @@
+"""Files of the repository that are made from tables of the product: the C header and reference pages."""
+
+from collections.abc import Callable
+
+from reference_pages.abi import descriptor_page, registers_page
+from reference_pages.coverage import coverage_page
+from reference_pages.header import header
+from reference_pages.parameters import parameters_page
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "firmware/include/npu_abi.h": header,
+    "docs/registers.md": registers_page,
+    "docs/descriptor.md": descriptor_page,
+    "docs/npu-parameters.md": parameters_page,
+    "docs/onnx-coverage.md": coverage_page,
+}
+"""Path in the repository -> its text."""
