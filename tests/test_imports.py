@@ -155,6 +155,8 @@ def imports(tree: ast.AST, module: str, is_package: bool = False) -> Iterator[tu
             yield from ((node.lineno, f"{base}.{alias.name}".strip(".")) for alias in node.names)
         elif isinstance(node, ast.Call) and _is_import_call(node):
             argument = node.args[0] if node.args else None
+            if isinstance(argument, ast.JoinedStr):  # computed from its constant beginning on
+                argument = argument.values[0]
             name = argument.value if isinstance(argument, ast.Constant) else None
             yield node.lineno, str(name) if name is not None else "<computed>"
 
@@ -329,6 +331,8 @@ EXAMPLES: list[tuple[str, str, list[str]]] = [
     ("pyv_npu.x", "from scripts import demo", ["1: scripts.demo"]),
     ("npu_device.x", "import importlib\nimportlib.import_module('pyv_ext')", ["2: pyv_ext"]),
     ("npu_device.x", "__import__('pyv_' + 'ext')", ["1: <computed>"]),
+    ("npu_device.x", "import_module(f'pyv_ext.{name}')", ["1: pyv_ext."]),
+    ("npu_device.x", "import_module(f'{name}')", ["1: <computed>"]),
     ("pyv_npu.x", "import npu_devices", ["1: npu_devices"]),
 ]
 """(module, its source, disallowed imports)."""

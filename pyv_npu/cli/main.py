@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -52,6 +53,11 @@ VERBS = {
 One that can be replayed has `perform` too. It is imported when its verb is parsed."""
 
 
+_PROGRAMS = frozenset({
+    "explain", "charts", "new", "build", "perplexity", "build-firmware", "asm", "build-engine", "export-models",
+    "export-fmu", "disasm", "get-py-v",
+})  # fmt: skip
+"""Verbs of the package `programs`."""
 _COMMAND = "COMMAND"
 """Placeholder of a verb in the help."""
 
@@ -132,119 +138,8 @@ class _Verb(_ArgumentParser):
 
 def module_of(verb: str) -> ModuleType:
     """Return the module of a verb."""
-    match verb:
-        case "run":
-            from pyv_npu.cli.verbs import run
-
-            return run
-        case "compare":
-            from pyv_npu.cli.verbs import compare
-
-            return compare
-        case "campaign":
-            from pyv_npu.cli.verbs import campaign
-
-            return campaign
-        case "sweep":
-            from pyv_npu.cli.verbs import sweep
-
-            return sweep
-        case "diff":
-            from pyv_npu.cli.verbs import diff
-
-            return diff
-        case "serve":
-            from pyv_npu.cli.verbs import serve
-
-            return serve
-        case "compile":
-            from pyv_npu.cli.verbs import compile
-
-            return compile
-        case "check":
-            from pyv_npu.cli.verbs import check
-
-            return check
-        case "explain":
-            from pyv_npu.cli.programs import explain
-
-            return explain
-        case "charts":
-            from pyv_npu.cli.programs import charts
-
-            return charts
-        case "verify":
-            from pyv_npu.cli.verbs import verify
-
-            return verify
-        case "calibrate":
-            from pyv_npu.cli.verbs import calibrate
-
-            return calibrate
-        case "new":
-            from pyv_npu.cli.programs import new
-
-            return new
-        case "build":
-            from pyv_npu.cli.programs import build
-
-            return build
-        case "perplexity":
-            from pyv_npu.cli.programs import perplexity
-
-            return perplexity
-        case "profile-kv":
-            from pyv_npu.cli.verbs import profile_kv
-
-            return profile_kv
-        case "reproduce":
-            from pyv_npu.cli.verbs import reproduce
-
-            return reproduce
-        case "build-firmware":
-            from pyv_npu.cli.programs import build_firmware
-
-            return build_firmware
-        case "asm":
-            from pyv_npu.cli.programs import asm
-
-            return asm
-        case "build-engine":
-            from pyv_npu.cli.programs import build_engine
-
-            return build_engine
-        case "export-models":
-            from pyv_npu.cli.programs import export_models
-
-            return export_models
-        case "export-fmu":
-            from pyv_npu.cli.programs import export_fmu
-
-            return export_fmu
-        case "disasm":
-            from pyv_npu.cli.programs import disasm
-
-            return disasm
-        case "get-py-v":
-            from pyv_npu.cli.programs import get_py_v
-
-            return get_py_v
-        case "completion":
-            from pyv_npu.cli import completion
-
-            return completion
-        case "info":
-            from pyv_npu.cli.verbs import info
-
-            return info
-        case "docs":
-            from pyv_npu.cli.verbs import docs
-
-            return docs
-        case _:
-            from pyv_npu.cli.verbs import doctor
-
-            return doctor
+    package = "programs." if verb in _PROGRAMS else "" if verb == "completion" else "verbs."
+    return import_module(f"pyv_npu.cli.{package}{verb.replace('-', '_')}")
 
 
 def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
