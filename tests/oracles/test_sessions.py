@@ -1,5 +1,7 @@
 """What the pages with sessions show is what happens."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def test_the_programs_of_the_page_on_python_print_what_the_page_shows() -> None:
     page = PAGES["python"].read_text(encoding="utf-8")
     assert page.count("\n```python\n# ") == 3
     assert played(page) == page, "if it is right: scripts/sessions"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_of_a_page_shows_something_or_writes_a_file(name: str) -> None:
+    """A filter behind a command that no longer matches leaves an empty block, which is "what the command prints"."""
+    blocks = PAGES[name].read_text(encoding="utf-8").split("```console\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines()]
+    silent = [line for line, after in pairwise([*lines, "$ "]) if line.startswith("$ ") and after.startswith("$ ")]
+    assert [line for line in silent if not re.search(r"> \S+$", line)] == []
 
 
 def test_a_page_that_lies_is_found(tmp_path: Path) -> None:
