@@ -26,7 +26,7 @@ CSRS = sorted(NAMES[address] for address in WRITABLE)
 class Point(StrEnum):
     """Target of an action: the first of these from its trigger on."""
 
-    NOW = "the moment itself"
+    NOW = "immediately"
     INTERRUPT = "a rise of the NPU's interrupt line"
     SUBMISSION = "a doorbell, in tight mode an ENQCMD_T"
     DESCRIPTOR = "a descriptor that was fetched"
@@ -68,50 +68,55 @@ def _bit(high: int) -> ParameterRule:
 
 ACTIONS: dict[str, FaultAction] = {
     "interrupt_lost": FaultAction(Point.INTERRUPT, {}, "the core does not see the line until it falls and rises again"),
-    "interrupt_late": FaultAction(Point.INTERRUPT, _cycles(2000), "the core sees it so many cycles later"),
-    "interrupt_doubled": FaultAction(Point.INTERRUPT, _cycles(500), "so many cycles after its end it comes once more"),
-    "interrupt_spurious": FaultAction(Point.NOW, _cycles(100), "the line is up so long without a cause"),
+    "interrupt_late": FaultAction(Point.INTERRUPT, _cycles(2000), "the core sees it `cycles` later"),
+    "interrupt_doubled": FaultAction(Point.INTERRUPT, _cycles(500), "`cycles` after its end it rises once more"),
+    "interrupt_spurious": FaultAction(Point.NOW, _cycles(100), "the line is high for `cycles` without a cause"),
     "doorbell_lost": FaultAction(
         Point.SUBMISSION, {}, "the write does not arrive; ENQCMD_T is answered as if the queue were full"
     ),
-    "doorbell_late": FaultAction(Point.SUBMISSION, _cycles(5000), "it arrives so many cycles later", ("loose",)),
-    "doorbell_doubled": FaultAction(Point.SUBMISSION, _cycles(500), "it arrives once more so many cycles later",
+    "doorbell_late": FaultAction(Point.SUBMISSION, _cycles(5000), "it arrives `cycles` later", ("loose",)),
+    "doorbell_doubled": FaultAction(Point.SUBMISSION, _cycles(500), "it arrives a second time `cycles` later",
                                     ("loose",)),
     "dma_error": FaultAction(Point.TRANSFER, {}, "it ends at once in an error ticket, code BUS"),
-    "dma_late": FaultAction(Point.TRANSFER, _cycles(20_000), "it begins so many cycles late"),
+    "dma_late": FaultAction(Point.TRANSFER, _cycles(20_000), "it begins `cycles` late"),
     "dma_truncated": FaultAction(Point.TRANSFER, {}, "the second half of its output is not written"),
     "unit_stuck": FaultAction(
-        Point.START, {"cycles": ParameterRule("int", 0)}, "its unit hangs for so many cycles; 0: until a soft reset"
+        Point.START, {"cycles": ParameterRule("int", 0)}, "its unit hangs for `cycles`; 0: until a soft reset"
     ),
     "dram_slow": FaultAction(
         Point.NOW, {"factor": ParameterRule("int", 8, 2, 1000)},
-        "the DRAM takes so many times as long, until a soft reset"
+        "every DRAM access takes `factor` times as long, until a soft reset"
     ),
     "queue_full": FaultAction(
-        Point.NOW, _cycles(2000), "so long QUEUE_HEAD says that the ring is full; ENQCMD_T says it of the queue"
+        Point.NOW, _cycles(2000),
+        "for `cycles` QUEUE_HEAD reads as if the ring were full, and ENQCMD_T answers that the queue is full"
     ),
     "status_lost": FaultAction(Point.STATUS, {}, "the word stays as it was"),
     "clock_ratio": FaultAction(
-        Point.NOW, {"factor": ParameterRule("int", 4, 2, 1000)}, "mtime runs so many times as slowly against the core"
+        Point.NOW, {"factor": ParameterRule("int", 4, 2, 1000)}, "mtime advances `factor` times more slowly"
     ),
     "bus_error": FaultAction(Point.ACCESS, {}, "the access traps: cause 5 of a load, 7 of a store"),
     "flip_memory": FaultAction(
         Point.NOW, {"address": ParameterRule("address"), "bit": _bit(31)},
-        "a bit of the word there, in DRAM or scratchpad"
+        "a bit of the word at `address`, in DRAM or scratchpad, is inverted"
     ),
     "flip_register": FaultAction(
         Point.NOW, {"register": ParameterRule("names", None, names=ABI_NAMES[1:]), "bit": _bit(31)},
-        "a bit of the core's"
+        "a bit of the core register is inverted"
     ),
     "flip_csr": FaultAction(Point.NOW, {"csr": ParameterRule("names", None, names=CSRS), "bit": _bit(31)},
-        "a bit of it"),
+        "a bit of the CSR is inverted"),
     "flip_descriptor": FaultAction(
-        Point.DESCRIPTOR, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit on its way; memory keeps the right one"
+        Point.DESCRIPTOR, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)},
+        "a bit is inverted on the way to the device; memory is unchanged"
     ),
     "flip_ring": FaultAction(
-        Point.SUBMISSION, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)}, "a bit of the descriptor in memory, before the fetch"
+        Point.SUBMISSION, {"bit": _bit(8 * DESCRIPTOR_SIZE - 1)},
+        "a bit of the descriptor in memory is inverted before the fetch"
     ),
-    "flip_result": FaultAction(Point.RESULT, {"bit": _bit((1 << 31) - 1)}, "a bit of its output, modulo its size"),
+    "flip_result": FaultAction(
+        Point.RESULT, {"bit": _bit((1 << 31) - 1)}, "a bit of its output (modulo the size) is inverted"
+    ),
 }  # fmt: skip
 
 TRIGGERS: dict[str, str] = {
