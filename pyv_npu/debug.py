@@ -104,7 +104,7 @@ def time_machine(platform: Platform) -> TimeMachine:
 
 
 def npu_feature(platform: Platform) -> RegisterFeature:
-    """Returns the NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
+    """Return the NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
     return RegisterFeature(FEATURE, [_register(platform, register) for register in SHOWN], "npu")
 
 
@@ -179,7 +179,7 @@ def registers_text(platform: Platform) -> str:
 
 
 def latency_text(platform: Platform) -> str:
-    """Returns the stages so far, in core cycles. The run goes on: this looks at a copy."""
+    """Return the stages so far, in core cycles. The run goes on: this looks at a copy."""
     probe = platform.latency
     if probe is None:
         return "no program is loaded"

@@ -13,7 +13,7 @@ from pyv_npu.config.tree import CoreConfig
 def every_instruction(
     slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = (), xlen: int = 32
 ) -> Isa:
-    """Returns the instructions of `march`, or of all extensions for a width of registers, with the NPU's in an opcode
+    """Return the instructions of `march`, or of all extensions for a width of registers, with the NPU's in an opcode
     slot and `more`.
 
     PyvExtError for an unknown extension, or where encodings overlap.
@@ -28,7 +28,7 @@ def every_instruction(
 def assemble_for(
     text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s"
 ) -> Program:
-    """Returns a program for the instruction set and opcode slot of a core. ToolchainError names the line that is
+    """Return a program for the instruction set and opcode slot of a core. ToolchainError names the line that is
     wrong."""
     from toolchain.assembler.program import assemble
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def mimebundle(result: Result[Any]) -> dict[str, str]:
-    """Returns text by MIME type for a notebook, in the colours of its theme."""
+    """Return text by MIME type for a notebook, in the colours of its theme."""
     return {"text/plain": summary(result), "text/html": html(result)}
 
 
 def html(result: Result[Any]) -> str:
-    """Formats the first screen of a report and the sections of the terminal text; layers are folded."""
+    """Format the first screen of a report and the sections of the terminal text; layers are folded."""
     text, tiles = first_screen([result])
     first, *rest = run_sections(result)
     if result.analysis is not None:
@@ -42,7 +42,7 @@ STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:6
 
 
 def as_html(sections: Iterable[Section], tiles: Sequence[Tile] = ()) -> str:
-    """Formats sections for a notebook, in the colours of its theme; charts are for pages."""
+    """Format sections for a notebook, in the colours of its theme; charts are for pages."""
     html = ""
     for section in sections:
         html += f"<p><b>{escape(section.title)}</b></p>" if section.title else ""
@@ -74,7 +74,7 @@ def _html(part: Part) -> str:
 
 
 def to_dataframe(result: Result[Any], table: str) -> "pandas.DataFrame":
-    """Makes a data frame of a table of a run. UsageError: no such table, or the level lacks it. MissingExtraError:
+    """Make a data frame of a table of a run. UsageError: no such table, or the level lacks it. MissingExtraError:
     pandas is not installed."""
     columns_of = TABLES.get(table)
     if columns_of is None:
@@ -108,7 +108,7 @@ def _layers(result: Result[Any]) -> dict[str, list[Any]]:
 
 
 def _submissions(result: Result[Any]) -> dict[str, list[Any]]:
-    """Returns the columns of latency.csv; a missing stamp is None."""
+    """Return the columns of latency.csv; a missing stamp is None."""
     core = result.on_core("submissions")
     return dict(zip(LATENCY_COLUMNS, latency_columns(core.latency.submissions, core.program), strict=True))
 

@@ -28,7 +28,7 @@ _NAMES = {"DEVICES": Placed, "INSTRUCTIONS": CustomInstruction}
 
 
 def parts(files: Iterable[str]) -> PluginParts:
-    """Returns new devices and instructions of these files, in their order. BadInputError names file, line and
+    """Return new devices and instructions of these files, in their order. BadInputError names file, line and
     reason."""
     devices: list[Placed] = []
     instructions: list[CustomInstruction] = []
@@ -44,7 +44,7 @@ def parts(files: Iterable[str]) -> PluginParts:
 
 
 def _execute(file: str) -> dict[str, Any]:
-    """Returns the names of a file that has run."""
+    """Return the names of a file that has run."""
     try:
         check_input(file, MAX_TEXT)
         code = compile(Path(file).read_bytes(), file, "exec")
@@ -63,7 +63,7 @@ def _execute(file: str) -> dict[str, Any]:
 
 
 def fault_of(error: BaseException) -> BadInputError | None:
-    """Returns an exception of a plugin's code as an error that names its file and line; None if no plugin raised."""
+    """Return an exception of a plugin's code as an error that names its file and line; None if no plugin raised."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
     at = next((at for at in reversed(range(len(frames))) if _is_plugin(frames[at])), None)
@@ -94,7 +94,7 @@ def _list_of(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
 
 
 def _rules_of_device(placed: Placed) -> Iterator[tuple[str, bool, str]]:
-    """Yields (part, whether it is right, what it must be)."""
+    """Yield (part, whether it is right, what it must be)."""
     device, source = placed.device, placed.source
     yield "base", _is_integer(placed.base), "an address"
     yield "source", source is None or _is_integer(source), "a PLIC source"

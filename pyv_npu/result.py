@@ -53,19 +53,19 @@ class Detail:
     """Message where the run differs from its reference."""
 
     def to_json(self, result: "Result[Any]") -> dict[str, Any]:
-        """Returns keys of the result's JSON object besides those that every run has."""
+        """Return keys of the result's JSON object besides those that every run has."""
         return {}
 
     def sections(self, result: "Result[Any]") -> "list[Section]":
-        """Returns sections of the result besides those that every run has."""
+        """Return sections of the result besides those that every run has."""
         return []
 
     def files(self, result: "Result[Any]") -> Mapping[str, bytes]:
-        """Returns files of the report by name."""
+        """Return files of the report by name."""
         return {}
 
     def compared(self, loose: "Result[Any]", tight: "Result[Any]") -> "tuple[dict[str, Any], list[Section]]":
-        """Returns keys and sections of a comparison of both modes."""
+        """Return keys and sections of a comparison of both modes."""
         return {}, []
 
 
@@ -119,7 +119,7 @@ class CoreRun:
 
 
 def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) -> list[dict[str, Any]]:
-    """Returns the error tickets of a log, oldest first, with where the program submitted them."""
+    """Return the error tickets of a log, oldest first, with where the program submitted them."""
     if not log:
         return []
     from npu_device.abi.opcodes import Opcode  # of the device, which most firmware does without
@@ -290,7 +290,7 @@ class Result(Generic[D]):
         return self.to_json()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the run object of docs/results.md."""
+        """Return the run object of docs/results.md."""
         config, core = self.config, self.core
         return {
             "schema": SCHEMA,
@@ -328,18 +328,18 @@ class Result(Generic[D]):
     def extended(
         self, detail: E, commands: "Sequence[Command]" = (), memory: Mapping[int, bytes] | None = None
     ) -> "Result[E]":
-        """Returns the same run with what the workload that it was part of knows."""
+        """Return the same run with what the workload that it was part of knows."""
         return replace(cast("Result[Any]", self), detail=detail, commands=commands, memory=memory or {})
 
     def on_core(self, figure: str) -> CoreRun:
-        """Returns the core's part. UsageError, for `figure`, in a run without a core."""
+        """Return the core's part. UsageError, for `figure`, in a run without a core."""
         if self.core is None:
             raise UsageError(f"no {figure}: nothing is submitted at {self.config.run.sim_level}; run at CA_HYBRID")
         return self.core
 
 
 def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
-    """Returns order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
+    """Return order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
     return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
 
 
@@ -350,7 +350,7 @@ def headline(runs: Runs) -> str:
 
 
 def checks(run: Run) -> Iterator[Mapping[str, Any]]:
-    """Yields all checks against the ONNX reference in a run object: outputs of a model or steps of a decoder, and
+    """Yield all checks against the ONNX reference in a run object: outputs of a model or steps of a decoder, and
     codes. `ok` None: only reported."""
     model, generated = run.get("model", {}), run.get("generate", {})
     yield from model.get("checks", {}).values()
@@ -359,7 +359,7 @@ def checks(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def submission_of(run: Run) -> Mapping[str, Any]:
-    """Returns the savings of generated submission code (docs/mlir.md) in a run object; empty where firmware submits."""
+    """Return the savings of generated submission code (docs/mlir.md) in a run object; empty where firmware submits."""
     submission: Mapping[str, Any] = (
         run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
     )
@@ -367,7 +367,7 @@ def submission_of(run: Run) -> Mapping[str, Any]:
 
 
 def agrees(run: Run) -> bool:
-    """Checks whether all comparisons of a run object agree."""
+    """Check whether all comparisons of a run object agree."""
     return all(check["ok"] is not False for check in checks(run))
 
 
@@ -378,7 +378,7 @@ class Stopwatch:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def figures(self, instret: int | None = None) -> dict[str, float | None]:
-        """Returns the `host` object: seconds, and million instructions per CPU second."""
+        """Return the `host` object: seconds, and million instructions per CPU second."""
         wall, cpu = time.perf_counter() - self._wall, round(time.process_time() - self._cpu, 3)
         mips = round(instret / cpu / 1e6, 3) if instret is not None and cpu else None
         return {"wall_s": round(wall, 3), "cpu_s": cpu, "mips": mips}
@@ -444,5 +444,5 @@ class Comparison:
 
 
 def _over(loose: float | None, tight: float | None) -> float | None:
-    """Returns loose over tight, None where a value is missing or tight is 0."""
+    """Return loose over tight, None where a value is missing or tight is 0."""
     return None if loose is None or not tight else round(loose / tight, 3)

@@ -133,7 +133,7 @@ class TableLayout(NamedTuple):
 
 
 def layout(table: Table) -> TableLayout:
-    """Formats the cells of a table, with one prefix a column."""
+    """Format the cells of a table, with one prefix a column."""
     units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
     scales = [scale_of([row[at] for row in table.rows if isinstance(row[at], int | float)], unit)  # type: ignore[misc]
               for at, unit in enumerate(units)]  # fmt: skip
@@ -169,20 +169,20 @@ def _is_text(value: Value) -> bool:
 
 
 def plain(value: Value) -> object:
-    """Returns the bare value of a cell."""
+    """Return the bare value of a cell."""
     if isinstance(value, Cell):
         return value.text if value.value is None else value.value
     return value
 
 
 def parts_of(sections: Iterable[Section]) -> Iterator[Part]:
-    """Yields the parts of all sections."""
+    """Yield the parts of all sections."""
     for section in sections:
         yield from section.parts
 
 
 def csv_tables(sections: Iterable[Section]) -> dict[str, Table]:
-    """Returns the tables that are files of a report, by the name of the file."""
+    """Return the tables that are files of a report, by the name of the file."""
     return {part.file: part for part in parts_of(sections) if isinstance(part, Table) and part.file}
 
 
@@ -190,7 +190,7 @@ def csv_tables(sections: Iterable[Section]) -> dict[str, Table]:
 
 
 def as_text(sections: Iterable[Section], rows: int = MAX_ROWS) -> str:
-    """Formats sections for a terminal: at most `rows` rows of each table; charts are for pages."""
+    """Format sections for a terminal: at most `rows` rows of each table; charts are for pages."""
     blocks = list[str]()
     for section in sections:
         lines = list[str]()

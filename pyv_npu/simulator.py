@@ -167,7 +167,7 @@ class _Source(NamedTuple):
     """Bytes of the model file, where the model is none."""
 
     def compile(self, config: Config, choices: Choices) -> Compiled:
-        """Compiles the model. BadModelError, one line."""
+        """Compile the model. BadModelError, one line."""
         if self.content is None:
             return compile_for(config, model_file(self.program), choices)
         with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ MISSING = "-"
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Returns the text of `--json` and of result.json."""
+    """Return the text of `--json` and of result.json."""
     import json
 
     return json.dumps(value, indent=2, ensure_ascii=False).translate(_CONTROLS) + "\n"
@@ -27,7 +27,7 @@ _POWER = re.compile(r"([+-]?\d{1,30})(?:\.(\d{1,30}))?e\+?(\d{1,2})", re.IGNOREC
 
 
 def integer(text: str) -> int:
-    """Parses 1000, 0x3e8, 1e3 or 25.6e9. ValueError: `text` is not an integer."""
+    """Parse 1000, 0x3e8, 1e3 or 25.6e9. ValueError: `text` is not an integer."""
     power = _POWER.fullmatch(text)
     if power is None:
         return int(text, 0)
@@ -39,7 +39,7 @@ def integer(text: str) -> int:
 
 
 def digits(text: str) -> str:
-    """Writes 1e3 as 1000; other text stays as it is."""
+    """Write 1e3 as 1000; other text stays as it is."""
     try:
         return str(integer(text)) if _POWER.fullmatch(text) else text
     except ValueError:
@@ -47,20 +47,20 @@ def digits(text: str) -> str:
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
-    """Returns `name text` lines under a heading, the texts aligned."""
+    """Return `name text` lines under a heading, the texts aligned."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
 
 
 def wrap(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
-    """Breaks a paragraph into lines; `indent`: before each but the first."""
+    """Break a paragraph into lines; `indent`: before each but the first."""
     import textwrap  # few results have one
 
     return textwrap.wrap(text, width, subsequent_indent=indent)
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Writes a table of texts as HTML for notebooks: the first column to the left, the others to the right."""
+    """Write a table of texts as HTML for notebooks: the first column to the left, the others to the right."""
     from html import escape  # few results are shown in a notebook
 
     def row(tag: str, texts: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def columns(
     heads: Sequence[str], rows: Sequence[Sequence[str]], text: Sequence[bool] = (), units: Sequence[str] = ()
 ) -> str:
-    """Aligns a table: the first column and those of `text` to the left, the others to the right; `units` stand below
+    """Align a table: the first column and those of `text` to the left, the others to the right; `units` stand below
     the heads."""
     above = [heads, *([units] if any(units) else [])]
     widths = [max(len(cells[column]) for cells in [*above, *rows]) for column in range(len(heads))]

@@ -39,14 +39,14 @@ SCALES: Mapping[str, tuple[UnitScale, ...]] = {
 
 
 def scale_of(values: Iterable[float], unit: str) -> UnitScale:
-    """Chooses the scale of an axis or a column: the largest in which its largest value is at least 1."""
+    """Choose the scale of an axis or a column: the largest in which its largest value is at least 1."""
     top = max((abs(value) for value in values), default=0.0)
     scales = SCALES.get(unit, (UnitScale(1, unit),))
     return next((scale for scale in scales if top >= scale.factor), scales[-1])
 
 
 def number(value: object) -> str:
-    """Formats a figure without a unit: whole numbers exactly, fractions to `DIGITS` digits, large ones to integers."""
+    """Format a figure without a unit: whole numbers exactly, fractions to `DIGITS` digits, large ones to integers."""
     if value is None:
         return MISSING
     if not isinstance(value, float):
@@ -63,13 +63,13 @@ def number(value: object) -> str:
 
 
 def short(value: int) -> str:
-    """Formats a count for a narrow column: from a million on with a prefix."""
+    """Format a count for a narrow column: from a million on with a prefix."""
     scale = next((factor, prefix) for factor, prefix in _DECIMAL if value >= factor or factor == 1)
     return number(value) if value < 1e6 else f"{number(value / scale[0])} {scale[1]}"
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Formats a figure with its unit and prefix: `1.5 MiB`, `12.3 ms`, `61.2 %`, `3,400 cycles`."""
+    """Format a figure with its unit and prefix: `1.5 MiB`, `12.3 ms`, `61.2 %`, `3,400 cycles`."""
     if value is None:
         return MISSING
     if unit == "share":
@@ -80,5 +80,5 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def duration(cycles: int | None, hertz: float) -> str:
-    """Formats cycles as time, at a clock of `hertz`."""
+    """Format cycles as time, at a clock of `hertz`."""
     return quantity(None if cycles is None or not hertz else cycles / hertz, "s")

@@ -45,7 +45,7 @@ ADVICE = {
 
 
 def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Returns the winning mode, where both runs ended, and what limits each run.
+    """Return the winning mode, where both runs ended, and what limits each run.
 
     `causes`: of the NPU's makespan by mode, in words, with the cycles that each takes; they add up to it.
     """
@@ -67,7 +67,7 @@ COMPARED = {
 
 
 def _winner(loose: Run, tight: Run) -> str:
-    """Returns the winner over the whole run, and in the median of the stages of a submission."""
+    """Return the winner over the whole run, and in the median of the stages of a submission."""
     pairs = [("over the whole run", loose["cycles"], tight["cycles"])]
     for name, text in COMPARED.items():
         stages = [stage_of(run, name) for run in (loose, tight)]
@@ -89,7 +89,7 @@ def _winner(loose: Run, tight: Run) -> str:
 
 
 def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
-    """Returns the breakdown of the whole run, the largest cause first, where every cycle of the NPU has a cause."""
+    """Return the breakdown of the whole run, the largest cause first, where every cycle of the NPU has a cause."""
     cycles = run["cycles"]
     parts = run.get("cycles_parts")
     if parts is None:
@@ -112,7 +112,7 @@ def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
 
 
 def _advice(ranked: list[tuple[str, int]]) -> str:
-    """Returns the advice for the largest cause, or ""."""
+    """Return the advice for the largest cause, or ""."""
     change = ADVICE.get(ranked[0][0].split(": ")[-1])
     return f" Try {change} first." if change else ""
 
@@ -125,7 +125,7 @@ def _bound_text(ranked: list[tuple[str, int]], total: int, of: str) -> str:
 
 
 def _unit_text(run: Run) -> str:
-    """Returns the busiest of core and engines, where nothing is known about the commands."""
+    """Return the busiest of core and engines, where nothing is known about the commands."""
     npu, parts = run["npu"], run.get("cycles_parts")
     if npu is None or parts is None or not parts["work"]:
         return ""
@@ -156,7 +156,7 @@ STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt"
 def key_figures(
     runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
 ) -> list[Tile]:
-    """Returns at most four figures: of a decoder, a model, a comparison or firmware."""
+    """Return at most four figures: of a decoder, a model, a comparison or firmware."""
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
     if comparison is not None:
@@ -171,7 +171,7 @@ def key_figures(
 
 
 def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[Tile]:
-    """Yields ratios of loose over tight, with both in cycles and in time."""
+    """Yield ratios of loose over tight, with both in cycles and in time."""
     spread = (comparison.get("phases") or {}).get("spread", {})
     for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"

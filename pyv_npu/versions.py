@@ -9,19 +9,19 @@ MISSING = "missing"
 
 
 def version() -> str:
-    """Returns that of this package; MISSING where it is not installed."""
+    """Return that of this package; MISSING where it is not installed."""
     return installed_version(DISTRIBUTION)
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions on which the outcome of a run may depend: of this package, of Python, of its dependencies
+    """Return the versions on which the outcome of a run may depend: of this package, of Python, of its dependencies
     and of the packages that read MLIR; MISSING where a package is not installed."""
     packages = {name: installed_version(name) for name in (*dependencies(), *dependencies("mlir"))}
     return {"pyv_npu": version(), "python": platform.python_version()} | packages
 
 
 def dependencies(extra: str = "") -> list[str]:
-    """Lists the packages that `pip install` brings along, or those of an extra, as pyproject.toml names them; none
+    """List the packages that `pip install` brings along, or those of an extra, as pyproject.toml names them; none
     where this package is not installed."""
     try:
         rows = metadata.requires(DISTRIBUTION) or []
@@ -47,7 +47,7 @@ def project_url(name: str) -> str:
 
 
 def installed_version(name: str) -> str:
-    """Returns the version of a package; MISSING where it is not installed."""
+    """Return the version of a package; MISSING where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -35,13 +35,13 @@ class EnergyTable(NamedTuple):
         return [key.removeprefix("dram.") for key in self.values if key.startswith("dram.")]
 
     def dram(self, standard: str) -> float:
-        """Returns the pJ of a byte of DRAM. BadInputError for a standard that the table has not."""
+        """Return the pJ of a byte of DRAM. BadInputError for a standard that the table has not."""
         if standard not in self.standards:
             raise BadInputError(f"energy.dram = {standard}: must be one of {', '.join(self.standards)}")
         return self.values[f"dram.{standard}"]
 
     def sram(self, size: int) -> float:
-        """Returns the pJ of a byte of a bank of `size` bytes: a straight line between points of the table where both
+        """Return the pJ of a byte of a bank of `size` bytes: a straight line between points of the table where both
         axes are logarithmic, the first point below all of them, and a square root of the size above."""
         points = sorted((_bytes(key), value) for key, value in self.values.items() if key.startswith("sram."))
         if size <= points[0][0]:
@@ -54,7 +54,7 @@ class EnergyTable(NamedTuple):
 
 
 def _bytes(key: str) -> int:
-    """Returns the size of a bank, by a key such as sram.32KiB."""
+    """Return the size of a bank, by a key such as sram.32KiB."""
     match = _SIZE.fullmatch(key)
     assert match is not None, "keys of a table are checked"
     return int(match[1]) * _FACTORS[match[2]]
@@ -62,13 +62,13 @@ def _bytes(key: str) -> int:
 
 @cache
 def read_shipped_table(name: str) -> EnergyTable:
-    """Reads a table of the package."""
+    """Read a table of the package."""
     entries = {entry.path: entry.value for entry in read_entries(data_files(FOLDER)[name], SECTIONS)}
     return EnergyTable(name, str(entries.pop(TECHNOLOGY)), {key: float(value) for key, value in entries.items()})
 
 
 def read_table(name: str) -> EnergyTable:
-    """Reads a table: a shipped table by its name, or a file whose keys replace those of its `base`. BadInputError names
+    """Read a table: a shipped table by its name, or a file whose keys replace those of its `base`. BadInputError names
     file, line, key and rule."""
     if name in data_files(FOLDER):
         return read_shipped_table(name)

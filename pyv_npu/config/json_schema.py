@@ -23,7 +23,7 @@ _INTEGER_TEXT = r"\s*[+-]?(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|
 
 
 def schema() -> Schema:
-    """Returns the schema of a file for `--config`: nested sections, and `a.b: 1` for `a: {b: 1}` at any depth."""
+    """Return the schema of a file for `--config`: nested sections, and `a.b: 1` for `a: {b: 1}` at any depth."""
     keys = keys_of(Config)
     definitions = {path: _key_schema(key) for path, key in keys.items()}
     sections = sorted(sections_of(Config))
@@ -43,7 +43,7 @@ def schema() -> Schema:
 
 
 def _section(prefix: str) -> Schema:
-    """Returns the schema of the section with this path and a dot; "" is the file."""
+    """Return the schema of the section with this path and a dot; "" is the file."""
     keys = {path: key for path, key in keys_of(Config).items() if path.startswith(prefix)}
     inside = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
     section: Schema = {
@@ -59,7 +59,7 @@ def _section(prefix: str) -> Schema:
 
 
 def _key_schema(key: Key) -> Schema:
-    """Returns the values of a key, with what an editor shows."""
+    """Return the values of a key, with what an editor shows."""
     unit = f" [{key.unit}]" if key.unit else ""
     shown: Schema = {"description": f"{key.rule.get('meaning', '')}{unit}. Source: {key.rule.get('source', '')}"}
     default = key.default

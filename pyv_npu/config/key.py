@@ -73,7 +73,7 @@ class Key(NamedTuple):
         return self._scalar(raw, raw)
 
     def show(self, value: object) -> str:
-        """Returns a value as people write it."""
+        """Return a value as people write it."""
         if isinstance(value, bool) or value is None:
             return {True: "true", False: "false", None: "none"}[value]
         return f"{value:#x}" if isinstance(value, int) and self.unit == "address" else str(value)
@@ -98,7 +98,7 @@ class Key(NamedTuple):
         }
 
     def _scalar(self, item: object, full_value: object) -> Value:
-        """Converts `item` to a scalar; messages show `full_value`."""
+        """Convert `item` to a scalar; messages show `full_value`."""
         kind, value = self.form.scalar, item
         if isinstance(item, str):
             if kind is bool:
@@ -127,7 +127,7 @@ class Key(NamedTuple):
         )
 
     def _words(self) -> str:
-        """Returns the rule in words, with the default or an example as the remedy."""
+        """Return the rule in words, with the default or an example as the remedy."""
         integers = self.form.scalar is int
         if self.form.shape is KeyShape.LIST:
             count = "" if self.form.count is None else f"{self.form.count} "
@@ -162,7 +162,7 @@ class Key(NamedTuple):
 
 
 def _integer(text: str) -> int | str:
-    """Parses an integer; returns other text as it is."""
+    """Parse an integer; returns other text as it is."""
     try:
         return integer(text)
     except ValueError:

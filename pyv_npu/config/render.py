@@ -19,7 +19,7 @@ _COLUMN = 44
 
 
 def render(effective: Effective, record: Mapping[str, object] | None = None) -> str:
-    """Returns YAML text of every key with its value; `record` (what was run, with what) becomes the section of a
+    """Return YAML text of every key with its value; `record` (what was run, with what) becomes the section of a
     run.yaml."""
     values = flatten(effective.config)
     lines: list[str] = []
@@ -40,7 +40,7 @@ def render(effective: Effective, record: Mapping[str, object] | None = None) -> 
 
 
 def provenance(effective: Effective) -> str:
-    """Lists every key that is not at its declared default, with its source."""
+    """List every key that is not at its declared default, with its source."""
     values, keys = flatten(effective.config), keys_of(Config)
     rows = []
     for path, origin in effective.origins.items():
@@ -56,7 +56,7 @@ def _comment(key: Key, origin: str | None) -> str:
 
 
 def scalar(value: object, key: Key | None = None) -> str:
-    """Returns a value in YAML's flow style."""
+    """Return a value in YAML's flow style."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(name)}: {scalar(item)}" for name, item in value.items()) + "}"
     if isinstance(value, tuple | list):

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @cache
 def keys_of(cls: type) -> dict[str, Key]:
-    """Returns every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
+    """Return every leaf of a tree of dataclasses by its dotted path, in the order of declaration."""
     return {key.path: key for key in _keys(cls, "")}
 
 
@@ -29,7 +29,7 @@ def _keys(cls: type, prefix: str) -> Iterator[Key]:
 
 @cache
 def sections_of(cls: type) -> frozenset[str]:
-    """Returns the dotted paths that hold keys, not a value."""
+    """Return the dotted paths that hold keys, not a value."""
     return frozenset(path[:at] for path in keys_of(cls) for at, letter in enumerate(path) if letter == ".")
 
 
@@ -42,7 +42,7 @@ def _default(item: "Field[Any]") -> Value:
 
 
 def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
-    """Returns an instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the
+    """Return an instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the
     defaults."""
     arguments: dict[str, Any] = {}
     for item in fields(cls):  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
 
 
 def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
-    """Returns the value of every leaf by its dotted path: the inverse of `build`."""
+    """Return the value of every leaf by its dotted path: the inverse of `build`."""
     result: dict[str, Value] = {}
     for item in fields(instance):
         value = getattr(instance, item.name)
@@ -67,7 +67,7 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 
 def unknown(path: str, keys: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
-    """Returns the error for a key that does not exist, with the most similar key that does."""
+    """Return the error for a key that does not exist, with the most similar key that does."""
     names = list(keys)
     last = path.rsplit(".", 1)[-1]
     equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]

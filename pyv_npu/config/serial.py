@@ -23,7 +23,7 @@ class Spec(NamedTuple):
 
 
 def parse(text: str) -> Spec:
-    """Returns the line that a text names; BadInputError for another text."""
+    """Return the line that a text names; BadInputError for another text."""
     kind, colon, argument = text.partition(":")
     plain = {"stdio": ("", "line"), "pty": ("",), "none": ("",)}
     if argument in plain.get(kind, ()) and bool(colon) == bool(argument):
@@ -37,7 +37,7 @@ def parse(text: str) -> Spec:
 
 
 def check(texts: Sequence[str]) -> None:
-    """Raises BadInputError for lines that cannot be."""
+    """Raise BadInputError for lines that cannot be."""
     if len(texts) > MAX_UARTS:
         raise BadInputError(f"{KEY} = {','.join(texts)}: there are {MAX_UARTS} UARTs at most; drop the others")
     kinds = [parse(text).kind for text in texts]
@@ -46,7 +46,7 @@ def check(texts: Sequence[str]) -> None:
 
 
 def is_live(texts: Sequence[str]) -> bool:
-    """Checks whether input of any line arrives in host time."""
+    """Check whether input of any line arrives in host time."""
     return any(parse(text).live for text in texts)
 
 

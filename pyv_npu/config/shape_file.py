@@ -17,7 +17,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def shape_of(name: str) -> Shape:
-    """Returns a built-in shape, or the shape that a file describes. ModelError lists the names, or says what is
+    """Return a built-in shape, or the shape that a file describes. ModelError lists the names, or says what is
     wrong."""
     if name in MODELS:
         return MODELS[name]
@@ -27,7 +27,7 @@ def shape_of(name: str) -> Shape:
 
 
 def is_shape(name: str) -> bool:
-    """Checks whether a program is a built-in shape, or a file that describes a shape."""
+    """Check whether a program is a built-in shape, or a file that describes a shape."""
     if name in MODELS:
         return True
     path = Path(name)
@@ -40,7 +40,7 @@ def is_shape(name: str) -> bool:
 
 
 def read_shape(path: Path) -> Shape:
-    """Returns the shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
+    """Return the shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
     if path.suffix != ".json":
         facts = {entry.path: entry.value for entry in read_entries(path, ())}
         return from_facts(facts, path.stem, str(path))

@@ -188,7 +188,7 @@ class EnergyConfig:
 
 
 def tile_sizes(key: str, value: str) -> tuple[int, int, int] | None:
-    """Returns M, N and K of a tile as the configuration writes it; None for `auto`. BadInputError names the key."""
+    """Return M, N and K of a tile as the configuration writes it; None for `auto`. BadInputError names the key."""
     if value == "auto":
         return None
     parts = value.split("x")
@@ -260,7 +260,7 @@ class Config:
 
 
 def check_together(config: Config) -> None:
-    """Raises BadInputError where two values that are fine alone contradict each other."""
+    """Raise BadInputError where two values that are fine alone contradict each other."""
     if config.run.sanitize and config.core.engine == "pyv":
         raise BadInputError("run.sanitize: looks at the accesses of the engines fast and reference; choose one of them")
     tile_sizes("compiler.tile", config.compiler.tile)

@@ -61,7 +61,7 @@ class Coherence:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> list[int]:
-        """Returns the pages; that their loads are watched is part of the bus's state."""
+        """Return the pages; that their loads are watched is part of the bus's state."""
         return sorted(self._pages)
 
     def load_state(self, state: Any) -> None:

@@ -33,7 +33,7 @@ def custom_instructions(
     device: NpuDevice, enabled: Sequence[str], slot: int, timing: CoreTiming, observe: Observer,
     holds: Callable[[int, int], bool],
 ) -> list[CustomInstruction]:  # fmt: skip
-    """Returns the instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
+    """Return the instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
 
     `holds(address, size)`: whether the device sees memory there, RAM or scratchpad; a ROM is none.
     """
@@ -47,7 +47,7 @@ def custom_instructions(
 
 
 def ignored_instructions(enabled: Sequence[str], slot: int) -> list[CustomInstruction]:
-    """Returns the instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
+    """Return the instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
     absent = [encoding for encoding in CUSTOM_INSTRUCTIONS if encoding.isa_name not in enabled]
     return [_row(encoding, slot, _no_operation, syntax="")._replace(present=False) for encoding in absent]
 

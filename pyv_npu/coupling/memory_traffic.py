@@ -77,7 +77,7 @@ class Outputs:
             self._ranges[address, size] = None
 
     def state(self) -> list[list[int]]:
-        """Returns the state of a snapshot."""
+        """Return the state of a snapshot."""
         return [list(written) for written in self._ranges]
 
     def load_state(self, state: Any) -> None:
@@ -86,16 +86,16 @@ class Outputs:
             self._ranges[address, size] = None
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Returns disjoint [start, end) ranges of DRAM, ascending."""
+        """Return disjoint [start, end) ranges of DRAM, ascending."""
         return _merge(self._ranges)
 
     def covered(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Returns disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if
+        """Return disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if
         recorded."""
         return self.ranges(), _merge(self.in_spm or {})
 
     def sha256(self, *, everywhere: bool = True) -> str:
-        """Returns the hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with
+        """Return the hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with
         their addresses. Not `everywhere`: of the scratchpads only what was written while `in_spm` was asked for."""
         in_dram, in_spm = self.covered()
         ranges = [] if everywhere else in_spm
@@ -116,7 +116,7 @@ class Outputs:
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns disjoint [start, end) of ranges (address, size), ascending."""
+    """Return disjoint [start, end) of ranges (address, size), ascending."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(ranges):
         if merged and address <= merged[-1][1]:

@@ -20,7 +20,7 @@ _ALIGNMENT = 16
 def semihosting(
     config: Config, program: Program, hart: Hart, bus: Bus, console: Console, exits: ExitCalls
 ) -> Semihosting:
-    """Returns the semihosting handler of a loaded program. BadInputError for a missing folder or input file."""
+    """Return the semihosting handler of a loaded program. BadInputError for a missing folder or input file."""
     options, memory = config.semihosting, bus.rams[0]
     folder = None if options.folder is None else Path(options.folder)
     if folder is not None and not folder.is_dir():

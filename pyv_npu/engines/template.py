@@ -21,7 +21,7 @@ def event(cycle: int, kind: int, operand: int = 0, size: int = 0, block: tuple[i
 
 
 def step(body: bytes) -> list[tuple[int, bytes]]:
-    """Returns the events of a step, by cycle. A user's model replaces this function."""
+    """Return the events of a step, by cycle. A user's model replaces this function."""
     _now, _command, _tile, m, n, k = struct.unpack_from("<QIIIII", body)
     a = np.frombuffer(body, np.int8, m * k, 32).reshape(m, k)
     b = np.frombuffer(body, np.int8, k * n, 32 + m * k).reshape(k, n)

@@ -66,7 +66,7 @@ class Ran(Protocol):
 
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
-    """Returns the record at the end of a run; the driver's part only for a program with a driver."""
+    """Return the record at the end of a run; the driver's part only for a program with a driver."""
     injected = tuple(InjectedFault(armed_fault.request, tuple(armed_fault.fired)) for armed_fault in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)

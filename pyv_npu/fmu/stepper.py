@@ -63,7 +63,7 @@ class Stepper:
         self._slowdown = 1
 
     def step(self, seconds: float, clock_scale: float = 1.0, interrupt: bool = False, dram_slowdown: int = 1) -> None:
-        """Advances to `seconds` since the start, in core cycles. BadInputError for an input out of range or a step back
+        """Advance to `seconds` since the start, in core cycles. BadInputError for an input out of range or a step back
         in time."""
         if not 0 < clock_scale <= MAX_SCALE:
             raise BadInputError(f"clock_scale {clock_scale:g}: must be above 0 and at most {MAX_SCALE}")

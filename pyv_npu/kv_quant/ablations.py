@@ -48,7 +48,7 @@ class Ratio(NamedTuple):
 
 
 def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
-    """Returns parameters of the first half of the tokens. NpuDeviceError for NaN and infinities."""
+    """Return parameters of the first half of the tokens. NpuDeviceError for NaN and infinities."""
     return OAKEN.calibrate([x[: max(1, len(x) // 2)]], 1, ratios)
 
 
@@ -63,7 +63,7 @@ def _outer(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
 def grouped(
     x: Floats, t: Thresholds, *, outer: bool = True, inner: bool = True, shift: bool = True, call: bool = False
 ) -> Floats:  # fmt: skip
-    """Quantizes like Oaken without some of its parts; a decoder is told the side of each element. `call`: extremes of
+    """Quantize like Oaken without some of its parts; a decoder is told the side of each element. `call`: extremes of
     the outer and middle group over all tokens, as the published artifact takes them."""
     is_outer = _outer(x, t) & outer
     is_inner = _inner(x, t) & ~is_outer & inner
@@ -88,7 +88,7 @@ def grouped(
 
 
 def _bits(x: Floats, t: Thresholds, outer: bool, inner: bool) -> float:
-    """Returns bits of an element: a byte for each outlier, min and step of each group."""
+    """Return bits of an element: a byte for each outlier, min and step of each group."""
     is_outer = _outer(x, t) & outer
     outliers = float((is_outer | (_inner(x, t) & inner)).mean())
     return 4 + 8 * outliers + SCALE_BITS * (1 + outer + inner) / x.shape[1]
@@ -104,7 +104,7 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
-    """Returns (bits, values that a decoder reads)."""
+    """Return (bits, values that a decoder reads)."""
     if (method := METHODS.get(name)) is not None:
         p = parameters(x)
         return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
@@ -121,7 +121,7 @@ of theirs tells: they are compared with "side known"."""
 
 
 def ablations(layers: Sequence[Layer], head_dim: int) -> list[AblationRow]:
-    """Returns a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
+    """Return a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
     rows = []
     for name in VARIANTS:
         squares = np.zeros((2, 2, 2))  # all or inner elements, keys or values, of errors or of numbers
@@ -143,7 +143,7 @@ def _square(x: NDArray[Any]) -> float:
 
 
 def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
-    """Returns errors and bits of Oaken at other shares of the groups."""
+    """Return errors and bits of Oaken at other shares of the groups."""
     rows = []
     for point in points:
         squares = np.zeros((2, 2))
@@ -174,7 +174,7 @@ GROUPS = {2: (0.10, 0.90), 3: (0.04, 0.90, 0.06), 4: (0.02, 0.02, 0.90, 0.06), 5
 
 
 def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
-    """Returns errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the
+    """Return errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the
     number of its group: 1 bit up to three groups, 2 beyond, with which entries are no bytes any more. A decoder is told
     the side."""
     rows = []
@@ -192,7 +192,7 @@ def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
 
 
 def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
-    """Returns (numbers that are read, share of outliers) of groups around the median, each shifted by its inner
+    """Return (numbers that are read, share of outliers) of groups around the median, each shifted by its inner
     limits."""
     sample, dense = x[: max(1, len(x) // 2)], int(np.argmax(shares))
     ends = np.cumsum(shares)[:-1]

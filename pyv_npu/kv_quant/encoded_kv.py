@@ -28,13 +28,13 @@ ALL = "all"
 
 
 def ratios_of(config: KvQuantConfig) -> tuple[float, float, float]:
-    """Returns outer, middle and inner share."""
+    """Return outer, middle and inner share."""
     outer, inner = config.outer_permille / 1000, config.inner_permille / 1000
     return outer, 1 - outer - inner, inner
 
 
 def tokens_by_channels(cache: Values) -> Values:
-    """Returns (tokens, C) of keys or values (1, heads, tokens, D)."""
+    """Return (tokens, C) of keys or values (1, heads, tokens, D)."""
     _, heads, tokens, size = cache.shape
     return cache[0].transpose(1, 0, 2).reshape(tokens, heads * size)
 
@@ -43,7 +43,7 @@ def profiled(
     decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float],
     watch: Callable[[int, Values], None] | None = None,
 ) -> Profiler:  # fmt: skip
-    """Returns the order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch`
+    """Return the order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch`
     is shown each of its caches by index. BadInputError: keys or values that are not finite."""
     reference, profiler = Reference(decoder), Profiler(ratios)
     for prompt in prompts:
@@ -59,7 +59,7 @@ def profiled(
 
 
 def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
-    """Reads the thresholds of a decoder's layers from a file. BadInputError names file, layer, value and rule."""
+    """Read the thresholds of a decoder's layers from a file. BadInputError names file, layer, value and rule."""
     try:
         check_input(path, MAX_TEXT)
         thresholds = parse(path.read_text(encoding="utf-8"), str(path))
@@ -73,7 +73,7 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
 
 
 def samples_of(decoder: Decoder, method: KvMethod, prompts: Iterable[Sequence[int]]) -> list[list[Values]]:
-    """Returns keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs
+    """Return keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs
     them."""
     samples: list[list[Values]] = [[] for _ in decoder.caches]
     if not (method.key_codec.offline or method.value_codec.offline):
@@ -90,7 +90,7 @@ def blocks(
     decoder: Decoder, method: KvMethod, config: KvQuantConfig, samples: Sequence[Sequence[Values]],
     thresholds: Path | None = None,
 ) -> list[Values]:  # fmt: skip
-    """Returns the words of the parameter block of each layer, with what a file has or what samples of each cache show,
+    """Return the words of the parameter block of each layer, with what a file has or what samples of each cache show,
     (tokens, C) a run. BadInputError: keys or values that are not finite, a wrong file."""
     codecs = method.key_codec, method.value_codec
     if thresholds is not None:
@@ -114,21 +114,21 @@ def blocks(
 
 
 def side_of(program: CompiledDecoder, index: int) -> Side:
-    """Returns codec and parameters of the cache with this index, as the block of its layer says."""
+    """Return codec and parameters of the cache with this index, as the block of its layer says."""
     cache = program.decoder.caches[index]
     data = program.kv_blocks[index // 2].tobytes()
     return unpack_block(data, cache.heads, cache.head_dim, cache.past)[index % 2]
 
 
 def parameters_of(program: CompiledDecoder, index: int) -> Parameters:
-    """Returns parameters of the cache with this index."""
+    """Return parameters of the cache with this index."""
     parameters = side_of(program, index).parameters
     assert parameters is not None
     return parameters
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
-    """Returns a reader of regions of the bytes of one cache, whose address is 0."""
+    """Return a reader of regions of the bytes of one cache, whose address is 0."""
     array = np.frombuffer(data, np.uint8)
 
     def read(region: Region) -> NDArray[np.uint8]:
@@ -139,13 +139,13 @@ def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
 
 
 def stored_tokens(program: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
-    """Returns the encoded tokens of a cache, as they are in DRAM."""
+    """Return the encoded tokens of a cache, as they are in DRAM."""
     tensor = program.compiled.graph.tensors[program.decoder.caches[index].past]
     return tensor.encoded(0).encoded(_reader(read(tensor.id)), tokens)
 
 
 def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
-    """Returns the numbers in a cache, shape (1, heads, tokens, size)."""
+    """Return the numbers in a cache, shape (1, heads, tokens, size)."""
     index = next(at for at, cache in enumerate(program.decoder.caches) if cache.past == past)
     tensor = program.compiled.graph.tensors[past]
     cache = tensor.encoded(0)
@@ -155,7 +155,7 @@ def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str
 def measured(
     program: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int
 ) -> list[dict[str, Any]]:
-    """Returns tokens, outliers and bits of an element for each layer and side, counted in the stored bytes."""
+    """Return tokens, outliers and bits of an element for each layer and side, counted in the stored bytes."""
     rows = []
     for index, cache in enumerate(program.decoder.caches):
         encoded = stored_tokens(program, read, index, tokens)
@@ -183,7 +183,7 @@ def measured(
 
 
 def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list[dict[str, Any]]:
-    """Compares all methods on the reference's keys and values: bits of an element, relative errors of keys and of
+    """Compare all methods on the reference's keys and values: bits of an element, relative errors of keys and of
     values, over all layers, then for each."""
     rows = []
     layers = len(program.decoder.caches) // 2
@@ -210,7 +210,7 @@ def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list
 
 
 def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
-    """Returns entries of all tokens in memory: past -> (T_max, chunks)."""
+    """Return entries of all tokens in memory: past -> (T_max, chunks)."""
     counts = {}
     for cache in program.decoder.caches:
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -220,7 +220,7 @@ def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[st
 
 
 def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
-    """Returns the memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for
+    """Return the memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for
     the sizes of transfers, and parameter blocks."""
     contents, graph = {}, program.compiled.graph
     for cache in program.decoder.caches:
@@ -238,7 +238,7 @@ def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) ->
 
 
 def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
-    """Returns bytes of the pages of T_max tokens by layer, with the outliers that runs without values assume."""
+    """Return bytes of the pages of T_max tokens by layer, with the outliers that runs without values assume."""
     sizes: dict[int, int] = {}
     for index, cache in enumerate(program.decoder.caches):
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -249,7 +249,7 @@ def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]
 
 
 def bytes_by_layer(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Returns bytes that were `measured` by layer, counts of chunks included."""
+    """Return bytes that were `measured` by layer, counts of chunks included."""
     sizes: dict[int, int] = {}
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "tail_bytes", "count_bytes"))

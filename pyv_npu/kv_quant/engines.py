@@ -13,14 +13,14 @@ NAMES = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exp
 
 
 def unhindered(config: NpuConfig) -> NpuConfig:
-    """Returns the device with engines that are never waited for."""
+    """Return the device with engines that are never waited for."""
     kv = config.kv_quant
     fast = replace(kv, w_q=FASTEST.w_q, w_dq=FASTEST.w_dq, d_q=FASTEST.d_q, d_dq=FASTEST.d_dq, overlap=FASTEST.overlap)
     return replace(config, kv_quant=fast)
 
 
 def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: int | None = None) -> dict[str, Any]:
-    """Returns the `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers,
+    """Return the `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers,
     `counted` in the events; their share of what all engines have. `without`: cycles of the same run with engines that
     are never waited for, which gives the exposed cycles of the run."""
     cycles_of_engine = {name: int(counted.get(name, 0)) for name in NAMES}
@@ -37,7 +37,7 @@ def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: in
 
 
 def sentence(counted: Mapping[str, Any]) -> str:
-    """Returns the summary line of the KV engines' figures."""
+    """Return the summary line of the KV engines' figures."""
     share = f"{counted['quantize_share']:.2%} and {counted['dequantize_share']:.2%}"
     longer = f"{counted['quantize_exposed']:,} and {counted['dequantize_exposed']:,}"
     run = f"; the run {counted['exposed_cycles']:,} cycles longer" if "exposed_cycles" in counted else ""

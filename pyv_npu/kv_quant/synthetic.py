@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 
 def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
-    """Returns channels of their own scale, 2 % with a large mean, and 0.1 % of values that follow no pattern."""
+    """Return channels of their own scale, 2 % with a large mean, and 0.1 % of values that follow no pattern."""
     scale = random.lognormal(0, 0.5, width)
     mean = np.zeros(width)
     large = random.choice(width, max(1, width // 50), replace=False)
@@ -34,7 +34,7 @@ def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS *
 
 
 def values(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
-    """Draws from Student's t with 5 degrees, with scales of channels and tokens."""
+    """Draw from Student's t with 5 degrees, with scales of channels and tokens."""
     channel, token = random.lognormal(0, 0.3, width), random.lognormal(0, 0.3, (tokens, 1))
     x_values: Floats = (random.standard_t(5, (tokens, width)) * channel * token).astype(np.float32)
     return x_values
@@ -54,7 +54,7 @@ def relative(got: Any, want: Any) -> float:
 
 
 def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
-    """Returns the errors of all methods."""
+    """Return the errors of all methods."""
     tensors = dict(zip("kv", layer(seed), strict=True))
     rows = []
     for name, method in METHODS.items():
@@ -68,6 +68,6 @@ def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
 
 
 def layer(seed: int = 0) -> Layer:
-    """Returns keys and values of one layer."""
+    """Return keys and values of one layer."""
     random = np.random.default_rng(seed)
     return keys(random), values(random)

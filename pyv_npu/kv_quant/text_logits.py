@@ -19,7 +19,7 @@ QUERIES = 512
 
 
 def text_logits(decoder: Decoder, tokens: Sequence[int], store: Store) -> Values:
-    """Returns logits (tokens, vocabulary) of a text from position 0 on."""
+    """Return logits (tokens, vocabulary) of a text from position 0 on."""
     layers = {name: index for index, name in enumerate(decoder.attended)}
     operator: type[OpRun] = type("Attention", (_StoredAttention,), {"storage": _Storage(store, layers)})
     inputs = step_feeds(decoder, tokens, empty_past(decoder))
@@ -56,7 +56,7 @@ class _StoredAttention(OpRun):
 def attention(
     queries: Values, keys: StoredTokens, values: StoredTokens, group: int, cap: float = 0.0, window: int | None = None
 ) -> Values:  # fmt: skip
-    """Computes attention (tokens, heads x D) of scaled queries (tokens, heads, D) to the tokens up to each. `group`:
+    """Compute attention (tokens, heads x D) of scaled queries (tokens, heads, D) to the tokens up to each. `group`:
     query heads of a KV head; `cap`: of scores, 0: none; `window`: tokens before the query that it sees."""
     count, heads, _ = queries.shape
     output = np.empty((count, heads, values.numbers.shape[1] // (heads // group)), np.float32)
@@ -86,5 +86,5 @@ def attention(
 
 
 def _head(x: Values, head: int, heads: int, tokens: int) -> Values:
-    """Returns (tokens, D) of a head."""
+    """Return (tokens, D) of a head."""
     return x[:tokens].reshape(tokens, heads, -1)[:, head]

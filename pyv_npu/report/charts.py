@@ -62,14 +62,14 @@ class ChartPoint(NamedTuple):
 
 
 def axis_title(name: str, unit: str) -> str:
-    """Returns the title of an axis."""
+    """Return the title of an axis."""
     return f"{name} ({unit})" if unit and name else name or unit
 
 
 def quantitative(
     field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10, linear: bool = False
 ) -> Spec:  # fmt: skip
-    """Returns an axis of numbers: logarithmic where they span decades and it need not be linear, else from zero unless
+    """Return an axis of numbers: logarithmic where they span decades and it need not be linear, else from zero unless
     that hides what they do."""
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0), max(numbers, default=0)
@@ -87,7 +87,7 @@ def quantitative(
 
 
 def colour(field: str, names: Sequence[str]) -> Spec:
-    """Returns the colour of each name; modes have theirs wherever they are."""
+    """Return the colour of each name; modes have theirs wherever they are."""
     modes = [name for name in RUNS if name in names]
     domain = [*RUNS, *(name for name in names if name not in RUNS)] if modes else list(names)
     shown: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
@@ -97,7 +97,7 @@ def colour(field: str, names: Sequence[str]) -> Spec:
 
 
 def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
-    """Returns parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
+    """Return parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
     if len(names) < 2:
         return [], {"value": 1}
     shown = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
@@ -105,14 +105,14 @@ def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
 
 
 def zoom_parameter(*axes: str) -> Spec:
-    """Returns the parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows
+    """Return the parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows
     all."""
     select = {"type": "interval", "encodings": list(axes), "zoom": "wheel![event.ctrlKey || event.metaKey]"}
     return {"name": "zoom", "select": select, "bind": "scales"}
 
 
 def tips(**titles: str) -> list[Spec]:
-    """Returns fields that the tooltip of a mark shows, with their titles."""
+    """Return fields that the tooltip of a mark shows, with their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
@@ -121,18 +121,18 @@ def numeric_tip(field: str, title: str) -> Spec:
 
 
 def specification(data: Sequence[Mapping[str, Any]], layers: Sequence[Spec], height: int = 260) -> Spec:
-    """Returns a chart of one view."""
+    """Return a chart of one view."""
     view: Spec = {"layer": list(layers)} if len(layers) > 1 else dict(layers[0])
     return {"data": {"values": list(data)}, "height": height, **view}
 
 
 def round_significant(value: float) -> float:
-    """Returns a number of a specification: six significant digits."""
+    """Return a number of a specification: six significant digits."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def flat(values: Sequence[float]) -> bool:
-    """Tells whether a series is one value."""
+    """Tell whether a series is one value."""
     return bool(values) and max(values) - min(values) <= FLAT * max(abs(value) for value in values)
 
 
@@ -143,7 +143,7 @@ def lines(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str, y: str, *, dots: bool = False,
     level: float | None = None, at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Returns curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical
+    """Return curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical
     line."""
     return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level, at=at))
 
@@ -152,7 +152,7 @@ def line_view(
     curves: Sequence[Line], x: str, y: str, *, dots: bool = False, level: float | None = None,
     at: float | None = None, height: int = 240, heading: str = "", linear: bool = False,
 ) -> Spec:  # fmt: skip
-    """Returns a view of curves; it zooms along x where x is a number. `heading`: above a view of several; `linear`: the
+    """Return a view of curves; it zooms along x where x is a number. `heading`: above a view of several; `linear`: the
     x axis is not logarithmic."""
     names = list(dict.fromkeys(curve.name for curve in curves))
     styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
@@ -202,7 +202,7 @@ def line_view(
 
 
 def link_views(views: Sequence[Mapping[str, Any]]) -> Spec:
-    """Returns a specification of several views with shared parameters: legend and zoom act on all of them."""
+    """Return a specification of several views with shared parameters: legend and zoom act on all of them."""
     names = [view["name"] for view in views]
     parameters = {param["name"]: {**param, "views": names} for view in views for param in view.get("params", ())}
     bare = [{key: value for key, value in view.items() if key != "params"} for view in views]
@@ -213,7 +213,7 @@ def distributions(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str = "latency (core cycles)",
     y: str = "cumulative submissions (%)", at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Returns empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
+    """Return empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
     stepped = [Line(curve.name, _steps(curve.points), curve.style) for curve in curves]
     spec = line_view(stepped, x, y, at=at, height=300)
     view = spec["layer"][0] if "layer" in spec else spec
@@ -223,7 +223,7 @@ def distributions(
 
 
 def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | str, float]]:
-    """Returns a staircase from zero, of at most `MAX_POINTS` steps."""
+    """Return a staircase from zero, of at most `MAX_POINTS` steps."""
     step = -(-len(points) // MAX_POINTS)
     return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
 
@@ -231,7 +231,7 @@ def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | st
 def stacked_bars(
     name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str, total: float = 0
 ) -> Chart:
-    """Returns a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `total`: the sum of the
+    """Return a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `total`: the sum of the
     parts of every row, which is not written beside the bars then."""
     totals: dict[str, float] = {}
     for row in rows.values():
@@ -279,7 +279,7 @@ def cells(
     name: str, title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str],
     across: str, down: str = "",
 ) -> Chart:  # fmt: skip
-    """Returns a table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the
+    """Return a table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the
     axes."""
     data = [
         {"row": row, "column": column, "text": text, "share": share}
@@ -306,7 +306,7 @@ def cells(
 
 
 def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], device: Roofline) -> Chart:
-    """Returns layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
+    """Return layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
     top = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
     ridges = [top / device.slope] if device.slope else []
     low = min([point.intensity for point in points] + ridges) / 2

@@ -59,7 +59,7 @@ class Series:
 
 
 def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = None) -> Series:
-    """Bins a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
+    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
@@ -83,7 +83,7 @@ def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = N
 
 
 def _covered_cycles(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
-    """Returns cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed
+    """Return cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed
     at each edge."""
     weight = np.ones(len(rows), dtype=np.int64) if weight is None else weight
     return np.diff(_elapsed_at(rows["start"], weight, edges) - _elapsed_at(rows["end"], weight, edges))
@@ -101,12 +101,12 @@ class _Works:
         self._end = reach[np.append(opens[1:], True)[: len(reach)]]
 
     def before(self, moments: Integers) -> Integers:
-        """Returns the cycles of work before each moment."""
+        """Return the cycles of work before each moment."""
         weight = np.ones(len(self._start), dtype=np.int64)
         return _elapsed_at(self._start, weight, moments) - _elapsed_at(self._end, weight, moments)
 
     def spread(self, rows: Table, edges: Integers) -> Floats:
-        """Returns the bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
+        """Return the bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
         start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
         weight = rows["bytes"] / np.maximum(end - start, 1)
         return np.diff(_elapsed_at(start, weight, edges) - _elapsed_at(end, weight, edges))
@@ -122,7 +122,7 @@ def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDA
 
 
 def _deepest(rows: Table, edges: Integers) -> Integers:
-    """Returns the most rows that are open at once in each bin. What ends in a cycle is gone before what begins in
+    """Return the most rows that are open at once in each bin. What ends in a cycle is gone before what begins in
     it."""
     rows = rows[rows["end"] > rows["start"]]
     start, end = np.sort(rows["start"]), np.sort(rows["end"])
@@ -136,7 +136,7 @@ def _deepest(rows: Table, edges: Integers) -> Integers:
 
 
 def write_series_csv(path: Path, runs: Mapping[str, Series]) -> None:
-    """Writes a line per mode and bin."""
+    """Write a line per mode and bin."""
     names = list(dict.fromkeys(name for run in runs.values() for name in run.columns))
     with replacing(path) as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -155,7 +155,7 @@ LANE_COLOURS = {"core": "#495057", "kernels": "#f06595", "queue": "#f08c00", "te
 
 
 def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
-    """Returns lanes by name: the core in submit functions, the queue, kernels on the core, every engine that worked,
+    """Return lanes by name: the core in submit functions, the queue, kernels on the core, every engine that worked,
     those in the DMA last."""
     rows_of = {"core": _core(submissions), "queue": spans.queue}
     if len(spans.core):
@@ -167,7 +167,7 @@ def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
 
 
 def _core(submissions: Submissions) -> Table:
-    """Returns the core in its submit function: t0 to t1."""
+    """Return the core in its submit function: t0 to t1."""
     t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
     order = np.lexsort((ticket, t1, t0))
     order = order[(t0[order] != NONE) & (t1[order] != NONE)]
@@ -179,7 +179,7 @@ def gantt_chart(
     binned: Series | None = None, engines: Mapping[str, int] | None = None, waits: Sequence[Sequence[int]] = (),
     hertz: float = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as
+    """Return the object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as
     known. `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
     count = min(0 if tickets is None else len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
@@ -215,7 +215,7 @@ def gantt_chart(
 
 
 def _tracks(run: Series) -> list[dict[str, Any]]:
-    """Returns tracks of values known only in bins, for page/gantt.js, without tracks that are zero throughout."""
+    """Return tracks of values known only in bins, for page/gantt.js, without tracks that are zero throughout."""
     tracks = [
         _track("barrier wait", "commands", run.barrier, 1 / 64),
         *(_track(name, "%", values, 1 / 255, heat=True, most=1) for name, values in run.banks.items()),
@@ -228,29 +228,29 @@ def _tracks(run: Series) -> list[dict[str, Any]]:
 
 
 def _track(name: str, unit: str, values: Floats, step: float, **more: Any) -> dict[str, Any]:
-    """Returns values in whole multiples of `step`, rounded up, so that what is there is not lost."""
+    """Return values in whole multiples of `step`, rounded up, so that what is there is not lost."""
     steps = np.ceil(values / step - 1e-9).astype(np.int64)
     return {"name": name, "unit": unit, "step": step, "values": differences(steps), "any": bool(steps.any()), **more}
 
 
 def _engine(name: str) -> str:
-    """Returns the kind of engine of a lane; empty for the core and the queue."""
+    """Return the kind of engine of a lane; empty for the core and the queue."""
     kind = name.rstrip("0123456789")
     return kind if kind in ("te", "ve", "dma") else ""
 
 
 def lane_colour(name: str) -> str:
-    """Returns the colour of a lane: the core, the queue, or a kind of engine."""
+    """Return the colour of a lane: the core, the queue, or a kind of engine."""
     return LANE_COLOURS[name.rstrip("0123456789")]
 
 
 def differences(values: Integers) -> list[int]:
-    """Returns the steps from value to value, from zero: small numbers, which page/gantt.js adds up."""
+    """Return the steps from value to value, from zero: small numbers, which page/gantt.js adds up."""
     return np.diff(values.astype(np.int64), prepend=0).tolist()
 
 
 def sums(steps: Sequence[int], count: int) -> Integers:
-    """Adds up `differences`. ValueError: they are not `count` integers."""
+    """Add up `differences`. ValueError: they are not `count` integers."""
     numbers = np.array(steps) if steps else np.zeros(0, np.int64)
     if numbers.dtype.kind != "i" or numbers.shape != (count,):
         raise ValueError(f"a row has not {count} integers")
@@ -263,7 +263,7 @@ TRACK_COLOURS = ("#1f6fb4", "#d9203c")
 
 
 def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
-    """Draws a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works,
+    """Draw a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works,
     and the values of each track beside its largest. ValueError: it is not of this form."""
     hertz, end = float(run.get("hertz") or 0), int(run["end"])
     scale = scale_of([end / hertz], "s") if hertz else UnitScale(1, "core cycles")

@@ -33,7 +33,7 @@ def of_model(analyses: Analyses, config: Config, program: str) -> list[Section]:
 
 
 def causes(analysis: Analysis) -> dict[str, int]:
-    """Returns the causes of the makespan of the NPU in words, with their cycles."""
+    """Return the causes of the makespan of the NPU in words, with their cycles."""
     return {CAUSES[cause]: cycles for cause, cycles in analysis.explanation.causes.items()}
 
 
@@ -51,7 +51,7 @@ def _bounds(name: str, analysis: Analysis) -> Table:
 
 
 def _layers(name: str, analysis: Analysis) -> list[Part]:
-    """Returns a row for each layer; where many are equal but for numbers in their names, a row for all of those
+    """Return a row for each layer; where many are equal but for numbers in their names, a row for all of those
     first."""
     meaning = "Active: cycles in which an engine, or the core, worked for the layer. Busy: summed over the engines."
     note = Note(meaning, "muted")
@@ -74,7 +74,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Value]], figures: str =
 
 
 def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]:
-    """Sums over layers in narrow texts, which are sorted and saved with all their digits."""
+    """Sum over layers in narrow texts, which are sorted and saved with all their digits."""
 
     def total(key: str) -> int:
         return sum(getattr(layer, key) for layer in group)

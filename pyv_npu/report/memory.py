@@ -20,7 +20,7 @@ MANY = 64
 
 
 def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
-    """Returns bytes of each role, and of each layer."""
+    """Return bytes of each role, and of each layer."""
     rows: list[list[Value]] = [[name, role, *(run["traffic"][role][size] for size in SIZES)]
             for name, run in runs.items() if run.get("traffic")
             for role in NAMES if run["traffic"]["total"]["bytes_total"]]  # fmt: skip
@@ -58,12 +58,12 @@ def _by_layer(head: str, groups: Mapping[str, Sequence[Layer]], run: str = "") -
 
 
 def _figures(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the object with the keys of `pyv_npu.workloads.kv_figures`."""
+    """Return the object with the keys of `pyv_npu.workloads.kv_figures`."""
     return next((run[key] for key in ("llm", "generate") if "kv_layers" in run.get(key, {})), None)
 
 
 def keys_and_values(runs: Runs) -> list[Part]:
-    """Returns capacity of each run, traffic of each token, traffic and footprint of each layer."""
+    """Return capacity of each run, traffic of each token, traffic and footprint of each layer."""
     parts: list[Part] = []
     for name, run in runs.items():
         figures = _figures(run)
@@ -74,7 +74,7 @@ def keys_and_values(runs: Runs) -> list[Part]:
 
 
 def _errors(name: str, errors: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Returns errors of the widths against FP32, a row for each layer."""
+    """Return errors of the widths against FP32, a row for each layer."""
     rows = [[Cell(f"{value:.2e}" if isinstance(value, float) else str(value), f"{name}.kv_error.{row['layer']}.{key}")
              for key, value in row.items()] for row in errors]  # fmt: skip
     return [Table([key.replace("_", " ") for key in errors[0]], rows)] if rows else []

@@ -19,7 +19,7 @@ class Charts(NamedTuple):
 
 
 def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), sections: Sequence[Section] = ()) -> str:
-    """Writes the page; a section without parts is left out."""
+    """Write the page; a section without parts is left out."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # a run without a report does not need it
 
     environment = Environment(
@@ -48,7 +48,7 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
 
 
 def _side_by_side(parts: Sequence[Part]) -> list[Any]:
-    """Groups charts that follow each other."""
+    """Group charts that follow each other."""
     groups: list[Any] = []
     for charts, run in groupby(parts, lambda part: isinstance(part, Chart)):
         together = list(run)

@@ -83,7 +83,7 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _packet(*fields: bytes) -> bytes:
-    """Returns an element of Trace.packet, with our trusted_packet_sequence_id."""
+    """Return an element of Trace.packet, with our trusted_packet_sequence_id."""
     return _bytes(1, b"".join(fields) + _number(10, SEQUENCE))
 
 
@@ -93,7 +93,7 @@ def _process() -> bytes:
 
 
 def _track(uuid: int, name: str, unit: str | None) -> bytes:
-    """Returns a track below the process, in the order of their uuids; with `unit` it is a counter."""
+    """Return a track below the process, in the order of their uuids; with `unit` it is a counter."""
     counter = b"" if unit is None else _bytes(8, _text(6, unit))
     return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + _number(5, PROCESS) + counter + _number(12, uuid)))
 
@@ -132,7 +132,7 @@ class Tracks:
 
 
 def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) -> None:
-    """Writes the trace of a run and of its submissions."""
+    """Write the trace of a run and of its submissions."""
     tracks = Tracks()
     events = [
         *_submissions(tracks, submissions),
@@ -165,12 +165,12 @@ def write_perfetto(path: Path, spans: Spans, submissions: Sequence[Submission]) 
 
 
 def write_trace(folder: Path, result: "Result[Any]") -> None:
-    """Writes trace.perfetto-trace in a report."""
+    """Write trace.perfetto-trace in a report."""
     write_perfetto(folder / "trace.perfetto-trace", result.spans, result.latency.submissions)
 
 
 def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[TrackEvent]:
-    """Yields a slice; an instant where it takes no time, for it would never be closed in order."""
+    """Yield a slice; an instant where it takes no time, for it would never be closed in order."""
     if end <= start:
         yield TrackEvent(start, 1, track, TrackEventType.INSTANT, name, flow, last)
         return
@@ -197,7 +197,7 @@ def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[
 
 
 def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[TrackEvent]:
-    """Yields a slice for each handler, from its first instruction to its last ticket, and an instant for each
+    """Yield a slice for each handler, from its first instruction to its last ticket, and an instant for each
     ticket."""
     ends: dict[int, int] = {}
     for s in submissions:
@@ -229,5 +229,5 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
 
 
 def _counter(track: int, rows: Table) -> Iterable[TrackEvent]:
-    """Returns the number of open rows at each change."""
+    """Return the number of open rows at each change."""
     return [TrackEvent(cycle, 1, track, TrackEventType.COUNTER, value=value) for cycle, value in open_rows(rows)]

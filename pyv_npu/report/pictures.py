@@ -60,7 +60,7 @@ CAUSES = {
 
 
 def reasons(runs: Runs) -> list[Chart]:
-    """Returns the mean cycles of a submission by reason."""
+    """Return the mean cycles of a submission by reason."""
     rows = {}
     stage = headline(runs)
     key = REASONS[stage]
@@ -77,7 +77,7 @@ def reasons(runs: Runs) -> list[Chart]:
 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
-    """Returns shares of the submissions that took at most so many cycles."""
+    """Return shares of the submissions that took at most so many cycles."""
     rows = distribution_steps(latencies)
     written = any(stage == "t_submit" for _, stage, _ in rows)
     curves = [
@@ -89,13 +89,13 @@ def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
 
 
 def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:
-    """Returns (mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
+    """Return (mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
     stages = ((mode, stage, latency.stage(stage).cdf()) for mode, latency in latencies.items() for stage in DISTRIBUTED)
     return [(mode, stage, steps) for mode, stage, steps in stages if steps]
 
 
 def bottlenecks(analysis: Analysis, name: str) -> Chart:
-    """Returns the layers that cost most, by cause; layers that differ in numbers only are one row."""
+    """Return the layers that cost most, by cause; layers that differ in numbers only are one row."""
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
     spent = {
         pattern if len(group) == 1 else f"{pattern} ({len(group)}x)": _causes(group)
@@ -115,7 +115,7 @@ def _causes(group: Sequence[Layer]) -> dict[str, int]:
 
 
 def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
-    """Returns layers that do the same operations under names that differ in numbers only, by the name with # for
+    """Return layers that do the same operations under names that differ in numbers only, by the name with # for
     numbers, in the order of their first ones. None where that makes the table little shorter."""
     groups: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
     for layer in layers:
@@ -131,7 +131,7 @@ def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
 
 
 def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list[Chart]:
-    """Returns the roofline chart with a point for each layer; [] when no layer both computed and moved data."""
+    """Return the roofline chart with a point for each layer; [] when no layer both computed and moved data."""
     points = [
         ChartPoint(layer.name, name, layer.ops / layer.bytes, layer.rate, layer.active)
         for name, analysis in analyses.items()

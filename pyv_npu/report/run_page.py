@@ -22,7 +22,7 @@ Results = Sequence[Result[Any]]
 def extended(
     sections: Sequence[Section], results: Results, charts: Mapping[str, Sequence[Part]], gantts: Mapping[str, Any]
 ) -> list[Section]:
-    """Adds to the sections of a result the charts and tables that only its page has; `charts`: by the name of their
+    """Add to the sections of a result the charts and tables that only its page has; `charts`: by the name of their
     section; `gantts`: by the name of the run."""
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     charts = {**charts, "stages": pictures.reasons(runs)}
@@ -48,7 +48,7 @@ def extended(
 
 
 def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) -> tuple[list[str], list[Tile]]:
-    """Returns the sentences and the figures that a reader sees first; none of runs without time."""
+    """Return the sentences and the figures that a reader sees first; none of runs without time."""
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     if not all(run["cycles"] for run in runs.values()):
         return [], []
@@ -60,7 +60,7 @@ def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) 
 def write_page(
     sections: Sequence[Section], results: Results, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
-    """Writes the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
+    """Write the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
     configs = {result.name: result.config for result in results}
     run = results[0].json
     subtitle = (
@@ -84,7 +84,7 @@ def _analyses(results: Results) -> dict[str, Analysis]:
 
 
 def _sites(results: Results) -> list[Part]:
-    """Returns the call sites with most submissions: function, source line, and the cycles from start to accepted."""
+    """Return the call sites with most submissions: function, source line, and the cycles from start to accepted."""
     rows = [
         (core.program.place(site) or hex(site), result.name, len(cycles), cycles.p50, cycles.max)
         for result in results if (core := result.core) is not None
@@ -106,7 +106,7 @@ def _differences(configs: Mapping[str, Config]) -> list[Part]:
 
 
 def parameters(effective: Effective) -> Details:
-    """Returns every key with its value, unit, meaning and origin."""
+    """Return every key with its value, unit, meaning and origin."""
     values = flatten(effective.config)
     rows = [(path, key.show(values[path]), key.unit, str(key.rule["meaning"]),
              effective.origins.get(path) or f"default: {key.rule.get('source', 'preset pyv')}")

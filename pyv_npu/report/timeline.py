@@ -70,7 +70,7 @@ Reasons = Mapping[tuple[int, int], str]
 
 
 def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[TimelineRow]:
-    """Returns the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
+    """Return the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
     layer_names = np.array([*layers, ""], object)
     events, aux, number = table["what"], table["aux"], table["number"]
     is_step, ended = among(BEGINS)[events], table["last"] != UNFINISHED
@@ -99,14 +99,14 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
 
 
 def _column_where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
-    """Returns the values that are chosen, None in place of the others."""
+    """Return the values that are chosen, None in place of the others."""
     entries = values.astype(object)
     entries[~mask] = None
     return entries.tolist()
 
 
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
-    """Writes timeline.csv of a whole run; `errors`: the device's error log."""
+    """Write timeline.csv of a whole run; `errors`: the device's error log."""
     reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
     layers = [str(csv_cell(layer)) for layer in layers]
     with replacing(path) as file:
@@ -117,13 +117,13 @@ def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors:
 
 @cache
 def unit_name(code: int) -> str:
-    """Returns the unit with this code: te0, bank3, frontend."""
+    """Return the unit with this code: te0, bank3, frontend."""
     kind = Kind(unit_kind(code))
     return _ONLY.get(kind) or f"{kind.name.lower()}{unit_index(code)}"
 
 
 def open_rows(table: Table) -> list[tuple[int, int]]:
-    """Returns (cycle, number of open rows) at each change."""
+    """Return (cycle, number of open rows) at each change."""
     table = table[table["end"] > table["start"]]
     cycles = np.concatenate([table["start"], table["end"]])
     steps = np.repeat([1, -1], len(table))
@@ -142,7 +142,7 @@ _MODES = ("loose", "tight")
 
 
 def write_latency_csv(path: Path, submissions: Submissions, program: Program | None = None) -> None:
-    """Writes the submissions of a program in the order of acceptance."""
+    """Write the submissions of a program in the order of acceptance."""
     with replacing(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(LATENCY_COLUMNS)
@@ -154,7 +154,7 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
 
 
 def latency_columns(submissions: Submissions, program: Program | None = None, first: int = 0) -> list[list[object]]:
-    """Returns the columns of latency.csv, None for what is not known; numbers begin at `first`."""
+    """Return the columns of latency.csv, None for what is not known; numbers begin at `first`."""
     columns: list[list[object]] = [list(range(first, first + len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
     sites = _sites(submissions, program)
@@ -168,7 +168,7 @@ def latency_columns(submissions: Submissions, program: Program | None = None, fi
 
 
 def _sites(submissions: Submissions, program: Program | None) -> dict[str, list[object]]:
-    """Returns the columns `function` and `source`."""
+    """Return the columns `function` and `source`."""
     sites = submissions.column("call_site").tolist()
     functions = {site: program and program.function_at(site) for site in set(sites)}
     lines = {site: program and program.line_of(site) for site in set(sites)}

@@ -26,18 +26,18 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
 def chart_name(text: str) -> str:
-    """Returns the name of a chart for a name of a run: other characters than those of files are hyphens."""
+    """Return the name of a chart for a name of a run: other characters than those of files are hyphens."""
     return re.sub("[^A-Za-z0-9_.-]", "-", text)[:120]
 
 
 def deflated(text: str, level: int = zlib.Z_DEFAULT_COMPRESSION) -> str:
-    """Returns a text as base64 of raw deflate, which page/tables.js reads."""
+    """Return a text as base64 of raw deflate, which page/tables.js reads."""
     deflate = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
     return base64.b64encode(deflate.compress(text.encode()) + deflate.flush()).decode()
 
 
 def inflated(text: str, limit: int) -> str:
-    """Reads a text that `deflated` wrote. ValueError: it is not of this form, or above `limit` bytes."""
+    """Read a text that `deflated` wrote. ValueError: it is not of this form, or above `limit` bytes."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflate.decompress(base64.b64decode(text, validate=True), limit)
@@ -50,7 +50,7 @@ def inflated(text: str, limit: int) -> str:
 
 @cache
 def library() -> str:
-    """Returns Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to
+    """Return Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to
     bundle it than a page to be written."""
     import vl_convert  # 84 MB, of which a page needs a text
 
@@ -66,7 +66,7 @@ def library() -> str:
 
 
 def themes() -> str:
-    """Returns the JSON text of the configurations of Vega-Lite: `common`, `light`, `dark`."""
+    """Return the JSON text of the configurations of Vega-Lite: `common`, `light`, `dark`."""
     return (resources.files("pyv_npu.report") / "page" / "themes.json").read_text(encoding="utf-8")
 
 
@@ -74,7 +74,7 @@ _DATA = re.compile(r'<script type="application/json" class="chart-data">(.*?)</s
 
 
 def charts_of(page: str) -> list[Chart]:
-    """Reads the charts of a report.html. ValueError: a chart is not of this form."""
+    """Read the charts of a report.html. ValueError: a chart is not of this form."""
     charts = []
     for match in _DATA.finditer(page):
         fields = json.loads(match[1])
@@ -88,7 +88,7 @@ _GANTT = re.compile(r'<script type="text/plain" id="gantt-([^"]*)">(.*?)</script
 
 
 def gantts_of(page: str) -> dict[str, dict[str, Any]]:
-    """Reads the runs over time of a report.html, by the name of the run. ValueError: a run is not of this form."""
+    """Read the runs over time of a report.html, by the name of the run. ValueError: a run is not of this form."""
     runs = {}
     for match in _GANTT.finditer(page):
         run = json.loads(inflated(match[2], MAX_RESULT))
@@ -99,7 +99,7 @@ def gantts_of(page: str) -> dict[str, dict[str, Any]]:
 
 
 def draw(chart: Chart, form: str) -> bytes:
-    """Draws a chart in light colours as a file of a format of `FORMATS`; it reads no file and no address.
+    """Draw a chart in light colours as a file of a format of `FORMATS`; it reads no file and no address.
     ValueError: it cannot be drawn."""
     import vl_convert
 

@@ -26,7 +26,7 @@ NOTE = "the note of the ELF"
 
 
 def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
-    """Writes the report of a run; `text` is its summary."""
+    """Write the report of a run; `text` is its summary."""
     effective = _effective_config(folder, result)
     folder.finish(result.json, text, effective)
     _write_files(folder.folder, result)
@@ -36,7 +36,7 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
 
 
 def write_comparison(folder: RunFolder, comparison: Comparison, text: str, charts: Sequence[Part]) -> None:
-    """Writes the report of a comparison; `charts`: of its sweeps."""
+    """Write the report of a comparison; `charts`: of its sweeps."""
     effective = _effective_config(folder, comparison.loose)
     folder.finish(comparison.json, text, effective)
     _write_files(folder.folder, comparison.loose)
@@ -47,7 +47,7 @@ def write_comparison(folder: RunFolder, comparison: Comparison, text: str, chart
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
-    """Writes the report of a comparison that was interrupted before its second run began."""
+    """Write the report of a comparison that was interrupted before its second run began."""
     effective = _effective_config(folder, loose)
     head = "interrupted in the first run: there is nothing to compare it with\n\n"
     folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), effective)
@@ -58,19 +58,19 @@ def write_half(folder: RunFolder, loose: Result[Any]) -> None:
 
 
 def _effective_config(folder: RunFolder, run: Result[Any]) -> Effective:
-    """Returns the configuration with what the program asked for; `npu.mode` stays as it was given."""
+    """Return the configuration with what the program asked for; `npu.mode` stays as it was given."""
     effective = folder.effective
     return effective.adopt(with_values(run.config, {"npu.mode": effective.config.npu.mode}), NOTE)
 
 
 def _write_files(folder: Path, run: Result[Any]) -> None:
-    """Writes the workload's own files."""
+    """Write the workload's own files."""
     for name, data in run.detail.files(run).items():
         write_bytes(folder / name, data)
 
 
 def write_lines(folder: Path, run: Result[Any]) -> None:
-    """Writes a line per piece of work; on the core a line per submission."""
+    """Write a line per piece of work; on the core a line per submission."""
     folder.mkdir(parents=True, exist_ok=True)
     errors = () if run.core is None else run.core.log
     write_timeline(folder / "timeline.csv", run.spans, run.layer_names, errors)
@@ -89,7 +89,7 @@ def write_report(
     comparison: Mapping[str, Any] | None = None,
     sweep_charts: Sequence[Part] = (),
 ) -> None:
-    """Writes report.html and the CSV files of one run or two; `comparison` is the result of both, whose sweeps
+    """Write report.html and the CSV files of one run or two; `comparison` is the result of both, whose sweeps
     have charts."""
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
@@ -112,7 +112,7 @@ def _series(run: Result[Any]) -> Series:
 
 
 def _engines(run: Result[Any]) -> dict[str, int]:
-    """Returns engines of each kind, of all clusters."""
+    """Return engines of each kind, of all clusters."""
     npu = run.config.npu
     return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
 

@@ -10,13 +10,13 @@ from pyv_npu.sections import Facts, Note, Part, Section, as_text
 
 
 def run_sections(result: Result[Any]) -> list[Section]:
-    """Returns the sections of a run."""
+    """Return the sections of a run."""
     sections = sections_of({result.name: result.json}, result.config, {result.name: result.without_firmware})
     return _with_details(sections, result.detail.sections(result))
 
 
 def comparison_sections(comparison: Comparison, config: Config) -> list[Section]:
-    """Returns the sections of a comparison; `config`: that of both runs."""
+    """Return the sections of a comparison; `config`: that of both runs."""
     cycles = dict.fromkeys(comparison.runs, comparison.tight.without_firmware)  # a device without firmware has no mode
     runs = {mode: run.json for mode, run in comparison.runs.items()}
     details = comparison.loose.detail.compared(comparison.loose, comparison.tight)[1]
@@ -24,12 +24,12 @@ def comparison_sections(comparison: Comparison, config: Config) -> list[Section]
 
 
 def summary(result: Result[Any]) -> str:
-    """Formats a run for a terminal."""
+    """Format a run for a terminal."""
     return as_text(run_sections(result))
 
 
 def _with_details(sections: list[Section], details: Sequence[Section]) -> list[Section]:
-    """Puts the sections of the workload behind the first."""
+    """Put the sections of the workload behind the first."""
     return [*sections[:1], *details, *sections[1:]]
 
 
@@ -37,7 +37,7 @@ def sections_of(
     runs: Runs, config: Config, without_firmware: Mapping[str, int | None] | None = None,
     comparison: Mapping[str, Any] | None = None,
 ) -> list[Section]:  # fmt: skip
-    """Returns the sections of one run or two. `without_firmware`: cycles of the commands, by mode; `comparison`:
+    """Return the sections of one run or two. `without_firmware`: cycles of the commands, by mode; `comparison`:
     the JSON object of both."""
     sections = [
         Section("run", _head(runs, config), [*_problems(runs, comparison), *totals.totals(runs, comparison)]),
@@ -71,7 +71,7 @@ def _head(runs: Runs, config: Config) -> str:
 
 
 def _problems(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """Returns warnings about runs that were cut and results that are wrong."""
+    """Return warnings about runs that were cut and results that are wrong."""
     parts: list[Part] = [
         Note(f"{name} did not come to its end ({run['stop_reason']}): its figures are those up to cycle "
              f"{run['cycles']:,}.", "warning")

@@ -11,7 +11,7 @@ SHOWN_FIRINGS = 5
 
 
 def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Formats the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and how many more there are."""
+    """Format the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and how many more there are."""
     lines = [
         f"ticket {row['ticket']}, {row['opcode'] or 'no opcode'}, cycle {row['cycle']:,}: {row['reason']}; "
         f"submitted at {row['submitted_at'] or 'an unknown place'}"
@@ -22,7 +22,7 @@ def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def errors(runs: Runs) -> list[Part]:
-    """Returns the first error tickets of each run with their reasons, and how many more there are."""
+    """Return the first error tickets of each run with their reasons, and how many more there are."""
     rows: list[list[Value]] = []
     parts: list[Part] = []
     for mode, run in runs.items():
@@ -40,7 +40,7 @@ def errors(runs: Runs) -> list[Part]:
 
 
 def sanitizer(runs: Runs) -> list[Part]:
-    """Returns findings, each with its sides; a note where a run was checked and has none."""
+    """Return findings, each with its sides; a note where a run was checked and has none."""
     parts = list[Part]()
     for name, run in runs.items():
         findings = (run.get("sanitizer") or {}).get("findings", ())
@@ -62,7 +62,7 @@ def sanitizer(runs: Runs) -> list[Part]:
 
 
 def findings_headline(sanitizer: Mapping[str, Any]) -> str:
-    """Formats the number of findings of each rule."""
+    """Format the number of findings of each rule."""
     findings, rules = sanitizer["findings"], dict[str, int]()
     for finding in findings:
         rules[finding["rule"]] = rules.get(finding["rule"], 0) + finding["count"]
@@ -81,7 +81,7 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def faults(runs: Runs) -> list[Part]:
-    """Returns the effect of injected faults, and when they acted."""
+    """Return the effect of injected faults, and when they acted."""
     parts: list[Part] = []
     for name, run in runs.items():
         effect = run.get("faults")

@@ -28,7 +28,7 @@ FIGURES = ("n", "p50", "p95", "p99", "p99_9", "p99_99", "min", "max", "mean")
 
 
 def stages_of(runs: Runs) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
-    """Yields (stage, run, order statistics) of the stages that have samples."""
+    """Yield (stage, run, order statistics) of the stages that have samples."""
     for name in (*OPEN_LOOP, *COMPARED):
         for mode, run in runs.items():
             if stage := stage_of(run, name):
@@ -51,7 +51,7 @@ def stages(runs: Runs) -> list[Part]:
 
 
 def notes(runs: Runs) -> list[str]:
-    """Returns sentences about submissions that are not in the table, and about its gaps."""
+    """Return sentences about submissions that are not in the table, and about its gaps."""
     notes = []
     for mode, run in runs.items():
         latency = run["latency"]
@@ -72,7 +72,7 @@ def notes(runs: Runs) -> list[str]:
 
 
 def placement(placed: Mapping[str, Any]) -> list[Part]:
-    """Returns a row for the preset and for each distance at which both modes have their device."""
+    """Return a row for the preset and for each distance at which both modes have their device."""
     rows: list[list[Value]] = []
     names = {"preset": "as the preset", "near": "near: loose as tight", "far": "far: tight as loose"}
     for key, name in names.items():
@@ -90,7 +90,7 @@ REASONS = {"t_submit": "reasons", "t_submit_prebuilt": "reasons_prebuilt"}
 
 
 def reasons(runs: Runs) -> list[Part]:
-    """Returns a row for each reason; none where no submission has a beginning."""
+    """Return a row for each reason; none where no submission has a beginning."""
     stage = headline(runs)
     key = REASONS[stage]
     spent = {mode: run["latency"][key] for mode, run in runs.items() if stage_of(run, stage)}
@@ -105,7 +105,7 @@ def reasons(runs: Runs) -> list[Part]:
 
 
 def sweep_parts(sweep: Mapping[str, Any]) -> list[Part]:
-    """Returns the table of a sweep, a row for each value and mode, and its findings."""
+    """Return the table of a sweep, a row for each value and mode, and its findings."""
     key, figures = sweep["key"], sweep["figures"]
     rows = [[str(point["value"]), mode, *(point[mode][figure] for figure in figures)]
             for point in sweep["points"] for mode in ("loose", "tight")]  # fmt: skip
@@ -115,17 +115,17 @@ def sweep_parts(sweep: Mapping[str, Any]) -> list[Part]:
 
 
 def key_unit(key: str) -> str:
-    """Returns the unit of a key that is swept, empty where it has none."""
+    """Return the unit of a key that is swept, empty where it has none."""
     return keys_of(Config)[key].unit if key in keys_of(Config) else ""
 
 
 def key_heading(key: str) -> str:
-    """Returns a key that is swept with its unit."""
+    """Return a key that is swept with its unit."""
     return f"{key} ({key_unit(key)})" if key_unit(key) else key
 
 
 def latency_parameters(config: Config) -> list[tuple[str, str]]:
-    """Returns the numbers that decide the latency, in core cycles."""
+    """Return the numbers that decide the latency, in core cycles."""
     timing, npu = config.core.timing, config.npu
     return [
         ("MMIO", f"write {timing.mmio_write} busy + {timing.mmio_one_way} one way, read {timing.mmio_read}, "
@@ -140,7 +140,7 @@ def latency_parameters(config: Config) -> list[tuple[str, str]]:
 
 
 def queues(config: Config) -> str:
-    """Describes how many commands each mode holds, with a warning where the device holds other numbers of them."""
+    """Describe how many commands each mode holds, with a warning where the device holds other numbers of them."""
     npu = config.npu
     loose, tight = (replace(npu, mode=mode).device_queue for mode in ("loose", "tight"))
     text = (f"loose: ring of {npu.queue.size:,} commands before {loose:,} in the device; tight: {tight:,} in the "
@@ -154,7 +154,7 @@ def queues(config: Config) -> str:
 
 
 def tokens(runs: Runs) -> list[Part]:
-    """Returns a row for the prompt and each token of a conversation."""
+    """Return a row for the prompt and each token of a conversation."""
     timed = [name for name, run in runs.items() if run.get("cycles_by_step")]
     rows: list[list[Value]] = []
     for step in token_steps(runs):
@@ -165,7 +165,7 @@ def tokens(runs: Runs) -> list[Part]:
 
 
 def token_steps(runs: Runs) -> list[dict[str, Any]]:
-    """Returns the steps of runs of one conversation: its prompt, and each token behind it, with the cycles of the runs
+    """Return the steps of runs of one conversation: its prompt, and each token behind it, with the cycles of the runs
     that have time."""
     timed = {name: run for name, run in runs.items() if "generate" in run and run.get("cycles_by_step")}
     generated = next((run["generate"] for run in timed.values()), None)

@@ -34,7 +34,7 @@ class _Total(NamedTuple):
 
 
 def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """Returns a column for each run; figures that no run has are left out, and those of an NPU to which nothing was
+    """Return a column for each run; figures that no run has are left out, and those of an NPU to which nothing was
     sent."""
     active = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
     rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
@@ -63,7 +63,7 @@ def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
 
 
 def host(runs: Runs) -> list[Part]:
-    """Returns the CPU time of the host, which differs from run to run: for terminals only."""
+    """Return the CPU time of the host, which differs from run to run: for terminals only."""
     host = next(iter(runs.values())).get("host") or {}
     texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
     shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
@@ -75,13 +75,13 @@ def _stop(run: Run) -> str:
 
 
 def _busy(run: Run, key: str) -> str | None:
-    """Formats the utilization of each engine of a kind in per cent."""
+    """Format the utilization of each engine of a kind in per cent."""
     busy, cycles = (run["npu"] or {}).get(key), run["cycles"]
     return " ".join(f"{100 * engine_cycles / cycles:.1f}" for engine_cycles in busy) if busy and cycles else None
 
 
 def counters(runs: Runs) -> Details:
-    """Returns every counter of the NPU, and the hash of the events."""
+    """Return every counter of the NPU, and the hash of the events."""
     counted = {mode: run["npu"] or {} for mode, run in runs.items()}
     names = [name for name in next(iter(counted.values())) if name != "error_log"]
     rows: list[list[Value]] = [
@@ -100,7 +100,7 @@ def _counter(value: Any) -> Value:
 
 
 def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Returns rows of loose over tight: above 1 loose takes longer."""
+    """Return rows of loose over tight: above 1 loose takes longer."""
     rows = []
     for key, text in ratios(ratio).items():
         spread = (
@@ -111,14 +111,14 @@ def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None)
 
 
 def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
-    """Returns the keys of `ratio` that describe the runs, with their texts."""
+    """Return the keys of `ratio` that describe the runs, with their texts."""
     written = any(ratio.get(key) is not None for key in RATIOS)
     prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
     return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **RUN_CYCLES}
 
 
 def spread_text(spread: Sequence[float] | None) -> str:
-    """Formats the lowest and the highest ratio of the phases, and which way they point."""
+    """Format the lowest and the highest ratio of the phases, and which way they point."""
     if spread is None:
         return MISSING
     low, high = spread
@@ -127,7 +127,7 @@ def spread_text(spread: Sequence[float] | None) -> str:
 
 
 def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None]) -> list[Part]:
-    """Returns core cycles and their time; nothing where nothing was submitted. `without_firmware`: cycles of the
+    """Return core cycles and their time; nothing where nothing was submitted. `without_firmware`: cycles of the
     commands, by mode."""
     parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
     if not any(parts.values()):
@@ -162,18 +162,18 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
 
 
 def kernel_cycles(run: Run) -> int:
-    """Returns core cycles of a run that its kernels took."""
+    """Return core cycles of a run that its kernels took."""
     return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
 
 
 def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
-    """Returns first plus or minus second, None where one is unknown."""
+    """Return first plus or minus second, None where one is unknown."""
     pairs = {mode: (cycles, second.get(mode)) for mode, cycles in first.items()}
     return {mode: None if a is None or b is None else a + sign * b for mode, (a, b) in pairs.items()}
 
 
 def energy_estimate(runs: Runs) -> list[Part]:
-    """Returns energy by unit, tensor role and layer, and area; nothing where commands are not known."""
+    """Return energy by unit, tensor role and layer, and area; nothing where commands are not known."""
     energies = {mode: run["energy"] for mode, run in runs.items() if run.get("energy")}
     if not energies:
         return []
@@ -196,7 +196,7 @@ def energy_estimate(runs: Runs) -> list[Part]:
 
 
 def external_engines(runs: Runs) -> list[Part]:
-    """Returns engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
+    """Return engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
     rows: list[list[Value]] = []
     notes = list[Part]()
     for name, run in runs.items():

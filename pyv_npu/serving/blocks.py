@@ -55,7 +55,7 @@ class BlockPool:
         return blocks
 
     def cached_prefix(self, keys: Sequence[Key]) -> list[int]:
-        """Returns the blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
+        """Return the blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
         blocks = []
         for key in keys:
             block = self._named.get(key)
@@ -77,7 +77,7 @@ class BlockPool:
         self.allocated += len(blocks)
 
     def name(self, block: int, key: Key) -> None:
-        """Lets a full block be found by its key, unless another block has it."""
+        """Let a full block be found by its key, unless another block has it."""
         if block not in self._key and key not in self._named:
             self._named[key] = block
             self._key[block] = key

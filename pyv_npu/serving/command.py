@@ -100,7 +100,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return PreparedServing(self, self.serving(config), prepared.products).run(config)
 
     def requests(self) -> Workload:
-        """Returns the requests, drawn or read. UsageError, BadInputError for an option or a file."""
+        """Return the requests, drawn or read. UsageError, BadInputError for an option or a file."""
         if self.first is not None and self.first < 1:
             raise UsageError(f"--first {self.first}: must be at least 1")
         if not 1e-9 <= self.time_scale <= 1e9:
@@ -119,7 +119,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return requests.at_rate(rate)
 
     def limits(self, blocks: int, requests: int, longest: int, window: int = 0) -> SchedulerConfig:
-        """Returns the configuration of the scheduler. `requests`: at most so many run; `longest`: tokens of a request
+        """Return the configuration of the scheduler. `requests`: at most so many run; `longest`: tokens of a request
         at most; `window`: attention window in tokens, 0: none."""
         return SchedulerConfig(
             blocks, self.block_size, self.max_num_batched_tokens, requests, self.policy, not self.no_chunked_prefill,
@@ -127,7 +127,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         )  # fmt: skip
 
     def serving(self, config: Config) -> Serving:
-        """Returns model, device, requests and scheduler. UsageError, BadInputError, ModelError: one line."""
+        """Return model, device, requests and scheduler. UsageError, BadInputError, ModelError: one line."""
         requests, shape, npu = self.requests(), shape_of(self.program), config.npu
         kv = kv_storage(self.kv or KV_DEFAULT, npu.kv_quant)
         if self.overlong not in OVERLONG:
@@ -170,7 +170,7 @@ class PreparedServing(workloads.PreparedWorkload[ServedWorkload]):
     products: Products = field(default_factory=dict)
 
     def run(self, config: Config, session: workloads.Session = workloads.PLAIN) -> Result[ServedWorkload]:
-        """Serves at the rate of the requests, or at the highest that meets the limits."""
+        """Serve at the rate of the requests, or at the highest that meets the limits."""
         serving = self.serving
         if self.command.find_rate:
             requests = serving.workload

@@ -55,7 +55,7 @@ class KvBytes(NamedTuple):
 
 
 def slo_of(text: str | None) -> dict[str, int]:
-    """Returns the limits of `--slo ttft=2s,tpot=50ms` in ns. UsageError for what is no limit."""
+    """Return the limits of `--slo ttft=2s,tpot=50ms` in ns. UsageError for what is no limit."""
     limits: dict[str, int] = {}
     units = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
     for part in (text or "").split(",") if text else ():
@@ -142,7 +142,7 @@ def offered_load(run: Run, latencies: Sequence[int]) -> dict[str, Any]:
 
 
 def preemptions_text(figures: Mapping[str, Any]) -> str:
-    """Returns the summary's text on preempted requests."""
+    """Return the summary's text on preempted requests."""
     text = f"{figures['preemptions']:,}, {figures['recomputed_tokens']:,} tokens computed again"
     if not figures["swaps"]:
         return text
@@ -153,7 +153,7 @@ def preemptions_text(figures: Mapping[str, Any]) -> str:
 
 
 def _meets(times: Times, limits: Mapping[str, int]) -> bool:
-    """Returns True if a request meets all limits; without a second token it meets every limit of TPOT."""
+    """Return True if a request meets all limits; without a second token it meets every limit of TPOT."""
     values = {"ttft": times.ttft, "tpot": times.tpot or 0, "e2e": times.e2e}
     return all(values[name] <= limit for name, limit in limits.items())
 

@@ -71,7 +71,7 @@ def serve_on_core(
 
 
 def _small(npu: NpuConfig) -> NpuConfig:
-    """Returns the device without the DRAM that holds weights and caches: their commands are the port's steps."""
+    """Return the device without the DRAM that holds weights and caches: their commands are the port's steps."""
     return replace(npu, dram=replace(npu.dram, size=min(npu.dram.size, 128 << 20)))
 
 

@@ -26,7 +26,7 @@ BUSY = 0.9
 
 
 def page(run: "ServedWorkload", effective: Effective) -> str:
-    """Writes the document; `effective`: the configuration with its origins."""
+    """Write the document; `effective`: the configuration with its origins."""
     workload = run.serving.workload
     sections = [
         *serving_sections(run),
@@ -42,7 +42,7 @@ def page(run: "ServedWorkload", effective: Effective) -> str:
 
 
 def _server(run: "ServedWorkload") -> Facts:
-    """Returns model, device and limits of the scheduler."""
+    """Return model, device and limits of the scheduler."""
     serving, npu = run.serving, run.serving.npu
     return Facts([
         ("model", serving.shape.name),
@@ -58,7 +58,7 @@ def _server(run: "ServedWorkload") -> Facts:
 
 
 def serving_sections(run: "ServedWorkload") -> list[Section]:
-    """Returns the sections of a run for terminal and page: facts, times of its users, rates that were tried."""
+    """Return the sections of a run for terminal and page: facts, times of its users, rates that were tried."""
     figures, config, workload = run.figures, run.serving.scheduler, run.serving.workload
     omitted = f", failed calls left out: {workload.omitted:,}" if workload.omitted else ""
     facts = [
@@ -112,7 +112,7 @@ def _overload(figures: Mapping[str, Any]) -> str:
 
 
 def _limits_of_rate(run: "ServedWorkload") -> str:
-    """Describes the highest good rate, and the rate that is too high."""
+    """Describe the highest good rate, and the rate that is too high."""
     beyond = min((trial.rate, trial.problem) for trial in run.trials if trial.problem)
     capacity = f"{number(run.capacity)} requests/s with {run.attainment:.0%} within the limits"
     return f"{capacity}; at {number(beyond[0])}: {beyond[1]}"
@@ -134,7 +134,7 @@ def _checked(run: "ServedWorkload") -> str:
 
 
 def sentences(run: "ServedWorkload") -> list[str]:
-    """Returns whether the limits are met, what limits the server, and what to change."""
+    """Return whether the limits are met, what limits the server, and what to change."""
     figures = run.figures
     good, count = figures["good_requests"], figures["requests"]
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
@@ -161,7 +161,7 @@ def sentences(run: "ServedWorkload") -> list[str]:
 
 
 def _tiles(run: "ServedWorkload") -> list[Tile]:
-    """Returns goodput, TTFT and TPOT at P99, and the load."""
+    """Return goodput, TTFT and TPOT at P99, and the load."""
     figures = run.figures
     rate = "goodput" if figures["slo_ns"] else "requests_per_second"
     tiles = [Tile("goodput", number(figures[rate]), f"{rate.split('_')[0]}, requests/s")]
@@ -196,7 +196,7 @@ class Window(NamedTuple):
 
 
 def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
-    """Returns a run in at most WINDOWS parts of equal time; those without a step are idle."""
+    """Return a run in at most WINDOWS parts of equal time; those without a step are idle."""
     if not ledger:
         return []
     first, end = ledger[0].start, ledger[-1].end
@@ -217,7 +217,7 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
 
 
 def _over_time(run: "ServedWorkload") -> list[Part]:
-    """Returns small multiples over one axis of seconds; what never happens is a sentence."""
+    """Return small multiples over one axis of seconds; what never happens is a sentence."""
     parts, token = windows(run.run.ledger, run.run.clock_hz), run.serving.kv_bytes.token
     blocks = run.serving.scheduler.blocks
     series: tuple[tuple[str, str, Callable[[Window], float]], ...] = (
@@ -243,7 +243,7 @@ def _over_time(run: "ServedWorkload") -> list[Part]:
 
 
 def _distributions(run: "ServedWorkload") -> list[Part]:
-    """Returns cumulative requests over each time, with its limit."""
+    """Return cumulative requests over each time, with its limit."""
     parts: list[Part] = []
     for name in ("ttft", "tpot", "e2e"):
         seconds = sorted(value / 1e9 for times in run.run.times if (value := getattr(times, name)) is not None)

@@ -58,7 +58,7 @@ class ServerPort(RegisterDevice):
         self._chunks = ScheduledTokens()
 
     def connect(self, master: BusMaster) -> None:
-        """Connects the port to memory."""
+        """Connect the port to memory."""
         self._master = master
 
     @property
@@ -150,7 +150,7 @@ class ServerPort(RegisterDevice):
         return data if data is not None and len(data) == size else bytes(size)
 
     def _end(self, at: int) -> None:
-        """Ends the step of which the firmware knows the end: users have their tokens then."""
+        """End the step of which the firmware knows the end: users have their tokens then."""
         row = self.ledger[-1]
         for request, tokens, context in row.scheduled:
             record = self.served.get(request)

@@ -61,7 +61,7 @@ class Workload:
     """Rows of the file that are failed calls."""
 
     def scaled(self, factor: float) -> "Workload":
-        """Returns the same requests, all times multiplied by `factor`."""
+        """Return the same requests, all times multiplied by `factor`."""
         requests = [
             replace(request, arrival_ns=int(request.arrival_ns * factor), gap_ns=int(request.gap_ns * factor))
             for request in self.requests
@@ -81,7 +81,7 @@ class Workload:
         return (len(times) - 1) * 1e9 / spread
 
     def at_rate(self, rate: float) -> "Workload":
-        """Returns the same requests, their times scaled to so many per second. UsageError for a workload without a
+        """Return the same requests, their times scaled to so many per second. UsageError for a workload without a
         rate."""
         return self.scaled(self.rate / rate)
 
@@ -119,7 +119,7 @@ def fitted(workload: Workload, longest: int, rule: str) -> Workload:
 
 
 def cycles_of(ns: int, clock_hz: int) -> int:
-    """Returns the first cycle that is not before a time."""
+    """Return the first cycle that is not before a time."""
     return -(-ns * clock_hz // 1_000_000_000)
 
 
@@ -156,7 +156,7 @@ class Arrivals:
         heapq.heappush(self._queue, (cycle, request.id, request))
 
     def next_cycle(self) -> int | None:
-        """Returns the arrival of the next known request, in cycles; None without a request."""
+        """Return the arrival of the next known request, in cycles; None without a request."""
         return self._queue[0][0] if self._queue else None
 
     def pop_until(self, now: int) -> list[tuple[int, Request]]:
@@ -168,7 +168,7 @@ class Arrivals:
         return arrivals
 
     def answered(self, request: int, now: int) -> None:
-        """Lets arrive what waited for a request, which left the server answered or refused."""
+        """Let arrive what waited for a request, which left the server answered or refused."""
         self._gone += 1
         for follower in self._waiting.pop(request, ()):
             self._push(now + cycles_of(follower.gap_ns, self._clock), follower)

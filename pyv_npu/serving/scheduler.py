@@ -182,7 +182,7 @@ class Scheduler:
         return min(blocks, self.pool.needed(config.window - 1 + config.max_num_batched_tokens) + 1)
 
     def add(self, request: Request) -> Entry:
-        """Adds a request that has arrived, without a `refusal`."""
+        """Add a request that has arrived, without a `refusal`."""
         entry = Entry(request, self._arrived, request.input_toks)
         self._arrived += 1
         if self.config.prefix_cache:
@@ -212,7 +212,7 @@ class Scheduler:
         return step
 
     def _batch(self, step: Step, budget: int) -> None:
-        """Fills a step with prompts, of which the last may be a chunk; where none fits, with a token of each request
+        """Fill a step with prompts, of which the last may be a chunk; where none fits, with a token of each request
         that runs."""
         prompt = next((entry for entry in self.running if entry.num_tokens - entry.computed > 1), None)
         if prompt is not None:  # all of it fitted when it was admitted
@@ -327,7 +327,7 @@ class Scheduler:
             entry.dropped = behind
 
     def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
-        """Ends a step: (entries that have a new token, those of them that are answered and leave)."""
+        """End a step: (entries that have a new token, those of them that are answered and leave)."""
         generating, done = [], []
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
@@ -354,7 +354,7 @@ class Scheduler:
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
-    """Returns the keys of the full blocks of prompt and answer: SHA-256 over what they hold from the begin of the
+    """Return the keys of the full blocks of prompt and answer: SHA-256 over what they hold from the begin of the
     prompt to the end of each. Tokens of an answer that no prompt tells are those of this request alone. Empty: nothing
     is known."""
     by_name = bool(request.units) and request.unit_tokens % size == 0

@@ -234,7 +234,7 @@ class StepTimes:
         return self._timed_steps[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
-        """Simulates a step whole, of `most` layers, of a model with layers of several kinds until all have come twice:
+        """Simulate a step whole, of `most` layers, of a model with layers of several kinds until all have come twice:
         the others take as long as the last of their turn."""
         turn = self.shape.whole_every or 1
         layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)

@@ -104,7 +104,7 @@ class Serving:
         return self.checked(run, times)
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
-        """Checks the step times of a run."""
+        """Check the step times of a run."""
         steps = {index: run.ledger[index].scheduled.chunks for index in self._sampled(run)}
         smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
         checks = [times.check(at, chunks, MOST if at == smallest else 2) for at, chunks in steps.items()]
@@ -213,7 +213,7 @@ class ServedWorkload(Detail):
         }  # fmt: skip
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns the sections of its page."""
+        """Return the sections of its page."""
         return [Section("verdict", "", [Verdict(sentences(self))]), *serving_sections(self)]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
@@ -233,7 +233,7 @@ class ServedWorkload(Detail):
 
 
 def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedWorkload:
-    """Returns the run at the highest good rate, with its trials.
+    """Return the run at the highest good rate, with its trials.
 
     Searches by doubling or halving, then by bisection of the ratio. `first`: a rate to begin with.
 
@@ -263,7 +263,7 @@ def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedW
 
 
 def trial_of(rate: float, served: ServedWorkload) -> Trial:
-    """Returns the figures of a rate; requests that were refused meet no limit."""
+    """Return the figures of a rate; requests that were refused meet no limit."""
     figures = served.figures
     count = figures["requests"] + figures["refused"]
     attainment = figures["good_requests"] / count

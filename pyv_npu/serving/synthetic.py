@@ -28,13 +28,13 @@ class Drawn(NamedTuple):
 
 
 def is_synthetic(text: str) -> bool:
-    """Checks whether a workload names an arrival process and no file."""
+    """Check whether a workload names an arrival process and no file."""
     name = text.partition(":")[0]
     return name in {arrival.partition(":")[0] for arrival in ARRIVALS} and not Path(text).is_file()
 
 
 def draw(spec: Drawn) -> Workload:
-    """Returns the requests. UsageError for arrivals or lengths that cannot be."""
+    """Return the requests. UsageError for arrivals or lengths that cannot be."""
     if not 1 <= spec.requests <= MOST_REQUESTS:
         raise UsageError(f"--first {spec.requests}: must be 1..{MOST_REQUESTS}")
     source = random.Random(spec.seed)
@@ -83,7 +83,7 @@ def _forever(draw_one: Callable[[], float]) -> Iterator[float]:
 
 
 def positive(text: str) -> float | None:
-    """Parses a number above 0 and below 10^9; None for other text."""
+    """Parse a number above 0 and below 10^9; None for other text."""
     try:
         value = float(text)
     except ValueError:

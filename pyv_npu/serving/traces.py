@@ -32,7 +32,7 @@ _NS = 1_000_000_000
 
 
 def read_workload(path: Path, most: int | None = None) -> Workload:
-    """Returns the requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
+    """Return the requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
     if not path.exists():
         hint = did_you_mean(str(path).partition(":")[0], [form.partition(":")[0] for form in ARRIVALS])
         raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}{hint}")
@@ -81,7 +81,7 @@ class _Row:
         return self._fields[name]
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """Returns a whole number within bounds, from a number or from text."""
+        """Return a whole number within bounds, from a number or from text."""
         value = self.get(name)
         number = None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -97,7 +97,7 @@ class _Row:
         return number
 
     def nanoseconds(self, name: str, unit: int) -> int:
-        """Returns a time in units of so many nanoseconds."""
+        """Return a time in units of so many nanoseconds."""
         value = self.get(name)
         exact = _decimal(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
         if exact is None or not 0 <= exact <= MOST_NS or exact * unit > MOST_NS:
@@ -105,7 +105,7 @@ class _Row:
         return int(exact * unit)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Returns a list, empty where there is none."""
+        """Return a list, empty where there is none."""
         if not self.has(name):
             return ()
         value = self.get(name)
@@ -216,7 +216,7 @@ def _servingsim(row: _Row, first: int) -> list[Request]:
 
 
 def _answered(turn: Request, following: Request) -> Request:
-    """Returns a turn with the tokens of its answer, where the prompt of the next turn goes on with them."""
+    """Return a turn with the tokens of its answer, where the prompt of the next turn goes on with them."""
     count, tokens = turn.input_toks, following.tokens
     if turn.answer or not turn.tokens or tokens[:count] != turn.tokens:
         return turn
@@ -271,7 +271,7 @@ def _date(row: _Row) -> int:
 
 
 def _burstgpt(row: _Row, first: int) -> list[Request]:
-    """Reads a call; a failed call has no response: it is no request to serve."""
+    """Read a call; a failed call has no response: it is no request to serve."""
     prompt, answer = (row.integer(name, 0, MOST_TOKENS) for name in _HEADERS["burstgpt"][1:])
     at = row.nanoseconds("Timestamp", _NS)
     return [Request(first, at, prompt, answer)] if prompt and answer else []

@@ -98,7 +98,7 @@ class DecoderServer:
         return self._swaps[key]
 
     def copies(self, tokens: int, blocks: Sequence[int], out: bool) -> list[Command]:
-        """Returns the commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
+        """Return the commands that copy the first tokens of a slot's caches to blocks of swap space, or back."""
         commands = copies(self._runs, tokens, self._block, blocks, self.decoder.compiled.target, out)
         return addressed(commands, self._copies - len(commands) * DESCRIPTOR_SIZE)
 
@@ -111,7 +111,7 @@ class DecoderServer:
         machine.run(commands)
 
     def prompt(self, request: Request) -> list[int]:
-        """Returns the tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
+        """Return the tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
         tokens = list(request.tokens)
         if not tokens:
             source = np.random.default_rng(request.id)
@@ -174,7 +174,7 @@ class DecoderServer:
         return tuple(blocks)
 
     def unbatched(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
-        """Returns the answers of each request by itself, from its first token on without a break."""
+        """Return the answers of each request by itself, from its first token on without a break."""
         answers = {}
         for request in workload.requests:
             if request.id in run.refused:
@@ -221,7 +221,7 @@ class ServedValues(Detail):
         }  # fmt: skip
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns the requests, the pressure, and whether it changed an answer."""
+        """Return the requests, the pressure, and whether it changed an answer."""
         figures = summary(self.run, self.slo, self.kv)
         facts = [
             ("requests", f"{figures['requests']:,} of {self.workload.name}, {figures['refused']:,} refused"),

@@ -47,7 +47,7 @@ class Machine:
         return _identity(self._config, self._program, self._all_rams, self._parts) | {"values": self._values}
 
     def save(self, cycle: int, before: Snapshot | None = None) -> Snapshot:
-        """Returns the state now, between two instructions; unchanged pages are shared with `before`."""
+        """Return the state now, between two instructions; unchanged pages are shared with `before`."""
         old: Mapping[str, memory.Pages] = {} if before is None else before.memory
         return Snapshot(
             cycle,
@@ -77,7 +77,7 @@ class Machine:
                 fields.load(name, part)
 
     def is_at(self, snapshot: Snapshot, cycle: int, aside: Collection[str] = ()) -> bool:
-        """Checks whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: the
+        """Check whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: the
         hart's cycle. Parts of `aside` are ignored, and so are events, which only reports read."""
         return (
             cycle == snapshot.cycle
@@ -91,7 +91,7 @@ class Machine:
 
 
 def _present(name: str, state: Any, cycle: int) -> Any:
-    """Returns the state of a part at `cycle`, to which the clock has come, without what only tells how it came
+    """Return the state of a part at `cycle`, to which the clock has come, without what only tells how it came
     there."""
     if name == "npu":
         return state | {"counters": state["counters"] | {"cycle": 0}}  # of the latest event: for reports
@@ -104,7 +104,7 @@ def _present(name: str, state: Any, cycle: int) -> Any:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raises BadInputError for a state that does not fit."""
+    """Raise BadInputError for a state that does not fit."""
     try:
         yield
     except StateError as error:
@@ -112,7 +112,7 @@ def refused() -> Iterator[None]:
 
 
 def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """Returns the identity of a machine: a snapshot is restored only on a machine with the same identity."""
+    """Return the identity of a machine: a snapshot is restored only on a machine with the same identity."""
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)
@@ -131,7 +131,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
 
 
 def _check(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises BadInputError when a snapshot is not of a machine like this machine."""
+    """Raise BadInputError when a snapshot is not of a machine like this machine."""
     if saved.get("program") != current["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")

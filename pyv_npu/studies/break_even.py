@@ -70,14 +70,14 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
 
 
 def _table(swept: Mapping[str, Any]) -> Table:
-    """Returns the points of a sweep as a table with a row for each value and mode."""
+    """Return the points of a sweep as a table with a row for each value and mode."""
     rows = [{swept["key"]: point["value"], MODE: mode, ERROR: None, **point[mode]}
             for point in swept["points"] for mode in MODES]  # fmt: skip
     return Table((swept["key"], MODE), select_figures(swept["figures"]), rows)
 
 
 def charts(swept: Mapping[str, Any]) -> list[Part]:
-    """Returns small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
+    """Return small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
     return effect_parts(_table(swept), swept["key"], swept["figures"])
 
 

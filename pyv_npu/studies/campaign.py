@@ -49,7 +49,7 @@ class Campaign(NamedTuple):
     """Actions that found no point to act on in this program and mode."""
 
     def kinds(self) -> dict[str, Counter[Outcome]]:
-        """Returns the counts of outcomes by action."""
+        """Return the counts of outcomes by action."""
         counts: dict[str, Counter[Outcome]] = {}
         for run in self.counted:
             counts.setdefault(run.fault.do, Counter())[run.verdict.outcome] += 1
@@ -68,7 +68,7 @@ def run_campaign(
     prepared: PreparedWorkload[Any], config: Config, plan: Sequence[Fault], count: int, seed: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Campaign:  # fmt: skip
-    """Runs a campaign: `count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is
+    """Run a campaign: `count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is
     drawn with `seed`: when they act, a bit, an address in memory that is in use, a register.
 
     UsageError where the program does not end by itself without faults. `say` is told of progress.
@@ -94,7 +94,7 @@ class _Draws:
         """The first submission: nothing is drawn before it."""
 
     def opportunities(self, fault: Fault) -> Sequence[int]:
-        """Returns cycles from which the fault can act."""
+        """Return cycles from which the fault can act."""
         if self._mode not in fault.action.modes:
             return ()
         if fault.action.point is Point.NOW:
@@ -146,7 +146,7 @@ def _campaign(
 
 
 def interval(hits: int, count: int) -> tuple[float, float]:
-    """Returns Wilson's interval that holds a share with 95 %."""
+    """Return Wilson's interval that holds a share with 95 %."""
     if not count:
         return 0.0, 1.0
     share = hits / count
@@ -157,7 +157,7 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 
 
 def to_json(campaigns: Sequence[Campaign]) -> dict[str, Any]:
-    """Returns counts by action and outcome, shares with their intervals, and every run, by mode."""
+    """Return counts by action and outcome, shares with their intervals, and every run, by mode."""
     return {campaign.mode: _mode_json(campaign) for campaign in campaigns}
 
 
@@ -186,7 +186,7 @@ def _mode_json(campaign: Campaign) -> dict[str, Any]:
 
 
 def rows(campaign: Campaign) -> Iterator[Mapping[str, Any]]:
-    """Yields a row for each run; `fault` in a file of faults repeats it."""
+    """Yield a row for each run; `fault` in a file of faults repeats it."""
     for run in campaign.runs:
         yield {
             "mode": campaign.mode,
@@ -200,7 +200,7 @@ def rows(campaign: Campaign) -> Iterator[Mapping[str, Any]]:
 
 
 def csv(campaigns: Sequence[Campaign]) -> str:
-    """Returns a CSV line for each run."""
+    """Return a CSV line for each run."""
     heads = ("mode", "run", "do", "at", "parameters", "acted", "outcome", "detected_by", "cycles_lost")
     rows = list[list[str]]()
     for campaign in campaigns:

@@ -52,12 +52,12 @@ class CampaignFolder:
 
 
 def name_of(mode: str, run: CampaignRun) -> str:
-    """Returns the name of a run's file of faults, which is JSON and so YAML."""
+    """Return the name of a run's file of faults, which is JSON and so YAML."""
     return f"{mode}-{run.number}.yaml"
 
 
 def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], faults: Path) -> str:
-    """Returns the document; `faults`: the folder of the files of faults."""
+    """Return the document; `faults`: the folder of the files of faults."""
     tiles = [
         Tile(
             f"{campaign.mode}.{outcome.name.lower()}",
@@ -82,7 +82,7 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
 
 
 def _sentence(campaign: Campaign) -> str:
-    """Counts the runs that end badly, and the actions that led to them."""
+    """Count the runs that end badly, and the actions that led to them."""
     bad = [run for run in campaign.counted if run.verdict.outcome in WORST_FIRST[:3]]
     if not bad:
         return (
@@ -94,7 +94,7 @@ def _sentence(campaign: Campaign) -> str:
 
 
 def outcome_sections(campaigns: Sequence[Campaign]) -> list[Section]:
-    """Returns the outcomes of each mode by action, with the shares of all."""
+    """Return the outcomes of each mode by action, with the shares of all."""
     return [Section(f"outcomes-{campaign.mode}", "", _outcomes(campaign)) for campaign in campaigns]
 
 
@@ -127,7 +127,7 @@ def _outcomes(campaign: Campaign) -> list[Part]:
 
 
 def _runs(campaign: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
-    """Returns the runs, the worst first. A row's file repeats it."""
+    """Return the runs, the worst first. A row's file repeats it."""
     order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
     ranked = sorted(campaign.counted, key=lambda run: (order[run.verdict.outcome], run.number))
     rows = [_row(campaign.mode, run) for run in ranked[:MOST_ROWS]]

@@ -48,7 +48,7 @@ class LoadedResult:
 
 
 def load(path: Path) -> LoadedResult:
-    """Loads a folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one
+    """Load a folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one
     line."""
     if path.is_dir():
         _check_written(path)
@@ -80,7 +80,7 @@ def load(path: Path) -> LoadedResult:
 
 
 def _check_written(folder: Path) -> None:
-    """Raises BadInputError where a file of a folder is not as it was written."""
+    """Raise BadInputError where a file of a folder is not as it was written."""
     contents = manifest.read(folder)
     lines = [] if contents is None else manifest.problems(folder, contents._replace(inputs={}))
     if lines:
@@ -88,7 +88,7 @@ def _check_written(folder: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the text of an error, or of none its name."""
+    """Return the text of an error, or of none its name."""
     text = error.strerror if isinstance(error, OSError) else str(error)
     return text or type(error).__name__
 
@@ -106,7 +106,7 @@ WORDS = ("mode", "sim_level", "program")
 
 
 def _check_runs(runs: Mapping[str, Any]) -> dict[str, Run]:
-    """Returns the runs. TypeError names what is of another type than in a result."""
+    """Return the runs. TypeError names what is of another type than in a result."""
 
     def rule(path: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -145,7 +145,7 @@ def _is_number(value: object) -> bool:
 
 
 def _runs(document: Any) -> dict[str, Run]:
-    """Returns the run objects of a result."""
+    """Return the run objects of a result."""
     if not isinstance(document, dict):
         return {}
     if "loose" in document and "tight" in document:
@@ -159,13 +159,13 @@ def _record(path: Path) -> Iterator[Any]:
 
 
 def _document(path: Path) -> Any:
-    """Returns the value of a JSON file. OSError, ValueError, RecursionError."""
+    """Return the value of a JSON file. OSError, ValueError, RecursionError."""
     check_input(path, MAX_RESULT)
     return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def _integer(text: str) -> int:
-    """Returns a number of 64 bits."""
+    """Return a number of 64 bits."""
     if len(text) > 20 or abs(int(text)) > LATEST:
         raise ValueError(f"{text[:20]}: is beyond 64 bits")
     return int(text)
@@ -178,7 +178,7 @@ def _finite(text: str) -> float:
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
-    """Yields the runs of a sweep, by what their axes are."""
+    """Yield the runs of a sweep, by what their axes are."""
     try:
         axes = _document(folder / SWEEP)["axes"]
         check_input(folder / CSV, MAX_RESULT)
@@ -198,7 +198,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
 
 
 def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
-    """Reads the breakdown of each run's makespan from metrics.csv: causes, and layers on the critical chain."""
+    """Read the breakdown of each run's makespan from metrics.csv: causes, and layers on the critical chain."""
     metrics: dict[str, dict[str, dict[str, int]]] = {}
     if path.exists():
         check_input(path, MAX_RESULT)
@@ -265,7 +265,7 @@ def _number(value: Number, sign: str = "") -> str:
 
 
 def breakdowns(before: LoadedResult, after: LoadedResult) -> list[Breakdown]:
-    """Returns the breakdown of each changed total, or of a total whose parts changed."""
+    """Return the breakdown of each changed total, or of a total whose parts changed."""
     result = []
     for name in _common(before, after):
         pairs = [_parts(side, name) for side in (before, after)]
@@ -277,7 +277,7 @@ def breakdowns(before: LoadedResult, after: LoadedResult) -> list[Breakdown]:
 
 
 def _parts(loaded: LoadedResult, name: str) -> dict[str, Mapping[str, Number]]:
-    """Returns all breakdowns of a run by the name of their total."""
+    """Return all breakdowns of a run by the name of their total."""
     run = loaded.runs[name]
     result: dict[str, Mapping[str, Number]] = {}
     if run.get("cycles_parts"):
@@ -301,7 +301,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
 
 
 def changes(before: LoadedResult, after: LoadedResult) -> list[FigureChange]:
-    """Returns the changed numbers that both results have, in the order of the results."""
+    """Return the changed numbers that both results have, in the order of the results."""
     result = []
     for name in _common(before, after):
         old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
@@ -338,7 +338,7 @@ class SettingChange(NamedTuple):
 
 
 def settings(before: LoadedResult, after: LoadedResult) -> list[SettingChange]:
-    """Returns keys, versions and inputs that differ, as far as both results say them, and runs that only one result
+    """Return keys, versions and inputs that differ, as far as both results say them, and runs that only one result
     has."""
     result = []
     for kind, old, new in (
@@ -387,7 +387,7 @@ class Difference:
         return next((candidate.sentence for candidate in candidates), f"{head}cycles {largest.text}")
 
     def to_json(self, violations: Sequence[tuple[str, FigureChange]]) -> dict[str, Any]:
-        """Returns the JSON object of `pyv-npu diff --json`."""
+        """Return the JSON object of `pyv-npu diff --json`."""
         return {
             "schema": 1,
             "a": self.before.name,
@@ -429,7 +429,7 @@ class Threshold(NamedTuple):
     """`share` of what it was, `delta` to what it was, or `value` as it is."""
 
     def holds(self, change: FigureChange) -> bool:
-        """Checks whether the figure is beyond the limit."""
+        """Check whether the figure is beyond the limit."""
         if self.kind == "value":
             value: float | None = change.after
         else:
@@ -441,7 +441,7 @@ class Threshold(NamedTuple):
 
 
 def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
-    """Parses a limit. UsageError for another text. `runs`: names that may stand before the figure."""
+    """Parse a limit. UsageError for another text. `runs`: names that may stand before the figure."""
     match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     if match is None:
         raise UsageError(f"--fail-if {text}: must have the form {FORM}")
@@ -457,7 +457,7 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
 def failures(
     before: LoadedResult, after: LoadedResult, limits: Sequence[Threshold]
 ) -> list[tuple[Threshold, FigureChange]]:
-    """Returns changes beyond their limit. UsageError for a figure that no run of both results has."""
+    """Return changes beyond their limit. UsageError for a figure that no run of both results has."""
     result = []
     for limit in limits:
         candidates = [change for name in _common(before, after) if limit.run in (None, name)

@@ -27,7 +27,7 @@ Steps = list[tuple[int, int]]
 
 
 def cumulative(path: Path) -> dict[str, dict[str, Steps]]:
-    """Reads the distributions of a latency_cdf.csv, by run and stage. BadInputError, one line."""
+    """Read the distributions of a latency_cdf.csv, by run and stage. BadInputError, one line."""
     table: dict[str, dict[str, Steps]] = {}
     try:
         check_input(path, MAX_DATA)
@@ -59,12 +59,12 @@ def _wrong(path: Path, error: Exception) -> BadInputError:
 
 
 def _entry_of_run(table: Mapping[str, Any], name: str) -> Any:
-    """Returns the entry of a run; that of a result of one run has the name of its mode."""
+    """Return the entry of a run; that of a result of one run has the name of its mode."""
     return table.get(name) if name else next(iter(table.values()), None)
 
 
 def latency_parts(difference: Difference) -> list[Part]:
-    """Draws a chart for each run and stage that both results have."""
+    """Draw a chart for each run and stage that both results have."""
     parts: list[Part] = []
     tables = [_table(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:
@@ -91,7 +91,7 @@ def _table(loaded: LoadedResult) -> dict[str, dict[str, Steps]]:
 def _curves(
     loaded: LoadedResult, table: Mapping[str, Mapping[str, Steps]], name: str
 ) -> dict[str, tuple[str, Sequence[tuple[float, float]]]]:
-    """Returns distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most
+    """Return distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most
     that).
 
     Where a result has no folder, the order statistics of its JSON object.
@@ -111,7 +111,7 @@ def _curves(
 
 
 def time_parts(difference: Difference) -> list[Part]:
-    """Shows every run of both results that a page shows over time, on one axis; A above B."""
+    """Show every run of both results that a page shows over time, on one axis; A above B."""
     charts: dict[str, Any] = {}
     pages = [_gantts(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:

@@ -14,12 +14,12 @@ UNITS = ("", "", "", "", "share")
 
 
 def render(difference: Difference) -> str:
-    """Formats the difference for a terminal."""
+    """Format the difference for a terminal."""
     return as_text([Section("head", "", _head(difference)), *_sections(difference)], SHOWN)
 
 
 def page(difference: Difference) -> str:
-    """Writes the document: the same, with the distributions of the submission latency and both runs over time."""
+    """Write the document: the same, with the distributions of the submission latency and both runs over time."""
     settings, causes, changes = _sections(difference)
     charts = [
         Section("latency", "Submission latency, core cycles", latency_parts(difference)),

@@ -89,7 +89,7 @@ class FaultedRuns:
         return self._evidence(self._to(longest(self.reference.cycles)))
 
     def back_to_reference(self) -> Stop:
-        """Runs to the end without faults again."""
+        """Run to the end without faults again."""
         self._restore(self._saved[-1])
         return self._to()
 
@@ -132,14 +132,14 @@ class FaultedRuns:
         return Evidence(stop, platform.cycle, text, len(platform.npu.error_log), record)
 
     def _evidence_of_reference(self) -> Evidence:
-        """Returns the end of the run without faults, before which this run had a fault."""
+        """Return the end of the run without faults, before which this run had a fault."""
         present = record_of(self._platform, self._injection, self._program)
         record = self.reference.record._replace(injected=present.injected, retried=present.retried)
         return self.reference._replace(record=record)
 
 
 def _start(fault: Fault) -> int:
-    """Returns a cycle before the fault acts."""
+    """Return a cycle before the fault acts."""
     assert fault.at is not None
     return fault.at.value - 1 if fault.at.kind == "cycle" else 0
 

@@ -24,7 +24,7 @@ class PassEffect(NamedTuple):
 
 
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffect]:
-    """Returns the model with the chosen passes (without a name), then without each of them."""
+    """Return the model with the chosen passes (without a name), then without each of them."""
     names = selected(choices.passes)
     rows = []
     for left_out in ("", *names):
@@ -42,7 +42,7 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffe
 
 
 def render_effects(effects_of_passes: list[PassEffect]) -> str:
-    """Formats the table, and what each pass does, for a terminal."""
+    """Format the table, and what each pass does, for a terminal."""
     base, *ablations = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
     for effect in ablations:

@@ -56,7 +56,7 @@ class Score(NamedTuple):
 
 
 def read_tokens(path: Path) -> list[int]:
-    """Returns token ids of a text file: whole numbers with blanks or commas between them, or a JSON list.
+    """Return token ids of a text file: whole numbers with blanks or commas between them, or a JSON list.
     BadInputError."""
     try:
         check_input(path, MAX_TEXT)
@@ -73,7 +73,7 @@ def read_tokens(path: Path) -> list[int]:
 
 
 def check_tokens(tokens: Sequence[int], decoder: Decoder, location: str) -> None:
-    """Raises BadInputError for a token that the vocabulary lacks."""
+    """Raise BadInputError for a token that the vocabulary lacks."""
     wrong = next((token for token in tokens if token >= decoder.vocab), None)
     if wrong is not None:
         raise BadInputError(f"{location}: token {wrong}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
@@ -115,7 +115,7 @@ def _evaluate(
 
 
 def _unchanged(index: int, x: Values) -> StoredTokens:
-    """Returns numbers in fp32."""
+    """Return numbers in fp32."""
     return StoredTokens(x, None, np.arange(1, len(x) + 1), x.nbytes, np.zeros((0, 0), np.uint8))
 
 
@@ -181,7 +181,7 @@ def _score(
 def _step_cycles(
     decoder: Decoder, npu: NpuConfig, method: KvMethod | None, stored: Sequence[StoredTokens], blocks: Sequence[Values]
 ) -> int:  # fmt: skip
-    """Returns cycles of the token after a text, with the entries that its tokens have."""
+    """Return cycles of the token after a text, with the entries that its tokens have."""
     options: dict[str, Any] = {}
     if method is not None and not method.encoded:
         bits = method.bits
@@ -201,7 +201,7 @@ HEADS = ("method", "bits", "perplexity", "log likelihood to fp32", "top-1 agreem
 
 
 def table(rows: Sequence[Score]) -> Table:
-    """Returns a row for each method."""
+    """Return a row for each method."""
     texts = [
         (row.method, f"{row.bits:.3f}", f"{row.perplexity:.3f}", f"{row.difference:+.4f} +- {row.error:.4f}",
          f"{row.agreement:.1%}", f"{row.cycles:,}", f"{row.tokens_per_second:,.1f}")
@@ -211,7 +211,7 @@ def table(rows: Sequence[Score]) -> Table:
 
 
 def pareto_front(rows: Sequence[Score]) -> list[Score]:
-    """Returns the methods, by bits, of which no other with at most as many bits has a lower perplexity."""
+    """Return the methods, by bits, of which no other with at most as many bits has a lower perplexity."""
     front = [
         row for row in rows if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)
     ]
@@ -219,7 +219,7 @@ def pareto_front(rows: Sequence[Score]) -> list[Score]:
 
 
 def chart(rows: Sequence[Score], of: str) -> Chart:
-    """Returns perplexity by bits, a labelled point for each method and a line along the Pareto front."""
+    """Return perplexity by bits, a labelled point for each method and a line along the Pareto front."""
     front = pareto_front(rows)
     data = [
         {"method": row.method, "bits": round_significant(row.bits), "perplexity": round_significant(row.perplexity),

@@ -24,7 +24,7 @@ SHARE = 4
 
 
 def arguments(program: Program, config: Config, count: int) -> list[dict[str, int]]:
-    """Returns the program's arguments in each of `count` phases; [] where it takes neither argument, or each is 0."""
+    """Return the program's arguments in each of `count` phases; [] where it takes neither argument, or each is 0."""
     defaults = {argument.name: argument.default for argument in requirements(program).arguments}
     values = {name: config.run.args.get(name, defaults[name]) for name in JITTERED if name in defaults}
     values = {name: value for name, value in values.items() if value >= SHARE}
@@ -37,7 +37,7 @@ def arguments(program: Program, config: Config, count: int) -> list[dict[str, in
 
 
 def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
-    """Returns a random number from each of `count` equal parts of a range, in random order."""
+    """Return a random number from each of `count` equal parts of a range, in random order."""
     width = high - low + 1
     values = [low + (2 * width * index + random.randrange(2 * width)) // (2 * count) for index in range(count)]
     random.shuffle(values)
@@ -47,7 +47,7 @@ def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
 def run_phases(
     config: Config, program: Program, first: Mapping[str, float | None], count: int
 ) -> dict[str, Any] | None:
-    """Returns the object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on
+    """Return the object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on
     Ctrl-C.
 
     `first`: the ratios of the run as it was asked for, which are the first of each list.
@@ -77,6 +77,6 @@ def _run(config: Config, program: Program) -> Result[Detail]:
 
 
 def spread(values: Sequence[float | None]) -> list[float] | None:
-    """Returns [lowest, highest] of a ratio, None where a ratio is missing."""
+    """Return [lowest, highest] of a ratio, None where a ratio is missing."""
     numbers = [value for value in values if value is not None]
     return [min(numbers), max(numbers)] if len(numbers) == len(values) else None

@@ -36,7 +36,7 @@ def distances(config: Config) -> dict[str, Distance]:
 
 
 def with_distance(config: Config, mode: str, distance: Distance) -> Config:
-    """Returns a configuration with the device of a mode at a distance."""
+    """Return a configuration with the device of a mode at a distance."""
     out, back, fetch = distance
     values = {
         "core.timing.mmio_one_way": out,
@@ -49,7 +49,7 @@ def with_distance(config: Config, mode: str, distance: Distance) -> Config:
 
 
 def run_placement(config: Config, program: Program, comparison: Comparison) -> dict[str, Any] | None:
-    """Returns the object `placement` of the JSON result; None where nothing was submitted, or the distances are equal.
+    """Return the object `placement` of the JSON result; None where nothing was submitted, or the distances are equal.
     KeyboardInterrupt on Ctrl-C."""
     runs = {mode: run.json for mode, run in comparison.runs.items()}
     stage = headline(runs)

@@ -79,7 +79,7 @@ def write_vcd(folder: Path, result: Result[Any], log: InstructionLog) -> None:
 
 
 def signals(spans: Spans, log: InstructionLog) -> Iterator[VcdSignal]:
-    """Yields all signals of a run."""
+    """Yield all signals of a run."""
     yield VcdSignal("core", "pc", WORD, 0, ((step.start, step.pc) for step in log))
     yield VcdSignal("core", "trap", 1, 0, _traps(log))
     yield VcdSignal("npu", "queue_depth", WORD, 0, open_rows(spans.queue))
@@ -104,7 +104,7 @@ def _register(writer: "VCDWriter", signal: VcdSignal) -> Any:
 
 
 def _changes(index: int, signal: VcdSignal) -> Iterator[VcdChange]:
-    """Yields the changes of a signal; the last value of a cycle counts."""
+    """Yield the changes of a signal; the last value of a cycle counts."""
     before: tuple[int, Value] | None = None
     for cycle, value in signal.changes:
         if before is not None and before[0] < cycle:

@@ -75,7 +75,7 @@ class PhaseRequest(NamedTuple):
     """Rest of the QConfig: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
     def quantized(self, config: QConfig) -> "PhaseRequest":
-        """Returns the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or
+        """Return the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or
         head."""
         shape = shape_of(self.name)
         if config.group:
@@ -113,7 +113,7 @@ class PhaseRequest(NamedTuple):
 
 
 def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
-    """Builds the commands of a request. ModelError: a model or size that cannot be, one line."""
+    """Build the commands of a request. ModelError: a model or size that cannot be, one line."""
     shape = shape_of(request.name)
     tokens, position = request.step
     for name, value, low in (("tokens", tokens, 1), ("context", position, 0)):
@@ -195,7 +195,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         return self.compiled_shape.position(self.request.step[1])
 
     def program(self) -> Program:
-        """Returns firmware that submits the commands, as they lie in DRAM."""
+        """Return firmware that submits the commands, as they lie in DRAM."""
         compiled, count = self.compiled_shape.program, len(self.compiled_shape.commands)
         content = [
             ImagePiece(compiled.memory.commands, compiled.code()),
@@ -209,7 +209,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         return parse_elf(image, self.request.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":
-        """Times the commands without a core, or lets firmware submit them in the mode of `config`."""
+        """Time the commands without a core, or lets firmware submit them in the mode of `config`."""
         config = packed(config, self.request.qconfig)
         if self.through_firmware:
             return self._through_firmware(config, session)
@@ -232,7 +232,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         )  # fmt: skip
 
     def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
-        """Returns busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for
+        """Return busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for
         them."""
         npu, level = config.npu, config.run.sim_level
         gc.collect()  # the first device: its tables of pages may be large
@@ -276,7 +276,7 @@ class PhaseDetail(Detail):
         return {"timing_only": True, **self.timing, "llm": dict(self.figures)}
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns the work, its time, the bound, and the traffic of keys and values."""
+        """Return the work, its time, the bound, and the traffic of keys and values."""
         llm, clock_hz = self.figures, result.config.npu.clock_hz
         work = f"{llm['tokens']} tokens" if llm["phase"] == "prefill" else f"one token at context {llm['context']}"
         bound = llm["bound"]
@@ -299,13 +299,13 @@ class PhaseDetail(Detail):
         return [Section("llm", llm["phase"].capitalize(), [Facts(rows)])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """Returns the tables of keys and values, IR and commands."""
+        """Return the tables of keys and values, IR and commands."""
         tables = {f"{name}.csv": csv_of(self.figures[name]) for name in ("kv_tokens", "kv_layers")}
         return {**listing(self.compiled_shape.program, result.config.npu), **tables}
 
 
 def _storage_text(llm: Mapping[str, Any]) -> str:
-    """Returns the storage of keys and values in words."""
+    """Return the storage of keys and values in words."""
     if "kv_encoded" not in llm:
         return f"{llm['qbits_kv']} bits"
     encoded = llm["kv_encoded"]
@@ -313,7 +313,7 @@ def _storage_text(llm: Mapping[str, Any]) -> str:
 
 
 def _width(llm: Mapping[str, Any]) -> str:
-    """Returns the width of weights in words."""
+    """Return the width of weights in words."""
     if llm["codebooks"]:
         return f"vector quantization, codebooks of a matrix: {llm['codebooks']}"
     return f"{llm['qbits_weight']} bits"

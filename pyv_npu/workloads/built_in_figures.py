@@ -17,7 +17,7 @@ from toolchain.quantize.codebook import VQ_BITS
 def figures(
     config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, traffic: KvTraffic
 ) -> dict[str, Any]:
-    """Returns the `llm` object of a result. `step`: (tokens, position of the first)."""
+    """Return the `llm` object of a result. `step`: (tokens, position of the first)."""
     job, shape = compiled.job, compiled.job.shape
     tokens, position = step
     bound = bounds(config, job, tokens, position)
@@ -50,7 +50,7 @@ def figures(
 
 
 def _storage_statement(job: Job, tokens: int) -> dict[str, Any]:
-    """Returns the storage's statement about keys and values, with its assumptions."""
+    """Return the storage's statement about keys and values, with its assumptions."""
     statement = dict(job.storage.stated(job.cache(0, 0), tokens))
     if not statement:
         return {}
@@ -60,7 +60,7 @@ def _storage_statement(job: Job, tokens: int) -> dict[str, Any]:
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
-    """Returns core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values
+    """Return core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values
     that are seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
     shape = job.shape
     rows = job.requests * tokens
@@ -91,7 +91,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
 
 
 def _rate(config: NpuConfig, job: Job, layer: int) -> Fraction:
-    """Returns MACs per cycle of all tensor engines in the products of a layer."""
+    """Return MACs per cycle of all tensor engines in the products of a layer."""
     te = config.te
     rate = Fraction(peak_macs(te))
     if te.kind == "roofline" and te.speed == "by_bits":

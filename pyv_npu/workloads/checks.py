@@ -54,7 +54,7 @@ class Checks(NamedTuple):
 
 
 def precision(compiled: Compiled) -> dict[str, Any]:
-    """Returns the types that products are computed in, whether the model was converted to have them, and the layers
+    """Return the types that products are computed in, whether the model was converted to have them, and the layers
     that it did not reach."""
     graph = compiled.graph
     kinds = {
@@ -70,14 +70,14 @@ SHOWN_LAYERS = 8
 
 
 def precision_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns rows of a summary about what `precision` returns."""
+    """Return rows of a summary about what `precision` returns."""
     products = ", ".join(facts["products"]) or "no products"
     rows = [("precision", f"{facts['converted']}, converted: {products}" if facts["converted"] else products)]
     return rows + float_rows(facts["floats"], "model.precision.floats")
 
 
 def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
-    """Returns rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
+    """Return rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
     rows = [("not in codes", f"{layer}: {reason}") for layer, reason in list(floats.items())[:SHOWN_LAYERS]]
     if len(floats) > SHOWN_LAYERS:
         rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in {key} of --json"))
@@ -87,7 +87,7 @@ def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
 def compare(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> Checks:
-    """Compares outputs with onnx.reference: floats within their tolerance, everything else exactly.
+    """Compare outputs with onnx.reference: floats within their tolerance, everything else exactly.
 
     A model converted to another float type is compared with the original; one that was quantized with what it became;
     one with narrow weights with itself and the weights that their codes stand for.
@@ -145,7 +145,7 @@ _WRAPPING = frozenset((
 
 
 def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
-    """Raises BadModelError for the first node whose integers leave INT32, which the device has for larger types."""
+    """Raise BadModelError for the first node whose integers leave INT32, which the device has for larger types."""
     kinds = {name: info.type for name, info in source.info.items() if info.type in LARGER}
     nodes = {name: node for node in source.proto.graph.node if node.op_type in _WRAPPING for name in node.output
              if name in kinds}  # fmt: skip
@@ -167,7 +167,7 @@ def _check_arithmetic(
     compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     want: Mapping[str, Values],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Compares outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error
+    """Compare outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error
     that arithmetic in the type makes in onnx.reference is allowed."""
     min_limit, result = conversion.TOLERANCE[compiled.precision], {}
     narrow: Mapping[str, Values] = {}
@@ -194,7 +194,7 @@ def _check_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Returns outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly
+    """Return outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly
     cancel each other for example, against the reference in double precision; as they were where that has no result.
     What one rounding does, of inputs and weights or of what each node makes, is said beside."""
     try:
@@ -217,7 +217,7 @@ def _check_rounding(
 
 
 def ties(values: Values, scale: Values, node: Any) -> Values:
-    """Returns the mask of values that lie between two codes, within fp32's error: there the summation order decides the
+    """Return the mask of values that lie between two codes, within fp32's error: there the summation order decides the
     code."""
     scales = scale.astype(np.float64)
     if scales.size > 1:
@@ -234,7 +234,7 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
 
 
 def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
-    """Returns the layers before and after weights were narrowed; None: no product of floats has such weights."""
+    """Return the layers before and after weights were narrowed; None: no product of floats has such weights."""
     names = [stage for stage, _ in compiled.stages]
     if "quantization" not in names:
         return None
@@ -247,7 +247,7 @@ def _check_narrowed(
     compiled: Compiled, stages: tuple[Graph, Graph], inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     codes: Mapping[str, Values],
 ) -> Checks:  # fmt: skip
-    """Returns outputs of a model with narrowed weights against its layers with the weights that the codes stand for,
+    """Return outputs of a model with narrowed weights against its layers with the weights that the codes stand for,
     which go on with the codes of activations that the run has made. An output that these layers compute otherwise than
     onnx.reference, with the weights of the model, has that error."""
     reference_outputs, reference_codes = _execute(quantization.restored(*stages), inputs, codes)
@@ -265,7 +265,7 @@ def _check_narrowed(
 def _execute(
     graph: Graph, inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Returns outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
+    """Return outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
     Kernels of the core are those of IA, which tests hold against onnx.reference and C."""
     run, layer_codes = ReferenceExecution(graph), Codes(graph, codes)
     for name in graph.inputs:
@@ -293,7 +293,7 @@ def _on_core(run: ReferenceExecution, layer: LayerIR) -> None:
 def _check_layers(
     compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], min_limit: float
 ) -> dict[str, dict[str, Any]]:
-    """Returns layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and
+    """Return layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and
     for codes on the way, whose ties differ."""
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
@@ -308,7 +308,7 @@ def _check_layers(
 def converted_error(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
 ) -> dict[str, float | None]:
-    """Returns the error of each output against the model before it, or its weights, were quantized, relative to the
+    """Return the error of each output against the model before it, or its weights, were quantized, relative to the
     largest value: what the width costs. Empty for others."""
     original = compiled.original or compiled.model
     if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
@@ -318,7 +318,7 @@ def converted_error(
 
 
 def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
-    """Compares a tensor with the reference's: the error, its limit, and whether it is within. `min_limit`: the smallest
+    """Compare a tensor with the reference's: the error, its limit, and whether it is within. `min_limit`: the smallest
     limit of floats; `steps`: integers are codes of floats, as `check_codes`. Errors of integers are shares."""
     if got.shape != want.shape:
         return {"error": None, "limit": None, "ok": False, "trivial": ""}
@@ -340,7 +340,7 @@ def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = Fa
 
 
 def _overflow(want: Values) -> dict[str, Any]:
-    """Returns the cause of a difference of integers that have more bits than those of the device; empty: another
+    """Return the cause of a difference of integers that have more bits than those of the device; empty: another
     one."""
     if want.dtype != np.int64:
         return {}
@@ -350,7 +350,7 @@ def _overflow(want: Values) -> dict[str, Any]:
 
 
 def trivial(values: Values) -> str:
-    """Returns why values prove nothing about a run: "all NaN", or "constant" for several elements; else ""."""
+    """Return why values prove nothing about a run: "all NaN", or "constant" for several elements; else ""."""
     if values.dtype.kind != "b" and values.size and np.isnan(values.astype(np.float64)).all():
         return "all NaN"
     return "constant" if values.size > 1 and (values == values.reshape(-1)[0]).all() else ""
@@ -359,7 +359,7 @@ def trivial(values: Values) -> str:
 def check_codes(
     pairs: Iterable[tuple[Values, Values]], names: Sequence[str] = (), between: Mapping[str, Values] | None = None
 ) -> dict[str, Any]:
-    """Compares codes with the reference's: pairs of tensors, counted together. Floats among them, the scales that a run
+    """Compare codes with the reference's: pairs of tensors, counted together. Floats among them, the scales that a run
     computes, are within their tolerance. `names` of the tensors; `between`: masks of a tensor's ties by its name, where
     a difference of one step is allowed."""
     tensors = elements = differ = largest = tied = max_count = 0
@@ -393,19 +393,19 @@ def check_codes(
 
 
 def _within_float(got: Values, want: Values) -> Values:
-    """Returns the mask of fp8 values as near as fp32 allows: their steps near 0 are smaller than the error of a sum."""
+    """Return the mask of fp8 values as near as fp32 allows: their steps near 0 are smaller than the error of a sum."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     return np.abs(a - b) <= TOLERANCE["float32"] * np.abs(b).max(initial=0.0)
 
 
 def _ordinals(values: Values) -> Values:
-    """Returns the numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
+    """Return the numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
     bits = values.view(np.uint8).astype(np.int64)
     return np.where(bits & 0x80, -(bits & 0x7F), bits)
 
 
 def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns a line of a summary that says how the codes on the way compare, where there are any."""
+    """Return a line of a summary that says how the codes on the way compare, where there are any."""
     if not codes:
         return []
     off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"

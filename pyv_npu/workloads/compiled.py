@@ -64,7 +64,7 @@ def mapping_of(config: Config) -> MappingOptions:
 
 
 def energy_model(config: Config) -> EnergyModel:
-    """Returns the energy of the events that a mapping decides."""
+    """Return the energy of the events that a mapping decides."""
     from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
 
     prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
@@ -96,7 +96,7 @@ class _Events:
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """Returns the device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
+    """Return the device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
     core, npu_clock = npu.clock_ratio
     per_cycle = [
         Fraction(rate * core, npu_clock * npu.clock_hz)
@@ -161,7 +161,7 @@ def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
 
 
 def seen_by_compiler(config: Config) -> Hashable:
-    """Returns the part of a configuration that decides what a model becomes: the device as the compiler sees it, the
+    """Return the part of a configuration that decides what a model becomes: the device as the compiler sees it, the
     seed of random inputs, and the slot of generated instructions."""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
@@ -170,7 +170,7 @@ def seen_by_compiler(config: Config) -> Hashable:
 
 
 def packed(config: Config, qconfig: QConfig) -> Config:
-    """Returns the configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3):
+    """Return the configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3):
     engines unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
     `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
     for bits, packing in qconfig.packed.items():
@@ -193,7 +193,7 @@ def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], in
 
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """Returns the device of a run with a QConfig, which gives its weights their widths."""
+    """Return the device of a run with a QConfig, which gives its weights their widths."""
     cycles_by_key = _unpack_cycles(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
     for (engine, key), cycles in cycles_by_key.items():
@@ -203,7 +203,7 @@ def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTO
 
 
 def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:
-    """Returns the bare image of a model under a name, and the constants: those that the core does not see as a sidecar
+    """Return the bare image of a model under a name, and the constants: those that the core does not see as a sidecar
     file, others as segments that share the memory of the compiled model."""
     program = parse_elf(elf, name)
     if compiled.memory.beyond:
@@ -293,7 +293,7 @@ def submission(generated: int | None, firmware: int | None, commands: int) -> di
 
 
 def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns a row of a summary; none where firmware submits."""
+    """Return a row of a summary; none where firmware submits."""
     if not spent:
         return []
     text = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"

@@ -44,7 +44,7 @@ class Interface(Protocol):
 
 
 def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
-    """Returns values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices
+    """Return values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices
     within the tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is
     NaN."""
     random = np.random.default_rng(seed)
@@ -69,7 +69,7 @@ def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
 
 
 def complete_inputs(compiled: Interface, seed: int, values_by_name: Tensors) -> dict[str, Values]:
-    """Returns values for every input: what is given, the others random. UsageError names an input that does not fit."""
+    """Return values for every input: what is given, the others random. UsageError names an input that does not fit."""
     inputs = random_inputs(compiled, seed)
     for name, value in values_by_name.items():
         if name not in inputs:
@@ -89,7 +89,7 @@ Read = TypeVar("Read")
 
 
 def _open_file(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
-    """Reads a file by a library. BadInputError where it cannot: damage raises any exception there."""
+    """Read a file by a library. BadInputError where it cannot: damage raises any exception there."""
     try:
         check_input(path, MAX_DATA)
         return read(path)
@@ -101,7 +101,7 @@ def _open_file(path: Path, kind: str, remedy: str, read: Callable[[Path], Read])
 
 
 def read_inputs(path: Path) -> dict[str, Values]:
-    """Returns the arrays of a .npz file by name; BadInputError where it is none."""
+    """Return the arrays of a .npz file by name; BadInputError where it is none."""
 
     def read(path: Path) -> dict[str, Values]:
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def read_inputs(path: Path) -> dict[str, Values]:
 
 
 def read_input(path: Path, target: Values) -> Values:
-    """Reads an input of the shape and type of `target`: an array in a .npy file, or a picture (.png, .jpg), whose
+    """Read an input of the shape and type of `target`: an array in a .npy file, or a picture (.png, .jpg), whose
     channels become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError for any other file."""
     if path.suffix.lower() == ".npy":
         read = partial(np.load, allow_pickle=False)
@@ -160,7 +160,7 @@ def _picture(path: Path, target: Values) -> Values:
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
-    """Returns the bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
+    """Return the bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
     stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
     if values.dtype.kind in "iu" and not np.array_equal(stored, values):
@@ -173,13 +173,13 @@ def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
-    """Returns an output as ONNX has it."""
+    """Return an output as ONNX has it."""
     tensor = compiled.graph.tensors[name]
     return as_onnx(compiled, name, np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape))
 
 
 def as_onnx(compiled: Compiled, name: str, values: Values) -> Values:
-    """Returns values of a tensor in the type that ONNX has for it."""
+    """Return values of a tensor in the type that ONNX has for it."""
     return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))
 
 
@@ -199,7 +199,7 @@ class _ImportedModule(NamedTuple):
 
 
 def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
-    """Returns (files, number of random inputs where there are none) of what --calibration names: files, folders of .npz
+    """Return (files, number of random inputs where there are none) of what --calibration names: files, folders of .npz
     files, or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
     files: list[Path] = []
     for source in map(Path, map(str, sources)):
@@ -217,7 +217,7 @@ def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...
 def samples(
     model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS, dram_bytes: int | None = None
 ) -> list[dict[str, Values]]:
-    """Returns a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
+    """Return a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
     for arrays that do not fit the model, CapacityError for an input that does not fit DRAM."""
     interface = _ImportedModule(model, import_model(model))
     for name in interface.graph.inputs:
@@ -233,7 +233,7 @@ def samples(
 
 
 def prompts(decoder: Decoder, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[list[int]]:
-    """Returns the input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays,
+    """Return the input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays,
     UsageError for arrays that are no tokens of the decoder."""
     if not files:
         seeds = range(seed + 1, seed + 1 + runs)

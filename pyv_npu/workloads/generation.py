@@ -87,7 +87,7 @@ class GenerationRequest(NamedTuple):
         return len(self.prompt) + self.new
 
     def check(self, decoder: Decoder) -> None:
-        """Raises UsageError for a request that the decoder cannot fulfil."""
+        """Raise UsageError for a request that the decoder cannot fulfil."""
         for name, tokens in (("--prompt", self.prompt), ("--given", self.given)):
             for token in tokens:
                 if not 0 <= token < decoder.vocab:
@@ -126,11 +126,11 @@ class GenerationRequest(NamedTuple):
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
-        """Returns the QConfig that is named, or an empty QConfig."""
+        """Return the QConfig that is named, or an empty QConfig."""
         return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
 
     def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
-        """Returns the request with a prompt, and the conversion that the width of activations asks for. UsageError
+        """Return the request with a prompt, and the conversion that the width of activations asks for. UsageError
         where there is none."""
         config, kind = self.weights(), decoder.caches[0].kind
         if config.layers_of("activation") or config.activation not in (None, 8, BITS[kind]):
@@ -143,7 +143,7 @@ class GenerationRequest(NamedTuple):
         return request._replace(precision=INT8) if config.activation == 8 else request
 
     def cache_bits(self) -> KvBits:
-        """Returns the width of the keys and values of each head (docs/bit-widths.md, R14)."""
+        """Return the width of the keys and values of each head (docs/bit-widths.md, R14)."""
         if self.kv_bits is not None:
             return lambda layer, head: self.kv_bits
         if self.kv and not self.method.encoded and self.method.element not in FLOAT8:
@@ -151,7 +151,7 @@ class GenerationRequest(NamedTuple):
         return self.weights().cache_bits
 
     def _check_rows(self, decoder: Decoder) -> None:
-        """Raises UsageError for rows of keys and values that do not end at a byte and are not padded
+        """Raise UsageError for rows of keys and values that do not end at a byte and are not padded
         (docs/bit-widths.md, R15)."""
         bits, pad = self.cache_bits(), self.weights().pad_rows
         for layer, cache in enumerate(decoder.caches[::2]):
@@ -164,7 +164,7 @@ class GenerationRequest(NamedTuple):
                     )
 
     def _check_layers(self, decoder: Decoder) -> None:
-        """Raises UsageError for a layer or head that the decoder does not have."""
+        """Raise UsageError for a layer or head that the decoder does not have."""
         for name in self.weights().override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
             if role != "kv":
@@ -200,7 +200,7 @@ class GenerationDetail(Detail):
         codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None, traffic: KvTraffic | None,
         npu: NpuConfig,
     ) -> "GenerationDetail":  # fmt: skip
-        """Returns the detail of a run; `read` gives the bytes that a tensor has at the end. `codes`: what each step has
+        """Return the detail of a run; `read` gives the bytes that a tensor has at the end. `codes`: what each step has
         rounded numbers to, the reference continues with it; None: the run is not compared. `traffic`: of its DMA, where
         there is one."""
         decoder = compiled.decoder
@@ -236,7 +236,7 @@ class GenerationDetail(Detail):
     def with_engines(
         self, counted: Iterable[Mapping[str, int]], cycles: int, npu: NpuConfig
     ) -> "GenerationDetail":  # fmt: skip
-        """Returns the detail with the work of the engines of encoded keys and values, counted in the parts of the
+        """Return the detail with the work of the engines of encoded keys and values, counted in the parts of the
         run."""
         total: Counter[str] = Counter()
         for counts in counted:
@@ -248,7 +248,7 @@ class GenerationDetail(Detail):
         return {**cycles, "generate": dict(self.figures)}
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns the tokens, and each step against the reference."""
+        """Return the tokens, and each step against the reference."""
         figures = self.figures
         rows = [
             *self._tokens(),
@@ -285,13 +285,13 @@ class GenerationDetail(Detail):
         return [Section("decoder", f"Decoder, against {against}", [Facts(rows), *tables])]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """Returns IR and commands, and the tables of keys and values."""
+        """Return IR and commands, and the tables of keys and values."""
         tables = {name: self.figures.get(name) for name in TABLES}
         csv_files = {f"{name}.csv": csv_of(rows) for name, rows in tables.items() if rows}
         return {**listing(self.compiled.compiled, result.config.npu), **csv_files}
 
     def compared(self, loose: Result[Any], tight: Result[Any]) -> tuple[dict[str, Any], list[Section]]:
-        """Returns the tokens, and the cycles of each in both modes."""
+        """Return the tokens, and the cycles of each in both modes."""
         runs = {"loose": loose.json, "tight": tight.json}
         tokens = {name: run["generate"]["tokens"] for name, run in runs.items()}
         timed = all(run.get("cycles_by_step") for run in runs.values())
@@ -311,7 +311,7 @@ def _errors(
     compiled: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns errors against the model as it was before anything was quantized, on the same tokens."""
+    """Return errors against the model as it was before anything was quantized, on the same tokens."""
     decoder = compiled.decoder.original or compiled.decoder
     prompt = len(tokens) - len(codes)
     reference_steps = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
@@ -324,7 +324,7 @@ def _errors(
 
 
 def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
-    """Returns capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
+    """Return capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
     token in pages, which have no addresses there."""
     program, tensors = compiled.compiled, compiled.compiled.graph.tensors
     caches = sum(cache.bytes_alloc for cache in compiled.caches) if encoded is None else 0
@@ -343,7 +343,7 @@ def _compared(
     decoder: Decoder, request: GenerationRequest, tokens: Sequence[int], logits: Values,
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Compares each token's logits, and all codes, with the reference on the same tokens. For other types than the
+    """Compare each token's logits, and all codes, with the reference on the same tokens. For other types than the
     model's the error is only reported."""
     if not request.exact:
         codes = [{} for _ in codes]
@@ -374,7 +374,7 @@ def _compared(
 def _reference(
     decoder: Decoder, names: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
 ) -> Iterator[DecodeStep]:
-    """Returns the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
+    """Return the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
     if decoder.proto is not None:
         return Reference(decoder, names).steps(tokens, prompt, codes)
     from toolchain.decoders.layers import LayerDecoder
@@ -384,7 +384,7 @@ def _reference(
 
 
 def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Returns a table of the errors that narrow keys and values make, by layer."""
+    """Return a table of the errors that narrow keys and values make, by layer."""
     heads = ("layer", "qbits_kv", "error of K", "error of V", "error of attention")
     names = ("error_k", "error_v", "error_attention")
     cells = [tuple(map(Cell, (str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names))))
@@ -393,7 +393,7 @@ def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Returns tables of the bits of encoded keys and values, as counted, and of all methods on those of the
+    """Return tables of the bits of encoded keys and values, as counted, and of all methods on those of the
     reference."""
     if not rows:
         return []

@@ -41,7 +41,7 @@ class KvTraffic:
         self._moved = np.zeros((len(self._touched), len(SIDES), 2), np.int64)
 
     def add(self, batch: Batch, first: int = 0) -> None:
-        """Adds the next events; ticket 1 is the command `first` of the run."""
+        """Add the next events; ticket 1 is the command `first` of the run."""
         begun = batch[batch["what"] == What.DMA_BEGIN]
         opcode = begun["aux"] & _OPCODE_BITS
         for way, kv_opcode in ((READ, Opcode.KV_READ), (WRITTEN, Opcode.KV_APPEND)):
@@ -50,21 +50,21 @@ class KvTraffic:
             np.add.at(self._moved[..., way], (first + rows["ticket"].astype(np.int64) - 1, side), rows["bytes"])
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Returns bytes of keys and of values that each step moved."""
+        """Return bytes of keys and of values that each step moved."""
         table = np.zeros((len(self._ends), len(SIDES)), np.int64)
         for index, cache, bytes_ in self._shares():
             table[np.searchsorted(self._ends, index, "right"), cache.side] += bytes_.sum()
         return [tuple(row) for row in table.tolist()]
 
     def layers(self) -> dict[int, tuple[int, int]]:
-        """Returns bytes read and written by decoder layer."""
+        """Return bytes read and written by decoder layer."""
         table = {cache.layer: np.zeros(2, np.int64) for cache in self._caches}
         for _, cache, bytes_ in self._shares():
             table[cache.layer] += bytes_
         return {layer: (int(row[READ]), int(row[WRITTEN])) for layer, row in sorted(table.items())}
 
     def _shares(self) -> Iterable[tuple[int, StoredCache, Any]]:
-        """Yields (command, cache, bytes read and written)."""
+        """Yield (command, cache, bytes read and written)."""
         for index in np.flatnonzero(self._moved.any(axis=(1, 2))).tolist():
             for cache, moved in zip(self._touched[index], self._moved[index], strict=False):
                 yield index, self._caches[cache], moved
@@ -84,7 +84,7 @@ def kv_figures(
     caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int,
     encoded: EncodedSize | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the
+    """Return the keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the
     caches at the end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
     layers = []
     moved = {} if traffic is None else traffic.layers()
@@ -114,7 +114,7 @@ def kv_figures(
 def kv_capacity(
     caches: Sequence[StoredCache], dram_bytes: int, other_bytes: int, per_token: int, more_per_token: int = 0
 ) -> dict[str, Any]:
-    """Returns the token capacity of the caches (docs/bit-widths.md, R26). `other_bytes`: DRAM whose size is constant;
+    """Return the token capacity of the caches (docs/bit-widths.md, R26). `other_bytes`: DRAM whose size is constant;
     `per_token`: bytes of a token in them; `more_per_token`: other growth, such as a log of logits."""
     t_max = caches[0].t_max
     room = max(0, dram_bytes - other_bytes)
@@ -130,7 +130,7 @@ def kv_errors(
     reference_steps: "Sequence[DecodeStep]",
     steps_of_run: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
-    """Returns, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
+    """Return, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
     reference. `reference_steps`: steps of the reference; `steps_of_run`: attention outputs of each of our steps."""
     decoder, rows = compiled.decoder, []
     caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
@@ -153,12 +153,12 @@ def kv_errors(
 
 
 def _width(part: TensorIR) -> str:
-    """Returns bits of an element, or the codec, which has no such number."""
+    """Return bits of an element, or the codec, which has no such number."""
     return CODECS[part.codec].policy.name.lower() if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
 def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
-    """Returns the numbers in a cache, shape (1, heads, T_max, size); of an encoded cache those of the first tokens."""
+    """Return the numbers in a cache, shape (1, heads, T_max, size); of an encoded cache those of the first tokens."""
     from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
 
     if compiled.kv_blocks:
@@ -180,7 +180,7 @@ def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str,
 
 
 def error(got: Values, want: Values) -> float:
-    """Returns relative error in the Euclidean norm; `got` may have more tokens than `want`."""
+    """Return relative error in the Euclidean norm; `got` may have more tokens than `want`."""
     want = want.astype(np.float64)
     got = got[..., : want.shape[-2], :] if got.ndim == len(CACHE_DIMENSIONS) else got
     norm = float(np.linalg.norm(want))
@@ -188,6 +188,6 @@ def error(got: Values, want: Values) -> float:
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Returns a table as CSV."""
+    """Return a table as CSV."""
     heads = list(rows[0])
     return csv_text(heads, ([row[head] for head in heads] for row in rows)).encode()

@@ -290,7 +290,7 @@ class ModelDetail(Detail):
         }
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns layers, commands, and each output against the reference."""
+        """Return layers, commands, and each output against the reference."""
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
         rows += _kernels(self.compiled, result, self.kernel_cycles)
@@ -417,7 +417,7 @@ class ModelTimingDetail(Detail):
         }
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Returns cycles layer by layer, and their causes as far as known."""
+        """Return cycles layer by layer, and their causes as far as known."""
         json = result.json
         rows = [
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),

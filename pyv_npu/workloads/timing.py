@@ -50,7 +50,7 @@ class TimingRun(NamedTuple):
 
 
 def check_level(level: str) -> None:
-    """Raises UsageError for a level without time."""
+    """Raise UsageError for a level without time."""
     if level not in LEVELS:
         raise UsageError(f"--sim-level {level}: timing alone is for {' and '.join(LEVELS)}; choose one")
 
@@ -66,7 +66,7 @@ def run_commands(
     watch: Callable[[Batch], None] | None = None,
     kernels: Mapping[int, int] | None = None,
 ) -> TimingRun:
-    """Times commands, in the order given.
+    """Time commands, in the order given.
 
     `memory`: bytes at addresses before the first command (token positions); `keep`: all events; `explained`: also
     attribute the cycles, which keeps them; `watch` is given the events in batches; `kernels`: cycles of the core's work
@@ -114,7 +114,7 @@ def layer_ends(
     memory: Mapping[int, bytes] | None = None,
     plans: Plans | None = None,
 ) -> tuple[LayerEnd, ...]:
-    """Returns the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
+    """Return the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
     `plans`: those that runs on this device have in common. PyvNpuError as there."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     events = EventStream()
@@ -136,14 +136,14 @@ def layer_ends(
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:
-    """Raises the first error that the device logged, with its layer."""
+    """Raise the first error that the device logged, with its layer."""
     for entry in ran.device.error_log:
         layer = commands[ran.tickets.index(entry.ticket)].layer
         raise refusal(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
 
 
 def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
-    """Returns the error of a command that the device refused, by whose fault it is: pages and limits can be raised,
+    """Return the error of a command that the device refused, by whose fault it is: pages and limits can be raised,
     keys and values, and indices, come from the model and its inputs, all else should not have been made."""
     if POOL_KEY in reason:
         return UsageError(text)

@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def listing(program: "Program", isa: "Isa") -> Iterator[str]:
-    """Yields a line for each instruction of the executable segments, headed by the names of functions."""
+    """Yield a line for each instruction of the executable segments, headed by the names of functions."""
     names = {function.address: function.name for function in program.functions}
     for segment in program.segments:
         if not segment.executable:

@@ -53,13 +53,13 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def templates() -> dict[Path, str]:
-    """Returns the files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
+    """Return the files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
     files = {path.relative_to(_TEMPLATES): path for path in sorted(_TEMPLATES.rglob("*")) if path.is_file()}
     return {_place(name): path.read_text(encoding="utf-8") for name, path in files.items()}
 
 
 def _place(template: Path) -> Path:
-    """Returns the target path of a template. Templates with `.in` have names that tools would act upon in this
+    """Return the target path of a template. Templates with `.in` have names that tools would act upon in this
     package."""
     if template.suffix != ".in":
         return template

@@ -51,7 +51,7 @@ class PointCommand(NamedTuple):
 
 
 def run_words(args: argparse.Namespace) -> list[str]:
-    """Returns the words of `pyv-npu run` for the options of `run` that another verb was given."""
+    """Return the words of `pyv-npu run` for the options of `run` that another verb was given."""
     words = ["run", args.program, *(f"--config={file}" for file in args.config)]
     words += [] if args.preset is None else [f"--preset={args.preset}"]
     words += ["--trusted"] if args.trusted else []
@@ -89,7 +89,7 @@ class SweepPoints:
         return [self._program, *files_beside(self._program), *self._base.config]
 
     def check(self, name: str) -> None:
-        """Raises UsageError for an axis that names nothing."""
+        """Raise UsageError for an axis that names nothing."""
         if self._kind(name) is None:
             keys = [key for key in keys_of(Config) if key != "preset"]
             takes = f"; {self._program} takes {', '.join(self._arguments)}" if self._arguments else ""
@@ -100,7 +100,7 @@ class SweepPoints:
             )
 
     def check_free(self, values: Mapping[str, str]) -> None:
-        """Raises UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
+        """Raise UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
         for name, value in values.items():
             try:
                 changed = self._setting(name, value)
@@ -112,15 +112,15 @@ class SweepPoints:
                 raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
 
     def command(self, values: Mapping[str, str]) -> list[str]:
-        """Returns the words that run a point."""
+        """Return the words that run a point."""
         return [*self._words, *(word for name, value in values.items() for word in self._axis_words(name, value))]
 
     def base_with(self, values: Mapping[str, str]) -> None:
-        """Sets the values that hold at every point, by axis name."""
+        """Set the values that hold at every point, by axis name."""
         self._base, self._words = self._with(values), self.command(values)
 
     def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
-        """Returns workload and configuration of a point. PyvNpuError, one line, for a point that cannot run."""
+        """Return workload and configuration of a point. PyvNpuError, one line, for a point that cannot run."""
         args = self._with(values)
         effective = options.effective(args)
         workload = self._workload(args, effective.config)
@@ -129,7 +129,7 @@ class SweepPoints:
         return workload, config
 
     def both_modes(self, names: Sequence[str], first: Mapping[str, str]) -> bool:
-        """Checks whether every point runs loose and tight: firmware submits the work, and no axis or setting names a
+        """Check whether every point runs loose and tight: firmware submits the work, and no axis or setting names a
         mode."""
         if {"mode", options.MODE, "te-mode", "te_mode"} & set(names):
             return False
@@ -172,7 +172,7 @@ class SweepPoints:
         return self._axis_settings[name, value]
 
     def _kind(self, name: str) -> str | None:
-        """Returns key, option or argument; None for an unknown name."""
+        """Return key, option or argument; None for an unknown name."""
         if name in self._arguments:
             return "argument"
         if _option_of(name) in self._options:
@@ -183,13 +183,13 @@ class SweepPoints:
 
 
 def _option_of(name: str) -> str:
-    """Returns the option that a name stands for."""
+    """Return the option that a name stands for."""
     word = name.removeprefix(COMPILER).replace("_", "-")
     return name if name.startswith(COMPILER) and word not in _OF_COMPILER else word
 
 
 def _arguments(program: str) -> tuple[str, ...]:
-    """Returns the arguments that firmware takes; none for other work, and where it cannot be read, which its run
+    """Return the arguments that firmware takes; none for other work, and where it cannot be read, which its run
     says."""
     try:
         return tuple(argument.name for argument in requirements(read_elf(find_program(program))).arguments)

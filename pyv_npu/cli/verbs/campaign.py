@@ -89,7 +89,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
-    """Returns the command `run` of the campaign's program, with the same options, but mode and faults."""
+    """Return the command `run` of the campaign's program, with the same options, but mode and faults."""
     command, positional, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
     for word in words[2:]:
         name = word.partition("=")[0]

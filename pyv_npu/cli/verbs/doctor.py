@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def list_checks() -> Iterator[ToolCheck]:
-    """Yields the checks, required things first."""
+    """Yield the checks, required things first."""
     from pyv_npu.boot import shipped_programs
 
     minimum = ".".join(map(str, PYTHON))
@@ -113,7 +113,7 @@ def _version(name: str) -> str:
 
 
 def native_code() -> tuple[str, str]:
-    """Returns folder and size of the persistent code cache, or the reason why it is off."""
+    """Return folder and size of the persistent code cache, or the reason why it is off."""
     cache = code_cache()
     if cache is None:
         return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
@@ -135,7 +135,7 @@ def clear_cache() -> int:
 
 
 def py_v() -> tuple[str, str]:
-    """Returns the path of Py-V for `--core pyv`, or how to install it."""
+    """Return the path of Py-V for `--core pyv`, or how to install it."""
     missing = loader.missing()
     if missing is not None:
         return "", missing

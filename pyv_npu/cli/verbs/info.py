@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _build(topic: str, march: str | None, slot: int) -> Sequence[str]:
-    """Returns the words of an answer for a build system."""
+    """Return the words of an answer for a build system."""
     march = march or gnu.MARCH
     answers: dict[str, Callable[[], Sequence[str]]] = {
         "cflags": lambda: gnu.compile_flags(march, slot),

@@ -74,7 +74,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
-    """Returns the tables of the study; `caches`: each cache in each run. BadInputError: these keys and values cannot be
+    """Return the tables of the study; `caches`: each cache in each run. BadInputError: these keys and values cannot be
     encoded."""
     import numpy as np
 
@@ -113,7 +113,7 @@ def _study_sections(study: dict[str, Any], name: str) -> list[Section]:
 
 
 def _files(folder: Path | None) -> list[Path]:
-    """Returns the inputs in a folder, by name. BadInputError where there are none."""
+    """Return the inputs in a folder, by name. BadInputError where there are none."""
     if folder is None:
         return []
     if not folder.is_dir():

@@ -107,7 +107,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def workload(args: argparse.Namespace) -> ServingCommand:
-    """Returns the workload of a command line. UsageError: a mode without firmware that submits."""
+    """Return the workload of a command line. UsageError: a mode without firmware that submits."""
     command = ServingCommand(**{field.name: getattr(args, field.name) for field in fields(ServingCommand)})
     mode = dict(args.settings).get(options.MODE)
     if mode is not None and not command.by_firmware:
@@ -128,7 +128,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
 
 
 def _with_values(command: ServingCommand, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Serves a small decoder, whose answers are computed."""
+    """Serve a small decoder, whose answers are computed."""
     if effective.config.compiler != CompilerConfig():
         raise UsageError(f"compiler.*: is for built-in models; {command.program} is served with values")
     for name in ("find_rate", "kv", "layers"):

@@ -100,7 +100,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _command(args: argparse.Namespace, call: Call) -> PointCommand:
-    """Returns the command of the points: that of `run` for the program and the options of the sweep, or the words of
+    """Return the command of the points: that of `run` for the program and the options of the sweep, or the words of
     the program, if they begin with `serve`. UsageError: options of `run` beside these. BadInputError, ModelError: there
     is no such program, or no such model."""
     if not args.program.startswith(f"{SERVE} "):
@@ -119,7 +119,7 @@ def _command(args: argparse.Namespace, call: Call) -> PointCommand:
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
-    """Raises UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
+    """Raise UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
     for name in (*file.base, *file.plan.names):
         key = name.replace("_", "-").strip("-")
         if not args.trusted and key.startswith(("plugin", "semihosting", "npu.te.external")):
@@ -169,7 +169,7 @@ def _sweep(
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[list[Row], dict[str, Job]]":
-    """Returns the rows of the table, and what is run for them, by address: equal points run once."""
+    """Return the rows of the table, and what is run for them, by address: equal points run once."""
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row
 
@@ -234,7 +234,7 @@ def _write(
     args: argparse.Namespace, call: Call, points: SweepPoints, folder: "SweepFolder", table: "Table",
     front: Sequence[str], links: Mapping[int, str],
 ) -> None:  # fmt: skip
-    """Writes the tables and the page."""
+    """Write the tables and the page."""
     from pyv_npu.studies.sweep.page import page
 
     folder.write_csv(table.heads, table.cells)
@@ -267,7 +267,7 @@ def _answer(args: argparse.Namespace, call: Call, points: SweepPoints, folder: "
 
 
 def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
-    """Runs a point by itself, with its report."""
+    """Run a point by itself, with its report."""
     words = [*words, *([f"--report={report}"] if report is not None else [])]
     words += ["--json"] if args.json else []
     call.command_line = ["pyv-npu", *words]
@@ -276,14 +276,14 @@ def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: P
 
 
 def _options_of(verb: ModuleType) -> list[str]:
-    """Returns the long options of a verb without their dashes."""
+    """Return the long options of a verb without their dashes."""
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
     return [name.removeprefix("--") for name in parser._option_string_actions if name.startswith("--")]
 
 
 def _point_command(words: Sequence[str]) -> Iterator[str]:
-    """Yields a command line without what says where its points run and go."""
+    """Yield a command line without what says where its points run and go."""
     skip = False
     for word in words:
         if not skip and not word.startswith((*_LOCATION_OPTIONS, _INSECURE)):

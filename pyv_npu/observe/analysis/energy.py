@@ -42,7 +42,7 @@ class Prices:
 
     @classmethod
     def of(cls, npu: NpuConfig, energy: EnergyConfig) -> "Prices":
-        """Returns the prices that a configuration names. BadInputError as `read_table`."""
+        """Return the prices that a configuration names. BadInputError as `read_table`."""
         return cls(npu, read_table(energy.table), energy.dram, energy.multiplier)
 
     @cached_property
@@ -83,7 +83,7 @@ class Prices:
         return sum(self.area.values()) * self.table.values["leakage"] / 1000
 
     def price(self, count: Count) -> float:
-        """Returns pJ of an event."""
+        """Return pJ of an event."""
         if count not in self._events:
             self._events[count] = self._event(count)
         return self._events[count]
@@ -107,7 +107,7 @@ class Prices:
                 return self._dram
 
     def _mac(self, left: DataType, right: DataType) -> float:
-        """Returns pJ of a multiplication and the addition of its product to a sum. Products of integers are in
+        """Return pJ of a multiplication and the addition of its product to a sum. Products of integers are in
         proportion to the bits of both; with floats, integer weights are converted first."""
         value = self.table.values
         if left in FLOATS:
@@ -115,7 +115,7 @@ class Prices:
         return value["multiply.int8"] * BITS[left] * BITS[right] / 64 + value["add.int32"]
 
     def _vector(self, kind: DataType) -> float:
-        """Returns pJ of an operation of a vector engine: the mean of an addition and a multiplication."""
+        """Return pJ of an operation of a vector engine: the mean of an addition and a multiplication."""
         value = self.table.values
         if kind is DataType.INT32:
             return (16 * value["multiply.int8"] + value["add.int32"]) / 2
@@ -123,7 +123,7 @@ class Prices:
         return (value[f"multiply.{name}"] + value[f"add.{name}"]) / 2
 
     def energy(self, counts: Counts) -> dict[tuple[str, str], float]:
-        """Returns pJ by (unit, tensor role); the role of computation is `compute`."""
+        """Return pJ by (unit, tensor role); the role of computation is `compute`."""
         total: dict[tuple[str, str], float] = {}
         for count, amount in counts.items():
             role = "compute" if count.event in COMPUTED else count.role.name.lower()
@@ -150,14 +150,14 @@ class EnergyEstimate(NamedTuple):
         return sum(self.parts.values())
 
     def by(self, axis: int) -> dict[str, int]:
-        """Returns pJ by unit (0) or tensor role (1), the largest first."""
+        """Return pJ by unit (0) or tensor role (1), the largest first."""
         sums: dict[str, int] = {}
         for key, energy in self.parts.items():
             sums[key[axis]] = sums.get(key[axis], 0) + energy
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the `energy` object of docs/results.md."""
+        """Return the `energy` object of docs/results.md."""
         total, prices = PICO * self.total, self.prices
         return {
             "estimate": True,
@@ -186,7 +186,7 @@ def estimate(
     config: Config, names: Sequence[str], works: Sequence[CommandWork], cycles: int, counters: Mapping[str, Any] | None,
     instructions: int, descriptors: int,
 ) -> EnergyEstimate:  # fmt: skip
-    """Returns energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results;
+    """Return energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results;
     `instructions` of the core; `descriptors`: bytes of them that were fetched."""
     prices, seconds = Prices.of(config.npu, config.energy), cycles / config.npu.clock_hz
     shares = _dram_shares(works, counters, descriptors) if config.npu.l2.enabled and counters else {}
@@ -213,7 +213,7 @@ def _as_integers(energy: Mapping[K, float]) -> dict[K, int]:
 def _platform_energy(
     prices: Prices, counters: Mapping[str, Any] | None, instructions: int, descriptors: int, seconds: float
 ) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yields pJ beside the commands."""
+    """Yield pJ beside the commands."""
     l2, values = (counters or {}).get("l2"), prices.table.values
     yield ("leakage", "leakage"), prices.leakage * seconds / PICO
     if instructions:
@@ -228,7 +228,7 @@ def _platform_energy(
 
 
 def _dram_shares(works: Sequence[CommandWork], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
-    """Returns bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
+    """Return bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
     moved: Counter[Event] = Counter()
     for work in works:
         for count, amount in work.counts.items():
@@ -251,7 +251,7 @@ SHOWN = 4
 
 
 def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]:
-    """Returns figures of the `energy` object of a result with their units, by its keys; `totals` has those of the whole
+    """Return figures of the `energy` object of a result with their units, by its keys; `totals` has those of the whole
     run."""
     totals = {"energy": (PICO * energy["total_pj"], "J"), "energy x delay": (energy["edp_js"], "J s"),
               "mean power": (energy["power_w"], "W"), "efficiency": (energy["tops_per_watt"], "TOPS/W"),
@@ -263,7 +263,7 @@ def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]
 
 
 def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns rows (head, text) about the `energy` object of a result."""
+    """Return rows (head, text) about the `energy` object of a result."""
     total, area = energy["total_pj"], energy["area_mm2"]
     totals = [quantity(*value) for name, value in tables(energy)["totals"].items() if name != "area"]
     return [
@@ -276,6 +276,6 @@ def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def shares(parts: Mapping[str, float], total: float) -> str:
-    """Returns the largest parts in per cent."""
+    """Return the largest parts in per cent."""
     largest = sorted(parts.items(), key=lambda item: -item[1])[:SHOWN]
     return ", ".join(f"{name} {quantity(value / total if total else 0.0, 'share')}" for name, value in largest)

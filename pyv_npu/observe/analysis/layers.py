@@ -68,7 +68,7 @@ class Layer:
 def layers(
     spans: Spans, names: Sequence[str], works: Sequence[CommandWork], chain: Mapping[tuple[int, Blocker], int]
 ) -> list[Layer]:
-    """Returns layers in the order of their first commands. `names`, `works`: of each command in the order of
+    """Return layers in the order of their first commands. `names`, `works`: of each command in the order of
     acceptance; `chain`: of the run's explanation."""
     by_name = {name: Layer(name, ()) for name in dict.fromkeys(names)}
     for name, work in zip(names, works, strict=True):
@@ -78,7 +78,7 @@ def layers(
     layer_of = np.array([order[name] for name in names], dtype=np.int64)
 
     def assign_layers(rows: Table) -> tuple[Table, Integers]:
-        """Returns the rows that are of a command with a layer, and the index of it."""
+        """Return the rows that are of a command with a layer, and the index of it."""
         rows = rows[(rows["number"] >= 0) & (rows["number"] < len(layer_of))]
         return rows, layer_of[rows["number"]]
 
@@ -141,7 +141,7 @@ def _extents(ordered: Sequence[Layer], steps: Table, index: Integers) -> None:
 
 
 def covered_cycles(start: Integers, end: Integers) -> int:
-    """Returns cycles covered by spans that are sorted by start."""
+    """Return cycles covered by spans that are sorted by start."""
     reach = np.maximum.accumulate(end)
     before = np.concatenate([start[:1], reach[:-1]])
     return int(np.maximum(end - np.maximum(start, before), 0).sum())

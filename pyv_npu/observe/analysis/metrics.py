@@ -19,7 +19,7 @@ CYCLES, SHARE, BYTES = "core cycles", "0..1", "bytes"
 
 
 def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
-    """Returns the share of the cycles of the run in which each engine ("te0", "ve3", "dma1") worked, 0..1; idle engines
+    """Return the share of the cycles of the run in which each engine ("te0", "ve3", "dma1") worked, 0..1; idle engines
     included."""
     counts = unit_counts(config)
     shares = {f"{kind.name.lower()}{index}": 0.0 for kind in UNITS for index in range(counts[kind] * config.clusters)}
@@ -50,7 +50,7 @@ class Roofline(NamedTuple):
 
 
 def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
-    """Returns slope and roofs for the element widths in the products of `layers`; a multiply-accumulate step is two
+    """Return slope and roofs for the element widths in the products of `layers`; a multiply-accumulate step is two
     operations."""
     ratio = Fraction(config.clock_ratio[1], config.clock_ratio[0])
     roofs = []
@@ -88,7 +88,7 @@ class Metric(NamedTuple):
 
 
 def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: Spans) -> Iterator[Metric]:
-    """Yields the metrics of a run; `json`: its object of the JSON schema."""
+    """Yield the metrics of a run; `json`: its object of the JSON schema."""
     npu, cycles, layers = config.npu, int(json["cycles"]), analysis.layers
     seconds = cycles / npu.clock_hz
     yield Metric("run", "", "cycles", cycles, CYCLES)

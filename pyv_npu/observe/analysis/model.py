@@ -62,7 +62,7 @@ def analyse(
 def _critical_path(
     listed: Sequence[Listed], spans: Spans, config: NpuConfig, memory: Mapping[int, bytes] | None
 ) -> Path:
-    """Returns the end of the longest chain of commands that were accepted when they were, with units without end."""
+    """Return the end of the longest chain of commands that were accepted when they were, with units without end."""
     accepted = spans.commands["accepted"].tolist()
     commands = listed[: len(accepted)]
     runner = Runner(config, values=False)

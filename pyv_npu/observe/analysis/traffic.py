@@ -33,7 +33,7 @@ class RoleTraffic:
         """Channel -> `aux` of the transfer that it works on."""
 
     def add(self, batch: "Batch") -> None:
-        """Adds the next events."""
+        """Add the next events."""
         import numpy as np
 
         events = batch["what"]
@@ -53,7 +53,7 @@ class RoleTraffic:
         self._open.update(zip(unit[last].tolist(), aux[last].tolist(), strict=True))
 
     def join(self, other: "RoleTraffic") -> None:
-        """Adds the traffic of another run."""
+        """Add the traffic of another run."""
         for role, ways in enumerate(other.moved):
             for way, sizes in enumerate(ways):
                 for size, bytes_ in enumerate(sizes):
@@ -61,7 +61,7 @@ class RoleTraffic:
         self.fetched += other.fetched
 
     def to_json(self, blocks: int = 0) -> dict[str, Any]:
-        """Returns the `traffic` object of a result; `blocks`: bytes of extended blocks that were fetched with
+        """Return the `traffic` object of a result; `blocks`: bytes of extended blocks that were fetched with
         descriptors."""
         return as_json(self.moved) | {"descriptors": self.fetched * DESCRIPTOR_SIZE + blocks}
 
@@ -76,7 +76,7 @@ def _count(table: list[list[list[int]]], aux: "Integers", payload: Any, aligned:
 
 
 def traffic_of(batches: "Iterable[Batch]") -> RoleTraffic:
-    """Returns the traffic of a whole run from its events."""
+    """Return the traffic of a whole run from its events."""
     traffic = RoleTraffic()
     for batch in batches:
         traffic.add(batch)
@@ -84,13 +84,13 @@ def traffic_of(batches: "Iterable[Batch]") -> RoleTraffic:
 
 
 def role_of(aux: Any) -> "Integers":
-    """Returns the role of each transfer, by the `aux` of its begin."""
+    """Return the role of each transfer, by the `aux` of its begin."""
     codes: Integers = aux.astype("int64") // ROLE & _ROLE_MASK
     return codes
 
 
 def as_json(table: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
-    """Returns {read, written, bytes_total, bytes_aligned, utilization} by role, and their sums in `total`. `read` and
+    """Return {read, written, bytes_total, bytes_aligned, utilization} by role, and their sums in `total`. `read` and
     `written` count aligned bytes; bytes_total is the payload, utilization its share of bytes_aligned."""
     total = [[sum(sizes) for sizes in zip(*way, strict=True)] for way in zip(*table, strict=True)]
     named = {**dict(zip(ROLES, table, strict=True)), "total": total}

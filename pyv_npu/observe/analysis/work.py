@@ -61,7 +61,7 @@ class CommandWork(NamedTuple):
 def works(
     commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None
 ) -> list[CommandWork]:
-    """Returns the work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
+    """Return the work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
@@ -122,7 +122,7 @@ def _sources(piece: Piece) -> tuple[Region, ...]:
 
 
 def _ranges(regions: Sequence[Region]) -> Ranges:
-    """Returns the bytes of regions of the scratchpads, each once."""
+    """Return the bytes of regions of the scratchpads, each once."""
     merged: list[tuple[int, int]] = []
     for region in sorted(set(regions)):
         if not SPM_BASE <= region.address < SPM_BASE + 4 * SPM_CLUSTER_STRIDE:
@@ -147,7 +147,7 @@ class _Occupancy:
 
 
 def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:
-    """Returns the occupancy of the scratchpads: time ranges with their bytes.
+    """Return the occupancy of the scratchpads: time ranges with their bytes.
 
     A range is occupied from the begin of the command that writes it until the end of the last command that reads it;
     buffers of a macro command as long as the command runs. A rewritten range begins anew.

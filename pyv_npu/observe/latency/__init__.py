@@ -9,7 +9,7 @@ _SUBMIT, _PREBUILT = "npu_submit", "npu_submit_prebuilt"
 
 
 def submit_functions(program: Program) -> dict[int, bool]:
-    """Returns the functions of a program that submit: entry -> whether the descriptor lies in memory already."""
+    """Return the functions of a program that submit: entry -> whether the descriptor lies in memory already."""
     return {
         symbol.address: symbol.name.startswith(_PREBUILT)
         for symbol in program.functions

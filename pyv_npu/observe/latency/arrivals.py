@@ -126,7 +126,7 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
 
 
 def assign(submissions: "Submissions", evidence: "Table", epoch: int, distances: Sequence[int]) -> "Submissions":
-    """Returns the submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `evidence` holds
+    """Return the submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `evidence` holds
     t0 of those that were given up, which served theirs too. An epoch of 0: the program never got ready."""
     if not (distances and epoch and len(submissions)):
         return submissions

@@ -27,7 +27,7 @@ NORMAL = 1.959964
 
 
 def value_counts(values: Integers) -> dict[int, int]:
-    """Returns how often each value occurs."""
+    """Return how often each value occurs."""
     ordered = np.sort(values)
     edges = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     counts = np.diff(edges, append=len(ordered))
@@ -47,7 +47,7 @@ class Batches:
         self.extend(np.fromiter(values, np.int64))
 
     def extend(self, values: Integers) -> None:
-        """Appends samples."""
+        """Append samples."""
         while len(values):
             self._last.update(value_counts(values[: self._remaining]))
             filled = min(self._remaining, len(values))
@@ -60,11 +60,11 @@ class Batches:
                 self._last, self._remaining = Counter(), self._size
 
     def counts(self) -> Counter[int]:
-        """Returns how often each value occurs in all."""
+        """Return how often each value occurs in all."""
         return sum(self._full, Counter(self._last))
 
     def half_width(self, percent: int) -> float | None:
-        """Returns half of a confidence interval of 95 % of a percentile, in the unit of the samples. None where fewer
+        """Return half of a confidence interval of 95 % of a percentile, in the unit of the samples. None where fewer
         than 10 batches have enough samples for it."""
         batches, size = self._full, self._size
         while size * (100 - percent) < 100 * BEYOND:
@@ -76,7 +76,7 @@ class Batches:
 
 
 def _pairs(batches: Sequence[Counter[int]]) -> list[Counter[int]]:
-    """Joins batches in pairs; a last batch without a second is left out."""
+    """Join batches in pairs; a last batch without a second is left out."""
     return [first + second for first, second in zip(batches[::2], batches[1::2], strict=False)]
 
 
@@ -86,14 +86,14 @@ def _percentile(counts: Counter[int], percent: int) -> int:
 
 
 def nearest_rank(values: Sequence[int], part: int, denominator: int = 100, ranks: Sequence[int] | None = None) -> int:
-    """Returns the percentile of ascending samples by nearest rank. `ranks`: of distinct values, how many samples are at
+    """Return the percentile of ascending samples by nearest rank. `ranks`: of distinct values, how many samples are at
     most each."""
     ranks = range(1, len(values) + 1) if ranks is None else ranks
     return values[bisect_left(ranks, -(-part * ranks[-1] // denominator))]
 
 
 def student(freedom: int) -> float:
-    """Returns the quantile of Student's distribution for 95 %, within 0.1 % from 9 degrees of freedom on (Cornish and
+    """Return the quantile of Student's distribution for 95 %, within 0.1 % from 9 degrees of freedom on (Cornish and
     Fisher)."""
     z = NORMAL
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384

@@ -41,7 +41,7 @@ class Evidence:
         self._keys = np.searchsorted(self._names, tickets) * self._cycles + looks[order]
 
     def complete(self, rows: Integers) -> Integers:
-        """Writes everything that is known of accepted rows into them, and returns them."""
+        """Write everything that is known of accepted rows into them, and returns them."""
         column = {name: rows[:, index] for name, index in COLUMN.items()}
         self._complete_reasons(column)
         self._complete_interrupts(column, (column["interrupting"] != 0) & (column["t4"] != NONE))
@@ -76,12 +76,12 @@ class Evidence:
         t6[done & (t7 != NONE) & (t6 > t7)] = NONE
 
     def _ticket_reads(self, ticket: Integers, t4: Integers) -> Integers:
-        """Returns the end of the first read from t4 on that showed this ticket done."""
+        """Return the end of the first read from t4 on that showed this ticket done."""
         keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
         at = np.searchsorted(self._keys, keys)
         return np.where(self._tickets[at] == ticket, self._ticket_ends[at], NONE)
 
 
 def _ended(values: Integers) -> Integers:
-    """Returns the values, and NONE."""
+    """Return the values, and NONE."""
     return np.append(values, NONE)

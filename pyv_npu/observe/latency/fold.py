@@ -31,7 +31,7 @@ class Fold:
     """Cycles from t0 to t2 by call site."""
 
     def add(self, rows: Integers, warmup: int) -> None:
-        """Adds a chunk, whose first `warmup` rows warm up."""
+        """Add a chunk, whose first `warmup` rows warm up."""
         begins = np.where(column_of(rows, "t0") == NONE, column_of(rows, "leave"), column_of(rows, "t0"))
         first = int(begins.min())
         self.first = first if self.first is None else min(self.first, first)
@@ -59,5 +59,5 @@ class Fold:
 
 
 def column_of(rows: Integers, name: str) -> Integers:
-    """Returns a column of `COLUMNS`."""
+    """Return a column of `COLUMNS`."""
     return rows[:, COLUMN[name]]

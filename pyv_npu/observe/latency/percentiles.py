@@ -93,7 +93,7 @@ class Distribution:
         return f"<Distribution: {', '.join(f'{key} {shown[key]}' for key in _SHOWN if key in shown)} cycles{note}>"
 
     def _repr_html_(self) -> str:
-        """Returns a row of figures for notebooks."""
+        """Return a row of figures for notebooks."""
         shown = self.summary() or {"n": 0}
         cells = [f"{shown[key]:,}" if shown.get(key) is not None else MISSING for key in _SHOWN]
         return html_table(["cycles", *_SHOWN], [["", *cells]]) + (f"<p>{self._note}</p>" if self._note else "")
@@ -103,7 +103,7 @@ class Distribution:
         return list(zip(self._values, self._ranks, strict=True))
 
     def summary(self) -> dict[str, Any] | None:
-        """Returns the stage object of the JSON schema; None without samples. `p99`, `p99_9` and `p99_99` are None below
+        """Return the stage object of the JSON schema; None without samples. `p99`, `p99_9` and `p99_99` are None below
         100, 1,000 and 10,000 samples."""
         count = len(self)
         if not count:

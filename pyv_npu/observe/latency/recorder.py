@@ -240,7 +240,7 @@ class Recorder:
         self._call(completions.see_status_word, descriptor, end)
 
     def close(self) -> None:
-        """Ends the run: a refused submission that was not tried again is rejected."""
+        """End the run: a refused submission that was not tried again is rejected."""
         self._call(submissions.give_up)
 
     # -- results -----------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Recorder:
         return Submissions(chunks)
 
     def copy(self) -> "Recorder":
-        """Returns a recorder that goes on by itself."""
+        """Return a recorder that goes on by itself."""
         other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda descriptor: None, lambda: None)
         other._ring = self._ring
         other._build(self._values())

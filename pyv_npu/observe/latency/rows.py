@@ -97,20 +97,20 @@ class Submissions(Sequence[Submission]):
 
     @classmethod
     def of(cls, submissions: Iterable[Submission]) -> "Submissions":
-        """Returns the rows of these."""
+        """Return the rows of these."""
         import numpy as np
 
         matrix = np.array([_row(submission) for submission in submissions], dtype=np.int64).reshape(-1, WIDTH)
         return cls(lambda: [matrix])
 
     def column(self, name: str) -> "Integers":
-        """Returns a column of `COLUMNS` over all rows."""
+        """Return a column of `COLUMNS` over all rows."""
         import numpy as np
 
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
     def where(self, chosen: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
-        """Returns the rows for which `chosen`, called with a chunk, is true."""
+        """Return the rows for which `chosen`, called with a chunk, is true."""
         return Submissions(lambda: (rows[chosen(rows)] for rows in self.chunks()))
 
     @property

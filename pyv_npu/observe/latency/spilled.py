@@ -22,7 +22,7 @@ def packed(numbers: Iterable[int]) -> bytes:
 
 
 def unpacked(state: object, width: int) -> "array[int]":
-    """Returns rows of `width` integers within NONE..LATEST that `packed` has written. StateError for anything else."""
+    """Return rows of `width` integers within NONE..LATEST that `packed` has written. StateError for anything else."""
     numbers = array("q")
     content = data(state)
     if len(content) % (width * numbers.itemsize):
@@ -49,7 +49,7 @@ class Table:
         return (size + len(self._tail)) // self._width
 
     def extend(self, numbers: Iterable[int]) -> None:
-        """Adds rows, one after the other."""
+        """Add rows, one after the other."""
         tail = self._tail
         tail.extend(numbers)
         if len(tail) >= self._chunk:
@@ -57,18 +57,18 @@ class Table:
             del tail[:]
 
     def columns(self) -> "list[NDArray[np.int64]]":
-        """Returns the columns of all rows so far."""
+        """Return the columns of all rows so far."""
         import numpy as np
 
         numbers = np.frombuffer(bytes(self.state()), dtype=np.int64)
         return [numbers[at :: self._width] for at in range(self._width)]
 
     def state(self) -> Segments:
-        """Returns all rows so far, which never change: chunks, and the last ones."""
+        """Return all rows so far, which never change: chunks, and the last ones."""
         return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
 
     def load_state(self, state: object) -> None:
-        """Restores a state: that of this process (`Segments`) as it is."""
+        """Restore a state: that of this process (`Segments`) as it is."""
         if isinstance(state, Segments):
             *self._spilled, tail = state.parts
             self._tail = unpacked(tail.read(), self._width)

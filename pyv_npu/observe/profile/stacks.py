@@ -38,7 +38,7 @@ class Stacks:
         """Whether an interrupt is handled."""
 
     def sites(self, stack: int) -> list[int]:
-        """Returns the addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
+        """Return the addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
         sites = []
         while stack not in (PROGRAM, INTERRUPT):
             sites.append(self._site[stack])

@@ -57,7 +57,7 @@ class ProgramProfile:
         return names
 
     def functions(self) -> list[Share]:
-        """Returns shares by function, most cycles first, then by name."""
+        """Return shares by function, most cycles first, then by name."""
         cycles: Counter[int] = Counter()
         for charge, count in self.profile.cycles.items():
             cycles[charge.pc] += count
@@ -70,7 +70,7 @@ class ProgramProfile:
         return self._shares(keys)
 
     def lines(self) -> list[Share]:
-        """Returns shares by source line and function, most cycles first."""
+        """Return shares by source line and function, most cycles first."""
         return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
 
     def _shares(self, keys: Mapping[int, tuple[str, SourceLine | None]]) -> list[Share]:
@@ -86,7 +86,7 @@ class ProgramProfile:
     # -- text and tables ---------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Returns the tables: self time of each function, the hottest source lines, and retired instructions by
+        """Return the tables: self time of each function, the hottest source lines, and retired instructions by
         mnemonic."""
         profile = self.profile
         cycles, instructions = profile.cycles.total(), profile.instructions.total()
@@ -120,7 +120,7 @@ class ProgramProfile:
         return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n"
 
     def csv(self) -> str:
-        """Returns a row for each source line and function."""
+        """Return a row for each source line and function."""
         heads = ("function", "file", "line", "instructions", "cycles", *(activity.value for activity in Activity))
         rows = list[tuple[object, ...]]()
         for share in self.lines():
@@ -132,7 +132,7 @@ class ProgramProfile:
     # -- stacks ------------------------------------------------------------------------------------------------
 
     def stacks(self) -> dict[tuple[str, ...], int]:
-        """Returns frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
+        """Return frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
         stacks = self.profile.stacks
 
         @cache
@@ -155,11 +155,11 @@ class ProgramProfile:
         return dict(sorted(totals.items()))
 
     def folded(self) -> str:
-        """Returns folded stacks."""
+        """Return folded stacks."""
         return "".join(f"{';'.join(map(_frame, stack))} {count}\n" for stack, count in self.stacks().items() if count)
 
     def speedscope(self, name: str) -> str:
-        """Returns two profiles in cycles: the stacks, and the source lines."""
+        """Return two profiles in cycles: the stacks, and the source lines."""
         frames: dict[tuple[str, str, int], int] = {}
 
         def number(name: str, file: str = "", line: int = 0) -> int:
@@ -192,7 +192,7 @@ def _sample_profile(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[
 
 
 def _frame(name: str) -> str:
-    """Returns a name without semicolons, which separate frames."""
+    """Return a name without semicolons, which separate frames."""
     return name.replace(";", ":").replace("\n", " ")
 
 
@@ -204,5 +204,5 @@ def _numbers(share: Share, activities: Sequence[Activity], cycles: int) -> Itera
 
 
 def _short(line: SourceLine | None) -> str:
-    """Returns the line without the folders of its file."""
+    """Return the line without the folders of its file."""
     return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"

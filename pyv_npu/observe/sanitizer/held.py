@@ -65,7 +65,7 @@ class Holding(NamedTuple):
     owner: OpenSubmission
 
     def touches(self, address: int, size: int) -> bool:
-        """Checks whether the range overlaps `size` bytes at an address."""
+        """Check whether the range overlaps `size` bytes at an address."""
         start, rows, row_bytes, stride = self.region
         if address + size <= start or address >= self.region.end:
             return False
@@ -91,7 +91,7 @@ class Holdings:
             bucket.pop(holding, None)
 
     def at(self, address: int, size: int) -> list[Holding]:
-        """Returns holdings that overlap these bytes, oldest first within a page."""
+        """Return holdings that overlap these bytes, oldest first within a page."""
         pages = range(address >> PAGE_BITS, (address + size - 1 >> PAGE_BITS) + 1)
         holdings = dict.fromkeys(holding for page in pages for holding in self._pages.get(page, ()))
         return [holding for holding in (*holdings, *self._wide) if holding.touches(address, size)]

@@ -47,7 +47,7 @@ class Sanitizer:
         self._boundary.csr_written(address, now)
 
     def findings(self) -> Findings:
-        """Returns all findings so far."""
+        """Return all findings so far."""
         return self._notebook.findings()
 
     def _unwritten(self, address: int, size: int, start: int) -> None:

@@ -24,6 +24,6 @@ class Reproduction(NamedTuple):
         return f"{self.json['source']}\n\n{as_text(self.sections)}"
 
     def files(self) -> dict[str, str]:
-        """Writes the page; returns the files of a report, by name."""
+        """Write the page; returns the files of a report, by name."""
         head = [Note(self.json["source"], "muted")]
         return {**self.tables, "report.html": render(self.title, head, self.tiles, self.sections)}

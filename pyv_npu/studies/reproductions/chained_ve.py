@@ -95,7 +95,7 @@ WINDOWS = (0, 128, 64, 32, 16)
 
 
 def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
-    """Returns the shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
+    """Return the shortest length, a multiple of 2T, from which the mask skip gains less than 1 % over the chain."""
 
     def small(tiles: int) -> bool:
         return case(constants, 2 * engines * tiles, engines, width).gain - 1 < NO_GAIN
@@ -181,7 +181,7 @@ def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
 
 
 def _attention(shape: Shape, length: int) -> Listed:
-    """Returns all heads of a layer as a command."""
+    """Return all heads of a layer as a command."""
     q, kv = (heads * shape.head_dim * length * BITS[KIND] // 8 for heads in (shape.heads, shape.kv_heads))
     at = [SPM_BASE, SPM_BASE + q, SPM_BASE + q + kv, SPM_BASE + q + 2 * kv]
     workspace = -(-(at[3] + q) // 64) * 64
@@ -203,7 +203,7 @@ def _attention(shape: Shape, length: int) -> Listed:
 
 
 def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
-    """Returns the JSON object: the tables of the paper exactly, its experiment with the constants of `npu.te.chained`,
+    """Return the JSON object: the tables of the paper exactly, its experiment with the constants of `npu.te.chained`,
     and a sweep over lengths and engines for a shape. UsageError where a head is no multiple of the lanes."""
     constants, width = npu.te.chained, shape.head_dim
     if width % constants.lanes:
@@ -240,7 +240,7 @@ def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
 
 
 def _row(prefill: Case, shape: Shape) -> dict[str, Any]:
-    """Returns a row of the sweep; cycles of the model are those of all heads and layers, both products, on one
+    """Return a row of the sweep; cycles of the model are those of all heads and layers, both products, on one
     chain."""
     return {
         "length": prefill.length, "engines": prefill.engines, "gain": prefill.gain,

@@ -27,7 +27,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def dataflow_picture(engines: int = SHOWN_ENGINES) -> Chart:
-    """Draws a diagonal tile as it is simulated: which query and key each engine has in each cycle."""
+    """Draw a diagonal tile as it is simulated: which query and key each engine has in each cycle."""
     tile = next(run(Engines(engines), 2 * engines))
     rows = {
         f"engine {engine}": [
@@ -50,7 +50,7 @@ def dataflow_picture(engines: int = SHOWN_ENGINES) -> Chart:
 
 
 def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
-    """Returns the charts by name."""
+    """Return the charts by name."""
     name, sweep, grid = json["experiment"]["shape"], json["sweep"], json["grid"]
     gains = [row["gain"] - 1 for row in sweep]
     heat = {
@@ -91,7 +91,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def _paper(json: Mapping[str, Any]) -> list[Part]:
-    """Returns the paper's table and its accesses to keys."""
+    """Return the paper's table and its accesses to keys."""
     by_length: dict[int, dict[int, Cell]] = {}
     for row in json["table"]:
         steps = Cell(f"{row['chained']:,} -> {row['mask_skip']:,}")
@@ -147,14 +147,14 @@ def _gain(json: Mapping[str, Any], drawn: Mapping[str, Chart]) -> list[Part]:
 
 
 def _figures(sweep: Rows, kind: str) -> Details:
-    """Returns all lengths and engines of a figure of the sweep."""
+    """Return all lengths and engines of a figure of the sweep."""
     rows = [(f"{row['length']:,} x {row['engines']}", *(row[f"{kind}_{form}"] for form in FORMS)) for row in sweep]
     text = kind.replace("_", " ") + (", bytes of a chain" if kind == "buffer_bytes" else "")
     return Details(text, Table(("length x engines", *FORMS.values()), rows))
 
 
 def reproduced(json: Mapping[str, Any]) -> Reproduction:
-    """Returns the sections of the figures, for a terminal and a page."""
+    """Return the sections of the figures, for a terminal and a page."""
     drawn, experiment, grid = pictures(json), json["experiment"], json["grid"]
     chains = [(str(row["chains"]), row["cycles"], grid[0]["cycles"] / row["cycles"], row["conflicts"],
                row["bytes_per_cycle"]) for row in grid]  # fmt: skip

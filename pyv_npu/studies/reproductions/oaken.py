@@ -286,7 +286,7 @@ def _sizes() -> Iterator[Claim]:
 
 def figures(full: bool = False, trace: Path | None = None,
             report: Callable[[str], None] = lambda text: None) -> dict[str, Any]:  # fmt: skip
-    """Returns all figures, the JSON object. `full`: all step costs are simulated anew, `report` receives which."""
+    """Return all figures, the JSON object. `full`: all step costs are simulated anew, `report` receives which."""
     costs = StepCosts.renew(report) if full else StepCosts.read()
     study = Study(costs, trace)
     claims, pictures = list(study.claims()), study.figures()

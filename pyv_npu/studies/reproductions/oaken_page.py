@@ -13,7 +13,7 @@ RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 12 C
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
-    """Returns a line for each system, where it fits its memory."""
+    """Return a line for each system, where it fits its memory."""
     return [Line(name, [(x, y) for x, y in zip(at, values, strict=True) if y]) for name, values in data.items()]
 
 
@@ -60,12 +60,12 @@ def _claims(json: Mapping[str, Any]) -> Table:
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a table of rows with the same keys."""
+    """Return a table of rows with the same keys."""
     return Table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
 def trust(json: Mapping[str, Any]) -> Note:
-    """Describes where the costs of steps come from."""
+    """Describe where the costs of steps come from."""
     costs = json["step_costs"]
     text = f"{costs['simulated']:,} parts of steps were simulated"
     if costs["samples"]:
@@ -77,7 +77,7 @@ def trust(json: Mapping[str, Any]) -> Note:
 
 
 def reproduced(json: Mapping[str, Any]) -> Reproduction:
-    """Returns the sections of the figures, for a terminal and a page."""
+    """Return the sections of the figures, for a terminal and a page."""
     drawn = pictures(json)
 
     def figure(start: str) -> list[Chart]:

@@ -72,7 +72,7 @@ PAIRED = ("opt-30b", "mixtral-8x7b", "llama2-70b")
 
 
 def machine_for(machine: Machine, model: str) -> Machine:
-    """Returns the system for a model: two GPUs where the paper takes two."""
+    """Return the system for a model: two GPUs where the paper takes two."""
     return replace(machine, devices=2) if machine.preset == "a100" and model in PAIRED else machine
 
 
@@ -107,12 +107,12 @@ class StepCosts:
 
     @classmethod
     def read(cls, path: Path = PATH) -> "StepCosts":
-        """Reads the costs of the last complete run."""
+        """Read the costs of the last complete run."""
         return cls(json.loads(path.read_text(encoding="utf-8")))
 
     @classmethod
     def renew(cls, report: Callable[[str], None], draft: Path = DRAFT) -> "StepCosts":
-        """Begins with no costs, or with those of a stopped run, if all their samples take as long now."""
+        """Begin with no costs, or with those of a stopped run, if all their samples take as long now."""
         costs = cls(draft=draft, report=report)
         with suppress(OSError, ValueError):
             stopped = cls.read(draft)
@@ -124,7 +124,7 @@ class StepCosts:
         return self.tables.get(part, {}).get(name, {})
 
     def times(self, machine: Machine, model: str) -> StepTimes:
-        """Returns the times of the steps of a machine and model."""
+        """Return the times of the steps of a machine and model."""
         table, name = products_of(machine.preset, model), f"{machine.preset}/{model}/{machine.kv}"
         if name not in self._times:
             simulator = _simulator(machine.preset, model)
@@ -136,7 +136,7 @@ class StepCosts:
         return self._times[name]
 
     def save(self, path: Path) -> None:
-        """Writes all costs: those of the file that was read, and those that were simulated."""
+        """Write all costs: those of the file that was read, and those that were simulated."""
         tables: dict[str, dict[str, Any]] = {
             "products": {name: times.table() for name, times in self._products.items()},
             "attention": {name: times.table() for name, times in self._times.items()},
@@ -149,7 +149,7 @@ class StepCosts:
         write_text(path, json.dumps(content, separators=(",", ":")) + "\n")
 
     def finish(self) -> None:
-        """Puts the costs of a complete run in the place of those before; the draft goes."""
+        """Put the costs of a complete run in the place of those before; the draft goes."""
         self.save(PATH)
         if self.draft is not None:
             self.draft.unlink(missing_ok=True)
@@ -166,7 +166,7 @@ class StepCosts:
         return products + sum(times.runs for times in self._times.values()) + self._figures_simulated
 
     def samples(self) -> Iterator[tuple[str, int, int]]:
-        """Yields (table, cycles in it, cycles now) of a part of each table of attention and of a part of the tables of
+        """Yield (table, cycles in it, cycles now) of a part of each table of attention and of a part of the tables of
         products, from small to large over the tables."""
         for index, (name, rows) in enumerate(sorted(self.tables.get("attention", {}).items())):
             preset, model, kv = name.split("/")
@@ -184,7 +184,7 @@ class StepCosts:
     # -- figures -----------------------------------------------------------------------------------------------
 
     def _figure(self, name: str, simulate: Callable[[], Any]) -> Any:
-        """Returns a figure of the last complete run, else simulates it."""
+        """Return a figure of the last complete run, else simulates it."""
         if name not in self._figures:
             figures = self.tables.get("figures", {})
             if name not in figures:
@@ -291,7 +291,7 @@ def blocks_for(machine: Machine, shape: Shape) -> int:
 
 @cache
 def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
-    """Returns True if so many requests, half in and half out, run until the first ends without waiting and preemption:
+    """Return True if so many requests, half in and half out, run until the first ends without waiting and preemption:
     the steps of the scheduler decide, on the blocks of the memory."""
     shape, half = shape_of(model), tokens // 2
     blocks = blocks_for(machine_for(machine, model), shape)
@@ -312,6 +312,6 @@ def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
 
 
 def _spread(rows: Sequence[Any], index: int) -> Any:
-    """Returns a row whose place in its table moves from table to table."""
+    """Return a row whose place in its table moves from table to table."""
     rows = sorted(rows)
     return rows[index * 7 % len(rows)]

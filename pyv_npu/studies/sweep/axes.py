@@ -63,7 +63,7 @@ class SweepPlan:
         )
 
     def points(self) -> list[Values]:
-        """Returns every point once, in a fixed order: the last axis moves fastest. UsageError for too many points."""
+        """Return every point once, in a fixed order: the last axis moves fastest. UsageError for too many points."""
         groups = self._groups()
         count = prod(len(group) for group in groups) if groups else 0
         drawn = min(count, self.sample.count) if self.sample is not None else count
@@ -79,7 +79,7 @@ class SweepPlan:
         return list(unique.values())
 
     def _groups(self) -> list[Sequence[Values]]:
-        """Returns the factors of the cross product: single axes, and groups of axes that advance together."""
+        """Return the factors of the cross product: single axes, and groups of axes that advance together."""
         by_name = {axis.name: axis for axis in self.axes}
         done: set[str] = set()
         groups: list[Sequence[Values]] = []
@@ -93,7 +93,7 @@ class SweepPlan:
 
 
 def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
-    """Yields points of the grid, drawn with a seed."""
+    """Yield points of the grid, drawn with a seed."""
     random, columns = Random(sample.seed), []
     for group in groups:
         if sample.method == "random":
@@ -109,12 +109,12 @@ def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterat
 
 
 def plan(texts: Sequence[str], together: Sequence[str] = ()) -> SweepPlan:
-    """Returns the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
+    """Return the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
     return check_plan(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
 
 
 def axis(text: str) -> Axis:
-    """Returns the axis of `KEY=VALUES`; UsageError for another text."""
+    """Return the axis of `KEY=VALUES`; UsageError for another text."""
     name, equals, values = text.partition("=")
     if not (name and equals):
         raise UsageError(f"axis {text}: must have the form {FORM}")
@@ -122,7 +122,7 @@ def axis(text: str) -> Axis:
 
 
 def values_of(text: str, shown: str) -> tuple[str, ...]:
-    """Returns the values of an axis: words, and ranges of integers, separated by commas. A comma within brackets
+    """Return the values of an axis: words, and ranges of integers, separated by commas. A comma within brackets
     separates nothing. UsageError shows `shown`."""
     values: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
@@ -141,7 +141,7 @@ _RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
 
 
 def _range(text: str, shown: str) -> list[str]:
-    """Returns the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where
+    """Return the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where
     it is met."""
     first, last, *step_text = text.split(":")
     step = step_text[0] if step_text else "1"
@@ -165,7 +165,7 @@ def _range(text: str, shown: str) -> list[str]:
 
 
 def check_plan(candidate: SweepPlan) -> SweepPlan:
-    """Returns the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
+    """Return the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
     names = [axis.name for axis in candidate.axes]
     for name in names:
         if names.count(name) > 1:
@@ -206,7 +206,7 @@ _WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": lis
 
 
 def read(path: Path) -> SweepFile:
-    """Returns a SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and
+    """Return a SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and
     word."""
     try:
         check_input(path, MAX_TEXT)
@@ -252,7 +252,7 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
 
 
 def _list_values(name: str, values: object) -> tuple[str, ...]:
-    """Returns a list of values, each as it is, or the text that the command line takes."""
+    """Return a list of values, each as it is, or the text that the command line takes."""
     if isinstance(values, list):
         if not values:
             raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
@@ -261,7 +261,7 @@ def _list_values(name: str, values: object) -> tuple[str, ...]:
 
 
 def _word(value: object) -> str:
-    """Returns a value of YAML as the command line has it."""
+    """Return a value of YAML as the command line has it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

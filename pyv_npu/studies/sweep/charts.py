@@ -31,7 +31,7 @@ ALL = "mean"
 
 
 def split_by_mode(table: Table) -> Mapping[str, Table]:
-    """Splits the table by mode; the whole table where it has none."""
+    """Split the table by mode; the whole table where it has none."""
     modes = [str(mode) for mode in table.varied(MODE)] if MODE in table.axes else []
     if not modes:
         return {ALL: table}
@@ -39,7 +39,7 @@ def split_by_mode(table: Table) -> Mapping[str, Table]:
 
 
 def effect_parts(table: Table, axis: str, figures: Sequence[str]) -> list[Part]:
-    """Returns small multiples of the figures that an axis moves, and a sentence on those that it does not."""
+    """Return small multiples of the figures that an axis moves, and a sentence on those that it does not."""
     views: list[dict[str, Any]] = []
     constant: list[str] = []
     for figure in figures:
@@ -66,7 +66,7 @@ def effect_parts(table: Table, axis: str, figures: Sequence[str]) -> list[Part]:
 
 
 def heat(table: Table, down: str, across: str, figure: str) -> Chart:
-    """Returns the mean of a figure at each pair of values; the largest is darkest."""
+    """Return the mean of a figure at each pair of values; the largest is darkest."""
     results: dict[tuple[Cell, Cell], list[float]] = {}
     for row, result in numbers(table, figure):
         results.setdefault((row[down], row[across]), []).append(result)
@@ -90,7 +90,7 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
 def front(
     table: Table, objectives: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
 ) -> Chart:
-    """Returns the Pareto chart of the chosen figures, all points included; a third figure is the size of a point.
+    """Return the Pareto chart of the chosen figures, all points included; a third figure is the size of a point.
     Below, each point is a line through its axes and figures. A selection in either chart applies to both."""
     x, y, *third = objectives
     rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in objectives)][:MAX_LINES]
@@ -154,7 +154,7 @@ def front(
 
 def _parallel(table: Table, rows: Sequence[Mapping[str, Cell]], names: Sequence[str],
               points: Sequence[Mapping[str, Any]], shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
-    """Returns a line for each point through its values, axis by axis downwards, each from its least to its largest."""
+    """Return a line for each point through its values, axis by axis downwards, each from its least to its largest."""
     places = {name: _places([row[name] for row in rows]) for name in names}
     data = [
         {**point, "axis": name, "rank": rank, "at": round(places[name][row[name]], 4)}
@@ -194,13 +194,13 @@ def _parallel(table: Table, rows: Sequence[Mapping[str, Cell]], names: Sequence[
 
 
 def _text(table: Table, name: str, value: Cell) -> str:
-    """Formats a value; a unit that has no prefix would not fit."""
+    """Format a value; a unit that has no prefix would not fit."""
     unit = table.figures[name].unit if name in table.figures else ""
     return quantity(value, unit) if isinstance(value, int | float) and unit in SCALES else number(value)
 
 
 def _places(values: Sequence[Cell]) -> dict[Cell, float]:
-    """Returns each value's position from 0 to 1; words by their order."""
+    """Return each value's position from 0 to 1; words by their order."""
     distinct = list(dict.fromkeys(values))
     if all(isinstance(value, int | float) for value in distinct):
         distinct.sort(key=lambda value: float(value))  # type: ignore[arg-type]

@@ -14,12 +14,12 @@ Row = Mapping[str, Cell]
 
 
 def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
-    """Returns the good rows in which a figure is a number, with it."""
+    """Return the good rows in which a figure is a number, with it."""
     return [(row, float(value)) for row in table.good if isinstance(value := row[figure], int | float)]
 
 
 def main_effect(table: Table, axis: str, figure: str) -> list[tuple[Cell, float]]:
-    """Returns the mean of a figure at each value of an axis, over everything else."""
+    """Return the mean of a figure at each value of an axis, over everything else."""
     results: dict[Cell, list[float]] = {}
     for row, result in numbers(table, figure):
         results.setdefault(row[axis], []).append(result)
@@ -38,7 +38,7 @@ class Effect(NamedTuple):
 
 
 def sensitivity(table: Table, figure: str) -> list[Effect]:
-    """Returns axes with several values, those that move a figure most first."""
+    """Return axes with several values, those that move a figure most first."""
     mean = _mean([result for _, result in numbers(table, figure)])
     effects = []
     for axis in table.axes:
@@ -53,7 +53,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pareto(table: Table, *figures: str) -> list[Row]:
-    """Returns the rows that no other row beats: none has all figures at most as large and one smaller, where of
+    """Return the rows that no other row beats: none has all figures at most as large and one smaller, where of
     `high_is_good` the negative counts. By the first figure."""
     signs = [-1 if high_is_good(name) else 1 for name in figures]
     rows = [
@@ -70,12 +70,12 @@ def pareto(table: Table, *figures: str) -> list[Row]:
 
 
 def high_is_good(figure: str) -> bool:
-    """Tells whether the largest value of a figure is the best: rates and utilization."""
+    """Tell whether the largest value of a figure is the best: rates and utilization."""
     return any(word in figure for word in ("per_second", "per_watt", "utilization", "usage", "goodput", "capacity"))
 
 
 def flat(table: Table, figure: str) -> bool:
-    """Tells whether a figure is the same number in all good rows."""
+    """Tell whether a figure is the same number in all good rows."""
     return len({row[figure] for row in table.good}) < 2
 
 
@@ -84,7 +84,7 @@ MAX_FRONT = 3
 
 
 def default_front(table: Table) -> tuple[str, ...]:
-    """Chooses figures to hold against each other: all, where two or three that axes move are shown; else the first, and
+    """Choose figures to hold against each other: all, where two or three that axes move are shown; else the first, and
     a cost that an axis besides the mode moves, or the figure that leaves most points unbeaten."""
     first, *candidates = table.named or table.figures
     moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
@@ -105,7 +105,7 @@ def default_front(table: Table) -> tuple[str, ...]:
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
-    """Returns the x where two figures are equal, by linear interpolation between points (x, first, other); [] for
+    """Return the x where two figures are equal, by linear interpolation between points (x, first, other); [] for
     none."""
     result: list[float] = []
     rows = sorted((x, Fraction(str(first)) - Fraction(str(other))) for x, first, other in points)
@@ -130,7 +130,7 @@ class BreakEven(NamedTuple):
 
 
 def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
-    """Yields the break-even over each axis of numbers, for each choice of the others."""
+    """Yield the break-even over each axis of numbers, for each choice of the others."""
     if MODE not in table.axes:
         return
     for axis in table.axes:
@@ -156,7 +156,7 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
 
 
 def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
-    """Describes where loose and tight break even over an axis, for each setting of everything else."""
+    """Describe where loose and tight break even over an axis, for each setting of everything else."""
     at = sorted(value for line in lines for value in line.at)
     always = {mode: sum(not line.at and line.cheaper == mode for line in lines) for mode in ("loose", "tight")}
     if not at:

@@ -24,7 +24,7 @@ class Figure(NamedTuple):
 
 
 def derived_figures(run: Result[Any]) -> dict[str, Any]:
-    """Returns a record's figures besides the JSON object of its run, those of all submissions."""
+    """Return a record's figures besides the JSON object of its run, those of all submissions."""
     result: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
         "bw_usage": _bandwidth_share(run),
@@ -35,14 +35,14 @@ def derived_figures(run: Result[Any]) -> dict[str, Any]:
 
 
 def _bandwidth_share(run: Result[Any]) -> float | None:
-    """Returns the share of DRAM's bandwidth that a run needed for what its DMA moved."""
+    """Return the share of DRAM's bandwidth that a run needed for what its DMA moved."""
     rates, traffic = Rates(run.config.npu), run.json.get("traffic")
     full = run.cycles * rates.total // rates.per_byte if run.cycles and rates.total else 0
     return traffic["total"]["bytes_aligned"] / full if traffic and full else None
 
 
 def costs(config: Config) -> dict[str, int | float]:
-    """Returns the cost figures of a device."""
+    """Return the cost figures of a device."""
     npu = config.npu
     return {
         "spm_bytes": npu.clusters * npu.spm.size,
@@ -53,7 +53,7 @@ def costs(config: Config) -> dict[str, int | float]:
 
 
 def submissions(run: Result[Any]) -> dict[str, Any]:
-    """Returns means over the submissions of a run; None where nothing was submitted.
+    """Return means over the submissions of a run; None where nothing was submitted.
 
     `core_per_command` is the core time in submit functions over the commands, where overlapping calls count once;
     `submit_per_compute` the sum of t_submit over the busy cycles of tensor and vector engines.
@@ -74,7 +74,7 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
 
 
 def _wait_cycles(run: Result[Any]) -> int:
-    """Returns cycles of submissions in which a full queue held them up: between attempts, for room, or in its
+    """Return cycles of submissions in which a full queue held them up: between attempts, for room, or in its
     handler."""
     reasons = [Reason.RETRY, Reason.FULL_WAIT]
     if run.config.npu.queue.full_policy == "trap":
@@ -88,7 +88,7 @@ def _ratio(total: int, count: int) -> float | None:
 
 
 def _union_cycles(selection: Sequence[Submission]) -> int:
-    """Returns cycles in the union of [t0, t1)."""
+    """Return cycles in the union of [t0, t1)."""
     total = reach = 0
     for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
         total += max(0, t1 - max(t0, reach))
@@ -100,7 +100,7 @@ def _union_cycles(selection: Sequence[Submission]) -> int:
 
 
 def at(record: Any, path: str) -> Any:
-    """Returns the value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
+    """Return the value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
     for name in path.split("."):
         if isinstance(record, Mapping):
             record = record.get(name)
@@ -116,7 +116,7 @@ def _path(path: str) -> Callable[[Record], Cell]:
 
 
 def _busy(kind: str) -> Callable[[Record], Cell]:
-    """Returns the mean share of the cycles in which an engine of a kind is busy."""
+    """Return the mean share of the cycles in which an engine of a kind is busy."""
 
     def share(record: Record) -> Cell:
         busy, cycles = at(record, f"result.npu.{kind}_busy"), at(record, "result.cycles")
@@ -155,7 +155,7 @@ def _first(*paths: str) -> Callable[[Record], Cell]:
 
 
 def _decoder(path: str) -> Callable[[Record], Cell]:
-    """Returns a figure of a built-in model or of an ONNX decoder."""
+    """Return a figure of a built-in model or of an ONNX decoder."""
     return _first(f"result.llm.{path}", f"result.generate.{path}")
 
 
@@ -281,7 +281,7 @@ def _sum(values: Any) -> Cell:
 
 
 def select_figures(names: Sequence[str]) -> dict[str, Figure]:
-    """Returns figures by name. UsageError for a word that is no figure."""
+    """Return figures by name. UsageError for a word that is no figure."""
     selection = {}
     for name in names:
         if name in FIGURES:

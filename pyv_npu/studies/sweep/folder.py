@@ -34,7 +34,7 @@ class SweepFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the folder for this process. UsageError where another process writes into it."""
+        """Hold the folder for this process. UsageError where another process writes into it."""
         self._points.mkdir(parents=True, exist_ok=True)
         with (self.place / LOCK).open("a+") as lock:
             try:
@@ -51,7 +51,7 @@ class SweepFolder:
             yield
 
     def has(self, address: str) -> bool:
-        """Checks whether the folder has the record of a point."""
+        """Check whether the folder has the record of a point."""
         return self.record(address) is not None
 
     def keep(self, address: str, record: Record) -> None:
@@ -60,7 +60,7 @@ class SweepFolder:
         write_text(self._file(address), json.dumps(document, separators=(",", ":")) + "\n")
 
     def record(self, address: str) -> Record | None:
-        """Returns the record of a point; None where it was not run, or its file ends early. BadInputError: it was
+        """Return the record of a point; None where it was not run, or its file ends early. BadInputError: it was
         changed."""
         path = self._file(address)
         if not path.exists():
@@ -71,11 +71,11 @@ class SweepFolder:
             return None
 
     def report(self, address: str) -> Path:
-        """Returns the folder for the report of a point."""
+        """Return the folder for the report of a point."""
         return self.place / REPORTS / address[:SHORT]
 
     def link(self, address: str) -> str:
-        """Returns the path of the page of a point, without a report of its result; empty where it was not run."""
+        """Return the path of the page of a point, without a report of its result; empty where it was not run."""
         page = self.report(address) / PAGE
         file = page if page.is_file() else self._file(address)
         return str(file.relative_to(self.place)) if file.is_file() else ""
@@ -85,12 +85,12 @@ class SweepFolder:
         write_text(self.place / SWEEP, json.dumps(document, indent=2) + "\n")
 
     def write_csv(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-        """Writes table.csv and returns its path."""
+        """Write table.csv and returns its path."""
         write_csv(self.place / CSV, heads, rows)
         return self.place / CSV
 
     def write_parquet(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-        """Writes table.parquet and returns its path. MissingExtraError: pyarrow is not installed; that of an earlier
+        """Write table.parquet and returns its path. MissingExtraError: pyarrow is not installed; that of an earlier
         sweep is removed."""
         path = self.place / PARQUET
         path.unlink(missing_ok=True)
@@ -103,11 +103,11 @@ class SweepFolder:
         return path
 
     def write_page(self, text: str) -> None:
-        """Writes report.html."""
+        """Write report.html."""
         write_text(self.place / PAGE, text)
 
     def tables(self) -> list[Path]:
-        """Returns the files beside the points."""
+        """Return the files beside the points."""
         return [path for name in (SWEEP, CSV, PARQUET, PAGE) if (path := self.place / name).is_file()]
 
     def _file(self, address: str) -> Path:
@@ -115,7 +115,7 @@ class SweepFolder:
 
 
 def read_point(path: Path) -> Record:
-    """Returns the record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
+    """Return the record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
     check_input(path, MAX_RESULT)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -130,12 +130,12 @@ def read_point(path: Path) -> Record:
 
 
 def _digest(record: Record, address: str) -> str:
-    """Returns the SHA-256 of a record and the point that it belongs to."""
+    """Return the SHA-256 of a record and the point that it belongs to."""
     return sha256(json.dumps([address, record], sort_keys=True).encode()).hexdigest()
 
 
 def changed_points(folder: Path) -> list[str]:
-    """Returns a line for each point of a sweep that is not as it was written; nothing for another folder."""
+    """Return a line for each point of a sweep that is not as it was written; nothing for another folder."""
     lines = []
     for path in sorted((folder / POINTS).glob("*.json")):
         try:
@@ -146,7 +146,7 @@ def changed_points(folder: Path) -> list[str]:
 
 
 def _to_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns a column of one type: words where not all are numbers, or some have more than 64 bits."""
+    """Return a column of one type: words where not all are numbers, or some have more than 64 bits."""
     kinds = {type(value) for value in values if value is not None}
     narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
     if kinds <= {str} or (kinds <= {int} and narrow):

@@ -35,7 +35,7 @@ BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
 
 
 def text(program: str, points: Points) -> str:
-    """Returns the same for a terminal: the sentences and the first rows of the table."""
+    """Return the same for a terminal: the sentences and the first rows of the table."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
     figures = [name for name in points.named if numbers(points, name)]
@@ -50,7 +50,7 @@ def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
 def page(
     program: str, points: Points, front: Sequence[str], command: str, links: Mapping[int, str] = NO_LINKS
 ) -> str:  # fmt: skip
-    """Writes the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
+    """Write the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
     report of point N; `links`: by point, the path of its report or result."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     figures = [name for name in points.named if numbers(points, name)]
@@ -73,20 +73,20 @@ def page(
 
 
 def _failures(points: Points) -> Section:
-    """Returns the points that have no result, and the reasons."""
+    """Return the points that have no result, and the reasons."""
     rows = [(str(row[POINT]), str(row[ERROR])) for row in points.rows if row[ERROR]]
     return Section("failed", "Failed points", [Table(("point", "reason"), rows[:MAX_ROWS])] if rows else [])
 
 
 def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
-    """Returns the word for the best value of a figure, its row and the value."""
+    """Return the word for the best value of a figure, its row and the value."""
     high = high_is_good(figure)
     row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
     return "most" if high else "least", dict(row), value
 
 
 def sentences(points: Points, figure: str) -> Iterator[str]:
-    """Yields sentences: the best point, the axis to change, and the mode that wins."""
+    """Yield sentences: the best point, the axis to change, and the mode that wins."""
     unit = points.figures[figure].unit
     word, row, value = best_of(points, figure)
     settings = ", ".join(f"{axis} = {row[axis]}" for axis in points.axes)
@@ -122,7 +122,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
-    """Returns a row for each point; figures of failed points are gaps."""
+    """Return a row for each point; figures of failed points are gaps."""
     return _rows(points, [*points.axes, *points.named], points.rows, links)
 
 
@@ -130,7 +130,7 @@ def _rows(
     points: Points, heads: Sequence[str], pages: Sequence[Mapping[str, Figure]], links: Mapping[int, str],
     name: str = "point",
 ) -> Table:  # fmt: skip
-    """Returns a table of some points, with the figures and axes of `heads`."""
+    """Return a table of some points, with the figures and axes of `heads`."""
     units = ["", *(points.figures[head].unit if head in points.figures else "" for head in heads)]
     rows: list[list[Value]] = [[_number(row[POINT], links), *(row[head] for head in heads)]
                                for row in pages[:MAX_ROWS]]  # fmt: skip
@@ -138,7 +138,7 @@ def _rows(
 
 
 def _number(point: object, links: Mapping[int, str]) -> Cell:
-    """Returns the number of a point, which leads to its report or result."""
+    """Return the number of a point, which leads to its report or result."""
     assert isinstance(point, int)
     return Cell(number(point), link=links.get(point, ""), value=point)
 
@@ -184,7 +184,7 @@ def _front(
 
 
 def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
-    """Returns a sentence for each figure and axis; where they differ by the other axes, every setting is folded
+    """Return a sentence for each figure and axis; where they differ by the other axes, every setting is folded
     below."""
     parts: list[Part] = []
     rows: list[tuple[str, ...]] = []

@@ -62,7 +62,7 @@ class JobRunner:
         self._prepared: PreparedWorkload[Any] | None = None
 
     def run(self, job: Job) -> Record:
-        """Returns the record of a job. KeyboardInterrupt on Ctrl-C."""
+        """Return the record of a job. KeyboardInterrupt on Ctrl-C."""
         try:
             job.workload.check(job.config)
             if self._prepared is None or self._group != job.group:
@@ -79,7 +79,7 @@ class JobRunner:
 
 
 def record_of(run: Result[Any]) -> Record:
-    """Returns the record of a run. KeyboardInterrupt for an interrupted run."""
+    """Return the record of a run. KeyboardInterrupt for an interrupted run."""
     if run.stop.reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
     result = {name: value for name, value in run.json.items() if name not in DROPPED}
@@ -87,12 +87,12 @@ def record_of(run: Result[Any]) -> Record:
 
 
 def failure_record(text: str) -> Record:
-    """Returns the record of a job without a result."""
+    """Return the record of a job without a result."""
     return {"schema": SCHEMA, "error": text}
 
 
 def reason(error: Exception) -> str:
-    """Returns an error as a single line."""
+    """Return an error as a single line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return "; ".join(str(error).splitlines()) or type(error).__name__
@@ -106,7 +106,7 @@ class Addresses:
         self._versions = versions()
 
     def of(self, workload: Workload[Any], config: Config) -> str:
-        """Returns the SHA-256 over versions, the code of this package, the configuration, the workload and the files it
+        """Return the SHA-256 over versions, the code of this package, the configuration, the workload and the files it
         reads."""
         program = config.run.program
         names = (*map(str, workload.files), *config.files)
@@ -129,14 +129,14 @@ OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "
 
 
 def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
-    """Returns the keys on which a run depends. `core`: firmware runs; `kernels`: those of a model are timed on the
+    """Return the keys on which a run depends. `core`: firmware runs; `kernels`: those of a model are timed on the
     core."""
     unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
     return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}
 
 
 def _plain(value: object) -> object:
-    """Returns a value of the configuration as JSON holds it."""
+    """Return a value of the configuration as JSON holds it."""
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -144,7 +144,7 @@ def _plain(value: object) -> object:
 
 @cache
 def code() -> str:
-    """Returns the SHA-256 of the modules of this package, so that points are run again when a module has changed."""
+    """Return the SHA-256 of the modules of this package, so that points are run again when a module has changed."""
     digest = sha256()
     for package in (npu_device, pyv_ext, pyv_native, toolchain):
         assert package.__file__ is not None
@@ -166,7 +166,7 @@ BATCHES_A_WORKER = 4
 
 
 def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Returns jobs in lists of at most `size`, which are compiled once each; those of one group come one after the
+    """Return jobs in lists of at most `size`, which are compiled once each; those of one group come one after the
     other."""
     groups: dict[Hashable, list[Job]] = {}
     for job in jobs:
@@ -175,12 +175,12 @@ def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
-    """Returns jobs in batches for so many workers."""
+    """Return jobs in batches for so many workers."""
     return batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers))))
 
 
 def run_serially(jobs: Sequence[Job], done: Callable[[Job, Record], None]) -> None:
-    """Runs every job in this process, in order."""
+    """Run every job in this process, in order."""
     runner = JobRunner()
     for batch in batches(jobs, max(len(jobs), 1)):
         for job in batch:
