@@ -1,7 +1,7 @@
 """Coherence of the core with the NPU's L2.
 
-An L2 that is not coherent sees loads and stores of pages that NPU commands have used, one by one and in all engines
-equally: these pages are watched on the bus. All others stay on the engines' fast path.
+An incoherent L2 sees each load and store to pages that NPU commands have used, in every engine: these pages are
+watched on the bus. Accesses to all other pages stay on the engines' fast path.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ ACTIONS = {"cbo.clean": cache.CLEAN, "cbo.flush": cache.FLUSH, "cbo.inval": cach
 
 
 class Coherence:
-    """Between the hart on `bus` and the L2, for the memory `ram`."""
+    """Connection of the hart on `bus` to the L2, for the memory `ram`."""
 
     def __init__(self, bus: Bus, ram: Ram, l2: L2) -> None:
         self._bus = bus
@@ -32,7 +32,7 @@ class Coherence:
             bus.guards.append(self._stores)
             bus.watchers.append(self._on_load)
 
-    # -- what commands use -------------------------------------------------------------------------------------
+    # -- pages of commands -------------------------------------------------------------------------------------
 
     def _watch_pages(self, regions: Iterable[Region]) -> None:
         for region in regions:
@@ -43,11 +43,10 @@ class Coherence:
                     self._bus.watch(page << PAGE_BITS)
                     self._bus.watch_stores(page << PAGE_BITS, _ignore_store)
 
-    # -- what the core does ------------------------------------------------------------------------------------
+    # -- accesses of the core ----------------------------------------------------------------------------------
 
     def _stores(self, address: int, size: int, write: bool) -> None:
-        """Record a store before it happens, which may still be prevented: the L2's copy is DRAM's of now in any
-        case."""
+        """Copy a line's current DRAM content to the L2 before a store, which is correct even if the store traps."""
         if write and address >> PAGE_BITS in self._pages:
             self._l2.core_writes(address, size)
 
@@ -61,7 +60,7 @@ class Coherence:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> list[int]:
-        """Return the pages; that their loads are watched is part of the bus's state."""
+        """Return the pages; the bus saves which pages are watched for loads."""
         return sorted(self._pages)
 
     def load_state(self, state: Any) -> None:

@@ -23,10 +23,10 @@ MASK = 0xFFFF_FFFF
 ILLEGAL_INSTRUCTION, LOAD_MISALIGNED, LOAD_FAULT = 2, 4, 5
 
 Observer = Callable[[str, Operands, Outcome], None]
-"""Is told each answer of the device: instruction name, operands, outcome."""
+"""Callback for each answer of the device: instruction name, operands, outcome."""
 
 CsrObserver = Callable[[int, int, int], None]
-"""Is told each read of a CSR of the device: address, value, cycle."""
+"""Callback for each read of a CSR of the device: address, value, cycle."""
 
 
 def custom_instructions(
@@ -35,7 +35,7 @@ def custom_instructions(
 ) -> list[CustomInstruction]:  # fmt: skip
     """Return the instructions named by `enabled` (names as in `--isa`) in opcode slot 0..3.
 
-    `holds(address, size)`: whether the device sees memory there, RAM or scratchpad; a ROM is none.
+    `holds(address, size)`: whether the device can read these bytes: RAM or scratchpad, but no ROM.
     """
     handlers = _Handlers(device, timing.custom_response, holds)
     rows = []
@@ -47,7 +47,7 @@ def custom_instructions(
 
 
 def ignored_instructions(enabled: Sequence[str], slot: int) -> list[CustomInstruction]:
-    """Return the instructions that `enabled` does not name, as no-operations: `tight_off: nop`."""
+    """Return the instructions not in `enabled` as no-operations, for `tight_off: nop`."""
     absent = [encoding for encoding in CUSTOM_INSTRUCTIONS if encoding.isa_name not in enabled]
     return [_row(encoding, slot, _no_operation, syntax="")._replace(present=False) for encoding in absent]
 
@@ -86,7 +86,7 @@ class ObservedCsrs:
     addresses = frozenset(entry.address for entry in CSRS)
 
     def __init__(self, device: NpuDevice, observe: CsrObserver, observe_write: Callable[[int, int], None]) -> None:
-        """`observe_write(address, cycle)` is told each write."""
+        """`observe_write(address, cycle)` is called for each write."""
         self.device = device
         self._npu = device
         self._observe_write = observe_write
@@ -96,7 +96,7 @@ class ObservedCsrs:
         return self._npu.csr.stable(address)
 
     def offset(self, address: int) -> int:
-        """Return the offset of the register that a CSR is."""
+        """Return the offset of the register behind a CSR."""
         return self._npu.csr.offset(address)
 
     def read(self, address: int, now: int) -> int:

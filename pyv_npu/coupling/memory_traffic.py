@@ -1,10 +1,10 @@
-"""The core's accesses and the NPU's memory: traffic on the DRAM, what the NPU wrote. `coherence` is for an L2.
+"""DRAM traffic of the core, and the memory ranges that the NPU writes. `coherence` covers the L2.
 
 With `npu.dram.core_traffic: accesses` the core's data accesses are traffic of the DRAM (docs/npu-timing.md). Every
-access is reported at its own cycle, by all engines: all pages of the DRAM are watched, so loads and stores take
-the way over the bus, at the cost of speed. Without the key nothing is watched, and nothing is slower.
+engine reports each access in its own cycle: all pages of the DRAM are watched, so loads and stores go over the bus,
+at the cost of speed. Without the key nothing is watched, and nothing is slower.
 
-The digest of what the NPU left behind does not depend on how commands were submitted or how long they took.
+The digest of the NPU's output does not depend on how commands were submitted or how long they took.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from pyv_native.state import WORD64, rows
 
 
 class CoreTraffic:
-    """Tells the NPU of the data accesses of the hart on `bus` to `ram`."""
+    """Reporter of the data accesses of the hart on `bus` to `ram`, to the NPU."""
 
     def __init__(self, bus: Bus, ram: Ram, npu: NpuDevice) -> None:
         self._ram = ram
@@ -48,15 +48,15 @@ class CoreTraffic:
 
 
 STATUS_SIZE = 8
-"""Status and ticket, written back into a descriptor: the submission's, not a result."""
+"""Bytes of status and ticket, which are written back into a descriptor and are no result."""
 
 
 SMALL = 4 << 20
-"""Bytes of a scratchpad up to which looking at it takes no longer than importing what asks the host for its pages."""
+"""Bytes of a scratchpad up to which a scan takes no longer than the import that queries the host for used pages."""
 
 
 class Outputs:
-    """Collects the memory ranges that the device writes; a scratchpad counts as a whole."""
+    """Memory ranges that the device writes; a scratchpad counts as a whole."""
 
     def __init__(self, bus: Bus, spm: Sequence[Ram], is_status: Callable[[int], bool]) -> None:
         """`is_status(address)`: whether a command asked for its status word at that address."""
@@ -65,7 +65,7 @@ class Outputs:
         self._is_status = is_status
         self._ranges: dict[tuple[int, int], None] = {}
         self.in_spm: dict[tuple[int, int], None] | None = None
-        """Ranges in scratchpads that the device has written; None: they are not recorded."""
+        """Ranges in scratchpads that the device has written; None: not recorded."""
 
     def written(self, address: int, size: int) -> None:
         """Record a write of the device: `size` bytes at `address`."""
@@ -90,13 +90,12 @@ class Outputs:
         return _merge(self._ranges)
 
     def covered(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Return disjoint [start, end) ranges that the device has written: of DRAM, and of the scratchpads, if
-        recorded."""
+        """Return disjoint [start, end) ranges that the device has written, in DRAM and, if recorded, scratchpads."""
         return self.ranges(), _merge(self.in_spm or {})
 
     def sha256(self, *, everywhere: bool = True) -> str:
-        """Return the hash of the pages of scratchpads that are not zero and of all that was written to DRAM, with
-        their addresses. Not `everywhere`: of the scratchpads only what was written while `in_spm` was asked for."""
+        """Return the SHA-256 of all non-zero scratchpad pages and all ranges written to DRAM, with their addresses.
+        Not `everywhere`: of scratchpads only the ranges in `in_spm`."""
         in_dram, in_spm = self.covered()
         ranges = [] if everywhere else in_spm
         for ram in self._spm if everywhere else ():
@@ -116,7 +115,7 @@ class Outputs:
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return disjoint [start, end) of ranges (address, size), ascending."""
+    """Merge ranges (address, size) into disjoint [start, end), ascending."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(ranges):
         if merged and address <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""Semihosting as a configuration asks for it."""
+"""Semihosting from its configuration."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pyv_npu.config import Config
 from pyv_npu.errors import BadInputError
 
 _ALIGNMENT = 16
-"""Bytes, of stacks and heaps."""
+"""Alignment of stacks and heaps, bytes."""
 
 
 def semihosting(

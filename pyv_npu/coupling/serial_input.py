@@ -1,4 +1,4 @@
-"""Input of a UART from its line, held back until the program has set the UART up."""
+"""Input of a UART, buffered until the program has initialized the UART."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from pyv_ext.machine.uart import FCR_ENABLE
 from pyv_native.state import LATEST, Fields
 
 INTERVAL = 10_000
-"""Cycles between two looks at the UART."""
+"""Cycles between two polls of the UART's state."""
 PATIENCE = 100_000_000
-"""Cycle from which on input arrives anyway."""
+"""Cycle from which on input is delivered in any case."""
 
 
 class SerialInput:
-    """Passes bytes on to a UART.
+    """Input buffer in front of a UART.
 
-    A driver clears the receiver when it sets the UART up: what came before would be lost. So input waits until the
-    program has sent a character or enabled FIFO or receive interrupt, and until cycle `PATIENCE` at most.
+    A driver clears the receiver when it initializes the UART, so earlier input would be lost. Input waits until the
+    program has sent a character or enabled FIFO or receive interrupt, but no longer than until cycle `PATIENCE`.
     """
 
     irq = False
@@ -30,7 +30,7 @@ class SerialInput:
         clock.attach(self, shared=True)
 
     def send(self, data: bytes) -> None:
-        """Take bytes of the host; the machine does not run."""
+        """Accept bytes from the host while the machine is stopped."""
         now = self._clock.now
         if self._pending or not self._ready(now):
             self._pending += data

@@ -1,1 +1,1 @@
-"""Faults that are injected into a run on purpose (docs/reliability.md)."""
+"""Fault injection (docs/reliability.md)."""

@@ -22,13 +22,13 @@ class Injection(Triggers):
         self._again = 0
         self._full_until = 0
         self._refused: dict[int, int] = {}
-        """Addresses of descriptors whose ENQCMD_T a fault has answered, and the cycles of the first answers."""
+        """Address of a descriptor whose ENQCMD_T a fault has answered -> cycle of the first answer."""
         self.retried: list[tuple[int, int]] = []
-        """(cycle of the answer, cycle at which the program submitted the descriptor again)"""
+        """(cycle of the answer, cycle in which the program submitted the descriptor again)"""
 
     @property
     def drives_line(self) -> bool:
-        """True if a fault changes the interrupt line, or its rises are recorded."""
+        """True if a fault changes the interrupt line, or its rising edges are recorded."""
         return self._recorded is not None or any(
             armed_fault.fault.do.startswith("interrupt_") for armed_fault in self.armed
         )
@@ -44,7 +44,7 @@ class Injection(Triggers):
             and all(armed_fault.remaining <= 0 and not armed_fault.fault.lasts for armed_fault in self.armed)
         )
 
-    # -- what acts at once -------------------------------------------------------------------------------------
+    # -- immediate actions -------------------------------------------------------------------------------------
 
     def _act(self, armed_fault: ArmedFault, cycle: int) -> None:
         machine, do = self._machine, armed_fault.fault.do
@@ -76,7 +76,7 @@ class Injection(Triggers):
         at = address + bit // 8
         old = bus.peek(at, 1)
         if old is None:
-            return  # there is no memory: it has not acted, and the end of the run says so
+            return  # no memory at this address: the run reports a fault that did not act
         self._record_firing(armed_fault, cycle, f"bit {bit % 8} of the byte at {at:#x}")
         bus.poke(at, bytes([old[0] ^ 1 << bit % 8]))
 
@@ -91,7 +91,7 @@ class Injection(Triggers):
         address = ADDRESSES[name]
         hart.csrs.write(address, hart.csrs.read(address) ^ 1 << armed_fault.value("bit"))
 
-    # -- the NPU's points --------------------------------------------------------------------------------------
+    # -- points of injection in the NPU ------------------------------------------------------------------------
 
     def line(self, level: bool) -> bool:
         now = self._machine.clock.now
@@ -118,7 +118,7 @@ class Injection(Triggers):
                 self._again = armed_fault.value("cycles")
 
     def _raise(self, cycle: int, cycles: int) -> None:
-        """Raise the line from `cycle` on."""
+        """Raise the line at `cycle`, for `cycles`."""
         self._raised_until = cycle + cycles
         self._at(cycle, _wake)
         self._at(self._raised_until, _wake)
@@ -245,4 +245,4 @@ def _has_output(command: Command) -> bool:
 
 
 def _wake(now: int) -> None:
-    """Wake the clock at a cycle in which a fault ends: it looks at all lines again."""
+    """Do nothing: the event makes the clock sample all lines in the cycle in which a fault ends."""

@@ -1,4 +1,4 @@
-"""Fault plans: the tables of actions and triggers, and the YAML files that name them."""
+"""Fault plans: the tables of actions and triggers, and the YAML files that use them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from pyv_npu.config.yaml_file import read_entries
 from pyv_npu.errors import BadInputError, did_you_mean
 
 LONGEST = 1 << 40
-"""Cycles that a parameter may have."""
+"""Maximum cycles of a parameter."""
 MOST_FAULTS = 10_000
 
 
@@ -24,7 +24,7 @@ CSRS = sorted(NAMES[address] for address in WRITABLE)
 
 
 class Point(StrEnum):
-    """Target of an action: the first of these from its trigger on."""
+    """Point at which an action takes effect: the next such event after its trigger."""
 
     NOW = "immediately"
     INTERRUPT = "a rise of the NPU's interrupt line"
@@ -43,14 +43,14 @@ class ParameterRule(NamedTuple):
     kind: str
     """int, address (a number, symbol or symbol+offset), or names."""
     default: int | str | None = None
-    """None: it must be given; a campaign draws it."""
+    """None: required; a campaign draws it."""
     low: int = 0
     high: int = LONGEST
     names: Sequence[str] = ()
 
 
 class FaultAction(NamedTuple):
-    """A kind of fault."""
+    """Action of a fault."""
 
     point: Point
     parameters: Mapping[str, ParameterRule]
@@ -131,7 +131,7 @@ TRIGGERS: dict[str, str] = {
     "random": "{seed, rate}: each point of the action, each accepted command where it acts at once, by chance",
 }
 COUNTED = ("symbol", "pc", "opcode", "address")
-"""Triggers that take `count`: the n-th time."""
+"""Triggers that take `count`: they fire at the n-th occurrence."""
 
 
 class Trigger(NamedTuple):
@@ -139,7 +139,7 @@ class Trigger(NamedTuple):
 
     kind: str
     value: Any
-    """Value for the entry of TRIGGERS; an address is (first, last), random is (seed, rate)."""
+    """Value of a trigger as TRIGGERS describes it; an address is (first, last), random is (seed, rate)."""
     nth: int = 1
 
     def __str__(self) -> str:
@@ -162,11 +162,11 @@ class Fault:
     """Fault of a plan."""
 
     do: str
-    """A key of ACTIONS."""
+    """Key of ACTIONS."""
     at: Trigger | None
     """None: a campaign draws it."""
     values: Mapping[str, int | str] = field(default_factory=dict)
-    """Its parameters that are known."""
+    """Parameters of the action; a campaign draws those that are missing."""
     times: int = 1
     """Maximum number of firings."""
     name: str = ""
@@ -177,7 +177,7 @@ class Fault:
 
     @property
     def lasts(self) -> bool:
-        """True if the effect has no end and is not part of a snapshot."""
+        """True if the effect is permanent and not part of a snapshot."""
         return self.do in ("dram_slow", "clock_ratio") or (self.do == "unit_stuck" and self.values["cycles"] == 0)
 
     @property
@@ -202,7 +202,7 @@ class Fault:
 def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
     """Read the faults of a file, or of an example by its name; `drawn`: a campaign draws what is missing.
 
-    BadInputError names file, fault and key: not readable, an unknown key, a value that cannot be.
+    BadInputError, with file, fault and key: an unreadable file, an unknown key or an invalid value.
     """
     path = find_file(path, "examples")
     entries = {entry.path: entry for entry in read_entries(path, ())}
@@ -218,7 +218,7 @@ def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
 
 
 def make_fault(document: Any, location: str = "fault", drawn: bool = False) -> Fault:
-    """Return a fault from keys and values as they stand in a file; BadInputError names its `location`."""
+    """Return a fault from the keys and values of a file; BadInputError begins with `location`."""
     if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise BadInputError(
             f"{location}: must be a table of keys and values, for example {{at: {{doorbell: 3}}, do: ...}}"

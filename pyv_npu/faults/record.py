@@ -1,4 +1,4 @@
-"""Record of a run with injected faults: the faults that acted, and the driver's notes of its recovery."""
+"""Record of a run with injected faults: their firings, and the driver's recovery notes."""
 
 import struct
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ _ENTRY = RECOVERY_WORDS[-1].offset + WORD
 
 
 class InjectedFault(NamedTuple):
-    """A fault of the plan, and each time that it acted."""
+    """Fault of the plan with its firings."""
 
     fault: Fault
     fired: Sequence[Firing]
 
 
 class RecoveryNote(NamedTuple):
-    """An entry of the driver's record. Cycles are mcycle, modulo 2^32 and as the program has set it."""
+    """Entry of the driver's record. Cycles are mcycle modulo 2^32, which the program may have set."""
 
     code: int
     since: int
@@ -43,15 +43,15 @@ class Record(NamedTuple):
 
     injected: Sequence[InjectedFault] = ()
     recovered: Sequence[RecoveryNote] = ()
-    """The first of them."""
+    """First entries, as many as the driver's record holds."""
     recoveries: int = 0
-    """Number of recoveries, listed or not."""
+    """Number of all recoveries."""
     retried: Sequence[tuple[int, int]] = ()
-    """Retries of ENQCMD_T after a false answer that the queue is full: (cycle of the answer, cycle of the next try)."""
+    """Retries of ENQCMD_T after a false answer that the queue is full: (cycle of the answer, cycle of the retry)."""
     exceptions: int = 0
-    """Synchronous traps that the core has taken."""
+    """Number of synchronous traps."""
     results_sha256: str = ""
-    """Hash of all bytes that the NPU has written, at their addresses."""
+    """SHA-256 of all bytes that the NPU has written, with their addresses."""
 
 
 class Ran(Protocol):
@@ -66,7 +66,7 @@ class Ran(Protocol):
 
 
 def record_of(platform: Ran, injection: Injection, program: Program) -> Record:
-    """Return the record at the end of a run; the driver's part only for a program with a driver."""
+    """Return the record at the end of a run; recovery notes only of a program with a driver."""
     injected = tuple(InjectedFault(armed_fault.request, tuple(armed_fault.fired)) for armed_fault in injection.armed)
     symbol = program.symbols.get(SYMBOL)
     content = None if symbol is None else platform.bus.peek(symbol.address, WORD + RECOVERIES * _ENTRY)

@@ -1,8 +1,8 @@
 """Triggers of a plan's faults on a machine: its clock, doorbells, commands, program counter and accesses.
 
-The triggers are a device on the clock, which acts at cycles, with a guard of the bus and hooks in the engine as far as
-faults ask for them. What changes the core's registers happens between two instructions: the engine is stopped with
-`BETWEEN`, and the platform calls `between` and goes on.
+The triggers are a device on the clock, with a bus guard and engine hooks for the faults that need them. The core's
+registers change only between two instructions: the engine stops with `BETWEEN`, the platform calls `between` and
+resumes.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ LOAD_FAULT, STORE_FAULT = 5, 7
 NPU_TRIGGERS = "doorbell", "command", "depth", "opcode"
 """Triggers that observe the NPU."""
 MOST_FIRINGS = 1000
-"""Firings of one fault that are remembered."""
+"""Maximum number of recorded firings per fault."""
 
 
 class Machine(Protocol):
@@ -61,22 +61,22 @@ class Firing(NamedTuple):
 
     cycle: int
     ticket: int
-    """Ticket of the command that it hit; 0: none."""
+    """Ticket of the affected command; 0: none."""
     description: str
 
 
 class ArmedFault:
-    """A fault of a plan, and how far it is."""
+    """Fault of a plan with the state of its trigger."""
 
     def __init__(self, request: Fault, fault: Fault, number: int) -> None:
-        """`request`: as it stands in the plan; `fault`: with addresses in place of symbols."""
+        """`request`: as in the plan; `fault`: with addresses in place of symbols."""
         self.request = request
         self.fault = fault
         self.number = number
         self.fired: list[Firing] = []
         self.remaining = fault.times
         self.active = False
-        """Its trigger has come: it acts at the next point of its action."""
+        """True once the trigger has fired: the fault acts at the next point of its action."""
         self.occurrences = 0
         """Number of occurrences of its trigger."""
         at = fault.at
@@ -90,7 +90,7 @@ class ArmedFault:
 
 
 class Triggers(Injector):
-    """The faults of one run, and when they act; `_act` says what those do that act at once."""
+    """Faults of one run and their triggers; `_act` performs immediate actions."""
 
     name = "faults"
     irq = False
@@ -122,9 +122,9 @@ class Triggers(Injector):
         self._attached = self._raw = False
 
     def arm(self, faults: Sequence[Fault], recorded: dict[Point, list[int]] | None = None) -> None:
-        """Let these faults act from now on, and no others; `recorded` gets the cycles at which each point comes.
+        """Arm these faults in place of all others; `recorded` receives the cycles in which each point occurs.
 
-        BadInputError for a symbol that there is not.
+        BadInputError for an unknown symbol.
         """
         for undo in self._undo:
             undo()
@@ -162,7 +162,7 @@ class Triggers(Injector):
             self._machine.npu.inject(self)
 
     def detach(self) -> None:
-        """Unsubscribe from the NPU's points of injection, until the trigger of a fault comes."""
+        """Unsubscribe from the NPU's points of injection, until a fault's trigger fires."""
         self._attached = False
         self._machine.npu.inject(None)
 
@@ -199,7 +199,7 @@ class Triggers(Injector):
 
     @property
     def interrupts(self) -> int:
-        """Interrupts that the core has taken since the injection was made."""
+        """Number of interrupts that the core has taken since the start of the machine."""
         self._machine.clock.log.read()
         return self._interrupts
 
@@ -236,7 +236,7 @@ class Triggers(Injector):
         self._undo.append(lambda: engine.remove_hook(pc, reached))
 
     def _guard(self) -> None:
-        """Have accesses of the core to the addresses of triggers come by."""
+        """Watch the addresses of triggers for accesses of the core."""
         bus, watched = self._machine.bus, self._by_trigger["address"]
 
         def accessed(address: int, size: int, write: bool) -> None:
@@ -259,7 +259,7 @@ class Triggers(Injector):
                     self._undo.append(lambda page=page: bus.unwatch_stores(page, _ignore_store))  # type: ignore[misc]
 
     def _count(self, armed_fault: ArmedFault, cycle: int, access: tuple[int, bool] | None = None) -> None:
-        """Count an occurrence of a fault's trigger; from its `nth` on, trigger the fault."""
+        """Count an occurrence of a fault's trigger; from occurrence `nth` on, trigger the fault."""
         armed_fault.occurrences += 1
         if (
             armed_fault.fault.at is not None
@@ -280,7 +280,7 @@ class Triggers(Injector):
             raise AccessStopped(BETWEEN)
 
     def _number(self, kind: str, cycle: int) -> None:
-        """Count a doorbell or command, and trigger the faults of that number."""
+        """Count a doorbell or command, and trigger the faults of that ordinal."""
         count = self._counts[kind] = self._counts[kind] + 1
         for armed_fault in self._by_trigger[kind]:
             if armed_fault.fault.at is not None and count == armed_fault.fault.at.value:
@@ -293,7 +293,7 @@ class Triggers(Injector):
             self._act(armed_fault, cycle)
 
     def _select(self, point: Point, cycle: int, *actions: str) -> list[ArmedFault]:
-        """Return the faults that act at this point now, of these actions or of all."""
+        """Return the faults that act at this point in this cycle; `actions`: of these only."""
         if self._recorded is not None:
             self._recorded.setdefault(point, []).append(cycle)
         return [
@@ -314,11 +314,11 @@ class Triggers(Injector):
         events.emit(cycle, FRONTEND, What.FAULT, ticket, aux=armed_fault.number)
 
     def _act(self, armed_fault: ArmedFault, cycle: int) -> None:
-        """Do what acts at once."""
+        """Perform an immediate action."""
         raise NotImplementedError
 
     def between(self) -> None:
-        """Act after the engine has stopped with BETWEEN: run the actions that waited for the end of an instruction."""
+        """Perform the actions that waited for an instruction boundary, after the engine has stopped with BETWEEN."""
         waiting, self._between = self._between, []
         for call in waiting:
             call()
@@ -331,4 +331,4 @@ def _rate(armed_fault: ArmedFault) -> float:
 
 
 def _ignore_store(address: int, size: int, now: int) -> None:
-    """Ignore the store, which the guard has seen already."""
+    """Ignore the store: the guard has seen it before."""

@@ -1,4 +1,4 @@
-"""Devices and custom instructions of users as parts of a machine: by their own methods, or by their attributes."""
+"""Snapshot state of users' devices and custom instructions: by their own methods, or by their attributes."""
 
 import re
 import struct
@@ -40,16 +40,16 @@ def parts_of(
 
 
 def part_of(owner: Any, label: str, wiring: Collection[object]) -> Stateful:
-    """Return the snapshot part of a user's object. `wiring`: parts of the machine that it may refer to."""
+    """Return the snapshot part of a user's object. `wiring`: parts of the machine that it may reference."""
     if _has_protocol(owner):
         return _ByProtocol(owner, label)
     return _ByAttributes(owner, label, wiring)
 
 
 def _has_protocol(value: object) -> bool:
-    """Check whether a class has the methods of `pyv_ext.protocols.Stateful` for its own attributes.
+    """Check whether the class of a value defines `pyv_ext.protocols.Stateful` for its own attributes.
 
-    A subclass of a device of `pyv_ext` inherits methods that do not cover its additions.
+    Methods that a subclass inherits from a device of `pyv_ext` do not cover the attributes it adds.
     """
     kind = type(value)
     owners = [cls for cls in kind.__mro__ if "state" in cls.__dict__ or "load_state" in cls.__dict__]
@@ -58,7 +58,7 @@ def _has_protocol(value: object) -> bool:
 
 
 class _ByProtocol:
-    """State of an object by its `state` and `load_state`, whose data may hold tuples and keys of any plain type."""
+    """State of an object by its `state` and `load_state`; their data may contain tuples and keys of any plain type."""
 
     def __init__(self, owner: Any, label: str) -> None:
         self._owner = owner
@@ -73,7 +73,7 @@ class _ByProtocol:
         decoded = decode(state)
         try:
             self._owner.load_state(decoded)
-        except Exception as error:  # whatever the user's class does with data that it did not give
+        except Exception as error:  # the user's class may raise anything on data it did not write
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise StateError(f"load_state() failed with {text}") from error
 
@@ -88,7 +88,7 @@ class _ByAttributes:
         self._constants = {name: value for name, value in self._attributes() if _is_constant(value)}
 
     def _attributes(self) -> Iterable[tuple[str, Any]]:
-        """Name and value of each attribute, in `__dict__` or slots."""
+        """Return name and value of each attribute, in `__dict__` or slots."""
         slots = [name for cls in type(self._owner).__mro__ for name in _names(cls.__dict__.get("__slots__", ()))]
         names = {*slots, *getattr(self._owner, "__dict__", ())} - {"__dict__", "__weakref__"}
         return [(name, getattr(self._owner, name)) for name in sorted(names) if hasattr(self._owner, name)]
@@ -152,7 +152,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _fill(old: Any, new: Any) -> bool:
-    """Give a container the content of another container, so that all references to it see it; False if it is none."""
+    """Replace a container's content in place, so that all references see it. Return False if it is no container."""
     if isinstance(old, list | bytearray):
         old[:] = new
     elif isinstance(old, dict | set) or (isinstance(old, deque) and old.maxlen == new.maxlen):
@@ -169,7 +169,7 @@ def _fill(old: Any, new: Any) -> bool:
 
 
 def encode(value: Any, label: str) -> Any:
-    """Return a value as numbers, strings, bytes, None and lists. UsageError for a value that a snapshot cannot hold."""
+    """Encode a value as numbers, strings, bytes, None and lists. UsageError for a value that cannot be encoded."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -201,7 +201,7 @@ def encode(value: Any, label: str) -> Any:
 
 
 def decode(state: Any) -> Any:
-    """Return the inverse; StateError for anything else."""
+    """Decode the result of `encode`; StateError for anything else."""
     if type(state) in PLAIN:
         return state
     try:
@@ -234,7 +234,7 @@ def _class_name(cls: type) -> str:
 
 
 def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
-    """Return a class that is in use already: nothing is imported for a file."""
+    """Return a class of a module that is already imported: reading a file imports nothing."""
     module, _, path = str(name).partition(":")
     value: Any = sys.modules.get(module)
     for step in path.split("."):
@@ -245,7 +245,7 @@ def _class_of(name: object, fits: Callable[[type], bool]) -> Any:
 
 
 def _check_plain(state: object, label: str) -> None:
-    """Raise UsageError unless a `state()` gave data that means the same in another process."""
+    """Raise UsageError unless the data of a `state()` means the same in another process."""
     if isinstance(state, dict):
         for item in (*state.keys(), *state.values()):
             _check_plain(item, label)

@@ -1,4 +1,4 @@
-"""Saving and restoring a machine: its parts one after the other, its memory and its events."""
+"""Saving and restoring a machine: its parts in order, its memory and its events."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ from pyv_npu.snapshot.snapshot import Snapshot
 FREE = (
     "run.", "core.engine", "preset", "semihosting.folder", "npu.te.external.trace", "npu.te.external.timeout",
 )  # fmt: skip
-"""Keys (or their beginnings) that may differ between the machine that was saved and the one that is restored."""
+"""Keys, or prefixes of keys, that may differ between the saved machine and the machine that restores."""
 ENGINE = "engine"
-"""The part that may be of another class: any engine goes on from the state of any other."""
+"""Part that may be of another class: any engine resumes from the state of any other."""
 
 
 class Machine:
@@ -32,8 +32,8 @@ class Machine:
         self, config: Config, program: Program, parts: Mapping[str, Stateful], rams: Sequence[Ram],
         events: EventStream, *, values: bool = True,
     ) -> None:  # fmt: skip
-        """`parts`: in the order in which they take on their states; memory and events are there before. `values`:
-        whether the NPU computes results."""
+        """`parts`: in the order in which they are restored, after memory and events. `values`: whether the NPU
+        computes results."""
         self._config = config
         self._values = values
         self._program = program
@@ -47,7 +47,7 @@ class Machine:
         return _identity(self._config, self._program, self._all_rams, self._parts) | {"values": self._values}
 
     def save(self, cycle: int, before: Snapshot | None = None) -> Snapshot:
-        """Return the state now, between two instructions; unchanged pages are shared with `before`."""
+        """Return the current state, between two instructions; unchanged pages are shared with `before`."""
         old: Mapping[str, memory.Pages] = {} if before is None else before.memory
         return Snapshot(
             cycle,
@@ -58,10 +58,10 @@ class Machine:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring the machine into the state of `snapshot`.
+        """Restore the state of `snapshot`.
 
-        BadInputError when it is of another machine, or has a state that no machine has; then this one may be half
-        restored.
+        BadInputError when the snapshot is of another machine or its state is invalid; the machine may then be
+        partly restored.
         """
         _check(snapshot.identity, self._identity)
         for name, pages in snapshot.memory.items():
@@ -77,8 +77,8 @@ class Machine:
                 fields.load(name, part)
 
     def is_at(self, snapshot: Snapshot, cycle: int, aside: Collection[str] = ()) -> bool:
-        """Check whether the machine, on which `snapshot` was taken, has the future that it had then; `cycle`: the
-        hart's cycle. Parts of `aside` are ignored, and so are events, which only reports read."""
+        """Check whether the machine is in the state of `snapshot`, which it took itself, so that the rest of the run
+        is the same. `cycle`: the hart's cycle. Parts in `aside` are ignored, and events, which only reports read."""
         return (
             cycle == snapshot.cycle
             and all(
@@ -91,12 +91,11 @@ class Machine:
 
 
 def _present(name: str, state: Any, cycle: int) -> Any:
-    """Return the state of a part at `cycle`, to which the clock has come, without what only tells how it came
-    there."""
+    """Return the state of a part at `cycle`, the cycle of the clock, without fields that only record its history."""
     if name == "npu":
-        return state | {"counters": state["counters"] | {"cycle": 0}}  # of the latest event: for reports
+        return state | {"counters": state["counters"] | {"cycle": 0}}  # cycle of the latest event, for reports only
     if name == "interrupts":
-        # when the lines were looked at last, and when MEIP changed; the next look is at `cycle` or later
+        # `now` is the last sample of the lines, `changed` the last edge of MEIP; the next sample is at `cycle` or later
         deadline, now = state["plic_due"], state["now"]
         return state | {"now": max(now, cycle), "changed": 0, "waits": deadline is not None and deadline > now}
     return state
@@ -104,7 +103,7 @@ def _present(name: str, state: Any, cycle: int) -> Any:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Raise BadInputError for a state that does not fit."""
+    """Convert StateError to BadInputError."""
     try:
         yield
     except StateError as error:
@@ -112,11 +111,11 @@ def refused() -> Iterator[None]:
 
 
 def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """Return the identity of a machine: a snapshot is restored only on a machine with the same identity."""
+    """Return the identity of a machine; a snapshot is restored only on a machine with the same identity."""
     image, info = hashlib.sha256(), hashlib.sha256()
     for segment in program.segments:
         image.update(f"{segment.address:x}:{len(segment.data):x}:".encode() + segment.data)
-    for note in program.notes:  # a note has the hash of weights that the core does not see
+    for note in program.notes:  # a note holds the hash of weights, which no segment contains
         image.update(note.desc)
     for ram in rams:
         if not ram.writable:
@@ -131,7 +130,7 @@ def _identity(config: Config, program: Program, rams: Sequence[Ram], parts: Mapp
 
 
 def _check(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raise BadInputError when a snapshot is not of a machine like this machine."""
+    """Raise BadInputError when the identity of a snapshot is not that of this machine."""
     if saved.get("program") != current["program"]:
         raise BadInputError("snapshot: taken from another program; load the one it was taken from")
     config = saved.get("config")

@@ -1,17 +1,17 @@
-"""The memory of a machine: its pages that hold anything, and the way back."""
+"""Memory contents in a snapshot: the pages that are not zero."""
 
 from collections.abc import Iterable, Mapping
 
 from pyv_ext.bus.memory import PAGE, Ram
 
 Pages = Mapping[int, bytes]
-"""Page number within the memory -> its bytes; a page that is missing is zero."""
+"""Page number within the memory -> its bytes; a missing page is zero."""
 
 ZERO = bytes(PAGE)
 
 
 def take(ram: Ram, before: Pages) -> Pages:
-    """Return the pages that are not zero. Those that equal pages of `before` share their bytes with it."""
+    """Return the pages that are not zero. Pages equal to those of `before` share their bytes."""
     pages = {}
     for number in ram.touched_pages():
         old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
@@ -23,7 +23,7 @@ def take(ram: Ram, before: Pages) -> Pages:
 
 
 def put(ram: Ram, pages: Pages) -> None:
-    """Make the memory hold these pages; only what differs is written."""
+    """Restore these pages, and zero in all others; only pages that differ are written."""
     for number in {*ram.touched_pages(), *pages}:
         start, page = number * PAGE, pages.get(number, ZERO)
         if ram.data[start : start + PAGE] != page:
@@ -31,7 +31,7 @@ def put(ram: Ram, pages: Pages) -> None:
 
 
 def holds(ram: Ram, pages: Pages) -> bool:
-    """Check whether the memory holds these pages and nothing else."""
+    """Check whether the memory equals these pages, with zero in all others."""
     touched = ram.touched_pages()
     return pages.keys() <= set(touched) and all(
         ram.data[number * PAGE : (number + 1) * PAGE] == pages.get(number, ZERO) for number in touched
@@ -39,10 +39,10 @@ def holds(ram: Ram, pages: Pages) -> bool:
 
 
 def join(pages: Pages) -> bytes:
-    """Return the pages one after the other, in the order of `numbers`."""
+    """Concatenate the pages in ascending order of their numbers."""
     return b"".join(pages[number] for number in sorted(pages))
 
 
 def split(numbers: Iterable[int], data: bytes) -> dict[int, bytes]:
-    """Return the inverse of `join`."""
+    """Split the result of `join` into pages."""
     return {number: data[at * PAGE : (at + 1) * PAGE] for at, number in enumerate(sorted(numbers))}

@@ -1,8 +1,8 @@
-"""A snapshot: what a machine was at one moment, as an object and as a file.
+"""Snapshot of a machine in one cycle, as an object and as a file.
 
-The file is a zip archive that any tool opens, with a checksum of each member: `snapshot.json` (what it is of),
-`state.json` (the parts of the machine), `memory/...` (pages that are not zero) and `events.bin` (the event records so
-far). Reading one runs nothing of it.
+The file is a zip archive that any tool opens, with a checksum of each member: `snapshot.json` (identity of the
+machine), `state.json` (state of its parts), `memory/...` (pages that are not zero) and `events.bin` (the event
+records so far). Reading a snapshot executes no code from it.
 """
 
 import base64
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 FORMAT = 9
 MAX_DIRECTORY = 1 << 20
-"""Bytes of the list of an archive's members, which is read at once."""
+"""Maximum bytes of an archive's directory, which `zipfile` reads at once."""
 MOST_TEXT, MOST_EVENTS = 1 << 28, 1 << 31
-"""Bytes of a member that holds text, and of all batches of events."""
+"""Maximum bytes of a text member, and of all batches of events."""
 MOST_PAGES = 1 << 20
-"""Limit of pages in all memories together: the address space of the core."""
+"""Maximum number of pages in all memories together: the address space of the core."""
 _HEADER, _STATE, _EVENTS = "snapshot.json", "state.json", "events.bin"
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""The zip format's zero: equal snapshots are equal files."""
+"""Earliest date of the zip format, for every member, so that equal snapshots are equal files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Snapshot:
     cycle: int
     """Cycle of the hart."""
     identity: Mapping[str, Any]
-    """Identity of the machine: a snapshot is restored only on a machine with the same identity."""
+    """Identity of the machine; a snapshot is restored only on a machine with the same identity."""
     state: dict[str, Any]
     """State of each part of the machine, by its name."""
     memory: Mapping[str, memory.Pages]
@@ -53,8 +53,8 @@ class Snapshot:
     events: EventMark
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
-        from pyv_npu.versions import version  # importing it takes as long as a debugger's first snapshot
+        """Return the content of the snapshot's file."""
+        from pyv_npu.versions import version  # the import takes as long as a debugger's first snapshot
 
         log = [packed.read() for packed in self.events.log or ()]
         header = {
@@ -78,7 +78,7 @@ class Snapshot:
 
     @classmethod
     def read(cls, path: "Path") -> "Snapshot":
-        """Read a file; BadInputError when it is none or is damaged."""
+        """Read a file; BadInputError when it is no snapshot or is damaged."""
         try:
             check_input(path, MAX_DATA)
             with path.open("rb") as file:
@@ -88,12 +88,12 @@ class Snapshot:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Snapshot":
-        """Read the content of a file; BadInputError when it is none or is damaged."""
+        """Read the content of a file; BadInputError when it is no snapshot or is damaged."""
         return cls.from_file(io.BytesIO(content))
 
     @classmethod
     def from_file(cls, file: IO[bytes]) -> "Snapshot":
-        """Read an open file; BadInputError when it is none or is damaged."""
+        """Read an open file; BadInputError when it is no snapshot or is damaged."""
         try:
             check_archive(file)
             with zipfile.ZipFile(file) as archive:
@@ -138,7 +138,7 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """Raise BadZipFile where the list of members is longer than any of ours."""
+    """Raise BadZipFile when the directory exceeds `MAX_DIRECTORY`."""
     end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
     if end is not None and end[5] > MAX_DIRECTORY:
         raise zipfile.BadZipFile(f"its list of members has {end[5]} bytes, the most is {MAX_DIRECTORY}")
@@ -146,7 +146,7 @@ def check_archive(file: IO[bytes]) -> None:
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int, *, exact: bool = False) -> bytes:
-    """Return the content of a member, whose checksum is right, of at most (or exactly) so many bytes."""
+    """Return the content of a member of at most, or exactly, `limit` bytes; `zipfile` checks its checksum."""
     size = archive.getinfo(name).file_size
     if size > limit or (exact and size != limit):
         raise ValueError(f"{name} has {size} bytes, {'must be' if exact else 'the most is'} {limit}")
@@ -172,8 +172,8 @@ def _from_json(text: bytes) -> Any:
 
 
 def _events(archive: zipfile.ZipFile, fields: Fields) -> EventMark:
-    """Return the mark of the stream: its hash is that of the records again."""
-    from npu_device.trace.records import RecordChecks, unpack  # they import NumPy; to take a snapshot needs none
+    """Return the mark of the stream, with the hash recomputed from the records."""
+    from npu_device.trace.records import RecordChecks, unpack  # imports NumPy, which taking a snapshot does not need
 
     sizes = fields.integers("events", 1, MOST_TEXT)
     if sum(sizes) > MOST_EVENTS:
