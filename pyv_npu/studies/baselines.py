@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 KEYS = ("exit_code", "stop_reason", "cycles", "instret", "latency", "npu", "events_sha256")
 SHOWN = 10
-"""Differences that a message names."""
+"""Maximum number of differences in a message."""
 
 
 class Baseline:
@@ -24,7 +24,7 @@ class Baseline:
         self._figures: list[dict[str, Any]] = []
 
     def check(self, run: "Result[Any]", *keys: str) -> None:
-        """Raise AssertionError when a figure of `run.json` differs, or when there is no file yet."""
+        """Raise AssertionError when a figure of `run.json` differs from the file, or the file lacks this run."""
         figures = json.loads(json.dumps({key: run.json[key] for key in keys or KEYS}))
         self._figures.append(figures)
         if self._update:
@@ -39,7 +39,7 @@ class Baseline:
             raise AssertionError(f"{self._path}: if it is right: pytest --update-baselines\n{lines}")
 
     def close(self) -> None:
-        """Write the file, when that is wanted."""
+        """Write the file if baselines are updated."""
         if self._update and self._figures:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_text(self._path, json.dumps(self._figures, indent=2) + "\n")

@@ -22,7 +22,7 @@ MODES = ("loose", "tight")
 
 @dataclass(frozen=True)
 class Sweep:
-    """A key of the configuration, the values it takes, and what else is set meanwhile."""
+    """Configuration key with the values to sweep, and the other settings of all points."""
 
     key: str
     values: tuple[str, ...]
@@ -41,7 +41,7 @@ AUTOMATIC = {
         Sweep("core.timing.custom_response", ("0", "4", "60"), _PACED),
     ),
 }
-"""Program -> the sweeps of its report: tile size and prefetch distance."""
+"""Program -> sweeps of its report."""
 
 
 def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _table(swept: Mapping[str, Any]) -> Table:
 
 
 def charts(swept: Mapping[str, Any]) -> list[Part]:
-    """Return small multiples: each figure of both modes over the values; a figure that is constant is a sentence."""
+    """Return small multiples: each figure of both modes over the values; a constant figure is a sentence."""
     return effect_parts(_table(swept), swept["key"], swept["figures"])
 
 

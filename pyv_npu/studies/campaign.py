@@ -1,7 +1,7 @@
-"""A campaign: many runs of one program with one fault each, drawn at random, and the table of what they led to.
+"""Fault campaign: many runs of one program with one fault each, drawn at random, and the table of their outcomes.
 
-All runs of a mode use one machine (`FaultedRuns`). The program runs once without faults and leaves the cycles of all
-points at which faults may act.
+All runs of a mode use one machine (`FaultedRuns`). The program first runs without faults, which records the cycles of
+all points at which faults may act.
 """
 
 import math
@@ -23,7 +23,7 @@ from pyv_npu.studies.faulted_runs import FaultedRuns
 from pyv_npu.workloads.workload import PreparedWorkload, Session
 
 Z95 = 1.959964
-"""Standard deviations to both sides that hold 95 % of a normal distribution."""
+"""Standard deviations on both sides of the mean that contain 95 % of a normal distribution."""
 
 
 class CampaignRun(NamedTuple):
@@ -31,9 +31,9 @@ class CampaignRun(NamedTuple):
 
     number: int
     fault: Fault
-    """As it was drawn: a file with it, and the same options, repeats the run."""
+    """Fault with all drawn values: a file with it, and the same options, repeats the run."""
     acted: int | None
-    """The cycle at which it acted; None: it did not."""
+    """Cycle in which the fault acted; None: it did not."""
     verdict: Verdict
 
 
@@ -46,7 +46,7 @@ class Campaign(NamedTuple):
     """Cycles of the run without faults."""
     runs: Sequence[CampaignRun]
     skipped: Sequence[str]
-    """Actions that found no point to act on in this program and mode."""
+    """Actions without a point to act on in this program and mode."""
 
     def kinds(self) -> dict[str, Counter[Outcome]]:
         """Return the counts of outcomes by action."""
@@ -68,10 +68,10 @@ def run_campaign(
     prepared: PreparedWorkload[Any], config: Config, plan: Sequence[Fault], count: int, seed: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Campaign:  # fmt: skip
-    """Run a campaign: `count` runs in the mode of `config`, the faults of `plan` in turns. What they do not say is
-    drawn with `seed`: when they act, a bit, an address in memory that is in use, a register.
+    """Run a campaign: `count` runs in the mode of `config`, the faults of `plan` in turn. Parameters that the plan
+    omits are drawn with `seed`: the cycle, a bit, an address in used memory, a register.
 
-    UsageError where the program does not end by itself without faults. `say` is told of progress.
+    UsageError when the program does not end by itself without faults. `say` receives progress messages.
     """
     campaigns: list[Campaign] = []
 
@@ -85,13 +85,13 @@ def run_campaign(
 
 
 class _Draws:
-    """Faults with what the plan leaves open drawn at random."""
+    """Random source for the parameters that the plan omits."""
 
     def __init__(self, runs: FaultedRuns, mode: str) -> None:
         self._runs = runs
         self._mode = mode
         self._first = min((cycles[0] for cycles in runs.points.values() if cycles), default=0)
-        """The first submission: nothing is drawn before it."""
+        """Cycle of the first submission, the earliest cycle that is drawn."""
 
     def opportunities(self, fault: Fault) -> Sequence[int]:
         """Return cycles from which the fault can act."""
@@ -106,7 +106,7 @@ class _Draws:
         if at is None:
             opportunities = self.opportunities(fault)
             cycle = opportunities[random.randrange(len(opportunities))]
-            at = Trigger("cycle", max(cycle - 1, 0))  # in a cycle the NPU acts before triggers come
+            at = Trigger("cycle", max(cycle - 1, 0))  # within a cycle the NPU acts before triggers fire
         values = dict(fault.values)
         for name, rule in fault.action.parameters.items():
             if name in values:
@@ -146,7 +146,7 @@ def _campaign(
 
 
 def interval(hits: int, count: int) -> tuple[float, float]:
-    """Return Wilson's interval that holds a share with 95 %."""
+    """Return Wilson's 95 % confidence interval of a share."""
     if not count:
         return 0.0, 1.0
     share = hits / count
@@ -186,7 +186,7 @@ def _mode_json(campaign: Campaign) -> dict[str, Any]:
 
 
 def rows(campaign: Campaign) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each run; `fault` in a file of faults repeats it."""
+    """Yield a row for each run; a file of faults with its `fault` repeats the run."""
     for run in campaign.runs:
         yield {
             "mode": campaign.mode,

@@ -1,4 +1,4 @@
-"""The folder of a campaign: its page, every run as a line, and for each run the file of faults that repeats it."""
+"""Folder of a campaign: the page, a CSV line per run, and for each run the file of faults that repeats it."""
 
 import json
 import shlex
@@ -18,15 +18,15 @@ from pyv_npu.units import number
 PAGE, CSV, JSON, FAULTS = "report.html", "runs.csv", "campaign.json", "faults"
 FILES = frozenset((PAGE, CSV, JSON, FAULTS, manifest.FILE))
 MOST_ROWS = 2000
-"""Runs of a mode on the page; the files have all."""
+"""Maximum number of a mode's runs on the page; the files have all."""
 WORST_FIRST = tuple(reversed(Outcome))
 
 
 class CampaignFolder:
-    """A folder that holds a campaign, or nothing yet."""
+    """Folder that contains a campaign or is empty."""
 
     def __init__(self, place: Path) -> None:
-        """UsageError where there is something else in the place, OSError where there can be no folder."""
+        """UsageError when the folder contains other files, OSError when it cannot be created."""
         check_holds_only(place, FILES, "--output", "a campaign")
         place.mkdir(parents=True, exist_ok=True)
         self.place = place
@@ -34,8 +34,8 @@ class CampaignFolder:
     def write(
         self, program: str, campaigns: Sequence[Campaign], command: Sequence[str], inputs: Mapping[str, str]
     ) -> None:
-        """Write the page and its files in place of an earlier campaign's. `command`: `pyv-npu run` of the program, to
-        which a run adds its mode and its file of faults; `inputs`: the hash of each input file."""
+        """Write the page and its files in place of an earlier campaign's. `command`: `pyv-npu run` of the program,
+        which each run extends by its mode and its file of faults; `inputs`: the hash of each input file."""
         folder = self.place / FAULTS
         folder.mkdir(parents=True, exist_ok=True)
         names = {name_of(campaign.mode, run): run for campaign in campaigns for run in campaign.runs}
@@ -52,12 +52,12 @@ class CampaignFolder:
 
 
 def name_of(mode: str, run: CampaignRun) -> str:
-    """Return the name of a run's file of faults, which is JSON and so YAML."""
+    """Return the name of a run's file of faults; its content is JSON, a subset of YAML."""
     return f"{mode}-{run.number}.yaml"
 
 
 def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], faults: Path) -> str:
-    """Return the document; `faults`: the folder of the files of faults."""
+    """Render the document; `faults`: the folder of the files of faults."""
     tiles = [
         Tile(
             f"{campaign.mode}.{outcome.name.lower()}",
@@ -82,7 +82,7 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
 
 
 def _sentence(campaign: Campaign) -> str:
-    """Count the runs that end badly, and the actions that led to them."""
+    """Return a sentence with the number of bad outcomes and the actions that caused them."""
     bad = [run for run in campaign.counted if run.verdict.outcome in WORST_FIRST[:3]]
     if not bad:
         return (
@@ -127,7 +127,7 @@ def _outcomes(campaign: Campaign) -> list[Part]:
 
 
 def _runs(campaign: Campaign, command_words: Sequence[str], faults: Path) -> list[Part]:
-    """Return the runs, the worst first. A row's file repeats it."""
+    """Return the runs, the worst first, each with the file of faults that repeats it."""
     order = {outcome: rank for rank, outcome in enumerate(WORST_FIRST)}
     ranked = sorted(campaign.counted, key=lambda run: (order[run.verdict.outcome], run.number))
     rows = [_row(campaign.mode, run) for run in ranked[:MOST_ROWS]]

@@ -23,9 +23,9 @@ from pyv_npu.studies.sweep.table import ADDRESS, SHORT
 RESULT, RECORD, METRICS = "result.json", "run.yaml", "metrics.csv"
 REMEDY = "name a folder of --report or of a sweep, or a JSON file"
 NAMED = 3
-"""Contributors that a sentence names."""
+"""Maximum number of contributors in a sentence."""
 UNCOMPARED = ("host", "uart", "error_log", "ticket_errors", "schema", "checks", "codes")
-"""Parts of a result that are no figures, or differ from run to run."""
+"""Parts of a result that are no figures, or that vary between equal runs."""
 
 Run = Mapping[str, Any]
 Number = int | float
@@ -33,23 +33,22 @@ Number = int | float
 
 @dataclass(frozen=True)
 class LoadedResult:
-    """A result: what ran, by name, and how it was configured."""
+    """Result of `--report` or a sweep: runs by name, and their configuration."""
 
     name: str
     runs: Mapping[str, Run]
     """`loose` and `tight` of a comparison, rows of a sweep, or "" for one run."""
     keys: Mapping[str, object] = field(default_factory=dict)
-    """The configuration; empty where it is not known."""
+    """Configuration; empty if unknown."""
     record: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
-    """Run -> what its NPU makespan consists of -> cycles, from metrics.csv."""
+    """Run -> breakdown -> component of the NPU makespan -> cycles, from metrics.csv."""
     folder: Path | None = None
-    """Folder of `--report`: holds timeline.csv and latency.csv of each run."""
+    """Folder of `--report`, with timeline.csv and latency.csv of each run."""
 
 
 def load(path: Path) -> LoadedResult:
-    """Load a folder of `--report`, a folder of a sweep, or a file with the JSON object of a run. BadInputError, one
-    line."""
+    """Load a folder of `--report`, a folder of a sweep, or the JSON file of a run. BadInputError, one line."""
     if path.is_dir():
         _check_written(path)
     if path.is_dir() and (path / POINTS).is_dir():
@@ -80,7 +79,7 @@ def load(path: Path) -> LoadedResult:
 
 
 def _check_written(folder: Path) -> None:
-    """Raise BadInputError where a file of a folder is not as it was written."""
+    """Raise BadInputError when a file of a folder differs from its manifest."""
     contents = manifest.read(folder)
     lines = [] if contents is None else manifest.problems(folder, contents._replace(inputs={}))
     if lines:
@@ -88,25 +87,25 @@ def _check_written(folder: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of an error, or of none its name."""
+    """Return the text of an error, or its class name if it has none."""
     text = error.strerror if isinstance(error, OSError) else str(error)
     return text or type(error).__name__
 
 
 ENERGY = {"energy.units_pj": "energy by unit, pJ (estimate)", "energy.roles_pj": "energy by tensor role, pJ (estimate)",
           "energy.layers_pj": "energy by layer, pJ (estimate)"}  # fmt: skip
-"""Tables of energy, and what each adds up to."""
+"""Tables of energy -> name of their total."""
 COUNTED = ("cycles_parts", "explanation.causes", "latency.reasons", "latency.reasons_prebuilt", *ENERGY)
 """Tables of numbers in a run."""
 INTERVALS = "ci95"
-"""Columns of a stage: intervals of its percentiles, which are not compared."""
+"""Confidence intervals of a stage's percentiles, which are not compared."""
 LISTED = ("npu.te_busy", "npu.ve_busy", "npu.dma_busy", "npu.bank_conflict_stall")
 COUNTS = ("cycles", "npu.completed")
 WORDS = ("mode", "sim_level", "program")
 
 
 def _check_runs(runs: Mapping[str, Any]) -> dict[str, Run]:
-    """Return the runs. TypeError names what is of another type than in a result."""
+    """Return the runs. TypeError, with the path, for a value of the wrong type."""
 
     def rule(path: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -159,13 +158,13 @@ def _record(path: Path) -> Iterator[Any]:
 
 
 def _document(path: Path) -> Any:
-    """Return the value of a JSON file. OSError, ValueError, RecursionError."""
+    """Read a JSON file. OSError, ValueError, RecursionError."""
     check_input(path, MAX_RESULT)
     return json.loads(path.read_text(encoding="utf-8"), parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def _integer(text: str) -> int:
-    """Return a number of 64 bits."""
+    """Parse an integer of at most 64 bits."""
     if len(text) > 20 or abs(int(text)) > LATEST:
         raise ValueError(f"{text[:20]}: is beyond 64 bits")
     return int(text)
@@ -178,7 +177,7 @@ def _finite(text: str) -> float:
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, Run]]:
-    """Yield the runs of a sweep, by what their axes are."""
+    """Yield the runs of a sweep, named by the values of their axes."""
     try:
         axes = _document(folder / SWEEP)["axes"]
         check_input(folder / CSV, MAX_RESULT)
@@ -211,7 +210,7 @@ def _metrics(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     return metrics
 
 
-# -- what a difference consists of -------------------------------------------------------------------------------------
+# -- breakdowns of differences -----------------------------------------------------------------------------------------
 
 CYCLES, CAUSES, LAYERS = "cycles of the run", "makespan of the NPU by cause", "makespan of the NPU by layer"
 REASONS = {"reasons": "t_submit by reason, summed", "reasons_prebuilt": "t_submit_prebuilt by reason, summed"}
@@ -231,7 +230,7 @@ class FigureChange(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Change relative to the value before; None where that was 0."""
+        """Change relative to the value before; None if that was 0."""
         return self.delta / self.before if self.before else None
 
     @property
@@ -241,17 +240,17 @@ class FigureChange(NamedTuple):
 
 
 class Breakdown(NamedTuple):
-    """A total in both results and its parts, whose changes add up to that of the total."""
+    """Total in both results with its parts, whose changes add up to the change of the total."""
 
     run: str
     name: str
     total: FigureChange
     parts: tuple[FigureChange, ...]
-    """Those that changed, the largest change first."""
+    """Parts that changed, the largest change first."""
 
     @property
     def sentence(self) -> str:
-        """The largest contributors; what is left follows as one number."""
+        """Largest contributors; the rest follows as one number."""
         shown = self.parts[:NAMED]
         rest = self.total.delta - sum(part.delta for part in shown)
         names = [f"{part.figure} {_number(part.delta, '+')}" for part in shown]
@@ -265,7 +264,7 @@ def _number(value: Number, sign: str = "") -> str:
 
 
 def breakdowns(before: LoadedResult, after: LoadedResult) -> list[Breakdown]:
-    """Return the breakdown of each changed total, or of a total whose parts changed."""
+    """Return the breakdowns with a changed part."""
     result = []
     for name in _common(before, after):
         pairs = [_parts(side, name) for side in (before, after)]
@@ -301,7 +300,7 @@ def _breakdown(run: str, name: str, before: Mapping[str, Number], after: Mapping
 
 
 def changes(before: LoadedResult, after: LoadedResult) -> list[FigureChange]:
-    """Return the changed numbers that both results have, in the order of the results."""
+    """Return the numbers in both results that differ, in the order of the results."""
     result = []
     for name in _common(before, after):
         old, new = dict(_leaves(before.runs[name])), dict(_leaves(after.runs[name]))
@@ -331,15 +330,14 @@ class SettingChange(NamedTuple):
     """Setting in which the two runs differ."""
 
     kind: str
-    """key, version, input, or run: a run that only one of them has."""
+    """key, version, input, or run: a run of one result only."""
     name: str
     before: object
     after: object
 
 
 def settings(before: LoadedResult, after: LoadedResult) -> list[SettingChange]:
-    """Return keys, versions and inputs that differ, as far as both results say them, and runs that only one result
-    has."""
+    """Return keys, versions and inputs that differ, if both results record them, and runs of one result only."""
     result = []
     for kind, old, new in (
         ("key", before.keys, after.keys),
@@ -368,7 +366,7 @@ class Difference:
 
     @property
     def common(self) -> list[str]:
-        """Names of the runs that both have."""
+        """Names of the runs in both results."""
         return _common(self.before, self.after)
 
     @property
@@ -417,7 +415,7 @@ FORM = "'cycles > +2%', 't_submit_p99 > +10' or 'loose.cycles > 100000'"
 
 
 class Threshold(NamedTuple):
-    """`FIGURE > +2%`: fails where that holds of the second result."""
+    """Limit such as `FIGURE > +2%`, which fails if it holds for the second result."""
 
     text: str
     run: str | None
@@ -426,22 +424,22 @@ class Threshold(NamedTuple):
     operator: str
     limit: float
     kind: str
-    """`share` of what it was, `delta` to what it was, or `value` as it is."""
+    """Compared quantity: `share` (relative change), `delta` (change) or `value` (second result)."""
 
     def holds(self, change: FigureChange) -> bool:
-        """Check whether the figure is beyond the limit."""
+        """Check whether a figure exceeds the limit."""
         if self.kind == "value":
             value: float | None = change.after
         else:
             value = change.delta if self.kind == "delta" else change.share
-        if value is None:  # it was nothing: any growth is beyond every share
+        if value is None:  # from 0: any growth exceeds every share
             value = float("inf") if change.delta > 0 else 0.0 if not change.delta else float("-inf")
         return {">": value > self.limit, "<": value < self.limit, ">=": value >= self.limit,
                 "<=": value <= self.limit}[self.operator]  # fmt: skip
 
 
 def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
-    """Parse a limit. UsageError for another text. `runs`: names that may stand before the figure."""
+    """Parse a limit. UsageError for invalid text. `runs`: names that may prefix the figure."""
     match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     if match is None:
         raise UsageError(f"--fail-if {text}: must have the form {FORM}")
@@ -457,7 +455,7 @@ def threshold(text: str, runs: Sequence[str] = ()) -> Threshold:
 def failures(
     before: LoadedResult, after: LoadedResult, limits: Sequence[Threshold]
 ) -> list[tuple[Threshold, FigureChange]]:
-    """Return changes beyond their limit. UsageError for a figure that no run of both results has."""
+    """Return changes that exceed a limit. UsageError for a figure that no common run has."""
     result = []
     for limit in limits:
         candidates = [change for name in _common(before, after) if limit.run in (None, name)

@@ -1,6 +1,6 @@
-"""Charts of two results: their latencies over each other, and their units on one time axis.
+"""Charts of two results: their latency distributions in one chart, and their units on one time axis.
 
-Both are read from the folders of the results: latency_cdf.csv, and the runs over time from the pages.
+The data comes from the folders of the results: latency_cdf.csv, and the timelines of the pages.
 """
 
 import csv
@@ -20,10 +20,10 @@ SIDES = "AB"
 MAX_CHARTS = 8
 MARKS = (("min", 0.0), ("p50", 50.0), ("p95", 95.0), ("p99", 99.0), ("max", 100.0))
 LATEST = 2**62
-"""Cycles beyond this are no cycles."""
+"""Largest valid number of cycles."""
 
 Steps = list[tuple[int, int]]
-"""(cycles, how many submissions take at most that), ascending."""
+"""(cycles, number of submissions that take at most that), ascending."""
 
 
 def cumulative(path: Path) -> dict[str, dict[str, Steps]]:
@@ -59,12 +59,12 @@ def _wrong(path: Path, error: Exception) -> BadInputError:
 
 
 def _entry_of_run(table: Mapping[str, Any], name: str) -> Any:
-    """Return the entry of a run; that of a result of one run has the name of its mode."""
+    """Return the entry of a run; in a result of one run, the first entry, which is named after its mode."""
     return table.get(name) if name else next(iter(table.values()), None)
 
 
 def latency_parts(difference: Difference) -> list[Part]:
-    """Draw a chart for each run and stage that both results have."""
+    """Draw a chart for each run and stage in both results."""
     parts: list[Part] = []
     tables = [_table(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:
@@ -91,11 +91,8 @@ def _table(loaded: LoadedResult) -> dict[str, dict[str, Steps]]:
 def _curves(
     loaded: LoadedResult, table: Mapping[str, Mapping[str, Steps]], name: str
 ) -> dict[str, tuple[str, Sequence[tuple[float, float]]]]:
-    """Return distributions by stage: number of submissions, and (cycles, per cent of the submissions that take at most
-    that).
-
-    Where a result has no folder, the order statistics of its JSON object.
-    """
+    """Return distributions by stage: number of submissions, and (cycles, per cent of submissions that take at most
+    that). A result without a folder has only the percentiles of its JSON object."""
     steps: Mapping[str, Steps] | None = _entry_of_run(table, name)
     if steps is not None:
         return {
@@ -111,7 +108,7 @@ def _curves(
 
 
 def time_parts(difference: Difference) -> list[Part]:
-    """Show every run of both results that a page shows over time, on one axis; A above B."""
+    """Show the timelines of the common runs on one axis, A above B."""
     charts: dict[str, Any] = {}
     pages = [_gantts(loaded) for loaded in (difference.before, difference.after)]
     for name in difference.common:

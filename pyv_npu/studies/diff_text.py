@@ -8,7 +8,7 @@ from pyv_npu.text import MISSING
 from pyv_npu.units import number
 
 SHOWN = 20
-"""Rows of a table of the text; the page and the JSON have all."""
+"""Maximum rows of a table in the text; the page and the JSON have all."""
 HEADS = ("A", "B", "change", "of A")
 UNITS = ("", "", "", "", "share")
 
@@ -19,7 +19,7 @@ def render(difference: Difference) -> str:
 
 
 def page(difference: Difference) -> str:
-    """Write the document: the same, with the distributions of the submission latency and both runs over time."""
+    """Render the document: as `render`, with distributions of the submission latency and timelines of both runs."""
     settings, causes, changes = _sections(difference)
     charts = [
         Section("latency", "Submission latency, core cycles", latency_parts(difference)),

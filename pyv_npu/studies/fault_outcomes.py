@@ -1,4 +1,4 @@
-"""Outcomes of injected faults: a run with them against the same run without (docs/reliability.md)."""
+"""Outcomes of injected faults: a run with faults against the same run without (docs/reliability.md)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,15 +19,15 @@ from pyv_npu.workloads.workload import PreparedWorkload, Session
 D = TypeVar("D", bound=Detail)
 
 UNHANDLED_TRAP = 62
-"""The exit code of our runtime for an exception that has no handler (firmware/lib/trap.c)."""
+"""Exit code of the runtime for an exception without a handler (firmware/lib/trap.c)."""
 LONGER, MORE = 4, 10_000_000
-"""A run that takes so many times as long as the run without faults, or so many cycles more, hangs."""
+"""Factor over the run without faults, and cycles more than it; a run that exceeds both hangs."""
 DRIVER_TIMEOUT = 10_000
 """driver.timeout of runs with faults, unless it is set."""
 
 
 RETRIED = "submission refused, submitted again"
-"""Text for a driver that has heard from ENQCMD_T that the queue is full, where a fault said so."""
+"""Text for a submission that the driver repeats because a fault answered ENQCMD_T as if the queue were full."""
 
 
 class Outcome(StrEnum):
@@ -50,42 +50,41 @@ TEXT = {
 
 
 class Verdict(NamedTuple):
-    """The outcome of one run with faults."""
+    """Outcome of a run with faults."""
 
     outcome: Outcome
     detected_by: Sequence[str]
-    """time-out (or what else the driver found by itself), answer, ticket, trap, check."""
+    """time-out (or another detection of the driver), answer, ticket, trap, check."""
     cycles_lost: int | None
-    """Against the run without faults; None where the run did not end."""
+    """Cycles more than the run without faults; None if the run did not end."""
 
 
 def defaults(config: Config) -> Mapping[str, object]:
-    """Return keys that runs with faults have unless they are set: a driver that recovers."""
+    """Return the defaults of keys in runs with faults: a driver that recovers."""
     return {"driver.timeout": DRIVER_TIMEOUT}
 
 
 def longest(reference: int) -> int:
-    """Return cycles after which a run with faults hangs; `reference`: those of the run without."""
+    """Return the cycles after which a run with faults hangs; `reference`: cycles of the run without."""
     return max(LONGER * reference, reference + MORE)
 
 
 def limit_run(config: Config, reference: int) -> Config:
-    """Return the configuration of a run with faults, which ends even if the program hangs; `reference`: cycles
-    without."""
+    """Return the configuration of a run with faults, limited in cycles; `reference`: cycles of the run without."""
     if config.run.max_cycles is not None:
         return config
     return replace(config, run=replace(config.run, max_cycles=longest(reference)))
 
 
 class Evidence(NamedTuple):
-    """Evidence to judge a run by."""
+    """Observations of a run from which its outcome follows."""
 
     stop: Stop
     cycles: int
     lines: Sequence[str]
     """Output of the program."""
     errors: int
-    """Entries of the device's error log."""
+    """Number of entries in the device's error log."""
     record: Record
 
 
@@ -136,7 +135,7 @@ NUMBER = r"(?>0x[0-9a-fA-F]+|\d+)"
 
 
 def program_lines(uart: str, program: Program) -> list[str]:
-    """Return the lines that a program has printed, without the driver's remarks, and with # for each number that it
+    """Return the lines that a program has printed, without the driver's messages, and with # for each number that it
     declares as no result (`NPU_NOISE`)."""
     for text in requirements(program).noise:
         uart = re.sub(NUMBER.join(map(re.escape, text.split("#"))), text.replace("\\", r"\\"), uart)
@@ -144,13 +143,13 @@ def program_lines(uart: str, program: Program) -> list[str]:
 
 
 def run_both(prepared: PreparedWorkload[D], config: Config, plain: Session, injected: Session) -> Result[D]:
-    """Run without faults, then with those of the session `injected`, which tells what they led to."""
+    """Run without faults, then with the faults of the session `injected`; return that run with its outcome."""
     reference = prepared.run(config, plain)
     return with_faults(reference, prepared.run(limit_run(config, reference.cycles or 0), injected))
 
 
 def with_faults(reference: Result[Any], run: Result[D]) -> Result[D]:
-    """Return the run with what its faults led to, for its JSON and its summary."""
+    """Add the outcome of its faults to a run, for its JSON and its summary."""
     return replace(run, faults=to_json(reference, run, judge(evidence_of(reference), evidence_of(run))))
 
 
@@ -194,7 +193,7 @@ def inactive_faults(run: Result[Any]) -> Iterator[str]:
 
 
 def check_faults_acted(run: Result[Any]) -> None:
-    """Raise BadInputError for faults which did not act, by name."""
+    """Raise BadInputError, with their names, for faults that did not act."""
     lines = list(inactive_faults(run))
     if lines:
         raise BadInputError("; ".join(lines))

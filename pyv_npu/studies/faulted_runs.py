@@ -1,7 +1,7 @@
-"""The runs of a campaign on one machine: one without faults, and from its snapshots any number with one fault each.
+"""Runs of a campaign on one machine: one without faults, and from its snapshots any number with one fault each.
 
-A run with a fault goes on from the last snapshot before the fault. It ends where its state is that of a later snapshot:
-what follows is known, cycle by cycle.
+A run with a fault resumes from the last snapshot before the fault. It ends once its state equals that of a later
+snapshot: from there the run without faults is the rest, cycle by cycle.
 """
 
 from bisect import bisect_right
@@ -20,34 +20,34 @@ from pyv_npu.snapshot import Snapshot
 from pyv_npu.studies.fault_outcomes import Evidence, longest, program_lines
 
 BEFORE_FAULTS, ALONG = 100, 20
-"""Snapshots: so many at most right before faults, and so many along the whole run."""
+"""Maximum number of snapshots taken just before faults, and at even distances over the run."""
 
 
 class _SavePoint(NamedTuple):
-    """A moment of the run without faults: where others begin, or end."""
+    """Snapshot of the run without faults, at which other runs begin or end."""
 
     snapshot: Snapshot
     in_spm: Mapping[tuple[int, int], None]
     interrupts: int
-    """Interrupts that the core has taken."""
+    """Number of interrupts that the core has taken."""
     status_lines: frozenset[int]
-    """Lines in which status words may be."""
+    """Lines that may contain status words."""
     covered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
     """Addresses that the device has written, see `Outputs.covered`."""
 
 
 class FaultedRuns:
-    """A platform with its program loaded, its run without faults, and runs with them."""
+    """Platform with a loaded program, its run without faults, and runs with faults."""
 
     def __init__(self, platform: Platform) -> None:
-        """UsageError where the program does not end by itself without faults."""
+        """UsageError when the program does not end by itself without faults."""
         assert platform.program is not None and platform.injection is not None and platform.latency is not None
         self._platform = platform
         self._program = platform.program
         self._injection: Injection = platform.injection
         self._probe = platform.latency
         self.points: dict[Point, list[int]] = {}
-        """At which cycles faults may act."""
+        """Point -> cycles in which faults may act."""
         self._saved = [self._save()]
         self._injection.arm((), self.points)
         stop = self._to()
@@ -60,7 +60,7 @@ class FaultedRuns:
         self._begins = [self._saved[0].snapshot.cycle]
 
     def prepare(self, faults: Sequence[Fault]) -> None:
-        """Take the snapshots from which runs with these faults go on."""
+        """Take the snapshots from which runs with these faults resume."""
         cycles = sorted(max(_start(fault), 0) for fault in faults)
         dense, total = -(-len(cycles) // BEFORE_FAULTS), self.reference.cycles
         even = min(ALONG, len(cycles))
@@ -89,18 +89,18 @@ class FaultedRuns:
         return self._evidence(self._to(longest(self.reference.cycles)))
 
     def back_to_reference(self) -> Stop:
-        """Run to the end without faults again."""
+        """Restore the last snapshot and run to the end without faults."""
         self._restore(self._saved[-1])
         return self._to()
 
     def _to(self, cycle: int | None = None) -> Stop:
-        """Go on to this cycle, or to the end."""
+        """Run to this cycle, or to the end."""
         stop = self._platform.run(until=cycle)
         if stop.reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         return stop
 
-    # -- moments -----------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------------------------
 
     def _save(self) -> _SavePoint:
         platform = self._platform
@@ -122,7 +122,7 @@ class FaultedRuns:
         """Check whether the rest of the run equals that of the run without faults."""
         return self._platform.is_at(saved.snapshot) and self._past() == saved[2:]
 
-    # -- what is judged ----------------------------------------------------------------------------------------
+    # -- evidence ----------------------------------------------------------------------------------------------
 
     def _evidence(self, stop: Stop) -> Evidence:
         platform = self._platform
@@ -132,19 +132,19 @@ class FaultedRuns:
         return Evidence(stop, platform.cycle, text, len(platform.npu.error_log), record)
 
     def _evidence_of_reference(self) -> Evidence:
-        """Return the end of the run without faults, before which this run had a fault."""
+        """Return the evidence of the run without faults, with the injected faults of this run."""
         present = record_of(self._platform, self._injection, self._program)
         record = self.reference.record._replace(injected=present.injected, retried=present.retried)
         return self.reference._replace(record=record)
 
 
 def _start(fault: Fault) -> int:
-    """Return a cycle before the fault acts."""
+    """Return a cycle before the fault can act."""
     assert fault.at is not None
     return fault.at.value - 1 if fault.at.kind == "cycle" else 0
 
 
 def _pages(snapshot: Snapshot) -> list[int]:
-    """Addresses of the pages of DRAM and scratchpad that hold anything."""
+    """Return the addresses of the pages of DRAM and scratchpad that are not zero."""
     bases = {"DRAM": DRAM_BASE} | {f"SPM{index}": SPM_BASE + index * SPM_CLUSTER_STRIDE for index in range(4)}
     return [bases[name] + number * PAGE for name, pages in snapshot.memory.items() for number in sorted(pages)]

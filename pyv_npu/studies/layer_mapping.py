@@ -23,21 +23,21 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.passes.engines import candidates
 
 ALTERNATIVES = 3
-"""Mappings that are simulated beside the chosen mapping."""
+"""Maximum number of alternatives in the result, besides the chosen mapping."""
 
 
 class LayerRun(NamedTuple):
-    """A layer alone on the device, with one mapping."""
+    """Simulation of a layer alone on the device, with one mapping."""
 
     layer: LayerIR
     cycles: int
     """Core cycles from its submission to its end."""
     energy: int
-    """pJ, an estimate."""
+    """Estimated energy, pJ."""
     traffic: Mapping[str, int]
     """Role -> bytes of DRAM, read and written."""
     bounds: Mapping[str, int]
-    """Resource -> core cycles, at least."""
+    """Resource -> lower bound, core cycles."""
 
     @property
     def order(self) -> LoopOrder:
@@ -45,12 +45,12 @@ class LayerRun(NamedTuple):
 
     @property
     def limit(self) -> str:
-        """The resource with the largest lower bound."""
+        """Resource with the largest lower bound."""
         return max(self.bounds, key=lambda name: self.bounds[name])
 
     @property
     def roofline(self) -> str:
-        """The resource with the largest lower bound, the critical path left out, which is latency."""
+        """Resource with the largest lower bound, without the critical path, which is latency."""
         return max(self.bounds.keys() - {"critical_path"}, key=lambda name: (self.bounds[name], name))
 
     @property
@@ -65,13 +65,13 @@ class LayerRun(NamedTuple):
 
 
 class LayerMapping(NamedTuple):
-    """The mapping of a product that was chosen, and the best others."""
+    """Chosen mapping of a product, and the best alternatives."""
 
     graph: Graph
     target: Target
     chosen: LayerRun
     alternatives: tuple[LayerRun, ...]
-    """The best first, by `compiler.objective`."""
+    """Alternatives, the best first by `compiler.objective`."""
 
     def to_json(self) -> dict[str, Any]:
         layer = self.chosen.layer
@@ -115,7 +115,7 @@ class LayerMapping(NamedTuple):
         ])  # fmt: skip
 
     def _nest(self) -> list[str]:
-        """Return loops over tiles, the outermost first, and the operands that move and stay in each."""
+        """Return the loops over tiles, the outermost first, and the bytes of each operand in a tile."""
         layer, order = self.chosen.layer, self.chosen.order
         tile, extent = layer.integers("tile"), whole(layer)
         sizes = TileSizes(self.graph, layer, self.target)
@@ -159,13 +159,13 @@ def _size(tile: Tile) -> str:
 
 
 def _order(layer: LayerIR) -> str:
-    """Return the order, and the operands that stay."""
+    """Return the loop order and the resident operands."""
     loops = loops_of(layer, layer.integers("tile"))
     return "+".join((loops.order.name.lower(), *loops.resident))
 
 
 def _attributes(layer: LayerIR) -> dict[str, Any]:
-    """Return the mapping of a product for JSON; engines 0: all."""
+    """Return the mapping of a product as JSON; engines 0: all."""
     return {
         "tile": list(layer.integers("tile")), "loop_order": _order(layer), "block": list(block_of(layer)),
         "prefetch": layer.integer("prefetch"), "engines": layer.integer("engines"),
@@ -176,21 +176,21 @@ MAPPING_HEADS = ("tile", "loops", "prefetch", "engines")
 
 
 def _mapping_cells(layer: LayerIR) -> tuple[str, ...]:
-    """Return the mapping of a product below `MAPPING_HEADS`."""
+    """Return the mapping of a product as cells of the columns `MAPPING_HEADS`."""
     engines, prefetch = layer.integer("engines"), layer.integer("prefetch")
     return _size(layer.integers("tile")), _order(layer), str(prefetch), str(engines or "all")
 
 
 def _is_mapped(layer: LayerIR) -> bool:
-    """Check whether a layer has a loop nest which the compiler chooses."""
+    """Check whether the compiler chooses the loop nest of a layer."""
     return layer.op_type in PRODUCTS and bool(layer.integers("tile"))
 
 
 class Overview(NamedTuple):
-    """The layers of a model on engines: mappings of products, and the time of each layer beside its roofline."""
+    """Layers of a model on engines: mappings of products, and the time of each layer beside its roofline."""
 
     runs: list[LayerRun]
-    """In the order of submission."""
+    """Layers in the order of submission."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -218,8 +218,7 @@ class Overview(NamedTuple):
 
 
 def overview(program: Program, config: Config) -> Overview:
-    """Return the layers of a model that engines compute, each simulated alone, without those that do not fit the
-    DRAM alone."""
+    """Return the layers of a model that engines compute, each simulated alone, except those that exceed the DRAM."""
     graph, model = program.graph, energy_model(config)
     layers = [layer for layer in graph.layers if layer.op_type != "CORE"]
     runs = [_simulate(graph, layer, program.target, config.npu, model) for layer in layers]

@@ -1,6 +1,6 @@
-"""Effect of each pass: the cycles of a model at CA_HYBRID with all chosen passes, and without one at a time.
+"""Effect of each pass: cycles of a model at CA_HYBRID with all chosen passes, and without one at a time.
 
-No core and no numbers: what the passes change is on the NPU.
+Core and values are not simulated: passes change only the NPU's commands.
 """
 
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from toolchain.passes import PASSES, selected
 
 
 class PassEffect(NamedTuple):
-    """A pass, and the model without it."""
+    """Model without a pass."""
 
     name: str
     commands: int
     cycles: int
-    """0: the model cannot be compiled without it."""
+    """Cycles of the model; 0: it cannot be compiled without the pass."""
 
 
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffect]:
-    """Return the model with the chosen passes (without a name), then without each of them."""
+    """Return the effect of all chosen passes (with an empty name), then without each of them."""
     names = selected(choices.passes)
     rows = []
     for left_out in ("", *names):
@@ -42,7 +42,7 @@ def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffe
 
 
 def render_effects(effects_of_passes: list[PassEffect]) -> str:
-    """Format the table, and what each pass does, for a terminal."""
+    """Format the table and the description of each pass for a terminal."""
     base, *ablations = effects_of_passes
     rows: list[list[Value]] = [["all chosen passes", base.commands, base.cycles, Cell("")]]
     for effect in ablations:

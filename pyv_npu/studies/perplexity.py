@@ -32,7 +32,7 @@ BASELINE = "fp32"
 """The model with keys and values in fp32."""
 MAX_COUNT = 1 << 14
 CALIBRATION = 512
-"""Tokens right before the scored tokens that calibrate, at most."""
+"""Maximum number of tokens, just before the scored tokens, that calibrate."""
 Values = Any
 
 
@@ -41,7 +41,7 @@ class Score(NamedTuple):
 
     method: str
     bits: float
-    """Bits of an element of keys and values, counted."""
+    """Bits of an element of keys and values, counted in the stored bytes."""
     perplexity: float
     difference: float
     """Mean over tokens of the log likelihood with the method less that with fp32, nats: negative is worse."""
@@ -56,8 +56,7 @@ class Score(NamedTuple):
 
 
 def read_tokens(path: Path) -> list[int]:
-    """Return token ids of a text file: whole numbers with blanks or commas between them, or a JSON list.
-    BadInputError."""
+    """Read token ids of a text file: whole numbers separated by blanks or commas, or a JSON list. BadInputError."""
     try:
         check_input(path, MAX_TEXT)
         text = path.read_text(encoding="utf-8")
@@ -80,7 +79,7 @@ def check_tokens(tokens: Sequence[int], decoder: Decoder, location: str) -> None
 
 
 def methods_of(text: str) -> list[str]:
-    """Names of a list of methods. UsageError for an unknown name, or one that is there twice."""
+    """Parse a list of methods. UsageError for an unknown or repeated name."""
     names = text.split(",")
     for name in names:
         if name not in METHODS and name != BASELINE:
@@ -91,12 +90,12 @@ def methods_of(text: str) -> list[str]:
 
 
 class _Evaluation(NamedTuple):
-    """Results of a text for one method."""
+    """Results of a text with a method."""
 
     likelihoods: Values
-    """(tokens,), nats."""
+    """Log likelihoods (tokens,), nats."""
     choices: Values
-    """(tokens,): largest logit."""
+    """Tokens with the largest logit (tokens,)."""
     stored: list[StoredTokens]
     """Keys and values of each cache."""
 
@@ -115,12 +114,12 @@ def _evaluate(
 
 
 def _unchanged(index: int, x: Values) -> StoredTokens:
-    """Return numbers in fp32."""
+    """Store keys or values in fp32."""
     return StoredTokens(x, None, np.arange(1, len(x) + 1), x.nbytes, np.zeros((0, 0), np.uint8))
 
 
 def likelihoods(logits: Values, targets: Sequence[int]) -> Values:
-    """Log likelihood, nats, of each target under the logits before it."""
+    """Return the log likelihood, nats, of each target under the logits of the position before it."""
     values = np.empty(len(targets))
     for row, target in enumerate(targets):
         wide = logits[row].astype(np.float64)
@@ -133,9 +132,9 @@ def scores(
     decoder: Decoder, npu: NpuConfig, tokens: Sequence[int], count: int, names: Sequence[str],
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Score]:  # fmt: skip
-    """Scores of the fp32 model and of methods on the last `count` tokens, whose context begins one token before them.
-    At most `CALIBRATION` earlier tokens, which are not in the context, calibrate the offline tables; the scored
-    ones where there are none. UsageError: too few tokens."""
+    """Yield the scores of the fp32 model and of methods on the last `count` tokens, whose context begins one token
+    before them. At most `CALIBRATION` tokens before the context calibrate the offline tables; if there are none, the
+    scored tokens do. UsageError: too few tokens."""
     if not 1 <= count <= min(MAX_COUNT, len(tokens) - 1):
         limit = min(MAX_COUNT, len(tokens) - 1)
         raise UsageError(f"--count {count}: must be 1..{limit}: one token less than the file has")
@@ -181,7 +180,7 @@ def _score(
 def _step_cycles(
     decoder: Decoder, npu: NpuConfig, method: KvMethod | None, stored: Sequence[StoredTokens], blocks: Sequence[Values]
 ) -> int:  # fmt: skip
-    """Return cycles of the token after a text, with the entries that its tokens have."""
+    """Return the cycles of the token after a text, with the entries that its tokens stored."""
     options: dict[str, Any] = {}
     if method is not None and not method.encoded:
         bits = method.bits
@@ -211,7 +210,7 @@ def table(rows: Sequence[Score]) -> Table:
 
 
 def pareto_front(rows: Sequence[Score]) -> list[Score]:
-    """Return the methods, by bits, of which no other with at most as many bits has a lower perplexity."""
+    """Return, by bits, each method that no other method with at most as many bits beats in perplexity."""
     front = [
         row for row in rows if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)
     ]

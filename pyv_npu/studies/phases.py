@@ -1,8 +1,8 @@
 """Loose against tight over several phases: the same program with other bursts and distances between submissions.
 
-A simulated machine is deterministic, so every burst of a run falls on the same phase of handlers, queues and refreshes,
+A simulated machine is deterministic, so every burst of a run meets the same phase of handlers, queues and refreshes,
 and a tail of one run may be an accident of that phase. A phase jitters the program's arguments `burst` and `gap` by up
-to a quarter, seeded by `run.seed`; what the phases agree on is a property of the modes.
+to a quarter, seeded by `run.seed`; a result common to all phases is a property of the modes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,12 @@ DEFAULT = 6
 JITTERED = ("burst", "gap")
 """Arguments that set the phase."""
 SHARE = 4
-"""An argument moves by up to its value over this."""
+"""Divisor of an argument that gives its maximum change."""
 
 
 def arguments(program: Program, config: Config, count: int) -> list[dict[str, int]]:
-    """Return the program's arguments in each of `count` phases; [] where it takes neither argument, or each is 0."""
+    """Return the program's arguments in each of `count` phases; [] if it takes neither argument or both are below
+    `SHARE`."""
     defaults = {argument.name: argument.default for argument in requirements(program).arguments}
     values = {name: config.run.args.get(name, defaults[name]) for name in JITTERED if name in defaults}
     values = {name: value for name, value in values.items() if value >= SHARE}
@@ -47,10 +48,10 @@ def _spread_out(random: Random, low: int, high: int, count: int) -> list[int]:
 def run_phases(
     config: Config, program: Program, first: Mapping[str, float | None], count: int
 ) -> dict[str, Any] | None:
-    """Return the object `phases` of the JSON result; None where the program has no phase to vary. KeyboardInterrupt on
-    Ctrl-C.
+    """Return the object `phases` of the JSON result; None if the program has no argument to jitter. KeyboardInterrupt
+    on Ctrl-C.
 
-    `first`: the ratios of the run as it was asked for, which are the first of each list.
+    `first`: the ratios of the run without jitter, the first element of each list.
     """
     phases = arguments(program, config, count)
     if not phases:
@@ -77,6 +78,6 @@ def _run(config: Config, program: Program) -> Result[Detail]:
 
 
 def spread(values: Sequence[float | None]) -> list[float] | None:
-    """Return [lowest, highest] of a ratio, None where a ratio is missing."""
+    """Return [lowest, highest] of a ratio, None if a phase lacks it."""
     numbers = [value for value in values if value is not None]
     return [min(numbers), max(numbers)] if len(numbers) == len(values) else None

@@ -1,8 +1,8 @@
-"""Loose (ring and doorbell) against tight (custom instructions) at equal distances: the share of placement in their
-difference of P50 of submission.
+"""Loose (ring and doorbell) against tight (custom instructions) at equal distances: the share of placement in the
+difference of their median submission latency.
 
-A preset places the device of loose behind a bus and that of tight beside the core. Two more runs exchange the places:
-loose as near as tight, and tight as far as loose.
+A preset places the device of loose mode behind a bus and that of tight mode beside the core. Two more runs exchange
+the distances: loose as near as tight, and tight as far as loose.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Distance(NamedTuple):
 
 
 def distances(config: Config) -> dict[str, Distance]:
-    """Distance of the device by mode."""
+    """Return the distance of the device by mode."""
     timing, frontend = config.core.timing, config.npu.frontend
     back = max(0, timing.mmio_read - timing.mmio_one_way)
     return {
@@ -36,7 +36,7 @@ def distances(config: Config) -> dict[str, Distance]:
 
 
 def with_distance(config: Config, mode: str, distance: Distance) -> Config:
-    """Return a configuration with the device of a mode at a distance."""
+    """Return a configuration of a mode with its device at a distance."""
     out, back, fetch = distance
     values = {
         "core.timing.mmio_one_way": out,
@@ -49,7 +49,7 @@ def with_distance(config: Config, mode: str, distance: Distance) -> Config:
 
 
 def run_placement(config: Config, program: Program, comparison: Comparison) -> dict[str, Any] | None:
-    """Return the object `placement` of the JSON result; None where nothing was submitted, or the distances are equal.
+    """Return the object `placement` of the JSON result; None if nothing was submitted or the distances are equal.
     KeyboardInterrupt on Ctrl-C."""
     runs = {mode: run.json for mode, run in comparison.runs.items()}
     stage = headline(runs)
@@ -68,7 +68,7 @@ def run_placement(config: Config, program: Program, comparison: Comparison) -> d
 
 
 def _median(config: Config, program: Program, mode: str, distance: Distance, stage: str) -> float | None:
-    """P50 of a stage in a run with the device of a mode at a distance."""
+    """Return the P50 of a stage in a run of a mode with its device at a distance."""
     run: Result[Detail] = run_program(with_distance(config, mode, distance), program, config.run.args)
     if run.stop.reason is StopReason.INTERRUPTED:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Presets that were fitted to a published measurement, and the measurement itself, to be run again."""
+"""Presets that were fitted to a published measurement, and the measurement itself, reproduced."""
 
 from pyv_npu.errors import UsageError
 from pyv_npu.studies.calibration.window import Measurement

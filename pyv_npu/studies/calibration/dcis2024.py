@@ -1,7 +1,7 @@
-"""Calibration on a multiplier behind several couplings of a NEORV32 at 100 MHz: the published table, run again.
+"""Calibration on a multiplier behind several couplings of a NEORV32 at 100 MHz: the published table, reproduced.
 
-Source: DCIS 2024, DOI 10.1109/DCIS62603.2024.10769177. The multiplier is a user's custom instruction and a user's
-device, made with the public extension protocols; the timing is preset `neorv32-2024`, fitted to this table.
+Source: DCIS 2024, DOI 10.1109/DCIS62603.2024.10769177. The multiplier is a custom instruction and a device, built on
+the public extension protocols; the timing is preset `neorv32-2024`, fitted to this table.
 """
 
 from npu_device.abi.memory_map import DRAM_BASE, FINISHER_BASE
@@ -20,7 +20,7 @@ DURATIONS = (2, 5, 7)
 """Cycles of the multiplier behind the custom instruction, by funct3."""
 DEVICE_BASE = 0x6000_0000
 HIGH, LOW = 0x123, 0x456
-"""Factors: halves of an operand word."""
+"""Factors in the halves of an operand word."""
 OPERAND = HIGH << 16 | LOW
 PRODUCT = HIGH * LOW
 
@@ -28,7 +28,7 @@ _A0, _A1, _A2, _A3, _A4 = 10, 11, RESULT_REGISTER, 13, 14
 
 
 class Multiplier(RegisterDevice):
-    """Multiplies the halves of PACKED, or A by B once START was written."""
+    """Multiplier of the halves of PACKED, or of A and B on a write of START."""
 
     name = "multiplier"
     size = 0x1000
@@ -65,7 +65,7 @@ def _instruction(funct3: int, cycles: int) -> CustomInstruction:
 
 
 def _constant(register: int, value: int) -> tuple[Code, Code]:
-    """Return lui, addi: any 32-bit value."""
+    """Return lui and addi that load a 32-bit value."""
     low = (value & 0xFFF ^ 0x800) - 0x800
     return ("lui", {"rd": register, "imm": value - low}), ("addi", {"rd": register, "rs1": register, "imm": low})
 

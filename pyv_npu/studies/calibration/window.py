@@ -1,7 +1,7 @@
 """Windows of instructions between a write and a read of mcycle, run on a platform with a user's own parts.
 
 A write of mcycle takes effect at the end of its instruction's last cycle, a read samples its first
-(docs/core-timing.md, "Clock"): so the difference is exactly the cycles of the instructions between them.
+(docs/core-timing.md, "Clock"), so the difference is exactly the cycles of the instructions between them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ Code = tuple[str, Mapping[str, int]]
 
 MCYCLE = 0xB00
 RESULT_REGISTER = 12
-"""a2: where a window leaves what it computed."""
+"""Register a2, which holds the result of a window."""
 _TIME, _POINTER = 15, 31
 _WORD = 4
 
 
 class CodeWindow(NamedTuple):
-    """Instructions to be timed, what they compute, and the cycles that were published."""
+    """Timed instructions with their expected result and published cycles."""
 
     name: str
     code: tuple[Code, ...]
@@ -38,7 +38,7 @@ class WindowRow(NamedTuple):
 
     name: str
     instructions: tuple[str, ...]
-    """As the disassembler prints them."""
+    """Disassembled instructions."""
     cycles: int
     published: int
 
@@ -58,10 +58,9 @@ class Measurement(NamedTuple):
 
 
 def run_windows(platform: Platform, windows: Sequence[CodeWindow], finisher: int, base: int) -> list[WindowRow]:
-    """Run each window once, in order, on a fresh platform; the printed cycles are the mcycle difference minus 1.
+    """Run each window once, in order, on a new platform; the cycles in the result are the mcycle difference minus 1.
 
-    Raises PyvNpuError when the program does not end well or a window computes something else: then its time means
-    nothing.
+    PyvNpuError when the program fails or a window computes a wrong result, which makes its time meaningless.
     """
     isa = platform.isa
     results = base + PAGE
@@ -106,5 +105,5 @@ def _encode(isa: Isa, code: Code) -> int:
 
 
 def _upper(address: int) -> int:
-    """Return the immediate of LUI for a multiple of 4096, signed as the format wants it."""
+    """Return the immediate of LUI for a multiple of 4096, as a signed integer."""
     return address - (1 << 32) if address >> 31 else address

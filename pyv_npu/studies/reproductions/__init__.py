@@ -1,4 +1,4 @@
-"""Published results, computed again: `pyv-npu reproduce`. Two modules each: figures, and their sections."""
+"""Reproductions of published results: `pyv-npu reproduce`. Each has two modules: figures, and their sections."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from pyv_npu.sections import Note, Section, Tile, as_text
 
 
 class Reproduction(NamedTuple):
-    """A published result and ours."""
+    """Published result beside the reproduced result."""
 
     title: str
     json: Mapping[str, Any]
-    """`source` is the publication, `exact` whether everything that is claimed exactly is met."""
+    """Figures; `source` is the publication, `exact` whether all exact claims are met."""
     tiles: Sequence[Tile]
     sections: Sequence[Section]
     tables: Mapping[str, str] = {}
@@ -24,6 +24,6 @@ class Reproduction(NamedTuple):
         return f"{self.json['source']}\n\n{as_text(self.sections)}"
 
     def files(self) -> dict[str, str]:
-        """Write the page; returns the files of a report, by name."""
+        """Return the files of a report, with its page, by name."""
         head = [Note(self.json["source"], "muted")]
         return {**self.tables, "report.html": render(self.title, head, self.tiles, self.sections)}

@@ -1,6 +1,6 @@
-"""The Chained Vector Engine (docs/chained-ve.md): its tables, its experiment, and what they say beyond the paper.
+"""The Chained Vector Engine (docs/chained-ve.md): the paper's tables and experiment, and a sweep beyond the paper.
 
-Cycles are NPU cycles of one head and one of its two products, if nothing else is said.
+Cycles are NPU cycles of one head and one of its two products, unless stated otherwise.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,16 +25,16 @@ FORMS = {"plain": "plain engines", "tile": "chained", "dataflow": "mask skip"}
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 SIZES = (4, 8, 16, 32, 64)
 TABLE_SIZES = (8, 16, 32)
-"""Engines of the paper's table; its lengths end at 2048."""
+"""Numbers of engines in the paper's table; its lengths end at 2048."""
 SIMULATED = 512
-"""Up to this length the table is simulated cycle by cycle, too."""
+"""Maximum length at which the table is also simulated cycle by cycle."""
 KIND = DataType.FP16
 CHAINS = (1, 2, 4, 8, 16)
 NO_GAIN = 0.01
 FARTHEST = 1 << 20
-"""Length beyond which no crossover is looked for."""
+"""Maximum length in the search for a crossover."""
 STEPS = ChainedConfig(lanes=1, lat=0, restart=0)
-"""Steps are all that takes time."""
+"""Constants with which only steps take time."""
 PAPER_LENGTH, PAPER_ENGINES = 256, 8
 PAPER = {"length": 256, "engines": 8, "chained_over_plain": "about 3", "mask_skip_over_chained": "about 5 %"}
 """OPT-6.7B, prefill, D = 128 in fp16, on an Alveo U280; its constants are not published."""
@@ -47,7 +47,7 @@ class Case(NamedTuple):
     engines: int
     work: Mapping[str, chained.Work]
     accesses: Mapping[str, int]
-    """Accesses to keys: of one key, or of a key for each engine at once."""
+    """Accesses to keys; an access reads a key, or in a chain a key for each engine."""
     buffers: Mapping[str, int]
     """Bytes of query and key buffers of a chain."""
 
@@ -57,12 +57,12 @@ class Case(NamedTuple):
         return self.work["tile"].cycles / self.work["dataflow"].cycles
 
     def utilization(self, form: str) -> float:
-        """Part of the cycles that unmasked pairs would take on engines that always have a pair."""
+        """Return the share of cycles that unmasked pairs take on engines without idle cycles."""
         return self.work[form].useful / self.work[form].cycles
 
 
 def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Case:
-    """Prefill of `length` tokens by the closed forms."""
+    """Compute the prefill of `length` tokens by the closed forms."""
     t, vector = engines, width * BITS[KIND] // 8
     work, accesses = {}, {}
     for form in FORMS:
@@ -78,7 +78,7 @@ def case(constants: ChainedConfig, length: int, engines: int, width: int) -> Cas
 
 
 def windows() -> list[dict[str, int]]:
-    """Steps with a causal window, a diagonal pattern of attention: what the mask skip gains grows with sparsity."""
+    """Compute steps with a causal window, a diagonal mask: the gain of the mask skip grows with sparsity."""
     unit = ChainedConfig(T=PAPER_ENGINES, lanes=1, lat=0, restart=0)
     rows = []
     for window in WINDOWS:
@@ -91,7 +91,7 @@ def windows() -> list[dict[str, int]]:
 
 
 WINDOWS = (0, 128, 64, 32, 16)
-"""Keys that a query sees; 0: all up to its own."""
+"""Maximum number of keys that a query attends to; 0: all up to its own."""
 
 
 def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
@@ -116,7 +116,7 @@ def crossover(constants: ChainedConfig, engines: int, width: int) -> int | None:
 
 
 def table() -> Iterator[dict[str, int]]:
-    """Cycles of chain and mask skip, one per query and key and engine."""
+    """Yield cycles of chain and mask skip; an engine takes a cycle for a query and a key."""
     for length in LENGTHS[:-1]:
         for engines in TABLE_SIZES:
             if length >= 2 * engines:
@@ -128,7 +128,7 @@ def table() -> Iterator[dict[str, int]]:
 
 
 def simulated(length: int, engines: int, form: str) -> tuple[int, int]:
-    """(cycles, accesses to keys), counted by the dataflow."""
+    """Return (cycles, accesses to keys), counted by the dataflow."""
     chain = Engines(engines)
     cycles = sum(len(tile.query) for tile in run(chain, length, form=form))
     return cycles, chain.key_reads
@@ -147,19 +147,19 @@ def _table_is_simulated(rows: list[dict[str, int]]) -> bool:
 
 
 class Grid(NamedTuple):
-    """Attention of all heads of a layer on some chains."""
+    """Attention of all heads of a layer on a number of chains."""
 
     chains: int
     cycles: int
     conflicts: int
-    """Cycles by which accesses that met on a bank lengthened steps."""
+    """Cycles lost to bank conflicts."""
     bytes_per_cycle: float
-    """Bytes per cycle that all banks served."""
+    """Bytes per cycle served by all banks."""
 
 
 def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
-    """Chains of one cluster on CA_HYBRID. All operands are in the scratchpad, of the largest size, with the ports and
-    banks of the configuration; transfers and softmax take no time of their own."""
+    """Simulate the chains of a cluster at CA_HYBRID. All operands are in a scratchpad of maximum size, with the ports
+    and banks of the configuration; transfers and softmax take no time."""
     grids = []
     for count in CHAINS:
         config = replace(
@@ -199,12 +199,12 @@ def _attention(shape: Shape, length: int) -> Listed:
     return Listed(descriptor, 0, block)
 
 
-# -- all of it ---------------------------------------------------------------------------------------------------------
+# -- result ------------------------------------------------------------------------------------------------------------
 
 
 def figures(npu: NpuConfig, shape: Shape) -> dict[str, Any]:
     """Return the JSON object: the tables of the paper exactly, its experiment with the constants of `npu.te.chained`,
-    and a sweep over lengths and engines for a shape. UsageError where a head is no multiple of the lanes."""
+    and a sweep over lengths and engines for a shape. UsageError when a head is no multiple of the lanes."""
     constants, width = npu.te.chained, shape.head_dim
     if width % constants.lanes:
         raise UsageError(
@@ -240,8 +240,7 @@ def _constants(constants: ChainedConfig) -> dict[str, int | bool]:
 
 
 def _row(prefill: Case, shape: Shape) -> dict[str, Any]:
-    """Return a row of the sweep; cycles of the model are those of all heads and layers, both products, on one
-    chain."""
+    """Return a row of the sweep; `model_cycles` covers all heads and layers, both products, on one chain."""
     return {
         "length": prefill.length, "engines": prefill.engines, "gain": prefill.gain,
         **{f"cycles_{form}": prefill.work[form].cycles for form in FORMS},

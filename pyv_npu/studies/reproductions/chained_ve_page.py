@@ -22,12 +22,12 @@ from pyv_npu.units import number
 
 PAPER_SIZE = f"L = {PAPER_LENGTH}, T = {PAPER_ENGINES}"
 SHOWN_ENGINES = 4
-"""Engines in the picture of the dataflow."""
+"""Number of engines in the picture of the dataflow."""
 Rows = Sequence[Mapping[str, Any]]
 
 
 def dataflow_picture(engines: int = SHOWN_ENGINES) -> Chart:
-    """Draw a diagonal tile as it is simulated: which query and key each engine has in each cycle."""
+    """Draw a simulated diagonal tile: the query and key of each engine in each cycle."""
     tile = next(run(Engines(engines), 2 * engines))
     rows = {
         f"engine {engine}": [
@@ -147,7 +147,7 @@ def _gain(json: Mapping[str, Any], drawn: Mapping[str, Chart]) -> list[Part]:
 
 
 def _figures(sweep: Rows, kind: str) -> Details:
-    """Return all lengths and engines of a figure of the sweep."""
+    """Return a figure of the sweep for all lengths and engines."""
     rows = [(f"{row['length']:,} x {row['engines']}", *(row[f"{kind}_{form}"] for form in FORMS)) for row in sweep]
     text = kind.replace("_", " ") + (", bytes of a chain" if kind == "buffer_bytes" else "")
     return Details(text, Table(("length x engines", *FORMS.values()), rows))

@@ -1,7 +1,7 @@
-"""Oaken (docs/oaken.md): the paper's figures, each beside the figure of the device and of `serve`, with its word.
+"""Oaken (docs/oaken.md): the paper's figures, each beside the figure of the device and of `serve`, with its origin.
 
-Source of the figures: Kim et al., Oaken, ISCA 2025; P-numbers are those of docs/oaken.md, "Claims", which has the
-protocol of each. A verdict compares with the paper, within a bound that the protocol gives.
+Source of the figures: Kim et al., Oaken, ISCA 2025. P-numbers refer to docs/oaken.md, "Claims", which has the protocol
+of each. A verdict compares with the paper, within the bound of the protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +33,12 @@ SIMULATED, CALIBRATED, COMPUTED, CITED = "simulated", "calibrated", "computed", 
 SIX = ("llama2-7b", "llama2-13b", "mistral-7b", "opt-30b", "mixtral-8x7b", "llama2-70b")
 BATCHES = (16, 32, 64, 128, 256)
 SHOWN = (16, 64, 256)
-"""Batches of figures 4 and 11."""
+"""Batch sizes of figures 4 and 11."""
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 BURST = 1024, 1024
-"""Tokens in and out."""
+"""Tokens of prompt and answer."""
 CONTEXT = 1535
-"""Tokens before the token whose attention and engines are timed: the middle of the answers of a burst."""
+"""Context of the timed token: the middle of the answers of a burst."""
 AREA = {"core": 3.971, "quantization engine": 0.074, "dequantization engine": 0.252}
 """mm2 of a core in 28 nm at 1 GHz, table 4."""
 AREA_SHARES = {"quantization and dequantization": 8.21, "VPU": 22.86, "MPU": 6.03}
@@ -49,11 +49,11 @@ NORMAL = Thresholds(-2.0537, -0.07527, 0.07527, 2.0537)
 """Quantiles of a normal distribution for 4/90/6 %."""
 P_OUT = 0.10
 TOLERANCE = 0.01
-"""Relative difference of step costs to the device of today up to which figures stand: that of `serve` itself."""
+"""Maximum relative error of stored step costs on the current device for valid figures: the error of `serve`."""
 
 
 class Claim(NamedTuple):
-    """A figure of the paper."""
+    """Figure of the paper."""
 
     id: str
     text: str
@@ -61,9 +61,9 @@ class Claim(NamedTuple):
     ours: str
     word: str
     met: bool | None
-    """None: no bound was written before the run, or the figure can only be cited."""
+    """None: no bound was set before the run, or the figure is only cited."""
     error: float | None = None
-    """Relative, where both are numbers."""
+    """Relative error, if both figures are numbers."""
     remark: str = ""
 
     @property
@@ -72,12 +72,12 @@ class Claim(NamedTuple):
 
 
 def element_bits(width: int) -> float:
-    """Bits of an element of token-vectors of `width` elements: nibbles, entries, 96 bits of metadata."""
+    """Return the bits of an element of token vectors of `width` elements: nibbles, entries, 96 bits of metadata."""
     return 4 + 8 * P_OUT + 96 / width
 
 
 def counted_bits(width: int, tokens: int = 64) -> float:
-    """Bits of an element as the codec stores normal tokens with the thresholds of 4/90/6 %."""
+    """Return the bits of an element, counted by the codec on normal tokens with the thresholds of 4/90/6 %."""
     x = np.random.default_rng(width).standard_normal((tokens, width)).astype(np.float32)
     return 8 * codec.encode(x, NORMAL.check("normal")).payload / x.size
 
@@ -90,20 +90,20 @@ class Study:
     """Study of Oaken: all figures, from step costs."""
 
     def __init__(self, costs: StepCosts, trace: Path | None = None) -> None:
-        """`trace`: a workload for P16; without it synthetic lengths are taken, without a verdict."""
+        """`trace`: a workload for P16; without it P16 has synthetic lengths and no verdict."""
         self.costs, self._trace = costs, trace
 
     def rate(self, machine: Machine, model: str, requests: int = 256, lengths: tuple[int, int] = BURST) -> float:
-        """New tokens per second of a burst; 0: out of memory."""
+        """Return the new tokens per second of a burst; 0: out of memory."""
         return self.costs.burst(machine, model, requests, lengths)
 
     def ratios(self, mine: Machine, other: Machine) -> dict[str, float]:
-        """Model -> throughput over that of another system."""
+        """Return model -> throughput relative to another system."""
         rates = {name: (self.rate(mine, name), self.rate(other, name)) for name in SIX}
         return {name: first / second for name, (first, second) in rates.items() if first and second}
 
     def claims(self) -> Iterator[Claim]:
-        """P1 to P17."""
+        """Yield the claims P1 to P17."""
         yield from _sizes()
         yield from self._speeds()
         yield from self._attention()
@@ -187,7 +187,7 @@ class Study:
                     "direction")  # fmt: skip
 
     def by_length(self) -> dict[str, list[float]]:
-        """Throughput of 16 sequences of 13B, half in and half out; 0: they do not fit at the same time."""
+        """Return the throughput of 16 sequences of 13B, half prompt and half answer; 0: they do not fit together."""
         return {
             system.name: [
                 self.rate(system, "llama2-13b", 16, (length // 2, length // 2))
@@ -199,7 +199,7 @@ class Study:
         }
 
     def gains(self) -> dict[str, dict[str, float]]:
-        """Model -> lengths -> gain of Oaken-LPDDR over the stand-in, of a trace or of 128 synthetic requests."""
+        """Return model -> lengths -> gain of Oaken-LPDDR over the A100, on a trace or 128 synthetic requests."""
         models = "llama2-13b", "mixtral-8x7b"
         if self._trace is not None:
             served = {
@@ -242,7 +242,7 @@ class Study:
                     None, "direction")  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
-        """Data of the charts."""
+        """Return the data of the charts."""
         return {
             "figure4": {
                 name: {system.name: [self.rate(system, name, batch) for batch in SHOWN]
@@ -286,7 +286,7 @@ def _sizes() -> Iterator[Claim]:
 
 def figures(full: bool = False, trace: Path | None = None,
             report: Callable[[str], None] = lambda text: None) -> dict[str, Any]:  # fmt: skip
-    """Return all figures, the JSON object. `full`: all step costs are simulated anew, `report` receives which."""
+    """Return all figures, the JSON object. `full`: simulate all step costs again; `report` receives their names."""
     costs = StepCosts.renew(report) if full else StepCosts.read()
     study = Study(costs, trace)
     claims, pictures = list(study.claims()), study.figures()

@@ -13,12 +13,12 @@ RENEWAL = "pyv-npu reproduce oaken --full simulates all of them anew (about 12 C
 
 
 def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
-    """Return a line for each system, where it fits its memory."""
+    """Return a line for each system, without points that exceed its memory."""
     return [Line(name, [(x, y) for x, y in zip(at, values, strict=True) if y]) for name, values in data.items()]
 
 
 def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
-    """By name."""
+    """Return the charts by name."""
     drawn = {}
     for figure, caption in (("figure4", "fp16"), ("figure11", "vLLM's scheduler")):
         for name, data in json[figure].items():
@@ -51,7 +51,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
 
 CLAIM = {"id": "claim", "text": "figure", "paper": "paper", "ours": "device", "error": "error", "word": "word",
          "remark": "remark", "verdict": "verdict"}  # fmt: skip
-"""Key of a claim -> head of its column."""
+"""Key of a claim -> heading of its column."""
 
 
 def _claims(json: Mapping[str, Any]) -> Table:
@@ -65,7 +65,7 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def trust(json: Mapping[str, Any]) -> Note:
-    """Describe where the costs of steps come from."""
+    """Describe the origin and error of step costs."""
     costs = json["step_costs"]
     text = f"{costs['simulated']:,} parts of steps were simulated"
     if costs["samples"]:

@@ -1,7 +1,7 @@
-"""Throughput of the systems of Oaken's evaluation by `serve`: our device with their figures, vLLM's scheduler.
+"""Throughput of the systems of Oaken's evaluation by `serve`: our device with their parameters, vLLM's scheduler.
 
-Cycles of the parts of steps are in `oaken_steps.json`, each simulated by `reproduce oaken --full`, which resumes a run
-that was stopped; without it samples of all tables are simulated again and compared.
+Cycles of the parts of steps are in `oaken_steps.json`, simulated by `reproduce oaken --full`, which resumes a stopped
+run. Without `--full`, samples of all tables are simulated again and compared.
 """
 
 import json
@@ -32,18 +32,18 @@ from toolchain.decoders.shapes import Job, Shape
 
 PATH = Path(__file__).with_suffix(".json")
 DRAFT = PATH.with_suffix(".draft")
-"""Costs of a run of --full that is not complete."""
+"""File of the costs of an incomplete run of --full."""
 BLOCK = 16
 MAPPING = MappingOptions(tile=(256, 256, 1024), loop_order=LoopOrder.WEIGHT, prefetch=1)
-"""Mapping of products on all systems: `compiler.tile`, `loop_order` and `prefetch` that suit 1 to 2,048 rows. Figures
-depend on the device, not on the search of the compiler, which takes most of the time of a simulation."""
+"""Mapping of products on all systems: `compiler.tile`, `loop_order` and `prefetch` that suit 1 to 2,048 rows. It is
+fixed so that figures do not depend on the compiler's search, which would take most of the time of a simulation."""
 PRODUCT_SAMPLES = 3
-"""One of so many tables of products has a sample, which takes about a second."""
+"""Stride over tables of products between samples; a sample takes about a second."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A system: a configuration, a way to store keys and values, and how many devices form a pipeline."""
+    """System: a configuration, a storage of keys and values, and the number of devices in a pipeline."""
 
     name: str
     preset: str
@@ -72,7 +72,7 @@ PAIRED = ("opt-30b", "mixtral-8x7b", "llama2-70b")
 
 
 def machine_for(machine: Machine, model: str) -> Machine:
-    """Return the system for a model: two GPUs where the paper takes two."""
+    """Return the system for a model, with two GPUs if the paper uses two."""
     return replace(machine, devices=2) if machine.preset == "a100" and model in PAIRED else machine
 
 
@@ -82,7 +82,7 @@ def _simulator(preset: str, model: str) -> Simulator:
 
 @cache
 def products_of(preset: str, model: str) -> str:
-    """Name of the table of products of a model: that of the first preset on which they take as long."""
+    """Return the name of a model's table of products: that of the first preset with equal times."""
     presets = sorted({machine.preset for machine in SYSTEMS})
     products = _simulator(preset, model).products
     return f"{next(name for name in presets if _simulator(name, model).products == products)}/{model}"
@@ -90,14 +90,14 @@ def products_of(preset: str, model: str) -> str:
 
 @dataclass
 class StepCosts:
-    """Cycles of parts of steps, by system and model, each from a table or simulated when it is first needed."""
+    """Cycles of parts of steps, by system and model, from a table or simulated on first use."""
 
     tables: Mapping[str, Any] = field(default_factory=dict)
     """Costs of the last run: tables of products and attention, and figures."""
     draft: Path | None = None
-    """File that gets all costs after each figure that needed simulations."""
+    """File to which all costs are saved after each figure with new simulations."""
     report: Callable[[str], None] = field(default=lambda text: None)
-    """Receives what is simulated, a line of text."""
+    """Callback for progress messages."""
     _products: dict[str, ProductTimes] = field(default_factory=dict)
     _times: dict[str, StepTimes] = field(default_factory=dict)
     _figures: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class StepCosts:
 
     @classmethod
     def renew(cls, report: Callable[[str], None], draft: Path = DRAFT) -> "StepCosts":
-        """Begin with no costs, or with those of a stopped run, if all their samples take as long now."""
+        """Return empty costs, or those of a stopped run if all their samples take as many cycles today."""
         costs = cls(draft=draft, report=report)
         with suppress(OSError, ValueError):
             stopped = cls.read(draft)
@@ -136,7 +136,7 @@ class StepCosts:
         return self._times[name]
 
     def save(self, path: Path) -> None:
-        """Write all costs: those of the file that was read, and those that were simulated."""
+        """Write the costs of the last run, updated by those simulated."""
         tables: dict[str, dict[str, Any]] = {
             "products": {name: times.table() for name, times in self._products.items()},
             "attention": {name: times.table() for name, times in self._times.items()},
@@ -149,7 +149,7 @@ class StepCosts:
         write_text(path, json.dumps(content, separators=(",", ":")) + "\n")
 
     def finish(self) -> None:
-        """Put the costs of a complete run in the place of those before; the draft goes."""
+        """Save the costs of a complete run and delete the draft."""
         self.save(PATH)
         if self.draft is not None:
             self.draft.unlink(missing_ok=True)
@@ -161,13 +161,13 @@ class StepCosts:
 
     @property
     def simulated(self) -> int:
-        """Number of parts that were simulated, as no table had them."""
+        """Number of parts missing in the tables, which were simulated."""
         products = sum(times.simulated for times in self._products.values())
         return products + sum(times.runs for times in self._times.values()) + self._figures_simulated
 
     def samples(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (table, cycles in it, cycles now) of a part of each table of attention and of a part of the tables of
-        products, from small to large over the tables."""
+        """Yield (table, stored cycles, cycles now) of a row of each table of attention and of every third table of
+        products."""
         for index, (name, rows) in enumerate(sorted(self.tables.get("attention", {}).items())):
             preset, model, kv = name.split("/")
             tokens, context, resident, *parts = _spread(rows, index)
@@ -184,7 +184,7 @@ class StepCosts:
     # -- figures -----------------------------------------------------------------------------------------------
 
     def _figure(self, name: str, simulate: Callable[[], Any]) -> Any:
-        """Return a figure of the last complete run, else simulates it."""
+        """Return a figure of the last complete run, or simulate it."""
         if name not in self._figures:
             figures = self.tables.get("figures", {})
             if name not in figures:
@@ -195,9 +195,9 @@ class StepCosts:
         return self._figures[name]
 
     def burst(self, machine: Machine, model: str, requests: int, lengths: tuple[int, int]) -> float:
-        """New tokens per second of requests of (in, out) tokens that arrive together; 0: not one fits. Two devices take
-        half the requests of a step each in turn, through half the layers: a step takes as long as all layers for the
-        larger half."""
+        """Return the new tokens per second of requests of (prompt, answer) tokens that arrive together; 0: none fits.
+        Two devices form a pipeline, half of the layers each, and process half of a step's requests in turn: a step
+        takes as long as all layers for the larger half."""
         key = machine, model, requests, lengths
         if key not in self._bursts:
             self.report(f"{machine.name} serves {model}: {requests} requests of {lengths[0]} + {lengths[1]} tokens")
@@ -215,13 +215,13 @@ class StepCosts:
             return 0.0
 
     def trace(self, machine: Machine, model: str, path: Path) -> float:
-        """New tokens per second of the requests of a file, all at once: what the system can serve."""
+        """Return the new tokens per second of the requests of a file, all at time 0: the capacity of the system."""
         work = read_workload(path)
         work = replace(work, requests=tuple(replace(request, arrival_ns=0, after=None) for request in work.requests))
         return self._rate(machine_for(machine, model), model, work)
 
     def _rate(self, machine: Machine, model: str, work: Workload) -> float:
-        """New tokens per second. BadInputError: a request does not fit."""
+        """Return the new tokens per second. BadInputError: a request does not fit."""
         shape, times, count = shape_of(model), self.times(machine, model), machine.devices
         config = SchedulerConfig(blocks_for(machine, shape), BLOCK, window=shape.cache_window)
 
@@ -232,7 +232,7 @@ class StepCosts:
         return sum(len(record.tokens_at) for record in run.served) * machine.npu.clock_hz / run.end
 
     def attention(self, machine: Machine, model: str, requests: int, context: int) -> int:
-        """Cycles of attention and appends in a layer of a step that generates, simulated whole."""
+        """Return the cycles of attention and appends in a layer of a generation step, simulated whole."""
 
         def simulate() -> int:
             times = self.times(machine, model)
@@ -246,7 +246,7 @@ class StepCosts:
         return cycles
 
     def engines(self, machine: Machine, model: str, requests: int, context: int) -> dict[str, int]:
-        """Cycles of a layer among others, and of the engines of all channels in it: two layers less one."""
+        """Return the cycles of a layer, and of the engines of all channels in it: two layers less one layer."""
 
         def simulate() -> dict[str, int]:
             single, double = (self._engines(machine, model, layers, requests, context) for layers in (1, 2))
@@ -265,8 +265,8 @@ class StepCosts:
         return {"cycles": run.cycles, **(run.counters or {}).get("kv_engines", {})}
 
     def parts(self, machine: Machine, model: str, requests: int, context: int) -> dict[str, int]:
-        """Cycles of a step that generates, of which two layers are simulated whole and the others take as long as the
-        second: products and attention of all layers, and the rest."""
+        """Return the cycles of a generation step: products and attention of all layers, and the rest. Two layers are
+        simulated whole; all others take as long as the second."""
 
         def simulate() -> dict[str, int]:
             times = self.times(machine, model)
@@ -280,7 +280,7 @@ class StepCosts:
 
 
 def blocks_for(machine: Machine, shape: Shape) -> int:
-    """Blocks of all devices; 0: the weights do not fit."""
+    """Return the number of blocks on all devices; 0: the weights do not fit."""
     npu = machine.npu
     npu = replace(npu, dram=replace(npu.dram, size=npu.dram.size * machine.devices))
     try:
@@ -291,8 +291,8 @@ def blocks_for(machine: Machine, shape: Shape) -> int:
 
 @cache
 def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
-    """Return True if so many requests, half in and half out, run until the first ends without waiting and preemption:
-    the steps of the scheduler decide, on the blocks of the memory."""
+    """Check whether `requests`, each half prompt and half answer, run until the first ends without waiting or
+    preemption, by the steps of the scheduler on the blocks of the memory."""
     shape, half = shape_of(model), tokens // 2
     blocks = blocks_for(machine_for(machine, model), shape)
     work = [Request(index, 0, half, half) for index in range(requests)]
@@ -312,6 +312,6 @@ def coexist(machine: Machine, model: str, requests: int, tokens: int) -> bool:
 
 
 def _spread(rows: Sequence[Any], index: int) -> Any:
-    """Return a row whose place in its table moves from table to table."""
+    """Return a row of a table, at an index that varies over tables."""
     rows = sorted(rows)
     return rows[index * 7 % len(rows)]

@@ -1,1 +1,1 @@
-"""Sweeps: a program at every point of some axes (docs/studies.md)."""
+"""Sweeps: runs of a program at every point of some axes (docs/studies.md)."""

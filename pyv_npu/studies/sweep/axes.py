@@ -1,4 +1,4 @@
-"""The axes of a sweep, and the points that they span: `KEY=1:64:x2`, a SWEEP.yaml, a sample."""
+"""Axes of a sweep, and the points that they span: `KEY=1:64:x2`, a SWEEP.yaml, a sample."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import digits, integer
 
 MOST_VALUES = 10_000
-"""Maximum of an axis."""
+"""Maximum number of values of an axis."""
 MOST_POINTS = 100_000
-"""Maximum of a sweep."""
+"""Maximum number of points of a sweep."""
 FORM = "KEY=1:64:x2, KEY=0:100:20 or KEY=a,b"
 METHODS = ("random", "latin")
 
@@ -28,7 +28,7 @@ Values = Mapping[str, str]
 
 
 class Axis(NamedTuple):
-    """Varied setting, by its name on the command line, with its values in order."""
+    """Varied setting, by its name on the command line, with its ordered values."""
 
     name: str
     values: tuple[str, ...]
@@ -36,11 +36,11 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """Some points of the grid instead of all."""
+    """Sample of the points of the grid."""
 
     count: int
     method: str = "latin"
-    """`random` draws every axis by itself; in a Latin hypercube each part of an axis is met equally often."""
+    """`random` draws each axis independently; a Latin hypercube covers each part of an axis equally often."""
     seed: int = 1
 
 
@@ -53,17 +53,17 @@ class SweepPlan:
     """Axes that advance together instead of crossing each other."""
     sample: Sample | None = None
     listed: tuple[Values, ...] = field(default=())
-    """Points that are given one by one, after those of the axes."""
+    """Explicit points, after those of the axes."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The axes, in the order of the table."""
+        """Names of the axes, in the order of the table."""
         return tuple(
             dict.fromkeys([*(axis.name for axis in self.axes), *(name for point in self.listed for name in point)])
         )
 
     def points(self) -> list[Values]:
-        """Return every point once, in a fixed order: the last axis moves fastest. UsageError for too many points."""
+        """Return every point once, in a fixed order: the last axis varies fastest. UsageError for too many points."""
         groups = self._groups()
         count = prod(len(group) for group in groups) if groups else 0
         drawn = min(count, self.sample.count) if self.sample is not None else count
@@ -93,7 +93,7 @@ class SweepPlan:
 
 
 def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterator[tuple[Values, ...]]:
-    """Yield points of the grid, drawn with a seed."""
+    """Yield random points of the grid."""
     random, columns = Random(sample.seed), []
     for group in groups:
         if sample.method == "random":
@@ -109,12 +109,12 @@ def _sample_points(groups: Sequence[Sequence[Values]], sample: Sample) -> Iterat
 
 
 def plan(texts: Sequence[str], together: Sequence[str] = ()) -> SweepPlan:
-    """Return the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the word."""
+    """Parse the axes of a command line; `together`: lists of names, `KEY,KEY`. UsageError names the argument."""
     return check_plan(SweepPlan(tuple(map(axis, texts)), tuple(tuple(text.split(",")) for text in together)))
 
 
 def axis(text: str) -> Axis:
-    """Return the axis of `KEY=VALUES`; UsageError for another text."""
+    """Parse the axis `KEY=VALUES`; UsageError for invalid text."""
     name, equals, values = text.partition("=")
     if not (name and equals):
         raise UsageError(f"axis {text}: must have the form {FORM}")
@@ -122,8 +122,8 @@ def axis(text: str) -> Axis:
 
 
 def values_of(text: str, shown: str) -> tuple[str, ...]:
-    """Return the values of an axis: words, and ranges of integers, separated by commas. A comma within brackets
-    separates nothing. UsageError shows `shown`."""
+    """Parse the values of an axis: words and ranges of integers, separated by commas outside brackets. UsageError
+    shows `shown`."""
     values: list[str] = []
     for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", text):
         values += _range(part, shown) if _RANGE.fullmatch(part) else [digits(part.strip())]
@@ -141,8 +141,8 @@ _RANGE = re.compile(r"-?[\w.]+:-?[\w.]+(:[x+-]?[\w.]+)?")
 
 
 def _range(text: str, shown: str) -> list[str]:
-    """Return the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end belongs to it where
-    it is met."""
+    """Return the values of a range: `1:64:x2` multiplies, `0:100:20` adds, `1:4` adds 1. The end is included if the
+    steps reach it."""
     first, last, *step_text = text.split(":")
     step = step_text[0] if step_text else "1"
     factor = step.startswith("x")
@@ -165,7 +165,7 @@ def _range(text: str, shown: str) -> list[str]:
 
 
 def check_plan(candidate: SweepPlan) -> SweepPlan:
-    """Return the plan. UsageError where axes are given twice, or cannot advance together, or there are none."""
+    """Return the plan. UsageError for no axis, a repeated axis, or axes that cannot advance together."""
     names = [axis.name for axis in candidate.axes]
     for name in names:
         if names.count(name) > 1:
@@ -197,7 +197,7 @@ class SweepFile(NamedTuple):
     program: str
     plan: SweepPlan
     base: Mapping[str, str]
-    """Settings of every point, by the names that axes have too."""
+    """Settings of every point, by the names that axes use."""
     figures: tuple[str, ...]
 
 
@@ -206,8 +206,8 @@ _WORDS = {"program": str, "base": dict, "axes": dict, "zip": list, "points": lis
 
 
 def read(path: Path) -> SweepFile:
-    """Return a SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and
-    word."""
+    """Read a SWEEP.yaml {program, base, axes, zip, points, sample, figures, repeat}. BadInputError names file and
+    key."""
     try:
         check_input(path, MAX_TEXT)
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -252,7 +252,7 @@ def _of(document: Mapping[str, Any]) -> SweepFile:
 
 
 def _list_values(name: str, values: object) -> tuple[str, ...]:
-    """Return a list of values, each as it is, or the text that the command line takes."""
+    """Return the values of an axis: the elements of a list, or a text parsed as on the command line."""
     if isinstance(values, list):
         if not values:
             raise UsageError(f"axis {name}: has no value; give some, as in {FORM}")
@@ -261,7 +261,7 @@ def _list_values(name: str, values: object) -> tuple[str, ...]:
 
 
 def _word(value: object) -> str:
-    """Return a value of YAML as the command line has it."""
+    """Format a YAML value as the command line expects it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""Charts of a sweep: small multiples of effects, a heat map of two axes, the Pareto front and its points."""
+"""Charts of a sweep: small multiples of effects, a heat map of two axes, the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,14 +24,14 @@ from pyv_npu.studies.sweep.table import MODE, POINT, Table
 from pyv_npu.units import SCALES, number, quantity, scale_of
 
 MAX_CELLS = 30
-"""Values of an axis of a heat map."""
+"""Maximum number of values of an axis in a heat map."""
 MAX_LINES = 500
-"""Points that parallel coordinates show."""
+"""Maximum number of points in parallel coordinates."""
 ALL = "mean"
 
 
 def split_by_mode(table: Table) -> Mapping[str, Table]:
-    """Split the table by mode; the whole table where it has none."""
+    """Split the table by mode; a table without modes is one part."""
     modes = [str(mode) for mode in table.varied(MODE)] if MODE in table.axes else []
     if not modes:
         return {ALL: table}
@@ -39,7 +39,7 @@ def split_by_mode(table: Table) -> Mapping[str, Table]:
 
 
 def effect_parts(table: Table, axis: str, figures: Sequence[str]) -> list[Part]:
-    """Return small multiples of the figures that an axis moves, and a sentence on those that it does not."""
+    """Return small multiples of the figures that depend on an axis, and a sentence on the constant figures."""
     views: list[dict[str, Any]] = []
     constant: list[str] = []
     for figure in figures:
@@ -66,7 +66,7 @@ def effect_parts(table: Table, axis: str, figures: Sequence[str]) -> list[Part]:
 
 
 def heat(table: Table, down: str, across: str, figure: str) -> Chart:
-    """Return the mean of a figure at each pair of values; the largest is darkest."""
+    """Draw the mean of a figure at each pair of values; the largest is darkest."""
     results: dict[tuple[Cell, Cell], list[float]] = {}
     for row, result in numbers(table, figure):
         results.setdefault((row[down], row[across]), []).append(result)
@@ -90,12 +90,12 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
 def front(
     table: Table, objectives: Sequence[str], axes: Sequence[str], figures: Sequence[str], links: Mapping[int, str]
 ) -> Chart:
-    """Return the Pareto chart of the chosen figures, all points included; a third figure is the size of a point.
-    Below, each point is a line through its axes and figures. A selection in either chart applies to both."""
+    """Draw the Pareto chart of the objectives with all points; a third objective is the size of a point. Below, each
+    point is a line through its axes and figures. A selection in either chart applies to both."""
     x, y, *third = objectives
     rows = [row for row in table.good if all(isinstance(row[name], int | float) for name in objectives)][:MAX_LINES]
     best = {row[POINT] for row in pareto(table, *objectives)}
-    rows.sort(key=lambda row: row[POINT] in best)  # which are drawn above the others
+    rows.sort(key=lambda row: row[POINT] in best)  # later rows are drawn on top
     steps = {row[POINT] for row in pareto(table, x, y)}
     modes = [mode for mode in split_by_mode(table) if mode != ALL]
     scales = {name: scale_of([float(row[name]) for row in rows], table.figures[name].unit) for name in objectives}  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def front(
 
 def _parallel(table: Table, rows: Sequence[Mapping[str, Cell]], names: Sequence[str],
               points: Sequence[Mapping[str, Any]], shade: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
-    """Return a line for each point through its values, axis by axis downwards, each from its least to its largest."""
+    """Draw parallel coordinates: a line for each point through its values, each axis scaled to its range."""
     places = {name: _places([row[name] for row in rows]) for name in names}
     data = [
         {**point, "axis": name, "rank": rank, "at": round(places[name][row[name]], 4)}
@@ -194,13 +194,13 @@ def _parallel(table: Table, rows: Sequence[Mapping[str, Cell]], names: Sequence[
 
 
 def _text(table: Table, name: str, value: Cell) -> str:
-    """Format a value; a unit that has no prefix would not fit."""
+    """Format a value, with its unit only if the unit takes a prefix, as others are too wide."""
     unit = table.figures[name].unit if name in table.figures else ""
     return quantity(value, unit) if isinstance(value, int | float) and unit in SCALES else number(value)
 
 
 def _places(values: Sequence[Cell]) -> dict[Cell, float]:
-    """Return each value's position from 0 to 1; words by their order."""
+    """Return each value's position from 0 to 1; words in their order of appearance."""
     distinct = list(dict.fromkeys(values))
     if all(isinstance(value, int | float) for value in distinct):
         distinct.sort(key=lambda value: float(value))  # type: ignore[arg-type]

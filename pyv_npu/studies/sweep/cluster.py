@@ -1,4 +1,4 @@
-"""Points on the workers of a Dask cluster. It is imported when a scheduler is named."""
+"""Execution of points on a Dask cluster, imported only with `--scheduler`."""
 
 import json
 import logging
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE = 10
-"""Seconds for a scheduler to answer, and for its first worker."""
+"""Timeout, seconds, for the scheduler's answer and for its first worker."""
 ENCRYPTED = ("tls://", "wss://")
-"""Addresses of schedulers whose clients have certificates, which Dask's configuration names."""
+"""Prefixes of addresses with TLS; Dask's configuration has the client's certificates."""
 
 
 def run_on_cluster(
@@ -27,9 +27,9 @@ def run_on_cluster(
 ) -> None:
     """Run jobs on the workers of a scheduler: its address, or its JSON file.
 
-    UsageError where no scheduler answers, where its workers have another version of this package (`code`), or where
-    its connections are not encrypted and that is not accepted (`insecure`); MissingExtraError where distributed is not
-    installed. A task whose workers died too often is run job by job, and a job on which they die has failed.
+    UsageError when no scheduler answers, its workers have another version of this package (`code`), or connections
+    are not encrypted without `insecure`; MissingExtraError when distributed is not installed. A batch that killed its
+    workers too often is run job by job; a job that does so fails.
     """
     with require_extra("cluster", "--scheduler"):
         import distributed
@@ -62,7 +62,7 @@ def run_on_cluster(
 
 
 def run_batch(jobs: Sequence[Job]) -> list[Record]:
-    """Run jobs on a worker and return their records. The next task reuses what this task has compiled."""
+    """Run jobs on a worker and return their records. The next batch of the worker reuses compiled models."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -71,12 +71,12 @@ def run_batch(jobs: Sequence[Job]) -> list[Record]:
 
 
 def versions_here() -> tuple[str, str]:
-    """Return a worker's hash of this package's code, and its working directory."""
+    """Return this process's hash of the package's code, and its working directory."""
     return code(), os.getcwd()
 
 
 def _address(scheduler: str) -> str:
-    """Return the address that a scheduler's JSON file names; another text is one itself."""
+    """Return the address in a scheduler's JSON file, or the text itself if it is no such file."""
     try:
         check_input(Path(scheduler), MAX_TEXT)
         document = json.loads(Path(scheduler).read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def _client(scheduler: str) -> "Iterator[Client]":
 
 
 def _check_workers(client: "Client", scheduler: str, code: str) -> int:
-    """Return the number of workers. UsageError for none, other code or another folder."""
+    """Return the number of workers. UsageError for no worker, other code or another working directory."""
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except (TimeoutError, OSError):

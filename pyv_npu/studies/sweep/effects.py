@@ -1,4 +1,4 @@
-"""Effects in a sweep: main effect of each axis, the Pareto front of two figures, the break-even of loose and tight."""
+"""Effects in a sweep: main effect of each axis, Pareto front of figures, break-even of loose and tight."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -14,7 +14,7 @@ Row = Mapping[str, Cell]
 
 
 def numbers(table: Table, figure: str) -> list[tuple[Row, float]]:
-    """Return the good rows in which a figure is a number, with it."""
+    """Return (row, value) of the good rows in which a figure is a number."""
     return [(row, float(value)) for row in table.good if isinstance(value := row[figure], int | float)]
 
 
@@ -32,13 +32,13 @@ class Effect(NamedTuple):
     axis: str
     low: float
     high: float
-    """The least and the largest mean of `main_effect`."""
+    """Smallest and largest mean of `main_effect`."""
     share: float
-    """Their distance over the mean of all."""
+    """Their difference relative to the overall mean."""
 
 
 def sensitivity(table: Table, figure: str) -> list[Effect]:
-    """Return axes with several values, those that move a figure most first."""
+    """Return the effects of axes with several values, the largest first."""
     mean = _mean([result for _, result in numbers(table, figure)])
     effects = []
     for axis in table.axes:
@@ -53,8 +53,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def pareto(table: Table, *figures: str) -> list[Row]:
-    """Return the rows that no other row beats: none has all figures at most as large and one smaller, where of
-    `high_is_good` the negative counts. By the first figure."""
+    """Return the rows that no other row dominates, sorted by the first figure. Small is good, except for figures of
+    `high_is_good`."""
     signs = [-1 if high_is_good(name) else 1 for name in figures]
     rows = [
         (tuple(sign * float(row[name]) for sign, name in zip(signs, figures, strict=True)), row)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def pareto(table: Table, *figures: str) -> list[Row]:
         if all(isinstance(row[name], int | float) for name in figures)
     ]
     front: list[tuple[tuple[float, ...], Row]] = []
-    for values, row in sorted(rows, key=lambda item: item[0]):  # whatever beats a row comes before it
+    for values, row in sorted(rows, key=lambda item: item[0]):  # a dominating row precedes the rows it dominates
         beaten = (all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other, _ in front)
         if not any(beaten):
             front.append((values, row))
@@ -70,22 +70,22 @@ def pareto(table: Table, *figures: str) -> list[Row]:
 
 
 def high_is_good(figure: str) -> bool:
-    """Tell whether the largest value of a figure is the best: rates and utilization."""
+    """Check whether the largest value of a figure is the best: rates and utilization."""
     return any(word in figure for word in ("per_second", "per_watt", "utilization", "usage", "goodput", "capacity"))
 
 
 def flat(table: Table, figure: str) -> bool:
-    """Tell whether a figure is the same number in all good rows."""
+    """Check whether a figure is constant over all good rows."""
     return len({row[figure] for row in table.good}) < 2
 
 
 MAX_FRONT = 3
-"""Figures of a Pareto front."""
+"""Maximum number of figures of a Pareto front."""
 
 
 def default_front(table: Table) -> tuple[str, ...]:
-    """Choose figures to hold against each other: all, where two or three that axes move are shown; else the first, and
-    a cost that an axis besides the mode moves, or the figure that leaves most points unbeaten."""
+    """Choose the objectives of the front. A table of at most three figures: all that vary and are best small, if two
+    or more. Otherwise the first figure, and a cost that varies within a mode or the figure with the largest front."""
     first, *candidates = table.named or table.figures
     moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
     if len(table.figures) <= MAX_FRONT and len(moved) > 1:
@@ -105,8 +105,7 @@ def default_front(table: Table) -> tuple[str, ...]:
 
 
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
-    """Return the x where two figures are equal, by linear interpolation between points (x, first, other); [] for
-    none."""
+    """Return each x at which two figures are equal, by linear interpolation between points (x, first, other)."""
     result: list[float] = []
     rows = sorted((x, Fraction(str(first)) - Fraction(str(other))) for x, first, other in points)
     for (x, difference_low), (y, difference_high) in pairwise(rows):
@@ -118,7 +117,7 @@ def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
 
 
 class BreakEven(NamedTuple):
-    """Loose against tight over an axis, where everything else stays."""
+    """Comparison of loose and tight over an axis, all other axes fixed."""
 
     axis: str
     figure: str
@@ -126,11 +125,11 @@ class BreakEven(NamedTuple):
     at: Sequence[float]
     """Values of the axis at which both cost the same."""
     cheaper: str
-    """The mode that is cheaper at every value, empty where that changes."""
+    """Mode that is cheaper at every value; empty if neither is."""
 
 
 def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
-    """Yield the break-even over each axis of numbers, for each choice of the others."""
+    """Yield the break-even over each numeric axis, for each setting of the others."""
     if MODE not in table.axes:
         return
     for axis in table.axes:
@@ -156,7 +155,7 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
 
 
 def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:
-    """Describe where loose and tight break even over an axis, for each setting of everything else."""
+    """Describe where loose and tight break even over an axis, over all settings of the others."""
     at = sorted(value for line in lines for value in line.at)
     always = {mode: sum(not line.at and line.cheaper == mode for line in lines) for mode in ("loose", "tight")}
     if not at:

@@ -1,4 +1,4 @@
-"""The figures of a sweep: columns of its table, each from the record of a point."""
+"""Figures of a sweep: columns of its table, each computed from the record of a point."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ Cell = int | float | str | None
 
 
 class Figure(NamedTuple):
-    """A column, by its name."""
+    """Column of the table."""
 
     unit: str
     meaning: str
@@ -24,7 +24,7 @@ class Figure(NamedTuple):
 
 
 def derived_figures(run: Result[Any]) -> dict[str, Any]:
-    """Return a record's figures besides the JSON object of its run, those of all submissions."""
+    """Return the figures of a record that its run's JSON object lacks, with those of all submissions."""
     result: dict[str, Any] = {
         "clock_hz": run.config.npu.clock_hz,
         "bw_usage": _bandwidth_share(run),
@@ -35,7 +35,7 @@ def derived_figures(run: Result[Any]) -> dict[str, Any]:
 
 
 def _bandwidth_share(run: Result[Any]) -> float | None:
-    """Return the share of DRAM's bandwidth that a run needed for what its DMA moved."""
+    """Return the share of the DRAM's bandwidth that a run's DMA traffic took."""
     rates, traffic = Rates(run.config.npu), run.json.get("traffic")
     full = run.cycles * rates.total // rates.per_byte if run.cycles and rates.total else 0
     return traffic["total"]["bytes_aligned"] / full if traffic and full else None
@@ -53,10 +53,10 @@ def costs(config: Config) -> dict[str, int | float]:
 
 
 def submissions(run: Result[Any]) -> dict[str, Any]:
-    """Return means over the submissions of a run; None where nothing was submitted.
+    """Return means over the submissions of a run; None if nothing was submitted.
 
-    `core_per_command` is the core time in submit functions over the commands, where overlapping calls count once;
-    `submit_per_compute` the sum of t_submit over the busy cycles of tensor and vector engines.
+    `core_per_command` is the core time in submit functions divided by the commands, with overlapping calls counted
+    once; `submit_per_compute` is the sum of t_submit divided by the busy cycles of tensor and vector engines.
     """
     complete = [s for s in run.latency.submissions if s.t0 is not None]
     spans = [span for s in complete if (span := s.span("t0", "t2")) is not None]
@@ -74,8 +74,8 @@ def submissions(run: Result[Any]) -> dict[str, Any]:
 
 
 def _wait_cycles(run: Result[Any]) -> int:
-    """Return cycles of submissions in which a full queue held them up: between attempts, for room, or in its
-    handler."""
+    """Return the cycles in which a full queue stalls submissions: between attempts, in polls for a free slot, or in
+    its handler."""
     reasons = [Reason.RETRY, Reason.FULL_WAIT]
     if run.config.npu.queue.full_policy == "trap":
         reasons.append(Reason.INTERRUPTED)
@@ -88,7 +88,7 @@ def _ratio(total: int, count: int) -> float | None:
 
 
 def _union_cycles(selection: Sequence[Submission]) -> int:
-    """Return cycles in the union of [t0, t1)."""
+    """Return the cycles in the union of all [t0, t1)."""
     total = reach = 0
     for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
         total += max(0, t1 - max(t0, reach))
@@ -100,7 +100,7 @@ def _union_cycles(selection: Sequence[Submission]) -> int:
 
 
 def at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path, None where there is none; `te_busy.0` is an item of a list."""
+    """Return the value at a dotted path, None if it is missing; `te_busy.0` is an element of a list."""
     for name in path.split("."):
         if isinstance(record, Mapping):
             record = record.get(name)
@@ -257,23 +257,23 @@ FIGURES: Mapping[str, Figure] = {
     "power": Figure("W", "mean, an estimate", _path("result.energy.power_w")),
     "tops_per_watt": Figure("TOPS/W", "operations over energy, an estimate", _path("result.energy.tops_per_watt")),
 }  # fmt: skip
-"""By name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is a figure too."""
+"""Figures by name. A dotted path into the JSON object of a run (`latency.reasons.bus`, `npu.te_busy.0`) is one too."""
 
 ON_CORE = ("cycles", "t_submit_p50", "t_submit_p99", "core_busy_p50", "t_submit", "core_per_command", "te_utilization",
            "bytes_read")  # fmt: skip
-"""Figures of a run with submissions, where none are named."""
+"""Default figures of a run with submissions."""
 WITHOUT_CORE = ("cycles", "seconds", "tokens_per_second", "te_utilization", "ve_utilization", "dma_utilization",
                 "bytes_read", "bytes_written")  # fmt: skip
-"""Figures of a run without a core."""
+"""Default figures of a run without a core."""
 SERVED = ("goodput", "tokens_per_second", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p99", "capacity",
           "preemptions", "blocks_total", "control", "step_error")  # fmt: skip
-"""Figures of `serve`. Empty: `goodput` without --slo, `capacity` without --find-rate, `control` where the host
+"""Default figures of `serve`. Empty: `goodput` without --slo, `capacity` without --find-rate, `control` if the host
 schedules."""
 UNRANKED = ("blocks_total", "step_error")
-"""Figures of which neither small nor large is good, or that are about the simulation: no front is chosen for them."""
+"""Figures without a good direction, or about the simulation: never objectives of the default front."""
 
 COSTS = ("spm_bytes", "macs", "queue_bytes", "area")
-"""Figures for the cost of a device; shown by themselves where they vary."""
+"""Costs of a device; shown by default if they vary."""
 
 
 def _sum(values: Any) -> Cell:
@@ -281,7 +281,7 @@ def _sum(values: Any) -> Cell:
 
 
 def select_figures(names: Sequence[str]) -> dict[str, Figure]:
-    """Return figures by name. UsageError for a word that is no figure."""
+    """Return figures by name. UsageError for an unknown name."""
     selection = {}
     for name in names:
         if name in FIGURES:

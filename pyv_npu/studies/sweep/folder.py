@@ -1,4 +1,4 @@
-"""The folder of a sweep: a record for each point that was run, by its address, and the table over them."""
+"""Folder of a sweep: a record for each executed point, by its address, and the table of all points."""
 
 import fcntl
 import json
@@ -24,17 +24,17 @@ FILES = frozenset((POINTS, REPORTS, LOCK, SWEEP, CSV, PARQUET, PAGE, manifest.FI
 
 
 class SweepFolder:
-    """A folder that holds a sweep, or nothing yet."""
+    """Folder that contains a sweep or is empty."""
 
     def __init__(self, place: Path) -> None:
-        """UsageError where there is something else in the place."""
+        """UsageError when the folder contains other files."""
         self.place = place
         self._points = place / POINTS
         check_holds_only(place, FILES, "--output", "a sweep")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process. UsageError where another process writes into it."""
+        """Lock the folder for this process. UsageError when another process has locked it."""
         self._points.mkdir(parents=True, exist_ok=True)
         with (self.place / LOCK).open("a+") as lock:
             try:
@@ -55,13 +55,13 @@ class SweepFolder:
         return self.record(address) is not None
 
     def keep(self, address: str, record: Record) -> None:
-        """Write the record of a point, with the hash of what it belongs to and of itself."""
+        """Write the record of a point, with its address and a hash of both."""
         document = {**record, "address": address, "sha256": _digest(record, address)}
         write_text(self._file(address), json.dumps(document, separators=(",", ":")) + "\n")
 
     def record(self, address: str) -> Record | None:
-        """Return the record of a point; None where it was not run, or its file ends early. BadInputError: it was
-        changed."""
+        """Return the record of a point; None if the point was not run or its file is truncated. BadInputError: the
+        record was changed."""
         path = self._file(address)
         if not path.exists():
             return None
@@ -75,23 +75,23 @@ class SweepFolder:
         return self.place / REPORTS / address[:SHORT]
 
     def link(self, address: str) -> str:
-        """Return the path of the page of a point, without a report of its result; empty where it was not run."""
+        """Return the path of a point's page, or of its record without a report; empty if the point was not run."""
         page = self.report(address) / PAGE
         file = page if page.is_file() else self._file(address)
         return str(file.relative_to(self.place)) if file.is_file() else ""
 
     def describe(self, document: Mapping[str, Any]) -> None:
-        """Say what the sweep is."""
+        """Write the description of the sweep."""
         write_text(self.place / SWEEP, json.dumps(document, indent=2) + "\n")
 
     def write_csv(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-        """Write table.csv and returns its path."""
+        """Write table.csv and return its path."""
         write_csv(self.place / CSV, heads, rows)
         return self.place / CSV
 
     def write_parquet(self, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-        """Write table.parquet and returns its path. MissingExtraError: pyarrow is not installed; that of an earlier
-        sweep is removed."""
+        """Write table.parquet and return its path. MissingExtraError: pyarrow is not installed; the file of an
+        earlier sweep is removed in any case."""
         path = self.place / PARQUET
         path.unlink(missing_ok=True)
         with require_extra("parquet", PARQUET):
@@ -115,7 +115,7 @@ class SweepFolder:
 
 
 def read_point(path: Path) -> Record:
-    """Return the record of a point. OSError, ValueError: there is none of this form; BadInputError: it was changed."""
+    """Read the record of a point. OSError, ValueError: no file, or of another format; BadInputError: it was changed."""
     check_input(path, MAX_RESULT)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -130,12 +130,12 @@ def read_point(path: Path) -> Record:
 
 
 def _digest(record: Record, address: str) -> str:
-    """Return the SHA-256 of a record and the point that it belongs to."""
+    """Return the SHA-256 of a record and the address of its point."""
     return sha256(json.dumps([address, record], sort_keys=True).encode()).hexdigest()
 
 
 def changed_points(folder: Path) -> list[str]:
-    """Return a line for each point of a sweep that is not as it was written; nothing for another folder."""
+    """Return a line for each point of a sweep whose file has changed; [] for another folder."""
     lines = []
     for path in sorted((folder / POINTS).glob("*.json")):
         try:
@@ -146,7 +146,7 @@ def changed_points(folder: Path) -> list[str]:
 
 
 def _to_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Return a column of one type: words where not all are numbers, or some have more than 64 bits."""
+    """Convert a column to one type: text if some values are no numbers or exceed 64 bits."""
     kinds = {type(value) for value in values if value is not None}
     narrow = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
     if kinds <= {str} or (kinds <= {int} and narrow):

@@ -23,19 +23,19 @@ from pyv_npu.studies.sweep.table import Table as Points
 from pyv_npu.units import number, quantity
 
 MAX_ROWS = 2000
-"""Rows of the table on the page; the files have all."""
+"""Maximum rows of a table on the page; the files have all."""
 SHOWN = 40
-"""Rows of the text."""
+"""Maximum rows of a table in the text."""
 MAX_EFFECTS = 12
-"""Axes whose effect is drawn."""
+"""Maximum number of axes in the charts of effects."""
 MAX_FIGURES = 6
-"""Figures whose effect is drawn."""
+"""Maximum number of figures in the charts of effects."""
 NO_LINKS: Mapping[int, str] = {}
 BREAK_EVEN = ("cycles", "t_submit", "core_per_command")
 
 
 def text(program: str, points: Points) -> str:
-    """Return the same for a terminal: the sentences and the first rows of the table."""
+    """Format the sweep for a terminal: the sentences and the first rows of the table."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     head = Note(f"{program}: {len(points.rows):,} points, {failed:,} failed")
     figures = [name for name in points.named if numbers(points, name)]
@@ -50,7 +50,7 @@ def _verdict(points: Points, figures: Sequence[str]) -> list[Part]:
 def page(
     program: str, points: Points, front: Sequence[str], command: str, links: Mapping[int, str] = NO_LINKS
 ) -> str:  # fmt: skip
-    """Write the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
+    """Render the document. `front`: two or three figures of the Pareto front; `command`: the command that writes the
     report of point N; `links`: by point, the path of its report or result."""
     failed = sum(row[ERROR] is not None for row in points.rows)
     figures = [name for name in points.named if numbers(points, name)]
@@ -73,13 +73,13 @@ def page(
 
 
 def _failures(points: Points) -> Section:
-    """Return the points that have no result, and the reasons."""
+    """Return the points without a result, with the reasons."""
     rows = [(str(row[POINT]), str(row[ERROR])) for row in points.rows if row[ERROR]]
     return Section("failed", "Failed points", [Table(("point", "reason"), rows[:MAX_ROWS])] if rows else [])
 
 
 def best_of(points: Points, figure: str) -> tuple[str, dict[str, Figure], float]:
-    """Return the word for the best value of a figure, its row and the value."""
+    """Return the best point by a figure: `most` or `least`, its row and the value."""
     high = high_is_good(figure)
     row, value = (max if high else min)(numbers(points, figure), key=lambda item: item[1])
     return "most" if high else "least", dict(row), value
@@ -122,7 +122,7 @@ def _tiles(points: Points, figure: str) -> list[Tile]:
 
 
 def _points(points: Points, links: Mapping[int, str] = NO_LINKS) -> Table:
-    """Return a row for each point; figures of failed points are gaps."""
+    """Return a row for each point; figures of failed points are empty."""
     return _rows(points, [*points.axes, *points.named], points.rows, links)
 
 
@@ -138,7 +138,7 @@ def _rows(
 
 
 def _number(point: object, links: Mapping[int, str]) -> Cell:
-    """Return the number of a point, which leads to its report or result."""
+    """Return the number of a point, linked to its report or result."""
     assert isinstance(point, int)
     return Cell(number(point), link=links.get(point, ""), value=point)
 
@@ -184,8 +184,7 @@ def _front(
 
 
 def _break_even(points: Points, figures: Sequence[str]) -> list[Part]:
-    """Return a sentence for each figure and axis; where they differ by the other axes, every setting is folded
-    below."""
+    """Return a sentence for each figure and axis, and a folded table of all break-even points."""
     parts: list[Part] = []
     rows: list[tuple[str, ...]] = []
     for name in BREAK_EVEN:

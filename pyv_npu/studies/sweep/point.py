@@ -1,4 +1,4 @@
-"""A point of a sweep: what runs there, the hash of everything that decides it, and what is kept of it."""
+"""Point of a sweep: its run, the hash of everything that determines the run, and its record."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -28,11 +28,11 @@ from pyv_npu.workloads.workload import PreparedWorkload, Workload
 from toolchain.errors import ToolchainError
 
 SCHEMA = 1
-"""Format of a record."""
+"""Version of the record format."""
 REFUSED = (PyvNpuError, PyvExtError, NpuDeviceError, ToolchainError, OSError)
-"""Errors of what a point asks for: its row says why, and the sweep goes on."""
+"""Errors in the inputs of a point: they become the reason in its row, and the sweep continues."""
 DROPPED = ("host", "uart")
-"""Keys of a result that a record leaves out: the first differs from run to run, the second may be long."""
+"""Keys of a result that a record omits: `host` varies between equal runs, `uart` may be long."""
 
 Record = Mapping[str, Any]
 """`schema`, and `result` (the JSON object of the run) with `derived`, or `error`."""
@@ -43,19 +43,19 @@ class Job:
     """Run of a sweep."""
 
     address: str
-    """The hash of all that decides its figures."""
+    """Hash of everything that determines the figures."""
     workload: Workload[Any]
     config: Config
 
     @property
     def group(self) -> Hashable:
-        """Key of jobs that share one preparation (a compiled model; simulated products of `serve`) where a worker runs
-        them one after the other."""
+        """Key of jobs that share one preparation (a compiled model; simulated products of `serve`) if a worker runs
+        them consecutively."""
         return self.workload.group(self.config)
 
 
 class JobRunner:
-    """Runs jobs one after the other, and keeps what was compiled for the last of them."""
+    """Sequential runner of jobs, with the preparation of the last job as a cache."""
 
     def __init__(self) -> None:
         self._group: Hashable = None
@@ -99,7 +99,7 @@ def reason(error: Exception) -> str:
 
 
 class Addresses:
-    """Makes the addresses of jobs; files are read once."""
+    """Addresses of jobs; files are read once."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[str, ...], Mapping[str, str]] = {}
@@ -125,18 +125,18 @@ class Addresses:
 
 OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "npu.queue.", "npu.frontend.",
                "run.args", "run.max_cycles", "run.timeout")  # fmt: skip
-"""Keys that a run without a core does not look at: points that differ in nothing else are one run."""
+"""Keys without effect on a run without a core: points that differ only in these are one run."""
 
 
 def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
-    """Return the keys on which a run depends. `core`: firmware runs; `kernels`: those of a model are timed on the
+    """Return the keys on which a run depends. `core`: firmware runs; `kernels`: kernels of a model are timed on the
     core."""
     unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
     return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}
 
 
 def _plain(value: object) -> object:
-    """Return a value of the configuration as JSON holds it."""
+    """Convert a value of the configuration to JSON types."""
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -144,7 +144,7 @@ def _plain(value: object) -> object:
 
 @cache
 def code() -> str:
-    """Return the SHA-256 of the modules of this package, so that points are run again when a module has changed."""
+    """Return the SHA-256 of the product's modules, so that points are run again when a module has changed."""
     digest = sha256()
     for package in (npu_device, pyv_ext, pyv_native, toolchain):
         assert package.__file__ is not None
@@ -160,14 +160,14 @@ def _modules(folder: Path) -> Sequence[Path]:
 
 
 BATCH = 8
-"""Jobs of a batch, at most; a worker that dies costs so many."""
+"""Maximum number of jobs in a batch, which is the number lost when a worker dies."""
 BATCHES_A_WORKER = 4
-"""Batches of a worker, at least, so that none waits long for the last one."""
+"""Minimum number of batches per worker, so that workers finish at about the same time."""
 
 
 def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """Return jobs in lists of at most `size`, which are compiled once each; those of one group come one after the
-    other."""
+    """Split jobs into batches of at most `size`, each of one group and so compiled once; batches of a group are
+    adjacent."""
     groups: dict[Hashable, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.group, []).append(job)
@@ -175,7 +175,7 @@ def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
 
 
 def batches_for(jobs: Sequence[Job], workers: int) -> list[list[Job]]:
-    """Return jobs in batches for so many workers."""
+    """Split jobs into batches for a number of workers."""
     return batches(jobs, max(1, min(BATCH, len(jobs) // (BATCHES_A_WORKER * workers))))
 
 

@@ -1,4 +1,4 @@
-"""Points on processes of this machine, which hear of them over pipes: no port is opened."""
+"""Execution of points in processes of this machine, which communicate over pipes: no port is opened."""
 
 import multiprocessing
 import signal
@@ -12,15 +12,15 @@ from multiprocessing.process import BaseProcess
 from pyv_npu.studies.sweep.point import Job, JobRunner, Record, batches_for, failure_record
 
 DEATHS = 1
-"""Deaths of workers that a job outlives: it has one more try."""
+"""Maximum number of retries of a job whose worker died."""
 READY = ("pyv_npu.workloads.firmware", "pyv_npu.studies.sweep.point")
-"""Modules that every worker needs: workers are copies of one process that has imported them."""
+"""Modules that every worker needs: workers are forked from a process that has imported them."""
 
 
 def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Record], None]) -> None:
-    """Run jobs on `workers` processes. The jobs of a worker that died are run one by one, and fail where it dies again.
+    """Run jobs on `workers` processes. Jobs of a worker that died are retried one by one; a second death fails the job.
 
-    A bug on a worker is raised here.
+    An unexpected exception on a worker is raised here.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(READY))
@@ -33,7 +33,7 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
             while waiting and len(busy) < workers:
                 connection, worker = idle.pop() if idle else _start(context)
                 busy[connection] = worker, waiting.popleft()
-                with suppress(BrokenPipeError):  # it died meanwhile: its end is seen below
+                with suppress(BrokenPipeError):  # the worker has died, which `recv` reports below
                     connection.send(busy[connection][1])
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
@@ -60,7 +60,7 @@ def run_in_processes(jobs: Sequence[Job], workers: int, done: Callable[[Job, Rec
 
 
 def _start(context: ForkServerContext) -> tuple[Connection, BaseProcess]:
-    """Start a worker; the pipe to it, and its process."""
+    """Start a worker; return the pipe to it, and its process."""
     connection, far_end = context.Pipe()
     process = context.Process(target=_serve, args=(far_end,), daemon=True)
     process.start()
@@ -69,8 +69,8 @@ def _start(context: ForkServerContext) -> tuple[Connection, BaseProcess]:
 
 
 def _serve(connection: Connection) -> None:
-    """Answer batches with their records, on a worker, until the sweep is over or its process has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which ends its workers
+    """Answer batches with their records, as a worker, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep handles Ctrl-C and kills its workers
     runner = JobRunner()
     with suppress(EOFError, ConnectionError):
         while True:

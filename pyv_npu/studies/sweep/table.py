@@ -1,4 +1,4 @@
-"""The table of a sweep: one row a point and mode, readable by pandas and DuckDB."""
+"""Table of a sweep: a row for each point and mode, readable by pandas and DuckDB."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pyv_npu.studies.sweep.point import Record
 POINT, MODE, STOP, EXIT, ERROR, ADDRESS = "point", "mode", "stop_reason", "exit_code", "error", "address"
 
 SHORT = 16
-"""Letters of an address that the table has."""
+"""Number of leading characters of an address in the table."""
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class Row:
     """Point of a sweep."""
 
     point: int
-    """Its number, counted from 1: that of `--point`."""
+    """Number from 1, as in `--point`."""
     values: Values
     address: str
-    """Empty: it cannot be run, and `problem` says why."""
+    """Address of the job; empty: the point cannot be run for the reason in `problem`."""
     problem: str = ""
     costs: Mapping[str, int | float] = field(default_factory=dict)
-    """Figures for the cost of its device."""
+    """Costs of the device."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by row and column."""
+    """Table of the points."""
 
     axes: tuple[str, ...]
     figures: Mapping[str, Figure]
@@ -46,12 +46,12 @@ class Table:
 
     @property
     def good(self) -> list[Mapping[str, Cell]]:
-        """The rows with figures that can be trusted."""
+        """Rows without an error."""
         return [row for row in self.rows if not row[ERROR]]
 
     @property
     def named(self) -> list[str]:
-        """The figures that some row has."""
+        """Names of the figures with a value in some row."""
         return [name for name in self.figures if any(row[name] is not None for row in self.rows)]
 
     def without(self, figures: Sequence[str]) -> "Table":
@@ -60,14 +60,14 @@ class Table:
         return Table(self.axes, figures_left, self.rows)
 
     def varied(self, axis: str) -> list[Cell]:
-        """Return the values of an axis in the order of the table."""
+        """Return the distinct values of an axis in the order of the table."""
         return list(dict.fromkeys(row[axis] for row in self.rows))
 
 
 def table(
     axes: Sequence[str], figures: Mapping[str, Figure], rows: Sequence[Row], record: Callable[[str], Record | None]
 ) -> Table:
-    """Read the records of all rows. Axes whose values are all integers have numbers."""
+    """Build the table from the records of all rows. Axes whose values are all integers become numeric."""
     integers = {name for name in axes if all(_is_integer(row.values.get(name, "")) for row in rows)}
     cells: list[Mapping[str, Cell]] = []
     for row in rows:
@@ -88,7 +88,7 @@ def table(
 
 
 def _error(record: Record) -> str | None:
-    """Return the reason why the figures of a row are missing or not to be trusted; None for a good row."""
+    """Return the reason why the figures of a row are missing or invalid; None for a good row."""
     if "error" in record:
         return str(record["error"])
     result: Mapping[str, Any] = record["result"]
