@@ -1,6 +1,6 @@
-"""The command port: what the four custom instructions do, without a word about RISC-V (docs/interface.md).
+"""Command port: the effects of the four custom instructions, independent of RISC-V (docs/interface.md).
 
-`now` is the cycle in which the core acts: all events stamped `now` or earlier have happened, what a call changes is
+`now` is the cycle in which the core acts. All events stamped `now` or earlier have happened; the changes of a call are
 stamped `now + 1`.
 """
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from npu_device.host.pipeline import Pipeline
 
 MAX_DEADLINES = 64
-"""Deadlines beyond which those of tickets that ended are dropped."""
+"""Number of stored deadlines at which those of ended tickets are dropped."""
 
 
 class CommandPort:
-    """Tight coupling. The policy of a full queue is CTRL's field; it is read at each submission."""
+    """Tightly coupled command port. Each submission reads the policy for a full queue from CTRL."""
 
     def __init__(self, pipeline: "Callable[[], Pipeline]", counters: Counters) -> None:
-        """`pipeline()`: the front end, made at the first call."""
+        """`pipeline()`: the submission pipeline, created at the first call."""
         self._pipeline = pipeline
         self._counters = counters
         self._deadlines: dict[tuple[int, int], tuple[int, int]] = {}
-        """(pc, ticket) -> (which of the tickets of this number, when TWAIT gives up): a timeout goes on over
-        restarts."""
+        """(pc, ticket) -> (`ticket_since` of the ticket, cycle in which TWAIT times out). A restarted TWAIT keeps its
+        deadline."""
         self._looked = 0
         self._looked_busy = 0
 
@@ -53,8 +53,8 @@ class CommandPort:
     def enqcmd(self, address: int, descriptor: bytes, operand: int, now: int) -> PortReply | PortWait | PortTrap:
         """Submit 64 bytes that the core has read at `address`. operand[3:0] is the priority, [7:4] the stream.
 
-        The answer is a ticket, or minus a ReturnCode. A submission that waits for room (policy stall) is the same
-        one until it is answered.
+        The reply is a ticket, or minus a ReturnCode. Under policy stall, a submission that waits for a queue entry
+        remains the same submission until its reply.
         """
         answer, cycles = self._pipeline().submit(address, descriptor, operand, now + 1)
         if answer == STALLED:
@@ -66,10 +66,10 @@ class CommandPort:
     # -- TWAIT -------------------------------------------------------------------------------------------------
 
     def twait(self, ticket: int, units: int, pc: int, now: int, resumed: bool) -> PortReply | PortWait:
-        """Wait for a ticket; `units` of 1024 cycles until it gives up, 0 for ever.
+        """Wait for a ticket. `units`: timeout in units of 1024 cycles, 0 for none.
 
-        The answer is 0, or minus the ticket's error or a ReturnCode. Only the deadline is remembered while it waits:
-        by pc and ticket, so `resumed` makes no difference.
+        The reply is 0, or minus the ticket's error or a ReturnCode. A wait stores only its deadline, by pc and ticket,
+        so `resumed` has no effect.
         """
         key = (pc, ticket)
         code = self._pipeline().query_ticket(ticket, now + 1)
@@ -109,7 +109,7 @@ class CommandPort:
         return scope <= max(Scope) and not others
 
     def tbar(self, immediate: int, now: int) -> PortReply:
-        """Stamp a barrier. NpuDeviceError for an immediate that is not legal: the caller traps instead."""
+        """Stamp a barrier. Raise NpuDeviceError for an illegal immediate; the caller must trap instead."""
         if not self.tbar_legal(immediate):
             raise NpuDeviceError(f"TBAR {immediate:#x}: not a legal immediate, ask `tbar_legal` first")
         stream = immediate >> TBAR_STREAM_SHIFT & (STREAMS - 1)
@@ -117,7 +117,7 @@ class CommandPort:
         return PortReply(0)
 
     def tstat(self, now: int) -> PortReply:
-        """Depth, idle percent of all tensor engines since the last TSTAT (rounded down), in flight, sticky error.
+        """Return queue depth, tensor engine idle percent since the last TSTAT (rounded down), in flight, sticky error.
 
         Call it once for each TSTAT that retires.
         """
@@ -147,7 +147,7 @@ class CommandPort:
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state, after the tickets in flight."""
+        """Restore a state. The tickets in flight have been restored before."""
         fields = Fields(state, "deadlines", "looked", "looked_busy")
         deadlines = fields.rows("deadlines", (0, WORD64), (0, WORD64), (0, LATEST))
         self._deadlines = {

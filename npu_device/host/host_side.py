@@ -1,6 +1,6 @@
-"""Host side of a device: registers, ring, custom instructions and CSRs, and the queue behind them.
+"""Host side of a device: registers, ring, custom instructions and CSRs, and the queue that they feed.
 
-A device makes it when it is first used (`npu_device.device`).
+A device creates it at its first use (`npu_device.device`).
 """
 
 from collections.abc import Callable, Sequence
@@ -43,14 +43,14 @@ _LIMITS = {
     "error_ticket": (0, MODULUS - 1), "error_code": (0, max(TicketError)), "accepted": (0, LATEST),
     "depth": (0, LATEST), "depth_max": (0, LATEST), "selected": _WORD,
 }  # fmt: skip
-"""Values of `RegisterState`."""
+"""Bounds of the fields of `RegisterState`."""
 
 
 class HostSide:
     """Host side of a device.
 
-    | attribute | for | |---|---| | `registers` | the window on the bus | | `port` | the custom instructions | | `csr` |
-    the custom CSRs | | `ring` | base, size, head and tail of the descriptor ring |
+    `registers` is the window on the bus, `port` executes the custom instructions, `csr` maps the custom CSRs, `ring`
+    has base, size, head and tail of the descriptor ring.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class HostSide:
         interpreted: bool,
         report_link: "Callable[[DeviceLink | None], None]",
     ) -> None:
-        """`counters`: of the device. `caps`: of the register CAPS. `report_link`: as of `Pipeline`. The others are
-        those of the device."""
+        """`caps`: value of the register CAPS. `report_link`: as in `Pipeline`. The others are the parameters of the
+        device."""
         self._report_link = report_link
         self._config, self._memory, self._events = config, memory, events
         self._values, self._analytic, self._external, self._interpreted = values, analytic, external, interpreted
@@ -76,9 +76,9 @@ class HostSide:
         self._injector: Injector | None = None
         self._plans: Plans | None = None
         self.active: Pipeline | None = None
-        """The pipeline, once it is made."""
+        """The pipeline, or None before its first use."""
         self._first = RegisterState(config.queue.size, FullPolicy[config.queue.full_policy.upper()])
-        """Registers until something is submitted."""
+        """Registers before the first submission."""
         self._enabled = False
         self.ring = Ring(lambda: self.front)
         self.port = CommandPort(lambda: self.pipeline, counters)
@@ -87,7 +87,7 @@ class HostSide:
 
     @property
     def pipeline(self) -> "Pipeline":
-        """Front end and queue, made at first use: a program that submits nothing imports neither their modules nor
+        """Front end and queue, created at first use: a program without submissions imports neither their modules nor
         NumPy."""
         if self.active is None:
             from npu_device.host.pipeline import Pipeline
@@ -101,7 +101,7 @@ class HostSide:
 
     @property
     def front(self) -> Any:
-        """Values of registers, by the names of `RegisterState`."""
+        """Register values, with the field names of `RegisterState`."""
         return self._first if self.active is None else self.active.front
 
     @property
@@ -119,12 +119,12 @@ class HostSide:
 
     @property
     def l2(self) -> "L2 | None":
-        """L2 as the core sees it, or None."""
+        """L2 cache as the core sees it, or None."""
         return self.execution.l2 if self._config.l2.enabled else None
 
     def use_plans(self, plans: "Plans") -> None:
-        """Have plans in common with other devices of its configuration: those of commands that such a device had before
-        are not made again. To be called before the first command. Nothing else changes."""
+        """Share plans with other devices of the same configuration, so that each plan is made only once. Call it before
+        the first command. Results and timing do not change."""
         self._plans = plans
 
     # -- registers ---------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class HostSide:
         return 0 if self.active is None else self.active.register_value(offset)
 
     def read_register(self, offset: int, now: int) -> int:
-        """Read one of these registers in cycle `now`."""
+        """Read COMPLETED, IRQ_STATUS or TICKET_STATUS in cycle `now`."""
         return 0 if self.active is None else self.active.read_register(offset, now)
 
     def mask_irq(self, cycle: int, mask: int) -> None:
@@ -159,7 +159,7 @@ class HostSide:
         return self.enabled * _ENABLE | int(self.front.policy) << _POLICY.low
 
     def write_control(self, value: int, cycle: int) -> bool:
-        """CTRL with effect from `cycle`; False when reserved bits were set, which are ignored."""
+        """Write CTRL with effect from `cycle`. Return False if reserved bits were set; these are ignored."""
         self.front.policy = (value & _POLICY_MASK) >> _POLICY.low
         if value & _FLUSH and self.l2 is not None:
             self.l2.flush(cycle)
@@ -176,7 +176,7 @@ class HostSide:
         self.pipeline.enable(enable, cycle)
 
     def _reset(self, cycle: int) -> None:
-        """Soft reset: work in flight vanishes; configuration, accept count and counters stay."""
+        """Perform a soft reset: discard work in flight; keep configuration, accept count and counters."""
         self._enabled = False
         if self.active is None:
             first = self._first
@@ -190,7 +190,7 @@ class HostSide:
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot, without memory and events."""
         if self._config.l2.enabled or self._external is not None:
-            self.pipeline  # noqa: B018 - the core has an L2, or the link has engines, from the start
+            self.pipeline  # noqa: B018 - an L2 or external engines have state before the first submission
         return {
             "enabled": self.enabled,
             "front_end": {name: int(getattr(self.front, name)) for name in _LIMITS},
@@ -201,7 +201,7 @@ class HostSide:
         }
 
     def load_state(self, state: Any) -> None:
-        """Take on a state. Memory and event stream are those of then already."""
+        """Restore a state. Memory and event stream have been restored before."""
         fields = Fields(state, "enabled", "front_end", "pipeline", "port", "registers", "counters")
         self._enabled = fields.flag("enabled")
         with inside("front_end"):
@@ -223,7 +223,7 @@ class HostSide:
     # -- injected faults ---------------------------------------------------------------------------------------
 
     def inject(self, injector: "Injector | None") -> None:
-        """Let faults act on the device; None: none do."""
+        """Install a fault injector; None removes it."""
         self._injector = self.registers.injector = injector
         if self.active is not None:
             self.active.inject(injector)
@@ -232,12 +232,12 @@ class HostSide:
 
     @property
     def error_log(self) -> "Sequence[ErrorEntry]":
-        """Latest error tickets, oldest first."""
+        """Latest entries of the error log, oldest first."""
         return () if self.active is None else tuple(self.active.completion.log)
 
     @property
     def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
-        """Commands that were accepted and have not retired, oldest first."""
+        """Accepted commands that have not retired, oldest first."""
         if self.active is None:
             return []
         execution = self.active.execution
@@ -248,7 +248,7 @@ class HostSide:
 
 
 def _registers(state: Any) -> RegisterState:
-    """Restore registers. StateError."""
+    """Restore registers. Raise StateError for values that no device has."""
     fields = Fields(state, *_LIMITS)
     registers = RegisterState(**{name: fields.integer(name, *limits) for name, limits in _LIMITS.items()})
     size, head, tail = registers.ring_size, registers.head, registers.tail

@@ -1,6 +1,6 @@
-"""Submission pipeline of a device: front end, decoder, execution. It is made with the first submission.
+"""Submission pipeline of a device: front end, decoder, execution. It is created with the first submission.
 
-A descriptor that was fetched becomes a command in flight, or an error ticket.
+A fetched descriptor becomes a command in flight, or an error ticket.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -68,19 +68,19 @@ _WORDS = layout(Submission).fields["words"].offset
 _RECORDS = {
     Ticket: 1, Entry: 1, Access: MAX_OPERANDS, Dependency: 2 * LISTED * MAX_OPERANDS, Span: 1,
 }  # fmt: skip
-"""Records that the acceptance of a command takes at most."""
+"""Maximum number of records that the acceptance of a command allocates."""
 _CYCLE, _FLAG, _WORD = (0, LATEST), (0, 1), (0, WORD32)
 _LIMITS = {
     "ring_refused": _FLAG, "queue_refused": _FLAG, "stalled": (-1, LATEST), "fetch_free": _CYCLE,
     "validate_free": _CYCLE, "irq_line": _FLAG,
 }  # fmt: skip
-"""Numbers of the front end that a snapshot keeps besides `RegisterState`."""
+"""Bounds of the front end's integers that a snapshot has in addition to `RegisterState`."""
 _SUBMISSION = {
     "number": (1, LATEST), "address": (0, WORD64), "slot": _WORD, "began": _CYCLE, "fetched": (-1, LATEST),
     "accepted": _CYCLE, "ticket": (0, MODULUS - 1), "prio": (0, 15), "stream": (0, STREAMS - 1), "announced": _FLAG,
     "readable": _FLAG,
 }  # fmt: skip
-"""Numbers of a descriptor on its way."""
+"""Bounds of the fields of a pending submission."""
 _UNCHANGED = (
     "base_low",
     "base_high",
@@ -93,11 +93,11 @@ _UNCHANGED = (
     "error_code",
     "selected",
 )
-"""Fields of the front end that a soft reset does not touch."""
+"""Fields of the front end that a soft reset keeps."""
 
 
 class Pipeline:
-    """Records of a device, and the parts in Python that act on them."""
+    """Records of a device, and the Python objects that operate on them."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Pipeline:
         interpreted: bool,
         report_link: Callable[[DeviceLink | None], None],
     ) -> None:
-        """`registers`, `enabled`: of the device so far. `report_link`: receives the entry points for native code."""
+        """`registers`, `enabled`: current state. `report_link` receives the entry points for native code."""
         self._memory, self._events, self._external = memory, events, external
         self.completion = Completion(memory, events, self.call)
         self._injector: Injector | None = None
@@ -135,7 +135,7 @@ class Pipeline:
         self.inject(injector)
 
     def _prepare(self, loop: Any) -> None:
-        """Fill in what the front end has after power-up besides its configuration."""
+        """Initialise the front end: fault injection and the memory regions."""
         loop.front.observed = self._injector is not None
         for base, end, content in self._memory.windows:
             region = loop.front.regions.add()
@@ -156,13 +156,13 @@ class Pipeline:
         return self._machine.call(function, *arguments)
 
     def inject(self, injector: "Injector | None") -> None:
-        """Let faults act; None: none do."""
+        """Install a fault injector; None removes it."""
         self._injector = self.execution.injector = self.completion.injector = injector
         self.front.observed = injector is not None
         self._update_link()
 
     def _update_link(self) -> None:
-        """Report the entry points; None where an injector drives the interrupt line, or CPython runs the device."""
+        """Report the entry points, or None if an injector drives the interrupt line or CPython runs the device."""
         storage, module = self.storage, self._machine.module
         if module is None or (self._injector is not None and self._injector.drives_line):
             self._report_link(None)
@@ -180,7 +180,7 @@ class Pipeline:
     # -- events ------------------------------------------------------------------------------------------------
 
     def advance(self, now: int) -> None:
-        """Do everything that is due at the start of cycle `now` or earlier."""
+        """Process all events due at the start of cycle `now` or earlier."""
         arena, storage = self.storage.arena, self.storage
         if arena.words[STATUS]:
             arena.raise_error()
@@ -193,7 +193,7 @@ class Pipeline:
                 self._accept(storage.arena.words[storage.cycle])
 
     def submit(self, address: int, descriptor: bytes, operand: int, arrival: int) -> tuple[int, int]:
-        """ENQCMD_T: the answer of `submissions.submit`, and the cycles until the core has it."""
+        """Execute ENQCMD_T: return the reply of `submissions.submit`, and its latency in cycles."""
         machine, storage = self._machine, self.storage
         storage.descriptor[:] = descriptor
         while (answer := machine.call(submissions.submit, address, operand, arrival)) == STARVED:
@@ -202,12 +202,12 @@ class Pipeline:
         return answer, storage.arena.words[storage.response]
 
     def _accept(self, cycle: int) -> None:
-        """Accept the oldest descriptor on its way."""
+        """Accept the oldest pending submission."""
         machine = self._machine
         for record, count in _RECORDS.items():
             machine.issue.reserve(record, count)
         submission = self.front.oldest
-        if machine.call(acceptance.accept_known, submission.offset, cycle):  # records were missing
+        if machine.call(acceptance.accept_known, submission.offset, cycle):  # it lacked only free records
             return
         first = submission.offset + _WORDS
         content = machine.storage.arena.bytes[first : first + DESCRIPTOR_SIZE]
@@ -247,7 +247,7 @@ class Pipeline:
     # -- registers ---------------------------------------------------------------------------------------------
 
     def enable(self, enable: bool, cycle: int) -> None:
-        """Let fetches and commands begin from a cycle on, or not."""
+        """Enable or disable the start of fetches and commands from a cycle on."""
         self.loop.enabled = enable
         if enable:
             self.call(fetch.request_fetch, cycle)
@@ -274,22 +274,22 @@ class Pipeline:
         self.call(submissions.doorbell, tail, cycle)
 
     def query_ticket(self, ticket: int, cycle: int) -> int:
-        """Return the answer of `submissions.query_ticket`."""
+        """Call `submissions.query_ticket`."""
         return self.call(submissions.query_ticket, ticket, cycle)
 
     def ticket_since(self, ticket: int) -> int:
-        """Return what distinguishes a ticket in flight from its predecessors."""
+        """Return the value that distinguishes a ticket in flight from earlier tickets with its number."""
         return self.call(submissions.ticket_since, ticket)
 
     def _submissions(self) -> Iterator[Any]:
-        """Views of the descriptors on their way, oldest first."""
+        """Iterate over views of the pending submissions, oldest first."""
         submission = self.front.oldest
         while submission is not None:
             yield submission
             submission = submission.next
 
     def reset(self, cycle: int) -> None:
-        """Soft reset: work in flight vanishes; configuration and counts stay."""
+        """Perform a soft reset: discard work in flight; keep configuration and counts."""
         reason = "soft reset"
         self.loop.enabled = False
         for submission in self._submissions():
@@ -336,8 +336,8 @@ class Pipeline:
         }
 
     def load_state(self, state: Any, registers: RegisterState, enabled: bool) -> None:
-        """Take on a state. Memory and event stream are those of then already. `registers`, `enabled`: as of then.
-        StateError."""
+        """Restore a state with these `registers` and `enabled`. Memory and event stream have been restored before.
+        Raise StateError for a state that no device has."""
         fields = Fields(
             state, "numbers", "shown", "deadlines", "submissions", "taken", "completed", "ended", "completion",
             "execution", "l2",
@@ -383,7 +383,7 @@ class Pipeline:
         self.call(fetch.restore_pipeline)
 
     def _load_submissions(self, items: Sequence[Any]) -> None:
-        """Restore the descriptors on their way, behind the commands in flight. StateError."""
+        """Restore the pending submissions, which follow the commands in flight. Raise StateError."""
         flight, issue = self.execution.in_flight(), self._machine.issue
         last, ready, taken = flight[-1].number if flight else 0, 0, self.loop.issue.taken
         for index, item in enumerate(items):

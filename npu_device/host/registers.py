@@ -1,6 +1,6 @@
-"""The register file: the tables of `abi.registers` in front of the device's state (docs/interface.md, "NPU registers").
+"""Register file: access to the device's state by the tables of `abi.registers` (docs/interface.md, "NPU registers").
 
-The custom CSRs mirror the registers that a driver touches.
+The custom CSRs mirror the registers that a driver uses.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _SHOWS_COMPLETIONS = frozenset(_OFFSET[name] for name in ("TICKET_STATUS", "COMP
 
 @dataclass
 class RegisterState:
-    """Registers of a device to which nothing was submitted: those that firmware sets up, and zeros. A front end has
+    """Registers of a device before its first submission: those that firmware sets up, and zeros. The front end has
     fields of the same names."""
 
     ring_size: int
@@ -54,7 +54,7 @@ class RegisterState:
 
 
 class Host(Protocol):
-    """Device behind the registers. Changes have effect from `cycle`."""
+    """Device that the registers access. Changes take effect in `cycle`."""
 
     @property
     def front(self) -> Any: ...
@@ -82,35 +82,35 @@ class RegisterFile:
         counters: Counters,
         caps: int,
     ) -> None:
-        """`caps`: the custom instructions that exist, as in the register CAPS."""
+        """`caps`: the available custom instructions, as in the register CAPS."""
         self.injector: Injector | None = None
         self._events = events
         self._host = host
         self._ring = host.ring
         self._counters = counters
         self._latched: dict[int, int] = {}
-        """Offset of a LO half -> the HI half as it was then, unless that was 0."""
+        """Offset of a LO half -> the HI half at the time of its last read, unless 0."""
         self._identification = _identification(config, caps)
         self._counts = self._counter_sources()
         self._running = frozenset(self._counts) - frozenset(
             TOTALS_OFFSET + 8 * index for index, counter in enumerate(TOTALS) if counter.name != "CYCLES"
         )
-        """Offsets of counters that count cycles."""
+        """Offsets of the counters that advance with time."""
         self._reads = self._read_table()
         self._writes = self._write_table()
 
     # -- access ------------------------------------------------------------------------------------------------
 
     def accepts(self, offset: int, size: int) -> bool:
-        """Check for a register of this width at the offset."""
+        """Check whether a register of `size` bytes exists at the offset."""
         return size == WORD and (offset in _BY_OFFSET or offset in self._counts or offset - WORD in self._counts)
 
     def read(self, offset: int, now: int) -> int:
-        """Return the value in cycle `now`; 0 for a register that can only be written."""
+        """Return the value in cycle `now`; 0 for a write-only register."""
         if offset in self._counts:
             value = self._counts[offset](now)
             high = value >> 32 & MASK32
-            if high:  # else there is no entry: native code reads a small counter without one
+            if high:  # zero has no entry: native code reads a small counter without latching it
                 self._latched[offset] = high
             else:
                 self._latched.pop(offset, None)
@@ -123,14 +123,14 @@ class RegisterFile:
         return source() & MASK32 if source is not None else 0
 
     def stable(self, offset: int) -> bool:
-        """Check whether a register reads the same each time, and a repeated read has no effect.
+        """Check whether repeated reads of a register return the same value and have no effect.
 
-        Counts of cycles do not, nor the HI half of a counter, which a read of the LO half changes.
+        False for counts of cycles, and for the HI half of a counter, which a read of the LO half changes.
         """
         return offset - WORD not in self._counts and offset not in self._running
 
     def peek(self, offset: int, now: int) -> int:
-        """Return a register in cycle `now`, without side effects: no value is latched or recorded."""
+        """Return a register in cycle `now` without side effects: no value is latched or recorded."""
         if offset in self._counts:
             return self._counts[offset](now) & MASK32
         if offset - WORD in self._counts:
@@ -139,7 +139,7 @@ class RegisterFile:
         return source() & MASK32 if source is not None else 0
 
     def write(self, offset: int, value: int, now: int) -> None:
-        """Store a word with effect from `now + 1`. What the architecture ignores is counted and traced."""
+        """Store a word with effect from `now + 1`. Ignored writes are counted and traced."""
         register = _BY_OFFSET.get(offset)
         target = self._writes.get(offset)
         if register is None or target is None or (register.disabled_only and self._host.enabled):
@@ -173,7 +173,7 @@ class RegisterFile:
                 raise StateError(f"{offset:#x} is no such register", "latched")
         self._latched = latched
 
-    # -- what is behind each register --------------------------------------------------------------------------
+    # -- source and target of each register --------------------------------------------------------------------
 
     def _read_table(self) -> dict[int, Callable[[], int]]:
         ring, host = self._ring, self._host
@@ -235,12 +235,12 @@ class RegisterFile:
         return True
 
     def _counter_sources(self) -> dict[int, Callable[[int], int]]:
-        """Offset of each LO half -> the counter in cycle `now`."""
+        """Return by the offset of each LO half a function of `now` that reads the counter."""
         counters = self._counters.up_to_date
         totals: dict[str, Callable[[int], int]] = {
             "CYCLES": lambda now: now,
             "SUBMITTED": lambda _: counters().submitted,
-            "ACCEPTED": lambda _: self._host.front.accepted,  # which firmware polls while it submits
+            "ACCEPTED": lambda _: self._host.front.accepted,  # firmware polls it while it submits
             "COMPLETED": lambda _: counters().completed,
             "ERRORS": lambda _: counters().errors,
             "REJECTED": lambda _: counters().rejected,
@@ -261,7 +261,7 @@ class RegisterFile:
 
 
 def _identification(config: NpuConfig, caps: int) -> dict[str, int]:
-    """Registers that never change."""
+    """Return the constant registers by name."""
     return {
         "ID_VERSION": _BY_OFFSET[_OFFSET["ID_VERSION"]].reset,
         "CAPS": caps,
@@ -280,7 +280,7 @@ _ACKNOWLEDGE = "IRQ_ACK"
 
 
 class CsrWindow:
-    """CSR accesses as accesses of the registers of the same names."""
+    """Custom CSRs, mapped to registers."""
 
     addresses = frozenset(_REGISTER)
 
@@ -292,13 +292,13 @@ class CsrWindow:
         return self._registers.stable(self.offset(address))
 
     def offset(self, address: int) -> int:
-        """Return the offset of the register that a CSR is."""
+        """Return the offset of the register that a CSR mirrors."""
         return _OFFSET[_REGISTER[address]]
 
     def read(self, address: int, now: int) -> int:
         return self._registers.read_named(_REGISTER[address], now)
 
     def write(self, address: int, value: int, now: int, written: int) -> None:
-        """`value`: the new content; `written`: the bits of csrrw and csrrs, 0 for csrrc, which acknowledges nothing."""
+        """Write `value`. `written`: the operand of csrrw or csrrs; 0 for csrrc, which acknowledges nothing."""
         name = _REGISTER[address]
         self._registers.write_named(name, written if name == _ACKNOWLEDGE else value, now)

@@ -1,4 +1,4 @@
-"""The descriptor ring in memory (docs/interface.md, "NPU registers"). Indices run modulo 2^32."""
+"""Descriptor ring in memory (docs/interface.md, "NPU registers"). Indices count modulo 2^32."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ class Ring:
 
     @property
     def head(self) -> int:
-        """Descriptors fetched."""
+        """Index after the last fetched descriptor."""
         return int(self._front().head)
 
     @property
@@ -37,7 +37,7 @@ class Ring:
 
     @property
     def next(self) -> int:
-        """Descriptors whose fetch has begun: between head and tail."""
+        """Index after the last descriptor whose fetch has begun, between head and tail."""
         return int(self._front().next_fetch)
 
     @property
@@ -50,10 +50,10 @@ class Ring:
         return self.occupied >= self.size
 
     def slot(self, index: int) -> int:
-        """Address of the descriptor with this index."""
+        """Return the address of the descriptor with this index."""
         return (self.base + index % self.size * DESCRIPTOR_SIZE) & WORD64
 
-    # -- what may be written while the device is disabled; False: ignored --------------------------------------
+    # -- writes, legal while the device is disabled; False: ignored --------------------------------------------
 
     def set_base(self, base: int) -> bool:
         if base % DESCRIPTOR_SIZE:
