@@ -21,13 +21,13 @@ _KERNELS = {
     Opcode.KV_READ: moves.kv_read,
     Opcode.KV_APPEND: moves.kv_append,
 }
-"""`f(descriptor, operands, type of the result, previous output or None)`: the values of the result."""
+"""Kernels `f(descriptor, operands, result type, previous output or None)`, which return the values of the result."""
 
 
 def compute(command: Command, read: Read, accumulators: AccumulatorMemory) -> WriteSet:
     """Sample the operands through `read(region)` and compute; the result may share their memory.
 
-    DescriptorError where the data do not allow it.
+    Raise DescriptorError if the data are invalid, such as an index out of range.
     """
     adds = command.order.total is not None and command.descriptor.accumulate
     if command.macro is not None:

@@ -1,4 +1,4 @@
-"""The engines: what lies between the start of a command on a unit and its end, on the device's timeline."""
+"""Engines: run commands on units, from start to end, on the device's timeline."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Engines:
-    """DMA channels, DRAM, NoC, banks and engines, event by event; at IA_TIMING step by step (`fluid`).
+    """Engines with DMA channels, DRAM, NoC and banks, event by event; at IA_TIMING step by step (`fluid`).
 
-    Steps run in bulk while no other event is due and no command waits for a unit that is free.
+    Steps run in bulk while no other event is due and no command waits for a free unit.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class Engines:
         interpreted: bool = False,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
-        """`command_of`: the command of an entry. `plans`: those that devices of this configuration have in common; of
-        another one they are not looked at. `interpreted`, `prepare`: as of `Machine`."""
+        """`command_of`: returns the command of an entry. `plans`: plans shared by devices of one configuration; those
+        of another configuration are ignored. `interpreted`, `prepare`: as in `Machine`."""
         if external is not None:
             config = external.adopted
         outside = () if external is None else external.units
@@ -60,12 +60,12 @@ class Engines:
         self._units = units_by_class(config)
         self._setting = setting_of(config)
         self._stuck: dict[int, Command] = {}
-        """Units that have taken a command and do not begin it, by an injected fault."""
+        """Units that do not begin the command they were assigned, because of an injected fault."""
         self._tensor_steps: dict[int, Column] = {}
-        """With engines outside: by slot, how many tensor steps stand before each step of its plan."""
+        """For external engines: by slot, the number of tensor steps before each step of its plan."""
 
     def running(self) -> dict[int, Command]:
-        """Commands on units, by the slots of their runs."""
+        """Return the commands on units, by the slots of their runs."""
         return {
             slot: self._command_of(entry.offset)
             for slot, entry in enumerate(self.machine.storage.loop.running)
@@ -73,12 +73,12 @@ class Engines:
         }
 
     def hold(self, unit: int, command: Command) -> None:
-        """Suspend a unit before the command that it has taken, by an injected fault."""
+        """Suspend a unit before the command that it was assigned, because of an injected fault."""
         self._stuck[unit] = command
         self.machine.set_stuck(unit, True)
 
     def free_stuck(self, command: Command) -> bool:
-        """Resume the unit that is stuck with a command; False: none is."""
+        """Resume the unit that is stuck with a command. Return False if none is."""
         if self._stuck.get(command.unit) is not command:
             return False
         del self._stuck[command.unit]
@@ -86,9 +86,9 @@ class Engines:
         return True
 
     def begin(self, cycle: int, command: Command, macro: Macro) -> None:
-        """Start a command in macro form on as many free units as it can use.
+        """Start a command in macro form on as many free units as it can use, with the steps that can start now.
 
-        Steps that can start now do. `schedule` is to follow in this cycle.
+        The caller calls `schedule` in this cycle.
         """
         machine, unit_class = self.machine, command.unit_class
         assert unit_class is not None
@@ -112,7 +112,7 @@ class Engines:
 
     @property
     def mmu(self) -> "Mmu":
-        """MMU of encoded keys and values, which most runs do not have."""
+        """MMU of encoded keys and values, created at first use since most runs have none."""
         if self._mmu is None:
             from npu_device.issue.mmu import Mmu
 
@@ -120,19 +120,19 @@ class Engines:
         return self._mmu
 
     def priority_access(self, cycle: int, address: int, size: int) -> int:
-        """Fetch a descriptor from DRAM, before transfers; return the cycles until it arrives."""
+        """Fetch a descriptor from DRAM with priority over transfers. Return its latency in cycles."""
         wait = self.machine.priority_access(cycle, address, size)
         if not self.machine.idle:
             self.machine.schedule()
         return wait
 
     def slow_down(self, cycle: int, factor: int) -> None:
-        """The DRAM takes `factor` times as long for its bytes from now on, until it is reset."""
+        """Multiply the DRAM's time per byte by `factor`, until it is reset."""
         self.machine.slow_down(factor)
         self._share_anew(cycle)
 
     def dram_at(self, cycle: int, slowdown: int) -> None:
-        """The DRAM takes `slowdown` times as long as configured for its bytes from now on, until it is reset."""
+        """Set the DRAM's time per byte to `slowdown` times the configured one, until it is reset."""
         self.machine.dram_at(slowdown)
         self._share_anew(cycle)
 
@@ -143,7 +143,7 @@ class Engines:
         self.machine.schedule()
 
     def reset(self) -> None:
-        """Forget what runs."""
+        """Discard everything that runs."""
         self._stuck.clear()
         self.machine.reset()
         self._mmu = None
@@ -151,10 +151,10 @@ class Engines:
         if self._external is not None:
             self._external.reset()
 
-    # -- engines outside ---------------------------------------------------------------------------------------
+    # -- external engines --------------------------------------------------------------------------------------
 
     def take_begun(self, cycle: int) -> None:
-        """Give steps that have begun in this cycle on external engines to these."""
+        """Send steps that have begun in this cycle on external engines to these engines."""
         external = self._external
         if external is None:
             return
@@ -165,7 +165,7 @@ class Engines:
             self._grant_unit(external, unit, cycle, end)
 
     def _grant_unit(self, external: "External", unit: int, cycle: int, end: "End | None") -> None:
-        """Once its end is known, the event loop has it; until then the engine is granted more time when it is due."""
+        """Report the end of an external engine's step to the event loop. While `end` is None, grant the engine time."""
         while end is None:
             deadline = external.grant_deadline(unit, self.machine.stalled(unit))
             if deadline is None:
@@ -177,7 +177,7 @@ class Engines:
         self.machine.tell_end(unit, *end)
 
     def grant_time(self, cycle: int) -> None:
-        """Grant time to external engines up to a cycle that they asked for."""
+        """Grant external engines the time that they requested, up to `cycle`."""
         assert self._external is not None
         for unit in self._external.running:
             self._grant_unit(self._external, unit, cycle, None)
@@ -186,7 +186,7 @@ class Engines:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def units(self, place: UnitClass | None) -> tuple[int, ...]:
-        """Return the codes of the units that a place names; none for no place."""
+        """Return the codes of the units of a class; none for None."""
         return () if place is None else self._units[place]
 
     def state(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Engines:
         }
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
-        """`running`: the commands on units, by number; `read`: how they read."""
+        """Restore a state. `running`: the commands on units, by number; `read`: reads a region as they see it."""
         fields = Fields(state, "requested", "ended_steps", "machine", "mmu", "external")
         self._mmu = None
         if fields["mmu"] is not None:
@@ -237,7 +237,7 @@ class Engines:
                 self._external.load_state(fields["external"], running, read)
 
     def _plan_of(self, command: Command, units: tuple[int, ...]) -> CommandPlan:
-        """Return the plan of a command in flight on these units. StateError: they are not its units."""
+        """Return the plan of a command in flight on these units. Raise StateError if it cannot run on them."""
         macro = command.macro
         allowed = self.units(command.unit_class)
         ticket, cluster = command.ticket, command.descriptor.cluster
@@ -253,13 +253,13 @@ class Engines:
         return CommandPlan(ticket, cluster, plan, None)
 
     def release(self, command: Command) -> None:
-        """Give back what a command in macro form had while it ran."""
+        """Release the slot of a command in macro form that has ended."""
         slot = self.machine.storage.arena.view(Entry, command.entry).slot
         self._tensor_steps.pop(slot, None)
         self.machine.release(slot)
 
 
 def _tensor_steps(plan: Plan) -> Column:
-    """Return for each step of a plan the count of steps on tensor engines before it."""
+    """Return for each step on a tensor engine the number of such steps before it in the plan."""
     tensor = np.array([isinstance(piece, Compute) and piece.kind is Kind.TE for piece in plan.pieces], bool)
     return np.cumsum(tensor[plan.piece]) - 1

@@ -51,8 +51,8 @@ class Execution:
         interpreted: bool = False,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
-        """`values`: whether results are computed; without them all memory but status words stays as it is. `plans`,
-        `interpreted`, `prepare`: as of `Engines`."""
+        """`values`: whether results are computed; if not, only status words are written to memory. `plans`,
+        `interpreted`, `prepare`: as in `Engines`."""
         self.injector: Injector | None = None
         self._memory = memory
         self._values = values
@@ -69,7 +69,7 @@ class Execution:
         self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
 
     def accept(self, cycle: int, command: Command) -> None:
-        """Accept a valid command, with ticket and number, into its reserved entry of the queue."""
+        """Accept a valid command, which has its ticket and number, into its reserved entry of the queue."""
         if command.opcode is Opcode.CORE:
             self._core_worked(cycle, command)
         self.station.accept(cycle, command)
@@ -77,22 +77,22 @@ class Execution:
             self.injector.accepted(cycle, command, self.machine.storage.loop.front.depth)
 
     def _core_worked(self, cycle: int, command: Command) -> None:
-        """Emit the work of the core that a CORE command reports: the cycle of its begin, and its cycles."""
+        """Emit the core's work that a CORE command reports by its first cycle and its number of cycles."""
         began, took = command.descriptor.tile_m, command.descriptor.tile_n
         since = cycle - began & WORD32
         if took and took <= since <= cycle:
             self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, took, since)
 
     def request_start(self, cycle: int) -> None:
-        """Plan the start of commands, after a change that may permit it."""
+        """Schedule the start of commands after a change that may permit it."""
         self.machine.call(deadlines.request_event, START, cycle)
 
     def in_flight(self) -> list[Command]:
-        """Commands that were accepted and have not retired, oldest first."""
+        """Return the accepted commands that have not retired, oldest first."""
         return list(self.station.commands)
 
     def fail(self, cycle: int, reason: str) -> None:
-        """Work in flight vanishes: its tickets become errors. `reset` is to follow."""
+        """End the tickets of all work in flight with errors. The caller calls `reset` next."""
         for command in self.in_flight():
             code, opcode = TicketError.RESET, command.opcode
             unit = self.station.entry(command).unit
@@ -101,7 +101,7 @@ class Execution:
             self.l2.flush(cycle)
 
     def reset(self) -> None:
-        """Bring the event loop, and with it the front end, into the state after power-up."""
+        """Reset the event loop, including the front end, to the state after power-up."""
         self.engines.reset()
         self.station.reset()
         self._results.reset()
@@ -129,7 +129,7 @@ class Execution:
         }
 
     def _accumulated(self) -> list[list[Any]]:
-        """Return the bytes of all sums with their addresses."""
+        """Return [offset, bytes] of all sums in the accumulators."""
         used = chain.from_iterable(command.accumulator_regions for command in self.in_flight())
         return [
             [region.address - ACCUMULATORS_BASE, self._accumulators.bytes_of(region).tobytes()]
@@ -137,7 +137,7 @@ class Execution:
         ]
 
     def load_state(self, state: Any, decoder: Decoder) -> None:
-        """Take on a state."""
+        """Restore a state."""
         fields = Fields(state, "barriers", "sums", "accumulators", "commands", "freed", "engines")
         restored: list[InFlight] = []
         for index, item in enumerate(fields.listed("commands")):
@@ -165,7 +165,7 @@ class Execution:
             self.engines.load_state(fields["engines"], running, self._results.read)
 
     def _load_commands(self, restored: Sequence[InFlight]) -> None:
-        """Queue, streams, epochs, hazards and results that wait follow from the commands."""
+        """Rebuild queue, streams, epochs, hazards and parked results from the restored commands."""
         self._results.reset()
         station = self.station
         epochs = [len(domain) for domain in station.domains()]
@@ -191,7 +191,7 @@ class Execution:
                     raise StateError("the command waits for others", "stage")
 
     def _load_accumulators(self, items: Sequence[Any]) -> None:
-        """Restore the bytes of the accumulators. StateError."""
+        """Restore the bytes of the accumulators. Raise StateError."""
         content = self._accumulators.content
         for index, item in enumerate(items):
             with inside("accumulators", index):
@@ -205,14 +205,14 @@ class Execution:
 
     @property
     def _sampled(self) -> bool:
-        """Check whether this class takes part in the start and end of each command with operands."""
+        """Whether the start and end of each command with operands call this class."""
         return (
             self._values or self.injector is not None or self._external is not None
             or (self.l2 is not None and self.l2.on_use is not None)
         )  # fmt: skip
 
     def _settle(self, cycle: int) -> None:
-        """Publish results of commands that have retired, and do what `acceptance.settle` does."""
+        """Publish the results of retired commands, then call `acceptance.settle`."""
         storage = self.machine.storage
         words = storage.arena.words
         if words[storage.retired]:
@@ -225,7 +225,7 @@ class Execution:
         self.machine.call(acceptance.settle, cycle)
 
     def run(self, until: int) -> int:
-        """Run the events that are due by cycle `until`, up to one that concerns the front end: its kind, or DONE."""
+        """Run the events due by cycle `until`, up to one that the front end handles. Return its kind, or DONE."""
         storage = self.machine.storage
         words = storage.arena.words
         words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
@@ -245,7 +245,7 @@ class Execution:
                 return answer
 
     def _start(self, cycle: int, entry: int) -> None:
-        """Start commands of which the device decides; `entry`: the first, or 0."""
+        """Start the commands that native code hands to Python. `entry`: the first, or 0."""
         dispatched, sampled = self.machine.dispatch, self._sampled
         self.machine.tell_dropped()
         self._settle(cycle)
@@ -266,7 +266,7 @@ class Execution:
         self.machine.schedule()
 
     def _takes(self, cycle: int, command: Command) -> bool:
-        """Check whether the unit of a command that starts is stuck with it, by an injected fault."""
+        """Check whether an injected fault makes the unit of a starting command stuck."""
         if self.l2 is not None and self.l2.on_use is not None:
             self.l2.on_use((*command.reads(), *command.writes()))
         if self.injector is None or not self.injector.takes(cycle, command):
@@ -275,7 +275,7 @@ class Execution:
         return True
 
     def resume(self, cycle: int, command: Command) -> None:
-        """Begin the command of a unit that was stuck with it, unless a reset came first."""
+        """Begin a command on the unit that was stuck with it, unless a reset has discarded it."""
         if not self.engines.free_stuck(command):
             return
         if command.macro is None:
@@ -287,7 +287,7 @@ class Execution:
         self.request_start(cycle)
 
     def _sample(self, cycle: int, command: Command) -> bool:
-        """Take the inputs, at the start: False when they do not allow the command to run."""
+        """Sample the inputs of a starting command. Return False if they are invalid and the command fails."""
         view = self.station.entry(command)
         command.unit = view.unit
         try:
@@ -311,7 +311,7 @@ class Execution:
     # -- end and retirement ------------------------------------------------------------------------------------
 
     def _end(self, cycle: int, entry: int) -> None:
-        """End commands that have run; `entry`: the first of which the device decides, or 0."""
+        """End the commands that native code hands to Python. `entry`: the first, or 0."""
         sampled = self._sampled
         self.machine.tell_dropped()
         self.engines.take_begun(cycle)
@@ -323,7 +323,7 @@ class Execution:
         self.machine.schedule()
 
     def _ended(self, command: Command) -> None:
-        """End a command that has run: park its results."""
+        """Park the results of a command whose last step has ended."""
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
@@ -337,7 +337,7 @@ class Execution:
         command.result = None
 
     def _write_status(self, cycle: int, command: Command) -> None:
-        """Write the status word of a command that retires; its outputs, and those of others before, are in memory."""
+        """Write the status word of a retiring command, after its outputs and those of all commands retired before."""
         for number, _ in self.station.retired():
             self._results.publish(number)
         self._results.publish(command.number)

@@ -1,7 +1,7 @@
-"""Commands in flight as plain data, and back.
+"""Serialisation of commands in flight.
 
-A snapshot keeps of a command the bytes that it was made from, what has happened to it since, and its results that are
-not in memory yet. What it asks for is decoded again; what it waits for follows from the commands before it.
+A snapshot has the descriptor bytes of a command, its progress, and its results that are not in memory yet. Restoring
+decodes the descriptor again, and recomputes hazards from the earlier commands.
 """
 
 from typing import Any, NamedTuple
@@ -34,12 +34,12 @@ _FIELDS = (
 
 
 class InFlight(NamedTuple):
-    """Command that was restored."""
+    """Restored command."""
 
     command: Command
     entry: EntryState
     parked: Writes | None
-    """Its outputs when it has ended."""
+    """Outputs of a command that has ended."""
 
 
 def state_of(
@@ -71,7 +71,7 @@ def state_of(
 
 
 def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory, values: bool) -> InFlight:
-    """Restore a command from plain data. StateError. `values`: whether this device computes results."""
+    """Restore a command from plain data. `values`: whether this device computes results. Raise StateError."""
     fields = Fields(state, *_FIELDS)
     block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
     prio, stream = fields.integer("prio", 0, 15), fields.integer("stream", 0, STREAMS - 1)
@@ -114,7 +114,7 @@ def _load_position(command: Command, position: int, stage: int, memory: Memory) 
     where = {part.region for part in operands if part.name == "pos_addr"}
 
     def read(region: Region) -> Bytes:
-        """Return the position that was read; what else it reads when it starts has not changed since."""
+        """Return the sampled position, or memory for all else, which has not changed since the start."""
         return word if region in where else memory.rows(region)
 
     try:
@@ -134,7 +134,7 @@ def _load_failure(command: Command, failure: list[Any], stage: int) -> None:
 
 
 def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, values: bool) -> Writes | None:
-    """Restore the results that a started command will write or hold. StateError."""
+    """Restore the pending outputs and the accumulator of a started command. Raise StateError."""
     computed = values and stage == RUNNING
     if fields["writes"] is None:
         if computed:

@@ -1,4 +1,4 @@
-"""The points of the device at which faults act (docs/reliability.md). Without an injector there is none of this."""
+"""Hooks of the device for fault injection (docs/reliability.md). A device without an injector calls none of them."""
 
 from typing import TYPE_CHECKING
 
@@ -7,18 +7,18 @@ if TYPE_CHECKING:
 
 
 class Injector:
-    """Hooks of fault injection. This class changes nothing: faults override the hooks of their changes.
+    """Hooks of fault injection. The base class changes nothing; faults override hooks.
 
-    Cycles are those from whose start the change holds.
+    A change takes effect at the start of its cycle.
     """
 
     @property
     def drives_line(self) -> bool:
-        """Whether `line` may change the interrupt line: then native code of the core does not call the device."""
+        """Whether `line` may change the interrupt line. If so, native code of the core does not call the device."""
         return False
 
     def line(self, level: bool) -> bool:
-        """Return the interrupt line as the core sees it, where the device drives `level`."""
+        """Return the interrupt line as the core sees it while the device drives `level`."""
         return level
 
     def doorbell(self, cycle: int, tail: int) -> bool:
@@ -26,25 +26,25 @@ class Injector:
         return True
 
     def submission(self, cycle: int, address: int) -> bool:
-        """Check whether an ENQCMD_T arrives at the command port; else it returns "queue full" to the core."""
+        """Check whether an ENQCMD_T arrives at the command port; otherwise the core gets "queue full"."""
         return True
 
     def head(self, head: int, size: int) -> int:
-        """QUEUE_HEAD as a read shows it."""
+        """Return QUEUE_HEAD as a read shows it."""
         return head
 
     def descriptor(self, cycle: int, content: bytes) -> bytes:
-        """Return the 64 bytes that the decoder gets."""
+        """Return the 64 bytes that the decoder receives."""
         return content
 
     def accepted(self, cycle: int, command: "Command", depth: int) -> None:
-        """Handle an accepted command; `depth` commands wait, this one included."""
+        """Handle an accepted command. `depth`: number of waiting commands, including it."""
 
     def sampled(self, cycle: int, command: "Command") -> None:
-        """Handle a command about to start on a unit, with its result computed: it may be changed, or fail."""
+        """Handle a command about to start on a unit. Its computed result may be changed, or the command failed."""
 
     def takes(self, cycle: int, command: "Command") -> bool:
-        """Check whether the unit of a command that starts is stuck: the injector resumes the command, or never does."""
+        """Check whether the unit of a starting command is stuck. Only the injector can resume the command."""
         return False
 
     def writes_status(self, cycle: int, ticket: int) -> bool:

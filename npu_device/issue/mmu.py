@@ -1,8 +1,8 @@
-"""The MMU of the DMA: pages of encoded keys and values, allocated when they are touched (docs/oaken.md, "Pages").
+"""MMU of the DMA: pages of encoded keys and values, allocated at the first access (docs/oaken.md, "Pages").
 
-Commands name virtual addresses, those of an `EncodedCache`: of each layer, request and side the rows of the streams
-that its codec has. A page of DRAM belongs to one row. Numbers stay where commands say; what is translated is where
-transfers go: to which rows and channels of DRAM.
+Commands use the virtual addresses of an `EncodedCache`, which has a row for each layer, request, side and stream of its
+codec. A page of DRAM belongs to one row. Values stay at the addresses of the commands; translation affects only timing,
+by the DRAM rows and channels of the transfers.
 """
 
 from array import array
@@ -30,18 +30,18 @@ UNIT = unit_code(Kind.KV_MMU, 0)
 
 
 class Mmu:
-    """Tables and pool of one device."""
+    """Page tables and page pool of a device."""
 
     def __init__(self, config: NpuConfig, events: EventStream | None = None) -> None:
-        """`events`: is told when pages are taken or given back."""
+        """`events` receives allocations and releases of pages."""
         self._events = events
         self._page = config.kv_quant.page_bytes
         given = config.kv_quant.pool_pages
         self._pool = config.dram.size // self._page if given is None else given
         self._virtual = config.l2.enabled
-        """An L2 is indexed by virtual addresses, so that transfers keep theirs."""
+        """Whether transfers keep virtual addresses, because an L2 is indexed by them."""
         self._turn = 0
-        """Bytes after which DRAM channels come round again; 0: there is one."""
+        """Bytes after which the interleaving of DRAM channels repeats; 0 for a single channel."""
         if config.dram.channels > 1:
             self._turn = config.dram.channels * config.dram.interleave
         self.reset()
@@ -49,31 +49,31 @@ class Mmu:
     def reset(self) -> None:
         """Free all pages."""
         self._tables: tuple[dict[int, array[int]], ...] = tuple({} for _ in TABLES)
-        """Virtual address of the first byte of a stream -> numbers of pages of DRAM, in the order of the stream. A long
-        run has a million streams: 8 bytes a page, and no objects."""
+        """Virtual address of the first byte of a stream -> page numbers in DRAM, in the order of the stream. Arrays of
+        8 bytes a page, because a long run has a million streams."""
         self._passed: dict[int, int] = {}
-        """The same -> pages before these, which were given back as a window has passed their tokens."""
+        """The same address -> number of pages before these, released because a window has passed their tokens."""
         self._free: list[int] = []
-        """Pages that were given back, a heap."""
+        """Heap of released pages."""
         self._fresh = 0
-        """The first page that was never taken."""
+        """Lowest page that was never allocated."""
 
     @property
     def used(self) -> int:
-        """Pages that belong to a stream."""
+        """Number of allocated pages."""
         return self._fresh - len(self._free)
 
     def tables(self) -> dict[str, int]:
-        """Pages by table."""
+        """Return the number of pages by table."""
         return {name: sum(map(len, one.values())) for name, one in zip(TABLES, self._tables, strict=True)}
 
     # -- allocation --------------------------------------------------------------------------------------------
 
     def begin(self, cycle: int, ticket: int, accesses: Sequence[KvAccess]) -> None:
-        """Takes the pages that a command touches as it starts; gives back those behind what it appends, and those
-        before what it and later commands read.
+        """Allocate the pages that a starting command accesses. Release the pages after its appended tokens, and those
+        before the tokens that it and later commands read.
 
-        DescriptorError, with nothing changed, where the pool has too few, and where it reads what was given back."""
+        Raise DescriptorError, without changes, if the pool is exhausted or the command reads a released page."""
         changes: list[tuple[int, int, int, int]] = []
         needed = surplus = 0
         for access in accesses:
@@ -106,19 +106,19 @@ class Mmu:
             self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.used, needed)
 
     def _extent(self, table: int, start: int) -> tuple[int, int]:
-        """Returns the first page of a row that is there, and the one after the last."""
+        """Return the range of allocated pages of a row: the first, and the last plus 1."""
         begin = self._passed.get(start, 0)
         return begin, begin + len(self._tables[table].get(start, ()))
 
     def _extent_after(self, access: KvAccess, span: RowSpan, begin: int, end: int) -> tuple[int, int]:
-        """Returns the pages of a row after a command, of those before it. DescriptorError: it reads earlier ones."""
+        """Return the page range of a row after a command, from that before it. Raise DescriptorError as `begin`."""
         offset = span.start % PART_ALIGNMENT
         high = -(-(offset + span.size) // self._page) if span.size else 0
         if not access.new:
             high = max(high, end)
         low = begin
         if access.new and span.stored < span.size:
-            low = min(low, (offset + span.stored) // self._page)  # a cache that begins anew is written there
+            low = min(low, (offset + span.stored) // self._page)  # the cache restarts at an earlier token
         if access.first is not None and access.tokens > access.new:
             oldest = (offset + span.passed) // self._page
             if oldest < begin and span.passed < span.stored:
@@ -131,7 +131,7 @@ class Mmu:
         return min(low, high), high
 
     def _release(self, start: int, table: int, low: int, high: int) -> tuple[int, int]:
-        """Gives back pages outside an extent of a row; returns how many are missing before and after the others."""
+        """Release the pages of a row outside low..high. Return the number of missing pages before and after these."""
         begin, end = self._extent(table, start)
         first = min(max(begin, low), end)
         last = max(first, min(end, high))
@@ -142,7 +142,7 @@ class Mmu:
         return (first - low, high - last) if first < last else (0, high - low)
 
     def _take(self) -> int:
-        """Take the lowest free page."""
+        """Allocate the lowest free page."""
         if self._free:
             return heappop(self._free)
         self._fresh += 1
@@ -151,7 +151,7 @@ class Mmu:
     # -- translation -------------------------------------------------------------------------------------------
 
     def translated(self, plan: Plan, accesses: Sequence[KvAccess]) -> Plan:
-        """Return a plan whose transfers of keys and values go where their pages are; these have been touched."""
+        """Return a plan whose transfers of keys and values use DRAM addresses. Their pages have been allocated."""
         if not accesses or self._virtual:
             return plan
         moves = [isinstance(piece, Transfer) and piece.role is Role.KV for piece in plan.pieces]
@@ -168,7 +168,7 @@ class Mmu:
         first = np.cumsum([0, *lengths[:-1]])
         pages = np.concatenate([np.asarray(row, np.int64) for row in page_rows])
         passed = np.array([self._passed.get(start, 0) for start in row_starts], np.int64)
-        index = offset // self._page - passed[which]  # below 0: a tile begins before the window
+        index = offset // self._page - passed[which]  # negative if a tile begins before the window
         entry = first[which] + np.maximum(0, index)
         dram = plan.dram.copy()
         dram[at] = DRAM_BASE + pages[entry] * self._page + offset % self._page
@@ -180,8 +180,8 @@ class Mmu:
     def _scattered(
         self, plan: Plan, at: Column, inside_page: Column, first: Column, index: Column, pages: Column
     ) -> Plan:
-        """Gives transfers over several pages the address of each part, which the channels of DRAM see. `first`: of the
-        pages of its row; `index`: of its page among these."""
+        """Split transfers over several pages into parts with the addresses that select DRAM channels. `first`: position
+        in `pages` of the first page of the transfer's row; `index`: position of its page in the row."""
         made: dict[Piece, int] = {piece: index for index, piece in enumerate(plan.pieces)}
         pieces, piece = list(plan.pieces), plan.piece.copy()
         steps = zip(at.tolist(), inside_page.tolist(), first.tolist(), index.tolist(), strict=True)
@@ -215,7 +215,7 @@ class Mmu:
         return {"streams": rows, "passed": passed, "free": sorted(self._free), "fresh": self._fresh}
 
     def load_state(self, state: Any) -> None:
-        """StateError where a page belongs to two, or to none."""
+        """Restore a state. Raise StateError if a page belongs to two streams, or to none."""
         fields = Fields(state, "streams", "passed", "free", "fresh")
         self.reset()
         self._fresh = fields.integer("fresh", 0, self._pool)

@@ -1,8 +1,8 @@
-"""Plans that are kept: commands that differ only in where their operands lie in DRAM have one plan.
+"""Cache of plans: commands that differ only in the DRAM addresses of their operands share a plan.
 
-Layers of a model are alike, and so are requests of a step. What a plan, and what its steps cost, depends on is all of
-the command but addresses in DRAM; of these how far operands that share memory are apart, and how each lies on the
-accesses and channels of DRAM. The rest is added to the steps of the plan that is kept.
+Layers of a model are alike, and so are requests of a step. A plan and the cost of its steps depend on the whole command
+except its DRAM addresses. Of these, only the distances of overlapping operands and the alignment to accesses and
+channels of DRAM matter. The base addresses are added to the steps of a cached plan.
 """
 
 from collections.abc import Hashable, Sequence
@@ -21,11 +21,11 @@ from npu_device.event_loop.encoding import Encoded, Pieces, encode
 from npu_device.operations.macro.base import Macro, Setting
 
 ADDRESS_BYTES = 8
-"""Of a word that holds an address, and of no other."""
+"""Size in bytes of an address word; no other word has it."""
 KEPT_STEPS = 1 << 19
-"""Of all plans that are kept together, some 200 bytes each."""
+"""Maximum number of steps of all cached plans, of some 200 bytes each."""
 _ASIDE = dict.fromkeys(("rank", "affinity", "prio", "stream", "irq", "write_status", "param1", "status", "ticket"), 0)
-"""What a descriptor says of when a command runs and who is told."""
+"""Descriptor fields that affect only when a command runs and how its completion is reported."""
 _IN_DESCRIPTOR = _ASIDE | {word.name: 0 for word in WORDS if word.size == ADDRESS_BYTES}
 _IN_BLOCK: dict[str, Any] = {
     word.name: 0 for word in EXTENDED_WORDS if word.size == ADDRESS_BYTES and word.name != "workspace"
@@ -37,10 +37,10 @@ _IN_OPERATION = {
 
 
 class Place(NamedTuple):
-    """Location of a command's operands in DRAM: groups of operands that share memory."""
+    """Location of a command's operands in DRAM, as groups of overlapping operands."""
 
     key: Hashable
-    """All that its plan depends on."""
+    """Everything that the plan depends on."""
     starts: tuple[int, ...]
     """First address of each group, ascending."""
     ends: tuple[int, ...]
@@ -49,30 +49,30 @@ class Place(NamedTuple):
 class _Kept(NamedTuple):
     encoded: Encoded
     group: Column
-    """Of each step the group of operands that it moves; behind the last one: it moves nothing."""
+    """Group of the operand that each step transfers; the number of groups for a step without transfer."""
     offset: Column
-    """From the start of the group."""
+    """Offset of each step from the start of its group in bytes."""
 
 
 class Plans:
-    """Plans of devices with one configuration, those used last."""
+    """Cache of the most recently used plans of devices with one configuration."""
 
     def __init__(self, config: NpuConfig, kept_steps: int = KEPT_STEPS) -> None:
         self._config = _timed(config)
         self.pieces = Pieces(Timing(config))
         self._room = kept_steps
         self.steps = 0
-        """Of the plans that are kept."""
+        """Number of steps of the cached plans."""
         self._kept: dict[Hashable, _Kept] = {}
         self.made = 0
-        """Plans that were made, not found."""
+        """Number of cache misses."""
 
     def fit(self, config: NpuConfig) -> bool:
         """Check whether commands have the same plans on a device with this configuration."""
         return self._config == _timed(config)
 
     def of(self, macro: Macro, setting: Setting, lanes: int) -> Encoded:
-        """Return the plan of a command for so many engines; encoded keys and values lie where the command says."""
+        """Return the plan of a command on `lanes` engines; encoded keys and values have virtual addresses."""
         place = placed(macro, lanes, lcm(self.pieces.timing.turn, setting.bus.alignment, *macro.alignments.values()))
         found = self._kept.pop(place.key, None)
         if found is None:
@@ -90,13 +90,12 @@ class Plans:
 
 
 def _timed(config: NpuConfig) -> NpuConfig:
-    """Return a configuration without what says how commands arrive."""
+    """Return a configuration without its submission settings."""
     return replace(config, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig(), submit=SubmitConfig())
 
 
 def placed(macro: Macro, lanes: int, unit: int) -> Place:
-    """Return the location of a command. `unit`: bytes of DRAM after which neither its accesses nor its channels
-    differ."""
+    """Return the location of a command. `unit`: period in bytes of the alignment to accesses and channels of DRAM."""
     d, block, site = macro.d, macro.block, macro.site
     own = bytearray(block.per_op)
     for at in _IN_OPERATION.get(d.opcode, ()):
@@ -123,12 +122,12 @@ def placed(macro: Macro, lanes: int, unit: int) -> Place:
 
 
 def _group(starts: Sequence[int], address: int) -> int:
-    """Return the last group that does not begin behind an address."""
+    """Return the index of the last group that begins at or before an address."""
     return sum(start <= address for start in starts) - 1
 
 
 def _located(encoded: Encoded, place: Place) -> _Kept | None:
-    """Return a plan whose transfers know their operands; None if a transfer lies outside all operands."""
+    """Return a plan with the operand group of each transfer; None if a transfer lies outside all operands."""
     plan: Plan = encoded.plan
     moves = np.array([isinstance(piece, Transfer) for piece in plan.pieces], bool)[plan.piece]
     none = len(place.starts)

@@ -1,10 +1,10 @@
-"""Results that have been computed and wait for their turn to appear in memory: a store buffer with forwarding.
+"""Store buffer with forwarding for the results of commands that have not retired.
 
-A stream retires in order, so a command may end before it may retire. Its output is parked here; commands that depend
-on it read through the buffer, the core sees memory, where it appears at retirement.
+A stream retires in order, so a command may end before it may retire. Its output is parked here until retirement writes
+it to memory. Dependent commands read through the buffer; the core reads memory.
 
-Operations see memory through views that cannot be written. What they make of it is `sampled` in the cycle of the start:
-from then on no store changes it.
+Operations read memory through read-only views. Their results are `sampled` in the cycle of the start, so that no later
+store changes them.
 """
 
 from typing import Any
@@ -19,10 +19,10 @@ from npu_device.memory.region import Region, conflict
 
 
 class Results:
-    """Parked outputs by acceptance number. Hazards see to it that no two of them overlap."""
+    """Parked outputs by acceptance number. Hazards prevent overlaps between them."""
 
     def __init__(self, memory: Memory, l2: L2 | None = None) -> None:
-        """`l2`: what commands read and write through, where it may hold other bytes than `memory`."""
+        """`l2`: the cache through which commands read and write, if its content may differ from `memory`."""
         self._memory = memory if l2 is None else l2
         self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
 
@@ -46,13 +46,13 @@ class Results:
         return self._parked.get(number)
 
     def publish(self, number: int) -> None:
-        """Write the outputs of a command that retires, if any are parked, to memory."""
+        """Write the parked outputs of a retiring command, if any, to memory."""
         if self._parked:
             for region, data in self._parked.pop(number, ()):
                 self._memory.write(region, data)
 
     def read(self, region: Region) -> Bytes:
-        """Rows of a region as a later command sees them; a view of memory when nothing there is parked."""
+        """Return the rows of a region as a later command sees them; a view of memory if nothing in it is parked."""
         if not self._parked:
             return self._memory.rows(region)
         parked = [one for writes in self._parked.values() for one in writes if conflict(region, one[0])]

@@ -1,4 +1,4 @@
-"""Ends of tickets with errors, and status words (docs/interface.md, "Order and visibility" and "Tickets")."""
+"""Completion of tickets with errors, and status words (docs/interface.md, "Order and visibility" and "Tickets")."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LOG_SIZE = 1024
 _TICKET, _YOUNGER = (layout(Ticket).fields[name].offset // WORD for name in ("ticket", "younger"))
-"""Words of a ticket: its number with the code above it; the one that ended next."""
+"""Words of a ticket: its number with the code in the upper half; the ticket that ended after it."""
 
 
 class ErrorEntry(NamedTuple):
-    """Line of the error log."""
+    """Entry of the error log."""
 
     cycle: int
     ticket: int
@@ -36,15 +36,15 @@ class ErrorEntry(NamedTuple):
     number: int
     """Acceptance number of the command, from 1."""
     opcode: int
-    """UNKNOWN where no descriptor was read."""
+    """Opcode; UNKNOWN if no descriptor was read."""
 
 
 UNKNOWN = 256
-"""Above every opcode."""
+"""Value greater than every opcode."""
 
 
 class Completion:
-    """Error log, and status words of commands, which precede the ends of their tickets."""
+    """Error log and writer of status words, which precede the completion of their tickets."""
 
     def __init__(self, memory: Memory, events: EventStream, call: Callable[..., int]) -> None:
         """`call(function, *arguments)`: calls a function of the device."""
@@ -72,7 +72,7 @@ class Completion:
         self, cycle: int, ticket: int, code: TicketError, reason: str, status_address: int | None, number: int,
         opcode: int = UNKNOWN, unit: int = FRONTEND,
     ) -> None:  # fmt: skip
-        """End a ticket that is of no command in flight, with an error."""
+        """End a ticket without a command in flight with an error."""
         if status_address is not None:
             self._write_status(cycle, status_address, StatusWord.ERROR | code << 8, ticket)
         self._events.emit(cycle, unit, What.ERROR, ticket, aux=code)
@@ -109,7 +109,7 @@ class Completion:
 
 
 def ended_tickets(issue: Any) -> list[list[int]]:
-    """Return the tickets that ended and their codes, in the order of completion; a view of the issue stage."""
+    """Return the ended tickets and their codes, in the order of completion. `issue`: view of the issue stage."""
     ended, words, record = [], issue.arena.words, issue.oldest_ended
     at = 0 if record is None else record.offset
     while at:
@@ -127,7 +127,7 @@ def load_ended(buffer: IssueBuffer, ended: Collection[Sequence[int]]) -> None:
 
 
 def load_in_flight(buffer: IssueBuffer, ticket: int, entry: int = 0) -> None:
-    """Restore a ticket in flight; `entry`: of its command, 0: the descriptor was not accepted. StateError."""
+    """Restore a ticket in flight. `entry`: that of its command, 0 before acceptance. Raise StateError."""
     if buffer.call(ticket_code, ticket) == IN_FLIGHT:
         raise StateError(f"ticket {ticket} is in flight twice")
     buffer.reserve(Ticket, 1)

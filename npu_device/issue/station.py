@@ -1,5 +1,5 @@
-"""The reservation station: commands in flight, those that run or have ended until they retire included, as records of
-a buffer, and the functions of the issue stage."""
+"""Reservation station: commands from acceptance to retirement, as records of a buffer, and calls of the issue stage's
+functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -46,13 +46,13 @@ _WORDS = {
     name: layout(Entry).fields[name].word
     for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "order", "address")
 }
-"""Words of an entry with which a command begins."""
+"""Words of an entry that hold the initial values of a command."""
 _FAILURE = layout(Entry).fields["failure"].word
 _ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
 
 
 class EntryState(NamedTuple):
-    """Fields of an entry, as a snapshot keeps them."""
+    """Fields of an entry in a snapshot."""
 
     stage: int
     accepted: int
@@ -66,7 +66,7 @@ class Station:
     """Commands in flight of one device, between acceptance and retirement."""
 
     def __init__(self, config: NpuConfig, machine: Machine, write_status: Callable[[int, Command], None]) -> None:
-        """`write_status`: is called with the cycle and each command that writes a status word as it retires."""
+        """`write_status`: called with the cycle and the command for each retiring command with a status word."""
         self._config, self._machine, self._write_status = config, machine, write_status
         self._classes: list[UnitClass | None] = [None, *units_by_class(config)]
         self._class_index = {unit_class: index for index, unit_class in enumerate(self._classes)}
@@ -83,7 +83,7 @@ class Station:
     def _empty(self) -> None:
         self.buffer = self._machine.issue
         self._commands: dict[int, Command] = {}
-        """Commands by the offset of their entries, also of some that have retired."""
+        """Commands by the offsets of their entries, including some that have retired."""
         issue, classes = self.buffer.issue, self._classes
         self._orders: dict[int, Order] = {}
         """Orders by their offsets."""
@@ -118,7 +118,7 @@ class Station:
         return [self.command(entry.offset) for entry in sorted(entries, key=attrgetter("number"))]
 
     def command(self, entry: int) -> Command:
-        """Return the command of an entry, made anew where its order was known when it was accepted."""
+        """Return the command of an entry. Create it if acceptance used a cached order and no object."""
         command, words, at = self._commands.get(entry), self.buffer.arena.words, entry // WORD
         if command is None or command.number != words[at + _WORDS["number"]]:
             number, ticket, stream, prio, unit_class, unit, piece, accesses, offset, address = (
@@ -137,8 +137,8 @@ class Station:
         return command
 
     def _sum_regions(self, access: int, twice: bool | int) -> tuple[Region, ...]:
-        """Return the bytes of a sum among the accesses of its command, the last of which is linked first. `twice`: it
-        reads and writes them."""
+        """Return the accumulator regions among the accesses of a command, which are linked in reverse. `twice`: the
+        command reads and writes them."""
         words, regions = self.buffer.arena.words, list[Region]()
         while access:
             low, end, access = (words[access // WORD + word] for word in _ACCESS_WORDS)
@@ -161,11 +161,11 @@ class Station:
         self._machine.call(acceptance.accept_command, entry, *self._fields(command), scope, cycle)
 
     def order_of(self, submission: int) -> Order | None:
-        """Return the order that was kept of a descriptor on its way, or None."""
+        """Return the cached order of a pending submission, or None."""
         return self._orders.get(self._call(orders.find_order, submission))
 
     def keep_order(self, command: Command, descriptor: memoryview) -> None:
-        """Keep the order of a command that was accepted for others with the same 64 bytes."""
+        """Cache the order of an accepted command for others with the same descriptor."""
         order, d = command.order, command.descriptor
         plain = order.macro is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
         if not plain or len(order.operands) > MAX_OPERAND_WORDS * WORD:
@@ -184,8 +184,8 @@ class Station:
         view.operands.resize(len(order.operands) // WORD)
 
     def _forget_orders(self) -> None:
-        """Drop all orders; commands in flight keep theirs."""
-        for command in self.commands:  # each has an object from now on
+        """Flush the cache of orders; commands in flight keep theirs."""
+        for command in self.commands:  # this creates the objects, which hold their orders
             self.entry(command).order = None
         self._call(orders.clear_orders)
         self._orders.clear()
@@ -211,14 +211,13 @@ class Station:
         )  # fmt: skip
 
     def _key(self, command: Command) -> int:
-        """Order in which ready commands start; the smallest is first."""
+        """Return the sort key of a ready command; the smallest starts first."""
         return acceptance.start_key(
             self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
         )
 
     def retired(self) -> list[tuple[int, int]]:
-        """Return the numbers and entries of commands that have retired and whose tickets have not ended, oldest
-        first."""
+        """Return the numbers and entries of retired commands whose tickets have not ended, oldest first."""
         words, number = self.buffer.arena.words, _WORDS["number"]
         return [(words[entry // WORD + number], entry) for entry in self.buffer.retired()]
 
@@ -227,18 +226,18 @@ class Station:
         return bool(self.buffer.arena.words[entry // WORD + _FAILURE])
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
-        """TBAR."""
+        """Block the domains of a scope, for TBAR."""
         self._reserve_barriers(self._config.clusters)
         self._call(barriers.block_domains, scope, stream, cycle)
 
     def entry(self, command: Command) -> Any:
-        """View of the entry of a command in flight."""
+        """Return a view of the entry of a command in flight."""
         return self.buffer.arena.view(Entry, command.entry)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def domains(self) -> list[list[Any]]:
-        """Views of the epochs of each domain, oldest first: streams, clusters, the device."""
+        """Return views of the epochs of each domain, oldest first. Domains are streams, clusters and the device."""
         domains = []
         for index in _domain_indices(self._config.clusters):
             epochs, epoch = [], self.buffer.issue.domains[index].first
@@ -249,14 +248,14 @@ class Station:
         return domains
 
     def barriers(self) -> list[Any]:
-        """Return what a snapshot keeps of each domain: the barriers that the turn of each epoch lifts."""
+        """Return, for each domain and epoch, the barriers that complete when it becomes the oldest epoch."""
         return [
             [[[barrier.ticket, barrier.aux] for barrier in linked(epoch.barriers)] for epoch in epochs]
             for epochs in self.domains()
         ]
 
     def load_barriers(self, state: Any) -> None:
-        """Restore the value of `barriers`. Nothing is in flight."""
+        """Restore the value of `barriers`. No command may be in flight."""
         buffer, indices = self.buffer, _domain_indices(self._config.clusters)
         for index, epochs in zip(indices, listed(state, len(indices)), strict=True):
             with inside(indices.index(index)):
@@ -273,7 +272,7 @@ class Station:
                         self._call(barriers.append_barrier, index, ticket, aux)
 
     def epochs_of(self, command: Command, domains: Sequence[Sequence[Any]]) -> list[int]:
-        """Epochs of its stream, its cluster and the device that a command is in, counted from the oldest."""
+        """Return the epochs of a command in its stream, its cluster and the device, counted from the oldest."""
         cluster = command.descriptor.cluster
         return [
             domains[index].index(epoch)
@@ -281,7 +280,7 @@ class Station:
         ]
 
     def load_command(self, command: Command, state: EntryState, epochs: Sequence[int]) -> None:
-        """Restore a command, after all older ones. `epochs`: how many each domain has."""
+        """Restore a command, after all older ones. `epochs`: number of epochs of each domain."""
         entry = self._enter(command)
         with inside("epochs"):
             for place, index in enumerate((command.stream, STREAMS + command.descriptor.cluster, -1)):
@@ -292,7 +291,7 @@ class Station:
         view.unit, view.failure = command.unit, 0 if command.failure is None else command.failure.code
 
     def load_ends(self, restored: Iterable[tuple[Command, EntryState]]) -> None:
-        """Restore which hazards are over, and since when; all commands have been restored before. StateError."""
+        """Restore which hazards have cleared, and when. All commands have been restored before. Raise StateError."""
         if any(not epoch.in_flight for epochs in self.domains() for epoch in epochs[:-1]):
             raise StateError("an epoch that is over holds later ones back")
         pairs = list(restored)
@@ -310,7 +309,7 @@ class Station:
         return bool(entry.hazards or entry.barriers_pending)
 
     def startable(self, command: Command) -> bool:
-        """Check whether a command waits for the scheduler only."""
+        """Check whether a command waits only for the scheduler."""
         return self.entry(command).stage == WAITING and not self.blocked(command)
 
     def is_oldest(self, command: Command) -> bool:
@@ -319,14 +318,14 @@ class Station:
         return oldest
 
     def released(self) -> list[Command]:
-        """Commands that are to become ready."""
+        """Return the commands that are about to become ready."""
         return [self.command(entry.offset) for entry in linked(self.buffer.issue.released)]
 
     def load_ready(self, command: Command, announced: bool) -> None:
-        """Restore a startable command; `announced`: READY was emitted."""
+        """Restore a startable command. `announced`: whether READY was emitted."""
         self._call(scheduler.mark_ready if announced else scheduler.enqueue_released, command.entry)
 
 
 def _domain_indices(clusters: int) -> list[int]:
-    """Domains of a device."""
+    """Return the indices of the domains of a device."""
     return [*range(STREAMS + clusters), GLOBAL_DOMAIN]
