@@ -16,7 +16,7 @@ def accumulator_of(issue: Issue, cluster: int, engine: int) -> Accumulator:
 
 
 def open_accumulators(issue: Issue) -> None:
-    """Make all bytes of each accumulator free. The caller has reserved a Span for each."""
+    """Free all bytes of each accumulator. The caller has reserved a Span for each."""
     for index in range(len(issue.accumulators)):
         span = issue.free_spans
         if span is not None and issue.accumulator_size:
@@ -32,7 +32,7 @@ def open_accumulators(issue: Issue) -> None:
 
 
 def find_sum(issue: Issue, cluster: int, address: int) -> Span | None:
-    """Return the first bytes of the sum of a cluster that commands with an output address can add to."""
+    """Return the first span of a cluster's sum for an output address, or None."""
     for engine in range(issue.engines):
         span = accumulator_of(issue, cluster, engine).spans
         while span is not None:
@@ -43,7 +43,7 @@ def find_sum(issue: Issue, cluster: int, address: int) -> Span | None:
 
 
 def count_free(issue: Issue, cluster: int, engine: int, replaced: Span | None) -> int:
-    """Return the free bytes of an engine once the sum that is replaced is gone."""
+    """Return the free bytes of an engine after the release of the sum `replaced`."""
     free_bytes = accumulator_of(issue, cluster, engine).free_bytes
     if replaced is not None and replaced.engine == engine:
         free_bytes += replaced.rows * replaced.columns * SUM_BYTES
@@ -51,7 +51,7 @@ def count_free(issue: Issue, cluster: int, engine: int, replaced: Span | None) -
 
 
 def choose_engine(issue: Issue, request: SumRequest, replaced: Span | None) -> int:
-    """Return the engine that a command names, or the one that has most free bytes (lowest first)."""
+    """Return the engine that a command names, or the lowest engine with the most free bytes."""
     if request.affinity:
         return request.affinity - 1
     best = 0
@@ -62,8 +62,8 @@ def choose_engine(issue: Issue, request: SumRequest, replaced: Span | None) -> i
 
 
 def check_sum(issue: Issue, request: SumRequest) -> int:
-    """Return the error of a request: no sum of this shape and type (NO_ACCUMULATOR), a sum on another engine than the
-    one it names (AFFINITY), too few free bytes (ACC_OVERFLOW); 0: none."""
+    """Return the error of a request, or 0: no sum of this shape and type (NO_ACCUMULATOR), a sum on another engine than
+    the requested (AFFINITY), too few free bytes (ACC_OVERFLOW)."""
     held = find_sum(issue, request.cluster, request.address)
     if request.accumulate:
         if (
@@ -79,7 +79,7 @@ def check_sum(issue: Issue, request: SumRequest) -> int:
 
 
 def max_spans(issue: Issue, request: SumRequest) -> int:
-    """Return a bound of the spans of the sum that a command uses."""
+    """Return an upper bound of the number of spans of a command's sum."""
     held = find_sum(issue, request.cluster, request.address)
     engine = held.engine if request.accumulate and held is not None else choose_engine(issue, request, held)
     count = 0
@@ -91,7 +91,7 @@ def max_spans(issue: Issue, request: SumRequest) -> int:
 
 
 def split_span(issue: Issue, span: Span, size: int) -> None:
-    """Cut a span after so many bytes. The caller has reserved a Span."""
+    """Split a span after `size` bytes. The caller has reserved a Span."""
     rest = issue.free_spans
     if rest is None or size >= span.size:
         return
@@ -107,7 +107,7 @@ def split_span(issue: Issue, span: Span, size: int) -> None:
 
 
 def assign_bytes(issue: Issue, request: SumRequest, engine: int) -> None:
-    """Give the first free bytes of an accumulator to a sum."""
+    """Allocate the first free bytes of an accumulator to a sum."""
     accumulator = accumulator_of(issue, request.cluster, engine)
     size = request.rows * request.columns * SUM_BYTES
     accumulator.free_bytes -= size
@@ -145,7 +145,7 @@ def release_sum(issue: Issue, cluster: int, engine: int, address: int) -> None:
 
 
 def append_spans(issue: Issue, request: SumRequest, engine: int, written: int) -> None:
-    """Append the bytes of a sum to `issue.operands`, as far as they fit."""
+    """Append the spans of a sum to `issue.operands`, up to its capacity."""
     base = ACCUMULATORS_BASE + (request.cluster * issue.engines + engine) * issue.accumulator_size
     span = accumulator_of(issue, request.cluster, engine).spans
     while span is not None and len(issue.operands) < MAX_OPERANDS * OPERAND_WORDS:
@@ -156,9 +156,9 @@ def append_spans(issue: Issue, request: SumRequest, engine: int, written: int) -
 
 
 def bind_sum(issue: Issue, request: SumRequest) -> int:
-    """Bind a request that passed `check_sum` to its sum: go on with it, or begin it, which replaces another one of the
-    address; append its bytes to `issue.operands`, and release it unless it stays. Return the engine. The caller has
-    reserved a Span."""
+    """Bind a request that passed `check_sum` to a sum: the existing one with `accumulate`, else a new one that replaces
+    any at the address. Append its spans to `issue.operands`. Release it unless the request holds it. Return the engine.
+    The caller has reserved a Span."""
     held = find_sum(issue, request.cluster, request.address)
     engine = choose_engine(issue, request, held)
     if held is not None:

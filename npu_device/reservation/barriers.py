@@ -20,14 +20,14 @@ from npu_device.trace.events import FRONTEND, What
 
 
 def domain_of(entry: Entry, scope: int) -> int:
-    """Index of the domain of a command in a scope."""
+    """Return the index of the domain of a command in a scope."""
     if scope == Scope.TILE:
         return entry.stream
     return CLUSTER_DOMAINS + entry.cluster if scope == Scope.CLUSTER else GLOBAL_DOMAIN
 
 
 def new_epoch(issue: Issue) -> Epoch | None:
-    """Return an epoch without commands."""
+    """Allocate an epoch without commands."""
     epoch = issue.free_epochs
     if epoch is not None:
         issue.free_epochs = epoch.next
@@ -58,7 +58,7 @@ def append_epoch(issue: Issue, domain: Domain) -> None:
 
 
 def end_epoch(issue: Issue, domain: Domain) -> bool:
-    """End the epoch of a domain; False when nothing is in flight, so that there is nothing to wait for."""
+    """End the epoch of a domain. Return False if nothing is in flight, so that a barrier completes at once."""
     if domain.first is domain.last and not domain.first.in_flight:
         return False
     if domain.last.in_flight:
@@ -67,7 +67,7 @@ def end_epoch(issue: Issue, domain: Domain) -> bool:
 
 
 def add_barrier(issue: Issue, epoch: Epoch, ticket: int, aux: int) -> None:
-    """Append a barrier to those that the turn of an epoch lifts."""
+    """Append a barrier that closes when an epoch becomes the oldest of its domain."""
     barrier = issue.free_barriers
     if barrier is None:
         return
@@ -84,12 +84,12 @@ def add_barrier(issue: Issue, epoch: Epoch, ticket: int, aux: int) -> None:
 
 
 def append_barrier(issue: Issue, index: int, ticket: int, aux: int) -> None:
-    """Append a barrier of a snapshot to those that the turn of a domain's last epoch lifts."""
+    """Append a barrier of a snapshot to the last epoch of a domain."""
     add_barrier(issue, issue.domains[index].last, ticket, aux)
 
 
 def block_domain(issue: Issue, index: int, aux: int, cycle: int) -> None:
-    """TBAR of one domain."""
+    """Execute TBAR for one domain."""
     domain = issue.domains[index]
     emit(issue, cycle, FRONTEND, What.BARRIER_OPEN, 0, 0, aux)
     if end_epoch(issue, domain):
@@ -99,7 +99,7 @@ def block_domain(issue: Issue, index: int, aux: int, cycle: int) -> None:
 
 
 def block_domains(issue: Issue, scope: int, stream: int, cycle: int) -> None:
-    """TBAR: of one stream, of each cluster, or of the device; commands accepted from now on wait."""
+    """Execute TBAR for a stream, for each cluster, or for the device. Commands accepted later wait."""
     if scope == Scope.TILE:
         block_domain(issue, stream, scope | stream << 4, cycle)
     elif scope == Scope.CLUSTER:
@@ -110,7 +110,7 @@ def block_domains(issue: Issue, scope: int, stream: int, cycle: int) -> None:
 
 
 def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
-    """Put a command into an epoch of a domain; it waits for the epoch's turn."""
+    """Add a command to an epoch of a domain. It waits until the epoch is the oldest."""
     entry.epochs[scope] = epoch
     epoch.in_flight += 1
     if epoch is not domain.first:
@@ -120,14 +120,14 @@ def enter(entry: Entry, scope: int, domain: Domain, epoch: Epoch) -> None:
 
 
 def enter_epochs(issue: Issue, entry: Entry) -> None:
-    """Put a command into the current epochs and count in `entry.barriers_pending` those it waits for."""
+    """Add a command to the current epochs, and count in `entry.barriers_pending` those that are not the oldest."""
     for scope in range(SCOPES):
         domain = issue.domains[domain_of(entry, scope)]
         enter(entry, scope, domain, domain.last)
 
 
 def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
-    """Accept a command: BARRIER waits for what came before in its scope, and what comes later waits for it.
+    """Accept a command. A BARRIER waits for all earlier commands of its scope, and later ones wait for it.
 
     `scope`: NO_SCOPE for all other commands.
     """
@@ -149,7 +149,7 @@ def accept_barrier(issue: Issue, entry: Entry, scope: int, cycle: int) -> None:
 
 
 def complete(issue: Issue, entry: Entry, cycle: int) -> int:
-    """Complete a command: epochs whose turn comes release others."""
+    """Complete a command. An epoch that becomes the oldest of its domain releases its commands."""
     requests = 0
     for scope in range(SCOPES):
         entry.epochs[scope].in_flight -= 1
@@ -160,7 +160,7 @@ def complete(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def begin_turn(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
-    """Begin the turn of a domain's next epoch: its barriers are lifted."""
+    """Make a domain's next epoch the oldest: close its barriers and release its commands."""
     over = domain.first
     epoch = over.next
     requests = 0

@@ -1,4 +1,4 @@
-"""The records of an issue stage in a buffer: free lists, operands of commands, and dependencies of a list."""
+"""Records of an issue stage in a buffer: free lists, operands of commands, and dependencies of a command list."""
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
@@ -44,9 +44,9 @@ LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.wri
 OPERAND_BYTES = OPERAND_WORDS * WORD
 CHUNK = MAX_OPERANDS * OPERAND_BYTES
 MAX_GROWTH = 4096
-"""Records by which a free list grows at most, unless more are asked for."""
+"""Maximum growth of a free list in records, unless a larger number is requested."""
 MIN_RECORDS = 64
-"""Records that a free list begins with."""
+"""Minimum growth of a free list in records."""
 CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_indices"
 """Lists of the issue stage by unit class."""
 _LISTS = {
@@ -54,21 +54,21 @@ _LISTS = {
     Ticket: "tickets", Submission: "submissions",
     TileOrder: "orders", Span: "spans",
 }  # fmt: skip
-"""Records of free lists, and the names of these."""
+"""Record type of each free list -> its name."""
 _LIST_FUNCTIONS = (
     barriers.open_domains, hazards.add_hazards, accumulators.open_accumulators, accumulators.find_sum,
     accumulators.check_sum, accumulators.choose_engine, accumulators.count_free, accumulators.bind_sum,
 )  # fmt: skip
 
 _NEXT = layout(Entry).fields["next"].word
-"""Word of an entry."""
+"""Word of the link to the next entry."""
 
 Calls = Mapping[Definition, Callable[..., int]]
 
 
 @cache
 def _list_calls() -> Calls:
-    """Functions for dependencies and sums of a list, with the issue stage as root."""
+    """Return the functions for dependencies and sums of a command list, with the issue stage as root."""
     module = NativeModule(_LIST_FUNCTIONS, Issue, linkage=LINKAGE)
     return {function: module.entry(function) for function in _LIST_FUNCTIONS}
 
@@ -77,17 +77,17 @@ class IssueBuffer:
     """Records of the issue stage in an arena, and its functions."""
 
     def __init__(self, arena: Arena, calls: Calls, allocate: Callable[[int], int]) -> None:
-        """`arena`: its root is the issue stage, or has it as `issue`. `allocate`: reserves bytes of the arena."""
+        """`arena`: its root is the issue stage, or has it as `issue`. `allocate`: allocates bytes of the arena."""
         self.arena, self._calls, self._allocate = arena, calls, allocate
         self._inner = hasattr(arena.root, "issue")
         self.totals = dict.fromkeys(_LISTS, 0)
-        """Records so far, in use or spare."""
+        """Number of records by type, in use or free."""
         issue = self.issue
         self._root = (issue.offset,) if self._inner else ()
         root, fields = issue.offset // WORD, layout(Issue).fields
         self._spare = {record: root + fields[f"spare_{name}"].word for record, name in _LISTS.items()}
         self._free = {record: root + fields[f"free_{name}"].word for record, name in _LISTS.items()}
-        """Words of the root: how many records a free list has, and the first."""
+        """Words with the length (`_spare`) and the first record (`_free`) of each free list."""
         self._retired = root + fields["retired"].word
         self._operands = issue.operands.offset
         issue.domains.resize(DOMAINS)
@@ -107,12 +107,12 @@ class IssueBuffer:
         return self.arena.root.issue if self._inner else self.arena.root
 
     def reserve(self, record: type, count: int) -> None:
-        """Make sure that a free list has so many records."""
+        """Extend a free list unless it has at least `count` records."""
         if self.arena.words[self._spare[record]] < count:
             self._extend(record, count)
 
     def _extend(self, record: type, count: int) -> None:
-        """Add at least `count` records to a free list, and as many as there are up to a limit."""
+        """Extend a free list by at least `count` records; double the number of records up to a limit."""
         count = max(count, min(self.totals[record], MAX_GROWTH), MIN_RECORDS)
         self.totals[record] += count
         fields, size = layout(record)
@@ -127,7 +127,7 @@ class IssueBuffer:
         words[self._spare[record]] += count
 
     def add_order(self, words: memoryview) -> Any:
-        """Add an order of a descriptor's words: its view, without the rest."""
+        """Add an order for a descriptor's words. Return its view; the caller fills in the other fields."""
         self.reserve(TileOrder, 1)
         first = self._operands + WORD
         self.arena.bytes[first : first + len(words)] = words
@@ -135,8 +135,8 @@ class IssueBuffer:
         return self.arena.view(TileOrder, self.call(orders.add_order))
 
     def add_operands(self, words: bytes) -> int:
-        """Reserve the records of a command with these operands, and an entry, which gets all but the operands that
-        remain in `issue.operands`: its offset."""
+        """Allocate an entry and reserve records for a command with these operands. Return the entry's offset. The last
+        chunk of operands remains in `issue.operands`; the entry has all chunks before it."""
         count = len(words) // OPERAND_BYTES
         words_of, spare = self.arena.words, self._spare
         if (
@@ -159,7 +159,7 @@ class IssueBuffer:
         return entry
 
     def retired(self) -> list[int]:
-        """Return the entries that have retired and whose tickets have not ended, oldest first."""
+        """Return the retired entries whose tickets have not ended, oldest first."""
         words, entries = self.arena.words, []
         entry = words[self._retired]
         while entry:
@@ -169,13 +169,13 @@ class IssueBuffer:
 
 
 def list_buffer(engines: int = 0) -> IssueBuffer:
-    """Return an issue stage by itself, for dependencies of a list, or for the sums of so many tensor engines."""
+    """Return a standalone issue stage, for the dependencies of a command list, or the sums of `engines` engines."""
     arena = Arena(Issue, ISSUE_CAPACITIES | {"accumulators": engines})
     return IssueBuffer(arena, _list_calls(), arena.allocate)
 
 
 class Dependencies:
-    """Dependencies between commands of a list, none of which retires."""
+    """Dependencies between the commands of a list, none of which retires."""
 
     def __init__(self) -> None:
         self._buffer = list_buffer()
@@ -189,9 +189,9 @@ class Dependencies:
         return 0
 
     def add(self, command: Command) -> tuple[set[int], set[int]]:
-        """Numbers of the earlier commands whose end, and whose retirement, a command waits for.
+        """Return the numbers of the earlier commands whose end, and whose retirement, a command waits for.
 
-        Of several to the same bytes it names the latest, which has waited for the others.
+        Of several with the same bytes only the latest is included, since it waits for the others.
         """
         self._waits = set(), set()
         buffer = self._buffer
@@ -202,7 +202,7 @@ class Dependencies:
 
 
 def linked(first: Any, link: str = "next") -> Iterator[Any]:
-    """Views of the records of a list."""
+    """Iterate over views of the records of a linked list."""
     while first is not None:
         yield first
         first = getattr(first, link)

@@ -1,7 +1,7 @@
-"""Life of a command from acceptance to retirement, in the native subset: hazards and barriers, ready, start, end,
-retirement in the order of each stream.
+"""Lifecycle of a command, in the native subset: acceptance, hazards and barriers, end, retirement in the order of each
+stream.
 
-Functions return what they ask for in their cycle: START, RELEASE or both.
+Functions return the phases that they request for their cycle: START, RELEASE, both or 0.
 """
 
 from npu_device.abi.opcodes import Scope
@@ -16,13 +16,13 @@ from pyv_native.arena import callback
 
 @callback
 def write_status(issue: Issue, entry: Entry, cycle: int) -> int:
-    """Write the status word of a command that retires, after its results."""
+    """Write the status word of a retiring command, after its results."""
     raise NotImplementedError
 
 
 @callback
 def observe_submission(issue: Issue, arrival: int, address: int) -> int:
-    """Return whether an ENQCMD_T arrives at the command port; else the core is told that the queue is full."""
+    """Check whether an ENQCMD_T arrives at the command port; otherwise the core gets "queue full"."""
     raise NotImplementedError
 
 
@@ -30,7 +30,7 @@ def fill_entry(
     entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
     piece: PieceRecord | None, dram: int, status: int, irq: int,
 ) -> None:  # fmt: skip
-    """Fill an entry with a command that waits. `piece`, `dram`: of a tile command. `status`, `irq`: as in `Entry`."""
+    """Fill an entry with a waiting command. `piece`, `dram`: of a tile command. `status`, `irq`: as in `Entry`."""
     entry.number = number
     entry.ticket = ticket
     entry.stream = stream
@@ -63,7 +63,7 @@ def accept(
     issue: Issue, entry: Entry, number: int, ticket: int, stream: int, cluster: int, unit_class: int, key: int,
     piece: PieceRecord | None, dram: int, status: int, irq: int, scope: int, cycle: int,
 ) -> int:  # fmt: skip
-    """Accept a command, whose operands are `issue.operands`; `scope`: of a BARRIER, else NO_SCOPE."""
+    """Accept a command with the operands `issue.operands`. `scope`: that of a BARRIER, else NO_SCOPE."""
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq)
     entry.accepted = cycle
     entry.hazards_clear = cycle
@@ -82,7 +82,7 @@ def restore(
     piece: PieceRecord | None, dram: int, status: int, irq: int, stage: int, stream_epoch: int, cluster_epoch: int,
     device_epoch: int,
 ) -> None:  # fmt: skip
-    """Restore a command of a snapshot; its epochs are counted from the oldest of each domain."""
+    """Restore a command of a snapshot. Its epochs are counted from the oldest of each domain."""
     fill_entry(entry, number, ticket, stream, cluster, unit_class, key, piece, dram, status, irq)
     entry.stage = stage
     append_to_stream(issue, entry)
@@ -104,7 +104,7 @@ def restore(
 
 
 def retire(issue: Issue, entry: Entry, cycle: int) -> None:
-    """Retire a command: its status word, DONE or ERROR; its ticket ends later in this cycle."""
+    """Retire a command: write its status word, emit DONE or ERROR. Its ticket ends later in this cycle."""
     if entry.status:
         write_status(issue, entry, cycle)
     if entry.failure:
@@ -120,7 +120,7 @@ def retire(issue: Issue, entry: Entry, cycle: int) -> None:
 
 
 def end(issue: Issue, entry: Entry, cycle: int) -> int:
-    """End a command; it and the commands behind it retire as far as the order of its stream allows."""
+    """End a command. Retire it and its successors as far as the order of its stream allows."""
     requests = START if issue.oldest is not None and entry.unit_class != NO_UNIT else 0
     entry.stage = ENDED
     requests = requests | end_hazards(issue, entry, cycle)

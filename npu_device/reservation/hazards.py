@@ -2,12 +2,12 @@
 subset.
 
 Two interval trees hold the regions that commands in flight read and write. A command waits for the older accesses that
-conflict with its own and, where it covers one of them, takes its place in the tree: a later command that uses these
-bytes waits for the newer one, which has waited for the older. So a search meets neighbours only. Of these, a write that
-covers the access hides all older ones.
+conflict with its own. A write replaces the older accesses that it covers in the trees: a later command that uses these
+bytes waits for the newer access, which waits for the older. So a search visits only direct dependencies. Of these, a
+write that covers the access hides all older ones.
 
-Rows of a matrix may conflict with thousands of its columns. Beyond `LISTED` conflicts an access counts them without a
-list, and each access that is over looks for such waiters.
+Rows of a matrix may conflict with thousands of its columns. An access with more than `LISTED` conflicts only counts
+them; each access that completes then searches for such waiters.
 """
 
 from npu_device.decode.command import ACCUMULATORS_BASE
@@ -17,7 +17,7 @@ from npu_device.reservation.state import ENDED, FOREVER, Access, Dependency, Ent
 from pyv_native.arena import callback
 
 LISTED = 8
-"""Conflicts of an access that are listed."""
+"""Maximum number of conflicts of an access that have a list entry."""
 PRIORITY = 0x9E37_79B1
 """2^32 divided by the golden ratio: multiples of it are the priorities of a balanced treap."""
 
@@ -25,12 +25,12 @@ PRIORITY = 0x9E37_79B1
 
 
 def precedes(a: Access, b: Access) -> bool:
-    """Order of the tree: by address, then by age."""
+    """Check the order of the tree: by address, then by age."""
     return a.low < b.low or (a.low == b.low and a.id < b.id)
 
 
 def priority(access: Access) -> int:
-    """Priority in the heap order of the tree."""
+    """Return the priority in the heap order of the tree."""
     return (access.id & 0xFFFF_FFF) * PRIORITY & 0xFFFF_FFFF
 
 
@@ -44,7 +44,7 @@ def refresh(tree: Access) -> None:
 
 
 def insert(tree: Access | None, access: Access) -> Access:
-    """Insert an access: the root."""
+    """Insert an access. Return the new root."""
     if tree is None:
         return access
     root = tree
@@ -68,7 +68,7 @@ def insert(tree: Access | None, access: Access) -> Access:
 
 
 def join(left: Access | None, right: Access | None) -> Access | None:
-    """Join two trees, the first before the second."""
+    """Join two trees, of which all of `left` precedes `right`."""
     if left is None:
         return right
     if right is None:
@@ -83,7 +83,7 @@ def join(left: Access | None, right: Access | None) -> Access | None:
 
 
 def remove(tree: Access | None, access: Access) -> Access | None:
-    """Remove an access: the root."""
+    """Remove an access. Return the new root."""
     if tree is None:
         return None
     if tree is access:
@@ -97,7 +97,7 @@ def remove(tree: Access | None, access: Access) -> Access | None:
 
 
 def detach(issue: Issue, access: Access) -> None:
-    """Remove an access from its tree: later accesses do not find it."""
+    """Remove an access from its tree, so that later accesses ignore it."""
     if not access.in_tree:
         return
     access.in_tree = False
@@ -125,7 +125,7 @@ def covers(a: Access, b: Access) -> bool:
 
 
 def search(issue: Issue, tree: Access | None, access: Access) -> None:
-    """Add the accesses of other commands that conflict with an access to the matches."""
+    """Add the conflicting accesses of other commands to the matches."""
     while tree is not None and tree.max_end > access.low:
         search(issue, tree.left, access)
         if tree.low >= access.end:
@@ -138,7 +138,7 @@ def search(issue: Issue, tree: Access | None, access: Access) -> None:
 
 @callback
 def report_dependency(issue: Issue, number: int, at_end: bool) -> int:
-    """Report that the command which is added waits for another, for its end or its retirement."""
+    """Report that the current command waits for the end or retirement of the command `number`."""
     raise NotImplementedError
 
 
@@ -148,14 +148,14 @@ def report_dependency(issue: Issue, number: int, at_end: bool) -> int:
 def waits_for_end(access: Access, older: Access) -> bool:
     """Check whether an access waits for the end of an older command rather than for its retirement.
 
-    Results are forwarded to readers. They reach memory in order, so a writer waits until the writer before it retires;
-    accumulators are written at the end.
+    Results are forwarded to readers. They reach memory in order, so a writer waits until the previous writer retires.
+    Accumulators are written at the end.
     """
     return not access.written or not older.written or access.low >= ACCUMULATORS_BASE
 
 
 def append_dependency(issue: Issue, access: Access, older: Access) -> None:
-    """List the command of an access at the older command that it waits for."""
+    """Add the command of an access to the waiters of an older command."""
     dependency = issue.free_dependencies
     if dependency is None:
         return
@@ -171,14 +171,14 @@ def append_dependency(issue: Issue, access: Access, older: Access) -> None:
 
 
 def is_pending(access: Access, older: Access) -> bool:
-    """Check whether an access waits for a match: it is not over, and no access between the two covers it."""
+    """Check whether an access waits for a match: the match is incomplete, and no write between the two covers it."""
     if older.id < access.cover:
         return False
     return older.entry.stage != ENDED or not waits_for_end(access, older)
 
 
 def collect(issue: Issue, access: Access) -> None:
-    """Wait for the matches of a search, and take the place of those that the access covers."""
+    """Register hazards on the matches of a search. Remove covered matches from the trees if the access is a write."""
     access.cover = 0
     older = issue.matches
     while older is not None:
@@ -209,7 +209,7 @@ def collect(issue: Issue, access: Access) -> None:
 
 
 def use(issue: Issue, entry: Entry, first: int) -> None:
-    """Register the use of the operand at word `first`: the command waits for older accesses, and later ones find it."""
+    """Register the operand at word `first`: add its hazards on older accesses, and insert it into a tree."""
     access = issue.free_accesses
     if access is None:
         return
@@ -241,14 +241,14 @@ def use(issue: Issue, entry: Entry, first: int) -> None:
 
 
 def add_hazards(issue: Issue, entry: Entry) -> None:
-    """Count what a command waits for in `entry.hazards`; `issue.operands` are its operands."""
+    """Count the hazards of a command in `entry.hazards`. Its operands are `issue.operands`."""
     for first in range(0, len(issue.operands), OPERAND_WORDS):
         use(issue, entry, first)
     issue.operands.clear()
 
 
 def release(issue: Issue, entry: Entry, cycle: int) -> int:
-    """End a hazard of a command; RELEASE if it was the last obstacle."""
+    """Clear a hazard of a command. Return RELEASE if nothing else blocks it."""
     entry.hazards -= 1
     if entry.hazards:
         return 0
@@ -270,7 +270,7 @@ def release_listed(issue: Issue, dependency: Dependency | None, cycle: int) -> i
 
 
 def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
-    """Release commands that wait for an access without having it in a list."""
+    """Release commands that wait for an access without a list entry."""
     requests = 0
     previous = None
     access = issue.unlisted
@@ -292,7 +292,7 @@ def release_wide(issue: Issue, older: Access, at_end: bool, cycle: int) -> int:
 
 
 def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
-    """End the hazards of a command that has ended: it has read its operands, and its results can be forwarded."""
+    """Clear hazards on a command that has ended: its operands are read, and its results can be forwarded."""
     requests = release_listed(issue, entry.after_end, cycle)
     entry.after_end = None
     access = entry.accesses
@@ -306,7 +306,7 @@ def end_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def retire_hazards(issue: Issue, entry: Entry, cycle: int) -> int:
-    """End the accesses of a command whose results are in memory."""
+    """Clear hazards on a command whose results are in memory, and free its accesses."""
     requests = release_listed(issue, entry.after_retirement, cycle)
     entry.after_retirement = None
     access = entry.accesses

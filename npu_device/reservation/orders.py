@@ -1,5 +1,4 @@
-"""Cache of decoded descriptors in tile form by their bytes, in the native subset: equal descriptors are decoded once.
-An order is a decoded descriptor."""
+"""Decode cache: decoded descriptors in tile form ("orders") by their bytes, in the native subset."""
 
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.reservation.accumulators import bind_sum
@@ -12,12 +11,12 @@ def mix(mixed: int, word: int) -> int:
 
 
 def bucket_of(mixed: int) -> int:
-    """Return the bucket of a descriptor with a hash."""
+    """Return the bucket of a hash."""
     return (mixed ^ (mixed >> 10) ^ (mixed >> 20)) & (ORDER_BUCKETS - 1)
 
 
 def find_order(issue: Issue, submission: Submission) -> TileOrder | None:
-    """Return the order of a descriptor; None: it is not in the cache. Macro forms, BARRIER and CORE never are."""
+    """Return the order of a descriptor, or None on a miss. Macro forms, BARRIER and CORE are never cached."""
     mixed = 0
     for index in range(ORDER_WORDS):
         mixed = mix(mixed, submission.words[index])
@@ -33,8 +32,8 @@ def find_order(issue: Issue, submission: Submission) -> TileOrder | None:
 
 
 def add_order(issue: Issue) -> TileOrder | None:
-    """Add the order of the descriptor whose words are in `issue.operands`. The caller has reserved a record, and fills
-    in the rest."""
+    """Add an order for the descriptor words in `issue.operands`. The caller has reserved a record, and fills in the
+    other fields."""
     order = issue.free_orders
     if order is None:
         return None
@@ -65,8 +64,8 @@ def clear_orders(issue: Issue) -> None:
 
 
 def load_operands(issue: Issue, order: TileOrder) -> int:
-    """Make the operands of an order those of the command that is accepted: reads before writes. Return its class of
-    units, of which its sum names one."""
+    """Load the operands of an order and its sum into `issue.operands`, reads before writes. Return the unit class,
+    which depends on the engine of the sum."""
     issue.operands.clear()
     unit_class = order.unit_class
     first = 0

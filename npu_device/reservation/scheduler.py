@@ -1,7 +1,7 @@
-"""The device queue and the scheduler (docs/npu-timing.md, "Scheduler"), in the native subset.
+"""Device queue and scheduler (docs/npu-timing.md, "Scheduler"), in the native subset.
 
-The queue holds accepted commands that have not started. The scheduler looks at the oldest in a window: of these, each
-class of units has a leftist heap of ready commands.
+The queue holds accepted commands that have not started. The scheduler considers a window of the oldest. Each class of
+units has a leftist heap of the ready commands in the window.
 """
 
 from npu_device.reservation.state import MAX_EVENTS, NO_UNIT, RELEASE, START, Entry, Issue
@@ -12,12 +12,12 @@ from pyv_native.intrinsics import i32, u32
 
 @callback
 def take_events(issue: Issue) -> int:
-    """Give the events to the event stream, and remove them."""
+    """Flush the events to the event stream."""
     raise NotImplementedError
 
 
 def emit_step(issue: Issue, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
-    """Emit an event, laid out as `records.RECORD` is."""
+    """Emit an event in the layout of `records.RECORD`."""
     if len(issue.events) == EVENT_WORDS * MAX_EVENTS:
         take_events(issue)
     issue.events.extend(
@@ -26,7 +26,7 @@ def emit_step(issue: Issue, cycle: int, unit: int, what: int, ticket: int, tile:
 
 
 def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
-    """Emit an event that is of no tile."""
+    """Emit an event without a tile."""
     emit_step(issue, cycle, unit, what, ticket, 0, size, aux)
 
 
@@ -34,7 +34,7 @@ def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int,
 
 
 def enqueue_released(issue: Issue, entry: Entry) -> int:
-    """Schedule READY of a command for phase RELEASE, in the order of acceptance: RELEASE if nothing else blocks it."""
+    """Schedule READY of a command for phase RELEASE, in the order of acceptance. Return RELEASE, or 0 if blocked."""
     if entry.hazards or entry.barriers_pending:
         return 0
     last = issue.last_released
@@ -60,7 +60,7 @@ def enqueue_released(issue: Issue, entry: Entry) -> int:
 
 
 def release_commands(issue: Issue, cycle: int) -> int:
-    """Announce the commands whose hazards and barriers are over."""
+    """Announce the commands whose hazards and barriers have cleared."""
     requests = 0
     entry = issue.released
     issue.released = None
@@ -73,7 +73,7 @@ def release_commands(issue: Issue, cycle: int) -> int:
 
 
 def announce(issue: Issue, entry: Entry, cycle: int) -> int:
-    """Emit READY of a command, with the cycles that it has waited."""
+    """Emit READY of a command, and its stall cycles."""
     if cycle != entry.accepted:
         hazard = entry.hazards_clear - entry.accepted
         barrier = entry.barriers_clear - entry.hazards_clear
@@ -87,14 +87,14 @@ def announce(issue: Issue, entry: Entry, cycle: int) -> int:
 
 
 def mark_ready(issue: Issue, entry: Entry) -> None:
-    """Offer a command to the scheduler."""
+    """Make a command available to the scheduler."""
     entry.ready = True
     issue.ready[entry.unit_class] += 1
     make_eligible(issue, entry)
 
 
 def starts_before(a: Entry, b: Entry) -> bool:
-    """Order of the scheduler: by key, then by age."""
+    """Check the order of the scheduler: by key, then by age."""
     return a.key < b.key or (a.key == b.key and a.number < b.number)
 
 
@@ -120,9 +120,9 @@ def meld(a: Entry | None, b: Entry | None) -> Entry | None:
 
 
 def make_eligible(issue: Issue, entry: Entry) -> None:
-    """Put a command that is ready and in the window into the heap of its class.
+    """Insert a command that is ready and in the window into the heap of its class.
 
-    One that needs no unit has to be the oldest of its stream.
+    A command that needs no unit must also be the oldest of its stream.
     """
     if not entry.ready or not entry.in_window:
         return
@@ -154,7 +154,7 @@ def enqueue(issue: Issue, entry: Entry) -> None:
 
 
 def dequeue(issue: Issue, entry: Entry) -> None:
-    """Remove a command of the window from the queue; the next one enters the window."""
+    """Remove a command of the window from the queue; the next command enters the window."""
     following = issue.window_end
     if following is not None:
         following = following.younger

@@ -1,6 +1,6 @@
-"""Records of the issue stage in their buffer: commands in flight, what they wait for, and the queue (`pyv_native`).
+"""Records of the issue stage: commands in flight, their dependencies, and the queue (`pyv_native`).
 
-Records come from free lists, which the station extends between calls.
+Records are allocated from free lists, which the station extends between calls.
 """
 
 from dataclasses import field
@@ -18,33 +18,33 @@ STREAMS = 16
 SCOPES = 3
 """Scopes of barriers: stream (tile), cluster, device."""
 CLUSTER_DOMAINS = STREAMS
-"""Index of the first cluster's domain, after those of streams."""
+"""Index of the first cluster's domain, after the domains of streams."""
 GLOBAL_DOMAIN = STREAMS + MAX_CLUSTERS
 DOMAINS = GLOBAL_DOMAIN + 1
 NO_UNIT = 0
-"""Class of commands that need no unit: they complete as they start."""
+"""Class of commands that need no unit: they complete at their start."""
 NO_SCOPE = SCOPES
 """Scope of all commands but BARRIER."""
 WAITING, RUNNING, ENDED = range(3)
-"""Stages of a command: not started; on its units; over, and not retired."""
+"""Stages of a command: not started; on its units; ended and not retired."""
 FIFO, PRIORITY, CRITICAL_PATH = range(3)
 """Policies of the scheduler."""
 START, RELEASE = 1, 2
-"""Requests of a function for its cycle: that commands start, that commands become ready."""
+"""Phases that a function requests for its cycle: commands start; commands become ready."""
 MAX_OPERANDS = 64
-"""Operands that are passed at once."""
+"""Capacity of `Issue.operands` in operands."""
 DESCRIPTOR_WORDS = DESCRIPTOR_SIZE // 8
 ORDER_WORDS = DESCRIPTOR_WORDS - 1
-"""Words of a descriptor before status and ticket."""
+"""Number of words of a descriptor before status and ticket."""
 ORDER_BUCKETS = 1 << 10
 MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
-"""Words of the operands of a command in tile form, at most."""
+"""Maximum number of operand words of a command in tile form."""
 UNUSED = -1
 """Output address of free bytes of an accumulator."""
 BUCKETS = 1 << 12
-"""Buckets of the hash table of tickets."""
+"""Number of buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
-"""Events that stand in the buffer until the event stream hands them over."""
+"""Capacity of the event buffer, which the event stream flushes."""
 
 
 @record
@@ -56,26 +56,26 @@ class Access:
     end: int = 0
     row_bytes: int = 0
     stride: int = 0
-    """Distance of rows; 0: a single row."""
+    """Distance of rows in bytes; 0 for a single row."""
     written: bool = False
     in_tree: bool = False
-    """Whether later accesses find it: it is in flight, and none of them covers it."""
+    """Whether it is in a tree: it is in flight, and no later write covers it."""
     id: int = 0
-    """Serial number: the age."""
+    """Serial number; smaller is older."""
     successor: int = FOREVER
-    """Serial number of the access that covers it."""
+    """Serial number of the write that covers it."""
     left: "Access | None" = REFERENCE
     right: "Access | None" = REFERENCE
     max_end: int = 0
     """Largest end in its subtree."""
     next: "Access | None" = REFERENCE
-    """The next access of its command; of the free list."""
+    """Next access of its command, or of the free list."""
     match: "Access | None" = REFERENCE
-    """The next result of a search."""
+    """Next result of a search."""
     cover: int = 0
-    """Serial number of the youngest older write that covers it: it does not wait for what came before that."""
+    """Serial number of the youngest older write that covers it; it does not wait for accesses before that write."""
     next_unlisted: "Access | None" = REFERENCE
-    """The next access that waits without a list."""
+    """Next of the accesses in `Issue.unlisted`."""
 
 
 @record
@@ -88,12 +88,12 @@ class Dependency:
 
 @record
 class PendingBarrier:
-    """Barrier that is in force."""
+    """Open barrier."""
 
     ticket: int = 0
     """Ticket of BARRIER; 0 for TBAR."""
     aux: int = 0
-    """Scope, index of stream or cluster << 4."""
+    """Scope in [3:0], index of stream or cluster from bit 4."""
     next: "PendingBarrier | None" = REFERENCE
 
 
@@ -102,14 +102,14 @@ class Epoch:
     """Commands between two barriers of one domain."""
 
     in_flight: int = 0
-    """Commands accepted and not completed."""
+    """Number of accepted commands that have not completed."""
     waiting: "Entry | None" = REFERENCE
-    """Commands that its turn sets free."""
+    """Commands that wait until it is the oldest epoch."""
     barriers: PendingBarrier | None = REFERENCE
-    """Barriers that its turn lifts, oldest first."""
+    """Barriers that close when it becomes the oldest epoch, oldest first."""
     last_barrier: PendingBarrier | None = REFERENCE
     next: "Epoch | None" = REFERENCE
-    """The next epoch of the domain; of the free list."""
+    """Next epoch of the domain, or of the free list."""
 
 
 @record
@@ -122,19 +122,19 @@ class Domain:
 
 @record
 class Span:
-    """Bytes of an accumulator that are free or of one sum, which later commands can add to."""
+    """Range of bytes of an accumulator, free or part of a sum to which later commands can add."""
 
     begin: int = 0
     size: int = 0
     engine: int = 0
     """Index within the cluster."""
     address: int = 0
-    """Output address of the sum, or UNUSED: the next ones mean nothing."""
+    """Output address of the sum, or UNUSED: `rows`, `columns` and `integer` are then undefined."""
     rows: int = 0
     columns: int = 0
     integer: bool = False
     next: "Span | None" = REFERENCE
-    """The next bytes; of the free list."""
+    """Next range of the accumulator, or next of the free list."""
 
 
 @record
@@ -142,7 +142,7 @@ class Accumulator:
     """Accumulator of a tensor engine."""
 
     spans: Span | None = REFERENCE
-    """All of its bytes."""
+    """List of ranges that cover all its bytes."""
     free_bytes: int = 0
 
 
@@ -151,14 +151,14 @@ class SumRequest:
     """Request of a GEMM_T to the accumulators."""
 
     rows: int = 0
-    """Shape of the sum; 0: the command has none."""
+    """Rows of the sum; 0 for a command without a sum."""
     columns: int = 0
     integer: bool = False
-    """int32, else fp32."""
+    """Whether elements are int32, else fp32."""
     hold: bool = False
-    """Whether the sum stays."""
+    """Whether the sum remains in the accumulator after the command."""
     accumulate: bool = False
-    """Whether the command adds to it, else it begins it."""
+    """Whether the command adds to an existing sum, else it begins a new one."""
     cluster: int = 0
     affinity: int = 0
     """Index of the engine within the cluster, from 1; 0: any."""
@@ -168,14 +168,14 @@ class SumRequest:
 
 @record
 class TileOrder:
-    """Valid descriptor in tile form: what all commands with its bytes have in common."""
+    """Decoded descriptor in tile form, shared by all commands with its bytes."""
 
     words: list[int] = array(ORDER_WORDS)
-    """The bytes before status and ticket."""
+    """Descriptor words before status and ticket."""
     stream: int = 0
-    """0: that of ENQCMD_T."""
+    """Stream; 0 for that of ENQCMD_T."""
     prio: int = 0
-    """0: that of ENQCMD_T."""
+    """Priority; 0 for that of ENQCMD_T."""
     rank: int = 0
     cluster: int = 0
     unit_class: int = NO_UNIT
@@ -185,37 +185,37 @@ class TileOrder:
     irq: bool = False
     total: SumRequest = field(default_factory=SumRequest)
     operands: list[int] = items(MAX_OPERAND_WORDS)
-    """In memory; those in accumulators depend on the state of these."""
+    """Operands in memory; those in accumulators are determined at acceptance."""
     next: "TileOrder | None" = REFERENCE
-    """The next of its bucket; of the free list."""
+    """Next order of its bucket, or of the free list."""
 
 
 @record
 class Entry:
-    """Command in flight: its entry of the reservation station."""
+    """Entry of the reservation station: a command in flight."""
 
     number: int = 0
-    """Acceptance number: the age. Smaller is older."""
+    """Acceptance number; smaller is older."""
     ticket: int = 0
     stream: int = 0
     cluster: int = 0
     unit_class: int = NO_UNIT
     key: int = 0
-    """Smaller starts first; at equal keys, the older command."""
+    """Sort key of the scheduler: the smallest starts first; at equal keys, the oldest command."""
     accepted: int = 0
     """Cycle of acceptance (t2)."""
     stage: int = WAITING
     hazards: int = 0
-    """Ends and retirements of older commands that it waits for."""
+    """Number of ends and retirements of older commands that it waits for."""
     hazards_clear: int = 0
-    """Cycle since which there is none."""
+    """Cycle in which the last hazard cleared."""
     barriers_pending: int = 0
-    """Barriers that it waits for."""
+    """Number of epochs that it waits for."""
     barriers_clear: int = 0
     ready: bool = False
     """Whether READY was emitted."""
     in_window: bool = False
-    """Whether the scheduler looks at it."""
+    """Whether it is in the scheduler's window."""
     accesses: Access | None = REFERENCE
     after_end: Dependency | None = REFERENCE
     """Commands that wait for its end."""
@@ -223,7 +223,7 @@ class Entry:
     epochs: list[Epoch] = array(SCOPES)
     """Epochs of its stream, its cluster and the device."""
     next_in_epoch: "list[Entry | None]" = array(SCOPES)
-    """The next command that waits for the turn of the same epoch."""
+    """Next command in `Epoch.waiting`."""
     next_in_stream: "Entry | None" = REFERENCE
     older: "Entry | None" = REFERENCE
     """Neighbours in the queue."""
@@ -234,42 +234,42 @@ class Entry:
     rank: int = 0
     """Length of the path to the nearest leaf of that heap."""
     next: "Entry | None" = REFERENCE
-    """The next command that is to become ready; that has retired; of the free list."""
+    """Next entry of the released commands, of the retired commands, or of the free list."""
     unit: int = 0
-    """Code of the unit that executes it, of the first of several."""
+    """Code of the unit that executes it, or of the first of several units."""
     piece: PieceRecord | None = REFERENCE
-    """Tile command: work of its one step."""
+    """Work of the single step of a tile command."""
     dram: int = 0
-    """Tile command: first DRAM address."""
+    """First DRAM address of a tile command."""
     slot: int = 0
     """Slot of its run in the event loop."""
     failure: int = 0
-    """Code of the error with which it ends; 0: none."""
+    """Error code; 0 for none."""
     status: bool = False
-    """Whether a status word is written when it retires."""
+    """Whether its retirement writes a status word."""
     irq: bool = False
     """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
     order: TileOrder | None = REFERENCE
-    """Its order, where the device has no object of it."""
+    """Order of a command that has no Python object."""
     prio: int = 0
     address: int = 0
-    """With an order: address of its descriptor."""
+    """Address of the descriptor, if it has an order."""
 
 
 @record
 class Ticket:
-    """Ticket in flight, or one of the latest that ended."""
+    """Ticket in flight, or recently ended."""
 
     ticket: u32 = 0
     code: u16 = 0
-    """Error with which it ended; 0: none."""
+    """Error code of an ended ticket; 0 for none."""
     in_flight: bool = False
     since: int = 0
-    """Completions of the device when it was assigned, which distinguishes it from its predecessors."""
+    """Generation of a reused number: `tickets_ended` at its assignment."""
     entry: Entry | None = REFERENCE
-    """Its command, once that is accepted and until it retires."""
+    """Its command, from acceptance to retirement."""
     next: "Ticket | None" = REFERENCE
-    """The next of its bucket; of the free list."""
+    """Next ticket of its bucket, or of the free list."""
     older: "Ticket | None" = REFERENCE
     """Neighbours in the order of completion."""
     younger: "Ticket | None" = REFERENCE
@@ -277,7 +277,7 @@ class Ticket:
 
 @record
 class Submission:
-    """Descriptor on its way from its fetch to its acceptance."""
+    """Pending submission: a descriptor between its fetch and its acceptance."""
 
     number: int = 0
     """Acceptance number."""
@@ -285,13 +285,13 @@ class Submission:
     slot: int = 0
     """Index in the ring, or TIGHT."""
     began: int = 0
-    """Cycle at which its fetch begins."""
+    """Cycle in which its fetch begins."""
     fetched: int = 0
-    """Cycle at which its 64 bytes have been read."""
+    """Cycle in which its 64 bytes have been read."""
     accepted: int = 0
     """Cycle of its acceptance."""
     ticket: int = 0
-    """ENQCMD_T: assigned on arrival. 0: the descriptor decides."""
+    """Ticket that ENQCMD_T assigned on arrival; 0 for that of the descriptor."""
     prio: int = 0
     stream: int = 0
     announced: bool = False
@@ -301,12 +301,12 @@ class Submission:
     words: list[int] = array(DESCRIPTOR_WORDS)
     """Its 64 bytes."""
     next: "Submission | None" = REFERENCE
-    """The next descriptor on its way; of the free list."""
+    """Next pending submission, or next of the free list."""
 
 
 @record
 class Stream:
-    """Commands of a stream in flight, oldest first: they retire in this order."""
+    """Commands in flight of a stream, oldest first. They retire in this order."""
 
     first: Entry | None = REFERENCE
     last: Entry | None = REFERENCE
@@ -321,54 +321,54 @@ class Issue:
     writers: Access | None = REFERENCE
     """Interval tree of the writes of commands that have not retired."""
     accesses: int = 0
-    """Accesses so far."""
+    """Number of accesses since the reset; the next serial number."""
     unlisted: Access | None = REFERENCE
-    """Accesses that wait without a list."""
+    """Accesses with more than `hazards.LISTED` conflicts, which have no list entries."""
     matches: Access | None = REFERENCE
     """Result of a search."""
     reporting: bool = False
-    """Whether dependencies are reported as they are found."""
+    """Whether `report_dependency` is called for each dependency."""
     operands: list[int] = items()
-    """Words of the command that is accepted."""
+    """Operand words of the command in acceptance."""
 
     clusters: int = 1
     domains: list[Domain] = records()
     streams: list[Stream] = records()
     released: Entry | None = REFERENCE
-    """Commands that are to become ready, oldest first."""
+    """Commands that become ready in phase RELEASE, oldest first."""
     last_released: Entry | None = REFERENCE
 
     oldest: Entry | None = REFERENCE
-    """The queue: commands that have not started."""
+    """Head of the queue of commands that have not started."""
     youngest: Entry | None = REFERENCE
     window: int = 0
-    """Commands that the scheduler looks at: the oldest in the queue."""
+    """Capacity of the scheduler's window, which has the oldest commands of the queue."""
     window_count: int = 0
     window_end: Entry | None = REFERENCE
-    """The youngest of these."""
+    """Youngest command in the window."""
     heaps: list[Entry | None] = items()
     """Ready commands in the window, by unit class."""
     ready: list[int] = items()
-    """Ready commands in the queue, by unit class."""
+    """Number of ready commands in the queue, by unit class."""
     kinds: list[int] = items()
     """Kind of the units of each class."""
     unit_clusters: list[int] = items()
     """Cluster of the units of each class."""
     unit_indices: list[int] = items()
-    """Index of the only unit of a class within its cluster, from 1; 0: any."""
+    """Index of the only unit of a class within its cluster, from 1; 0 for any."""
     request_bits: list[int] = items()
     """Bits of unit classes in `requested`."""
     retired: Entry | None = REFERENCE
-    """Commands that have retired and whose tickets have not ended, oldest first."""
+    """Retired commands whose tickets have not ended, oldest first."""
     last_retired: Entry | None = REFERENCE
 
     accumulators: list[Accumulator] = records()
-    """Those of the engines of each cluster."""
+    """Accumulators by cluster and engine."""
     engines: int = 0
-    """Tensor engines of a cluster."""
+    """Number of tensor engines of a cluster."""
     accumulator_size: int = 0
     request: SumRequest = field(default_factory=SumRequest)
-    """Request of a command that Python decodes."""
+    """Request of a command decoded in Python."""
 
     order_buckets: list[TileOrder | None] = items()
     """Hash table of orders."""
@@ -376,16 +376,16 @@ class Issue:
     buckets: list[Ticket | None] = items()
     """Hash table of tickets."""
     oldest_ended: Ticket | None = REFERENCE
-    """Tickets that ended, in the order of completion."""
+    """Ended tickets, in the order of completion."""
     youngest_ended: Ticket | None = REFERENCE
     ended: int = 0
-    """Number of these, at most `history`."""
+    """Number of stored ended tickets, at most `history`."""
     history: int = 0
     tickets_in_flight: int = 0
     taken: int = 0
-    """Descriptors taken up so far: the accept count from which tickets of the device are made."""
+    """Number of admitted descriptors, from which the device assigns tickets."""
     tickets_ended: int = 0
-    """Completions so far, errors included."""
+    """Number of completions, including errors."""
 
     free_entries: Entry | None = REFERENCE
     free_accesses: Access | None = REFERENCE
@@ -397,7 +397,7 @@ class Issue:
     free_orders: TileOrder | None = REFERENCE
     free_spans: Span | None = REFERENCE
     spare_entries: int = 0
-    """Records in these lists."""
+    """Length of the free list; the same for those below."""
     spare_accesses: int = 0
     spare_dependencies: int = 0
     spare_epochs: int = 0
@@ -407,7 +407,7 @@ class Issue:
     spare_orders: int = 0
     spare_spans: int = 0
     events: list[int] = items()
-    """The buffer of the event stream: events laid out as `records.RECORD`."""
+    """Buffer of the event stream, in the layout of `records.RECORD`."""
 
 
 ISSUE_CAPACITIES = {
@@ -415,4 +415,4 @@ ISSUE_CAPACITIES = {
     "order_buckets": ORDER_BUCKETS,
     "events": EVENT_WORDS * MAX_EVENTS,
 }  # fmt: skip
-"""Capacities of lists of the issue stage that do not depend on a configuration."""
+"""Capacities of the lists of the issue stage that do not depend on the configuration."""

@@ -1,4 +1,4 @@
-"""Sums of the accumulators for Python: checks with their sentences, assignment, snapshots."""
+"""Python interface of the accumulators: checks with error messages, assignment, snapshots."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ class Accumulators:
     """Sums that the engines of a device hold after the commands accepted so far."""
 
     def __init__(self, config: NpuConfig, buffer: IssueBuffer | None = None) -> None:
-        """`buffer`: the records of a device; None: there is none."""
+        """`buffer`: the records of a device; None creates a standalone issue stage."""
         self._clusters, self._engines, self._size = config.clusters, config.te.count, config.te.acc_bytes
         self.reset(list_buffer(self._clusters * self._engines) if buffer is None else buffer)
 
     def reset(self, buffer: IssueBuffer) -> None:
-        """Make all accumulators empty. The records were reset before."""
+        """Empty all accumulators. The records were reset before."""
         self._buffer, issue = buffer, buffer.issue
         issue.engines, issue.accumulator_size = self._engines, self._size
         issue.accumulators.resize(self._clusters * self._engines)
@@ -32,18 +32,18 @@ class Accumulators:
         buffer.call(accumulators.open_accumulators)
 
     def _request(self, command: Command, total: Sum) -> Any:
-        """View of the request of a command."""
+        """Fill the request of a command and return its view."""
         d, request = command.descriptor, self._buffer.issue.request
         fill_request(request, total, d.accumulate, d.cluster, command.affinity, d.out_addr)
         return request
 
     def _find(self, request: Any) -> Any:
-        """View of the first bytes of the sum for the output address of a request, or None."""
+        """Return a view of the first span of the sum at a request's output address, or None."""
         offset = self._buffer.call(accumulators.find_sum, request.cluster, request.address)
         return self._buffer.arena.reference(Span, offset)
 
     def check(self, command: Command, total: Sum) -> None:
-        """DescriptorError when the sum that a command adds to is not there; NoRoomError for one that it begins."""
+        """Raise DescriptorError if the sum to accumulate into is missing, NoRoomError if a new sum does not fit."""
         call, request = self._buffer.call, self._request(command, total)
         code = call(accumulators.check_sum, request.offset)
         if not code:
@@ -64,7 +64,7 @@ class Accumulators:
         )  # fmt: skip
 
     def bind(self, command: Command, total: Sum) -> None:
-        """Bind a GEMM_T that passed `check` to the sum that it adds to or begins."""
+        """Bind a GEMM_T that passed `check` to its existing or new sum."""
         buffer = self._buffer
         buffer.reserve(Span, 1)
         request = self._request(command, total)
@@ -74,7 +74,7 @@ class Accumulators:
         command.accumulator_regions = regions or self._regions(self._find(request), request)
 
     def _regions(self, first: Any, request: Any) -> tuple[Region, ...]:
-        """Return the bytes of the sum of a request; `first`: a view of the first."""
+        """Return the regions of the sum of a request. `first`: view of its first span."""
         base = ACCUMULATORS_BASE + (request.cluster * self._engines + first.engine) * self._size
         return tuple(
             Region(base + span.begin, 1, span.size, span.size)
@@ -85,15 +85,15 @@ class Accumulators:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def regions(self) -> Iterator[Region]:
-        """Yield the bytes of all sums that can be added to."""
+        """Iterate over the regions of all sums to which commands can add."""
         for index, accumulator in enumerate(self._buffer.issue.accumulators):
             for span in linked(accumulator.spans):
                 if span.address != UNUSED:
                     yield Region(ACCUMULATORS_BASE + index * self._size + span.begin, 1, span.size, span.size)
 
     def state(self) -> list[list[list[int]]]:
-        """Return the state of a snapshot: of each accumulator the bytes in order, with address and shape of their
-        sum."""
+        """Return the state of a snapshot: for each accumulator its spans in order, with the address and shape of their
+        sums."""
         return [
             [
                 [span.size, span.address, *((0, 0, 0) if span.address == UNUSED else _shape(span))]
@@ -103,7 +103,7 @@ class Accumulators:
         ]
 
     def load_state(self, state: Any) -> None:
-        """Restore the value of `state`, after a reset. StateError."""
+        """Restore the value of `state`, after a reset. Raise StateError."""
         buffer, limit, seen = self._buffer, max(1, self._size), dict[tuple[int, int], object]()
         for index, item in enumerate(listed(state, self._clusters * self._engines)):
             with inside(index):
@@ -129,12 +129,12 @@ class Accumulators:
                     span = span.next
 
     def used_by(self, command: Command) -> list[list[int]] | None:
-        """Return what a snapshot keeps of the sum of a command: its addresses and bytes; None: it has none."""
+        """Return the [offset, bytes] of a command's sum for a snapshot, or None without a sum."""
         regions = command.accumulator_regions
         return [[region.address - ACCUMULATORS_BASE, region.row_bytes] for region in regions] or None
 
     def rebind(self, command: Command, state: Any) -> None:
-        """Restore the sum of a command of a snapshot. StateError."""
+        """Restore the sum of a command of a snapshot. Raise StateError."""
         total, first = command.order.total, command.descriptor.cluster * self._engines
         if (total is None) != (state is None):
             raise StateError("is no sum for this command")
@@ -154,7 +154,7 @@ class Accumulators:
 
 
 def fill_request(request: Any, total: Sum, accumulate: int, cluster: int, affinity: int, address: int) -> None:
-    """Fill in the view of a request."""
+    """Fill the view of a request."""
     request.rows, request.columns = total.shape
     request.integer, request.hold, request.accumulate = total.integer, total.hold, bool(accumulate)
     request.cluster, request.affinity, request.address = cluster, affinity, address

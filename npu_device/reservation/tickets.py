@@ -1,4 +1,4 @@
-"""Tickets in flight, and those of the latest completions, in the native subset (docs/interface.md, "Tickets")."""
+"""Tickets in flight and recently ended tickets, in the native subset (docs/interface.md, "Tickets")."""
 
 from npu_device.abi.opcodes import TicketState
 from npu_device.reservation.state import BUCKETS, WAITING, Entry, Issue, Ticket
@@ -6,13 +6,13 @@ from npu_device.reservation.state import BUCKETS, WAITING, Entry, Issue, Ticket
 MODULUS = 1 << 31
 """Tickets are 1..MODULUS-1."""
 STALLED, TRAPPED, STARVED = 1 << 32, 1 << 33, 1 << 34
-"""Answers to ENQCMD_T besides tickets and ReturnCode. STARVED: the device is to reserve records."""
+"""Replies to ENQCMD_T other than tickets and ReturnCode. STARVED: the device must reserve records and retry."""
 IN_FLIGHT, UNKNOWN = -1, -2
-"""Codes of tickets that have not ended, and that the device does not have."""
+"""Codes of tickets that have not ended, and that the device does not know."""
 
 
 def find_ticket(issue: Issue, ticket: int) -> Ticket | None:
-    """Return a ticket in flight or of the latest completions."""
+    """Return the record of a ticket in flight or recently ended, or None."""
     each = issue.buckets[ticket & (BUCKETS - 1)]
     while each is not None and each.ticket != ticket:
         each = each.next
@@ -55,7 +55,7 @@ def forget_oldest(issue: Issue) -> None:
 
 
 def enter_ticket(issue: Issue, ticket: int) -> None:
-    """Put a ticket in flight; its last completion is forgotten. The device has reserved a record."""
+    """Put a ticket in flight, discarding its last completion. The device has reserved a record."""
     record = find_ticket(issue, ticket)
     if record is not None:
         unlink_ended(issue, record)
@@ -76,7 +76,7 @@ def enter_ticket(issue: Issue, ticket: int) -> None:
 
 
 def is_free(issue: Issue, ticket: int) -> bool:
-    """Check whether a number is a ticket that is not in flight."""
+    """Check whether a number is a valid ticket that is not in flight."""
     if ticket <= 0 or ticket >= MODULUS:
         return False
     record = find_ticket(issue, ticket)
@@ -84,7 +84,7 @@ def is_free(issue: Issue, ticket: int) -> bool:
 
 
 def assign_ticket(issue: Issue, number: int) -> int:
-    """Assign a ticket of the device to the descriptor with an acceptance number."""
+    """Assign a ticket to the descriptor with an acceptance number."""
     ticket = number % MODULUS
     while not is_free(issue, ticket):
         ticket = (ticket + 1) % MODULUS
@@ -100,7 +100,7 @@ def set_command(issue: Issue, ticket: int, entry: Entry) -> None:
 
 
 def finish_ticket(issue: Issue, ticket: int, code: int) -> None:
-    """End a ticket in flight: done, or in an error with a code."""
+    """End a ticket in flight with an error code, 0 for success."""
     record = find_ticket(issue, ticket)
     if record is None:
         return
@@ -122,13 +122,13 @@ def finish_ticket(issue: Issue, ticket: int, code: int) -> None:
 
 
 def restore_ended(issue: Issue, ticket: int, code: int) -> None:
-    """Enter a ticket of a snapshot that ended with a code. The device has reserved a record."""
+    """Restore an ended ticket of a snapshot. The device has reserved a record."""
     enter_ticket(issue, ticket)
     finish_ticket(issue, ticket, code)
 
 
 def ticket_code(issue: Issue, ticket: int) -> int:
-    """Code of a ticket that ended, 0 for success; IN_FLIGHT or UNKNOWN."""
+    """Return the code of an ended ticket, 0 for success, or IN_FLIGHT or UNKNOWN."""
     record = find_ticket(issue, ticket)
     if record is None:
         return UNKNOWN
@@ -136,7 +136,7 @@ def ticket_code(issue: Issue, ticket: int) -> int:
 
 
 def ticket_status(issue: Issue, ticket: int) -> int:
-    """TICKET_STATUS of a ticket: its state in [7:0], the error code from bit 8."""
+    """Return TICKET_STATUS of a ticket: its state in [7:0], the error code from bit 8."""
     record = find_ticket(issue, ticket)
     if record is None:
         return TicketState.UNKNOWN
