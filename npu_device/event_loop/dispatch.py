@@ -1,9 +1,9 @@
-"""Events of a device by cycle and phase; commands on units: start of ready ones, end of those whose runs are over. In
-the native subset (`pyv_native`).
+"""Event dispatch of a device by cycle and phase, and start and end of commands on units. In the native subset
+(`pyv_native`).
 
-Commands of one step run here from start to retirement. Each function stops at a command of which the device decides: it
-has a plan of many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. The
-device continues with the function that says what came of it.
+Commands of one step run here from start to retirement. Each function stops at a command that Python must handle: its
+plan has many steps, or `sampled` is set and it has operands, so that it is computed, injected or observed. Python then
+resumes with the function that matches the outcome, such as `begin_command` or `fail_command`.
 """
 
 from npu_device.front_end.acceptance import accept_known, settle
@@ -44,13 +44,13 @@ from npu_device.units.stepper import (
 
 
 def find_unit(loop: EventLoop, unit_class: int) -> int:
-    """Code of the free unit of a class that the next command goes to, or NO_UNIT."""
+    """Return the code of the free unit of a class to use next, or NO_UNIT."""
     issue = loop.issue
     return find_units(loop, issue.kinds[unit_class], issue.unit_clusters[unit_class], issue.unit_indices[unit_class])
 
 
 def start_next(loop: EventLoop) -> Entry | None:
-    """Take the command that starts now out of the queue, with its unit; None: nothing can start."""
+    """Dequeue the next command that can start and assign its unit. Return None if nothing can start."""
     issue = loop.issue
     best = issue.heaps[NO_CLASS]
     best_unit = FRONTEND
@@ -78,7 +78,7 @@ def start_next(loop: EventLoop) -> Entry | None:
 
 
 def free_run(loop: EventLoop) -> Run:
-    """Return the run of the lowest free slot; there is always one."""
+    """Return the run of the lowest free slot; runs are as many as units can hold."""
     free = loop.runs[0]
     for run in loop.runs:
         if not run.number:
@@ -87,7 +87,7 @@ def free_run(loop: EventLoop) -> Run:
 
 
 def begin(loop: EventLoop, entry: Entry, t: int) -> None:
-    """Begin a command of one step on its unit, which is free."""
+    """Begin a command of one step on its free unit."""
     piece = entry.piece
     if piece is None:
         return
@@ -110,7 +110,7 @@ def end_entry(loop: EventLoop, entry: Entry, t: int) -> None:
 
 
 def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
-    """Start steps, then commands, in cycle `t`: the next command of which the device decides; None: no more start."""
+    """Start steps, then commands, in cycle `t`. Return the next command for Python to handle, or None at the end."""
     if loop.ended_steps:
         loop.ended_steps = 0
         if loop.active or loop.rates_due:
@@ -132,7 +132,7 @@ def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
 
 
 def begin_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
-    """Begin a command of one step, and go on as `start_commands`."""
+    """Begin a command of one step, then continue as `start_commands`."""
     begin(loop, entry, t)
     return start_commands(loop, t, sampled)
 
@@ -144,7 +144,7 @@ def resume_command(loop: EventLoop, entry: Entry, t: int) -> None:
 
 
 def fail_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry | None:
-    """End a command that could not begin, and go on as `start_commands`."""
+    """End a command that could not begin, then continue as `start_commands`."""
     end_entry(loop, entry, t)
     return start_commands(loop, t, sampled)
 
@@ -153,8 +153,8 @@ def fail_command(loop: EventLoop, entry: Entry, t: int, sampled: int) -> Entry |
 
 
 def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
-    """End the commands whose runs completed in this cycle: the next one of which the device decides; None: none is
-    left."""
+    """End the commands whose runs completed in this cycle. Return the next command for Python to handle, or None at the
+    end."""
     while loop.ending < len(loop.completed):
         slot = loop.completed[loop.ending]
         loop.ending += 1
@@ -174,15 +174,15 @@ def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
 
 
 def step_commands(loop: EventLoop, t: int, limit: int, sampled: int) -> Entry | None:
-    """Step from cycle `t` through cycles below `limit` until one concerns the rest of the device, and end commands as
-    `end_runs`. Where others act in cycle `t` too, their turn is between ends and starts."""
+    """Step from cycle `t` through cycles below `limit` until Python or another phase must act, and end commands as
+    `end_runs`. If `limit` is `t`, other events are due between the ends and starts of this cycle: only ends are run."""
     if limit > t:
         if advance(loop, limit) == IDLE:
             loop.next_at = next_cycle(loop)
             return None
     elif next_cycle(loop) == t:
         end_steps(loop, t)
-        loop.wake = FOREVER  # which the starts find anew: nothing else is to wake for it
+        loop.wake = FOREVER  # the starts recompute it; nothing else may wake for it
     else:
         loop.next_at = next_cycle(loop)
         return None
@@ -191,7 +191,7 @@ def step_commands(loop: EventLoop, t: int, limit: int, sampled: int) -> Entry | 
 
 
 def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
-    """End a command that `end_runs` stopped at, and go on."""
+    """End a command at which `end_runs` stopped, then continue as `end_runs`."""
     end_entry(loop, entry, loop.time)
     return end_runs(loop, sampled)
 
@@ -199,12 +199,12 @@ def end_command(loop: EventLoop, entry: Entry, sampled: int) -> Entry | None:
 # -- events of the device --------------------------------------------------------------------------------------------
 
 DONE, STEPPED, GRANTED, ACCEPTED, STARVED, STARTED = range(6)
-"""Answers of `run_events`: all that was due has happened; the device decides on steps that ended, grants time to
-external engines, accepts a descriptor, reserves records, decides on commands that start."""
+"""Results of `run_events`: all due events are processed; Python must handle ended steps, grant time to external
+engines, accept a descriptor, reserve records, or handle starting commands."""
 
 
 def next_event_kind(front: FrontEnd) -> int:
-    """Return the kind of the next event, and set when it is due."""
+    """Return the kind of the next event, and set `due` to its cycle."""
     kind = 0
     for each in range(1, EVENT_KINDS):
         if front.deadlines[each] < front.deadlines[kind]:
@@ -214,7 +214,7 @@ def next_event_kind(front: FrontEnd) -> int:
 
 
 def horizon(front: FrontEnd) -> int:
-    """Return the first cycle in which another event is due, or up to which the device was not asked to advance."""
+    """Return the first cycle in which another event is due, or the first after `until`."""
     cycle = front.until + 1
     for each in front.deadlines:
         cycle = min(cycle, each)
@@ -222,7 +222,7 @@ def horizon(front: FrontEnd) -> int:
 
 
 def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, inspected: int) -> bool:
-    """Check whether the device is to look at the commands of this cycle."""
+    """Check whether Python must handle the commands of this cycle."""
     front = loop.front
     front.entry = entry
     if entry is not None or loop.external or inspected:
@@ -231,7 +231,7 @@ def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, inspecte
 
 
 def has_results(issue: Issue, sampled: int) -> bool:
-    """Check whether commands have retired with results or errors."""
+    """Check whether retired commands have results or errors for Python."""
     entry = issue.retired
     if entry is not None and sampled:
         return True
@@ -243,7 +243,7 @@ def has_results(issue: Issue, sampled: int) -> bool:
 
 
 def run_events(loop: EventLoop, until: int) -> int:
-    """Run the events that are due at the start of cycle `until` or earlier, up to one that concerns the device."""
+    """Run the events due at the start of cycle `until` or earlier, up to one that Python must handle."""
     front = loop.front
     front.until = until
     sampled = front.sampled
@@ -294,7 +294,7 @@ def run_events(loop: EventLoop, until: int) -> int:
 
 
 def advance_device(loop: EventLoop, until: int, _second: int, _third: int) -> int:
-    """Run the events that are due, for native code of the core: 0, or 1 where the device has to go on."""
+    """Run the due events for native code of the core. Return 0, or 1 if Python must continue."""
     front = loop.front
     if not front.answer:
         front.answer = run_events(loop, until)

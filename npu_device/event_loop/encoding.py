@@ -1,4 +1,4 @@
-"""Plans as records of the event loop."""
+"""Encoding of plans as records of the event loop."""
 
 from array import array
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from pyv_native.records import WORD, ListOf, Scalar, layout
 
 
 def step_class(cost: Cost) -> int:
-    """Class of the steps of a piece."""
+    """Return the class of the steps of a piece."""
     if cost.kind is Kind.DMA:
         return WRITE if cost.write else READ
     return TENSOR if cost.kind is Kind.TE else VECTOR
 
 
 class PieceImage(NamedTuple):
-    """Piece as it stands in the buffer, wherever that is."""
+    """Position-independent record of a piece."""
 
     step_class: int
     cycles: int
@@ -45,11 +45,11 @@ _LISTS = {
     for name, field in _FIELDS.items()
     if isinstance(field.shape, ListOf)
 }
-"""Word, and words of an item."""
+"""Word of each list, and words of an item."""
 
 
 def piece_image(cost: Cost, per_byte: int) -> PieceImage:
-    """Return the record of work with these costs."""
+    """Return the record of a piece with these costs."""
     rows, row_bytes, row_stride = cost.rows or (0, 0, 0)
     conversion, mask = cost.conversion, 0
     for demand in cost.demands:
@@ -78,20 +78,20 @@ def piece_image(cost: Cost, per_byte: int) -> PieceImage:
 
 
 class Pieces:
-    """Pieces of the plans of one configuration."""
+    """Cache of piece records for the plans of one configuration."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self._by_cost: dict[Cost, PieceImage] = {}
 
     def single(self, work: Piece, dram: int) -> PieceImage:
-        """Return the piece of a plan of a single step: work that moves to or from a DRAM address. Works that differ
-        only in their addresses share it."""
+        """Return the piece of a plan of a single step with a DRAM address. Work that differs only in addresses shares
+        it."""
         return self.of(self.timing.located(work, dram), True)
 
     def of(self, work: Piece, first: bool = False) -> PieceImage:
-        """Return the piece of located work. `first`: it is its command's first on the tensor engine. Works that differ
-        in their place in the scratchpad have few costs."""
+        """Return the piece of located work. `first`: whether it is its command's first on the tensor engine. Work at
+        different scratchpad addresses mostly has equal costs and shares a piece."""
         cost = self.timing.cost(work)
         cost = self.timing.first(cost) if first else cost
         image = self._by_cost.get(cost)
@@ -103,38 +103,38 @@ class Pieces:
 
 
 class _Template(NamedTuple):
-    """Steps and pieces of a plan as words that stand at offset 0."""
+    """Steps and pieces of a plan as words relative to offset 0."""
 
     steps: NDArray[np.int32]
-    """Offsets in them count from the first. Half as long as words are: many plans are kept."""
+    """Step words, with offsets from the first; int32 halves the memory of cached plans."""
     pieces: Column
     references: NDArray[np.int32]
-    """Indices of the words of steps that are references."""
+    """Indices of the step words that are offsets to relocate."""
     heads: list[int]
     """Offset of the first step of each class, or NONE."""
 
 
 class Encoded:
-    """Plan of many steps."""
+    """Encoded plan of many steps."""
 
     def __init__(
         self, plan: Plan, pieces: list[PieceImage], piece: Column, templates: list[_Template] | None = None
     ) -> None:
-        """`piece`: of each step, an index into `pieces`. `templates`: holds the words from their first use on."""
+        """`piece`: index into `pieces` of each step. `templates`: caches the words from their first use on."""
         self.plan, self.pieces, self.piece = plan, pieces, piece
         self._templates: list[_Template] = [] if templates is None else templates
 
     def moved(self, dram: Column) -> "Encoded":
-        """Return the plan with other DRAM addresses, whose transfers cost what they cost here."""
+        """Return the plan with other DRAM addresses, at which its transfers have equal costs."""
         return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._templates)
 
     def size(self) -> int:
-        """Words of steps and pieces."""
+        """Return the number of words of steps and pieces."""
         template = self._template()
         return len(template.steps) + len(template.pieces)
 
     def write(self, words: Column, base: int) -> list[int]:
-        """Write steps and pieces into `words`, which stand at offset `base`: the first step of each class, or 0."""
+        """Write steps and pieces into `words` at offset `base`. Return the first step's offset of each class, or 0."""
         template = self._template()
         count = len(template.steps)
         words[:count], words[count:] = template.steps, template.pieces
@@ -176,7 +176,7 @@ class Encoded:
 
 
 def encode(plan: Plan, pieces: Pieces) -> Encoded:
-    """Return a plan of many steps, with what its steps take."""
+    """Return the encoded plan of many steps, with the costs of its steps."""
     works, index = locate(plan, pieces.timing)
     images = [pieces.of(work) for work in works]
     tensor = np.flatnonzero(np.array([image.step_class == TENSOR for image in images], bool)[index])
@@ -190,7 +190,7 @@ def encode(plan: Plan, pieces: Pieces) -> Encoded:
 
 
 def locate(plan: Plan, timing: Timing) -> tuple[list[Piece], Column]:
-    """Return (pieces, which of them each step is), where a transfer's piece says how its bytes lie on the DRAM's
+    """Return (pieces, index of each step's piece), where transfers have the distribution of their bytes over the DRAM's
     channels."""
     if timing.turn == 1 or not len(plan):
         return list(plan.pieces), plan.piece

@@ -1,11 +1,11 @@
-"""Content of the L2 that DRAM lacks: the bytes of `cache`, and the core's view (docs/npu-timing.md, "L2").
+"""Content of L2 lines that differs from DRAM, and the core's view of memory (docs/npu-timing.md, "L2").
 
-With `l2.coherence: none` the core reads and writes DRAM past the L2. What the NPU has written stays out of its sight
-until the lines go to DRAM, and what it writes stays out of the NPU's sight while the L2 has the lines: a read then gets
-the old bytes, and a STALE event says so. CTRL.FLUSH_L2 or Zicbom put it right. NPU commands among themselves always see
-what the others have written. Descriptors, extended blocks and status words go past the L2.
+With `l2.coherence: none` the core's accesses bypass the L2. The core sees the NPU's writes after the lines are written
+back to DRAM; the NPU sees the core's writes after the lines leave the L2. Until then a read returns the old bytes, and
+a STALE event records it. CTRL.FLUSH_L2 or Zicbom restore coherence. NPU commands always see each other's writes.
+Descriptors, extended blocks and status words bypass the L2.
 
-With `io_coherent` there is one memory for all.
+With `io_coherent` core and NPU share one view.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ CORE = unit_code(Kind.CORE, 0)
 
 
 class L2:
-    """Memory as commands see it. Lines are told by number, address // `l2.line`."""
+    """Memory as commands see it. A line's number is address // `l2.line`."""
 
     def __init__(self, config: NpuConfig, memory: Memory, machine: Machine, events: EventStream) -> None:
         self._memory = memory
@@ -37,16 +37,16 @@ class L2:
         self._line = config.l2.line
         self.incoherent = config.l2.enabled and config.l2.coherence == "none"
         self._lines: dict[int, bytearray] = {}
-        """Bytes of lines in the L2 that may differ from DRAM's. They are watched there, and given up as they leave."""
+        """Bytes of lines in the L2 that may differ from DRAM. Their tags are WATCHED, so evictions are reported."""
         self.on_use: Callable[[Iterable[Region]], None] | None = None
-        """Told of the regions that a command uses when it starts: the L2 may have lines of them from then on."""
+        """Receives the regions that a starting command uses, of which the L2 may have lines from then on."""
         if self.incoherent:
             machine.on_dropped = self._dropped
 
-    # -- memory, as `Results` asks for it ----------------------------------------------------------------------
+    # -- memory interface of `Results` -------------------------------------------------------------------------
 
     def rows(self, region: Region) -> Bytes:
-        """Shape (rows, row_bytes); a view where the L2 has nothing else than DRAM."""
+        """Return the bytes of a region, shape (rows, row_bytes); a view of memory if the L2 equals DRAM there."""
         rows = self._memory.rows(region)
         if not self._lines or region.address < DRAM_BASE:
             return rows
@@ -63,7 +63,7 @@ class L2:
         return np.ndarray((region.rows, region.row_bytes), np.uint8, flat, 0, (region.stride, 1))
 
     def write(self, region: Region, data: Bytes) -> None:
-        """Bytes of lines that are dirty in the L2 stay there; all others go to DRAM."""
+        """Write a region: to the L2 for its dirty lines, to DRAM for all others."""
         if region.address < DRAM_BASE or not (self._lines or self._machine.dirty_lines):
             self._memory.write(region, data)
             return
@@ -83,22 +83,22 @@ class L2:
     # -- the core ----------------------------------------------------------------------------------------------
 
     def core_reads(self, address: int, size: int, now: int) -> None:
-        """A load of the core in cycle `now`: DRAM has old bytes where the L2 has newer ones."""
+        """Emit STALE for a load of the core in cycle `now` if the L2 has newer bytes than DRAM."""
         if any(self._is_dirty(number) for number in self._numbers(address, size)):
             self._events.emit(now + 1, CORE, What.STALE, 0, 0, address, size)
 
     def core_writes(self, address: int, size: int) -> None:
-        """A store of the core is about to change DRAM: what the L2 has of it is old from then on."""
+        """Save the L2's lines before a store of the core changes DRAM, as they become stale."""
         for number in self._numbers(address, size):
             if self._machine.mark(number, cache.STALE):
                 self._keep(number)
 
     def act(self, cycle: int, address: int, action: int) -> None:
-        """Zicbom: clean, flush or invalidate (`cache`) the line of an address; DRAM traffic goes before transfers."""
+        """Clean, flush or invalidate (`cache`) the line of an address, for Zicbom. Its traffic precedes transfers."""
         self._machine.maintain(cycle, address // self._line, action)
 
     def flush(self, cycle: int) -> None:
-        """CTRL.FLUSH_L2: every line leaves, what DRAM does not have goes there."""
+        """Write back dirty lines and invalidate all, for CTRL.FLUSH_L2."""
         self._machine.maintain(cycle, 0, cache.FLUSH)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class L2:
         return [[number, bytes(content)] for number, content in self._lines.items()]
 
     def load_state(self, state: Any) -> None:
-        """Take on a state; the event loop has taken on its own."""
+        """Restore a state. The event loop has been restored before."""
         lines: dict[int, bytearray] = {}
         for index, item in enumerate(listed(state)):
             with inside(index):
@@ -130,7 +130,7 @@ class L2:
         return bool(self._machine.mark(number, 0) & cache.DIRTY)
 
     def _keep(self, number: int) -> None:
-        """Remember what the L2 has of a line, which is what DRAM has now."""
+        """Copy a line from DRAM, which equals the L2's content until the next write."""
         if number not in self._lines:
             self._lines[number] = bytearray(self._memory.read(number * self._line, self._line) or bytes(self._line))
             self._machine.mark(number, cache.WATCHED)

@@ -1,4 +1,4 @@
-"""The event loop of one device: its units, the plans that run, and the events that they give."""
+"""Event loop of one device: its units, the running plans, and their events."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
@@ -29,9 +29,9 @@ from pyv_native.module import NativeModule
 from pyv_native.state import Fields
 
 MAX_REGIONS = MAX_CLUSTERS + 4
-"""Regions of the memory."""
+"""Maximum number of memory regions."""
 CHECKED = False
-"""Whether compiled code has the checks of the checked build; tests set it."""
+"""Whether compiled code has the checks of the checked build. Tests set it."""
 STEP_EVENTS = {
     Kind.TE: (What.TE_BEGIN, What.TE_END),
     Kind.VE: (What.VE_BEGIN, What.VE_END),
@@ -43,15 +43,15 @@ class Begun(NamedTuple):
     """Step that has begun on an external unit."""
 
     unit: int
-    """Its code."""
+    """Code of the unit."""
     slot: int
     step: int
-    """Which of its plan."""
+    """Index in the plan."""
 
 
-@lru_cache(64)  # sweeps, and measurements of mappings, make many devices of a configuration
+@lru_cache(64)  # sweeps and mapping searches create many devices of one configuration
 def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int] = frozenset()) -> bytes:
-    """Return the records of a device on which nothing has run. `external`: codes of the external units."""
+    """Return the records of a device after power-up. `external`: codes of the external units."""
     timing, dram, l2 = Timing(config), config.dram, config.l2
     rates, lines = timing.rates, l2.bytes // l2.line if l2.enabled else 0
     counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
@@ -132,8 +132,8 @@ class Machine:
         self, config: NpuConfig, timing: Timing, events: EventStream, *, analytic: bool = False,
         external: Collection[int] = (), interpreted: bool = False, prepare: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
-        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end when `tell_end` says so. `interpreted`:
-        CPython runs the loop, for lock-step and debugging. `prepare(loop)`: fills in the front end after power-up."""
+        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end by `tell_end`. `interpreted`: CPython
+        runs the loop, for lock-step and debugging. `prepare(loop)`: initialises the front end after power-up."""
         self._prepare = prepare
         self._external = frozenset(external)
         self._config = config
@@ -142,7 +142,7 @@ class Machine:
         self._events = events
         self._analytic = analytic
         self.module: NativeModule | None = None
-        """The compiled functions; None where CPython runs them."""
+        """Compiled functions; None if CPython runs them."""
         if interpreted:
             self._calls = interpreted_calls()
         else:
@@ -173,7 +173,7 @@ class Machine:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot, plain data."""
+        """Return the state of a snapshot as plain data."""
         return snapshot.state_of(self.storage)
 
     def load_state(self, state: Any, plan_of: snapshot.PlanOf) -> None:
@@ -184,21 +184,21 @@ class Machine:
         snapshot.load(self.storage, fields, self._pieces, plan_of)
 
     def numbers(self) -> dict[int, int]:
-        """Acceptance numbers of the commands in flight, by slot."""
+        """Return the acceptance numbers of the commands in flight, by slot."""
         return {run.slot: run.number for run in self.storage.loop.active}
 
     def busy_units(self) -> list[int]:
-        """Codes of the units on which a step is in progress."""
+        """Return the codes of the units with a step in progress."""
         return [code for code, unit in self.storage.units.items() if unit.busy]
 
     def watched_lines(self) -> list[int]:
-        """Numbers of the lines of the L2 that are watched."""
+        """Return the numbers of the watched lines of the L2."""
         return [int(tag) >> cache.FLAGS for tag in self.storage.loop.l2.tags if tag & cache.WATCHED]
 
     # -- units -------------------------------------------------------------------------------------------------
 
     def free_units(self, kind: int, cluster: int, index: int) -> list[int]:
-        """Codes of the free units of a class, as `stepper.find_units`."""
+        """Return the codes of the free units of a class, as `stepper.find_units`."""
         self._calls[stepper.find_units](self.storage.arena, kind, cluster, index)
         return list(self.storage.loop.free_units)
 
@@ -207,7 +207,7 @@ class Machine:
         self.storage.units[code].stuck = stuck
 
     def take_begun(self) -> list[Begun]:
-        """Steps that have begun on external units since the last call."""
+        """Return and clear the steps that have begun on external units since the last call."""
         storage, codes = self.storage, self.storage.loop.begun
         steps = []
         for code in codes:
@@ -217,35 +217,35 @@ class Machine:
         return steps
 
     def stalled(self, code: int) -> int:
-        """Cycles that the step on an external unit has lost to its banks so far."""
+        """Return the cycles that the step on an external unit has stalled on banks so far."""
         lost: int = self.storage.units[code].stalled
         return lost
 
     def tell_end(self, code: int, cycles: int, result: int) -> None:
-        """The step on an external unit takes so many core cycles besides those lost to banks, and its result so many
-        more."""
+        """Set the duration of the step on an external unit in core cycles without bank stalls, and the additional
+        cycles until its result."""
         unit = self.storage.units[code]
         unit.end, unit.result = unit.start + cycles + unit.stalled, result
 
     @property
     def dirty_lines(self) -> int:
-        """Lines of the L2 that DRAM does not have."""
+        """Number of dirty lines of the L2."""
         dirty: int = self.storage.loop.l2.dirty
         return dirty
 
     # -- plans -------------------------------------------------------------------------------------------------
 
     def place_piece(self, step: tuple[Piece, int]) -> int:
-        """Place the piece of a tile command, work and its DRAM address: its offset."""
+        """Place the piece of a tile command, given as work and DRAM address. Return its offset."""
         return self.storage.place_piece(self._pieces.single(*step))
 
     def add(
         self, plan: Encoded, number: int, ticket: int, units: Sequence[int], cluster: int, cycle: int = 0,
         entry: int = 0,
     ) -> int:  # fmt: skip
-        """Make a plan ready to start in `cycle` for the command that holds `units`, one for each lane: its slot.
+        """Place a plan that can start in `cycle` on `units`, one for each lane. Return its slot.
 
-        A plan without steps is over in that cycle. `entry`: of the command, 0: none.
+        A plan without steps completes in that cycle. `entry`: that of the command, 0 for none.
         """
         count, storage, slot = len(plan.plan), self.storage, self._free_slot()
         heads = storage.place_plan(plan, slot)
@@ -264,7 +264,7 @@ class Machine:
             self.storage.loop.running[slot], view.slot = view, slot
 
     def release(self, slot: int) -> None:
-        """Give back the plan of a run that is over."""
+        """Free the plan of a completed run."""
         self.storage.release(slot)
 
     # -- commands ----------------------------------------------------------------------------------------------
@@ -274,30 +274,30 @@ class Machine:
         return self._calls[function](self.storage.arena, *arguments)
 
     def dispatch(self, function: Definition, *arguments: int) -> int:
-        """Call a function of `dispatch`: the offset of the command of which the device decides, or 0."""
+        """Call a function of `dispatch`. Return the offset of the entry for Python to handle, or 0."""
         entry = self._calls[function](self.storage.arena, *arguments)
         self.tell_dropped()
         return entry
 
     def schedule(self) -> None:
-        """Plan the next event of the engines."""
+        """Schedule the next event of the engines."""
         self._calls[deadlines.schedule_step](self.storage.arena)
 
     # -- stepping ----------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> int:
-        """Cycle that was stepped last."""
+        """Cycle that was processed last."""
         time: int = self.storage.loop.time
         return time
 
     @property
     def idle(self) -> bool:
-        """Check that no command is active, and no other work for `start` is due."""
+        """Whether no command is active and no other work for `start` is due."""
         return not self.storage.active and not self.storage.loop.rates_due
 
     def next_cycle(self) -> int | None:
-        """Return the next cycle in which something happens here."""
+        """Return the cycle of the next engine event, or None."""
         cycle = self._calls[stepper.next_cycle](self.storage.arena)
         return None if cycle >= FOREVER else cycle
 
@@ -321,7 +321,7 @@ class Machine:
         return self._calls[cache.mark](self.storage.arena, line, flags)
 
     def slow_down(self, factor: int) -> None:
-        """Bytes cross the DRAM `factor` times as slowly until the machine is reset; what has no limit has none."""
+        """Divide the DRAM's bandwidth by `factor` until the machine is reset. Unlimited rates remain unlimited."""
         loop = self.storage.loop
         loop.dram.times.slowdown *= factor
         if not loop.timed:
@@ -333,20 +333,20 @@ class Machine:
         loop.rates_due = 1
 
     def dram_at(self, slowdown: int) -> None:
-        """Bytes cross the DRAM `slowdown` times as slowly as configured until the machine is reset."""
+        """Set the DRAM's bandwidth to the configured one divided by `slowdown` until the machine is reset."""
         loop, rates = self.storage.loop, self._timing.rates
         loop.total_rate, loop.priority_rate, loop.dram.times.slowdown = rates.shared_total, rates.first, 1
         for index in range(self._config.dram.channels):
             loop.links[index].rate = rates.shared_dram
         self.slow_down(slowdown)
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------
 
     def _free_slot(self) -> int:
-        """Return the lowest slot that no run has."""
+        """Return the lowest free slot."""
         return next(slot for slot, run in enumerate(self.storage.runs) if not run.number)
 
     def tell_dropped(self) -> None:
-        """Give the tags of dropped lines to who wants them."""
+        """Report the tags of dropped lines to `on_dropped`."""
         if self.on_dropped is not None and (dropped := self.storage.take_dropped()):
             self.on_dropped(dropped)

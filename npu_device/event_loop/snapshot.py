@@ -1,8 +1,8 @@
-"""The state of the event loop as plain data, and back.
+"""Serialisation of the event loop's state as plain data.
 
-Plans are made again from their commands: of a step, only the cycles of its end are kept. Which steps are next, who has
-a unit to itself and how many lines are dirty follows. So a state is the same whether the loop is interpreted or
-compiled, and nothing in it can refer to what does not exist.
+Loading plans the commands again, so a state has only the completion cycles of each step. The next steps, the holders of
+units and the count of dirty lines are derived. So a state is the same whether the loop is interpreted or compiled, and
+it has no references that could dangle.
 """
 
 from collections.abc import Callable
@@ -37,11 +37,11 @@ from pyv_native.state import LATEST, Fields, StateError, inside, listed, row
 _RELEASED, _DONE, _ISSUED, _PIECE = (layout(Step).fields[name].word for name in ("released", "done", "issued", "piece"))
 """Words of a step."""
 _KIND_OF = {READ: DMA, WRITE: DMA, TENSOR: TE, VECTOR: VE}
-"""Kind of unit that executes the steps of a class."""
+"""Step class -> unit kind that executes it."""
 _CYCLE = (0, LATEST)
 _ON_UNIT = ("start", "ready", "end", "length", "phase", "left", "rate", "earliest_end", "undisturbed_end",
             "conflict_bank", "conflict", "stalled", "result", "delay", "bare_end", "exposed")  # fmt: skip
-"""Fields of a unit that belong to the step on it."""
+"""Fields of a unit for the step in progress."""
 _OF_CHANNEL = ("tokens", "tokens_at", "paused_until", "moved")
 _OF_LOOP = ("time", "wake", "rates_due", "rates_since")
 
@@ -56,11 +56,11 @@ class CommandPlan(NamedTuple):
 
 
 PlanOf = Callable[[int, tuple[int, ...]], CommandPlan]
-"""`f(number, units)`: of the command with this acceptance number, on units with these codes. StateError: of none."""
+"""`f(number, units)`: plan of the command with an acceptance number on units with these codes. Raises StateError."""
 
 
 def state_of(storage: Storage) -> dict[str, Any]:
-    """Return the state of a snapshot. All events have been emitted, and no run has just completed."""
+    """Return the state of a snapshot. All events are emitted, and all completed runs are handled."""
     loop = storage.loop
     runs = []
     for run in loop.active:
@@ -94,7 +94,7 @@ def state_of(storage: Storage) -> dict[str, Any]:
 
 
 def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> None:
-    """Bring a loop on which nothing has run into a state."""
+    """Restore a state into a loop after power-up. Raise StateError."""
     for name in _OF_LOOP:
         setattr(storage.loop, name, state.integer(name, *_CYCLE))
     slots = []
@@ -108,7 +108,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
                     plan_of,
                 )
             )
-    loop = storage.loop  # placing plans may have moved it
+    loop = storage.loop  # placing plans may have moved the buffer
     active = sorted((storage.runs[slot] for slot in slots), key=lambda run: run.number)
     loop.active.fill(active)
     for index, (unit, item) in enumerate(zip(loop.units, state.listed("units", len(loop.units)), strict=True)):
@@ -142,7 +142,7 @@ def load(storage: Storage, state: Fields, pieces: Pieces, plan_of: PlanOf) -> No
 
 
 def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf) -> int:
-    """Return a run in flight: its slot."""
+    """Restore a run in flight. Return its slot. Raise StateError."""
     slot = fields.integer("slot", 0, len(storage.runs) - 1)
     if storage.runs[slot].number:
         raise StateError("has a run already", "slot")
@@ -187,7 +187,7 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
 
 
 def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
-    """Restore the step in progress on a unit. StateError."""
+    """Restore the step in progress on a unit. Raise StateError."""
     loop = storage.loop
     run = storage.runs[fields.integer("slot", 0, len(storage.runs) - 1)]
     base, count = storage.span(run.slot) if run.number else (0, 0)
@@ -201,7 +201,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
         raise StateError("runs on two units", "step")
     unit.busy, unit.run, unit.step = 1, run, step
     for name in _ON_UNIT:
-        # The end that an external engine has not told is LATEST, and more by what its banks have cost.
+        # An end that an external engine has not reported is LATEST plus the stall cycles of its banks.
         latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
         setattr(unit, name, fields.integer(name, -1 if name in ("length", "rate") else 0, latest))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
@@ -211,7 +211,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
 
 
 def _find_heads(storage: Storage, run: Any) -> None:
-    """Find the first step of each class that has not begun: all before it have, none after it. StateError."""
+    """Set the first step of each class that has not begun. Raise StateError if a later step has begun."""
     if not run.left:
         return
     steps = storage.columns(run.slot)

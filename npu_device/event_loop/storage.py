@@ -1,4 +1,4 @@
-"""The records of one event loop in their buffer: the state, its events, and behind them the plans that run."""
+"""Buffer with the records of one event loop: the state, its events, and then the running plans."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cache as memoized
@@ -22,7 +22,7 @@ from pyv_native.module import NativeModule, interpreted
 from pyv_native.records import WORD, layout
 
 UNIFORM = {"EventLoop.uniform": 1, "Cache.line": 0}
-"""Fields of a machine with one DRAM channel and no L2."""
+"""Fields that are constant in machines with one DRAM channel and no L2."""
 STEP_WORDS = layout(Step).size // WORD
 
 
@@ -41,7 +41,7 @@ FUNCTIONS: tuple[Definition, ...] = (
 
 @memoized
 def interpreted_calls() -> Calls:
-    """Return the event loop as CPython runs it: for lock-step and debugging."""
+    """Return the event loop's functions run by CPython, for lock-step and debugging."""
     return {function: interpreted(function, EventLoop) for function in FUNCTIONS}
 
 
@@ -49,8 +49,8 @@ def interpreted_calls() -> Calls:
 def compiled_module(
     uniform: bool, analytic: bool, external: bool, timed: bool, checked: bool = False
 ) -> NativeModule:  # fmt: skip
-    """Return the event loop compiled for UNIFORM machines or all; code for external units and for a timed DRAM is in
-    none but theirs."""
+    """Return the compiled event loop for UNIFORM machines or all. Code for external units and for a timed DRAM is
+    included only on request."""
     constants = {
         "EventLoop.analytic": int(analytic), "EventLoop.external": int(external), "EventLoop.timed": int(timed),
     }  # fmt: skip
@@ -60,44 +60,44 @@ def compiled_module(
 
 @memoized
 def compiled_calls(module: NativeModule) -> Calls:
-    """Return the functions of a compiled event loop for Python."""
+    """Return the Python entry points of a compiled event loop."""
     return {function: module.entry(function) for function in FUNCTIONS}
 
 
 RECORDS = {f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()}
-"""Capacities of lists that are the same in all machines."""
+"""Capacities of the lists that are the same in all machines."""
 
 
 class PlanSpan(NamedTuple):
     """Steps of a plan in the buffer."""
 
     base: int
-    """Offset of the first."""
+    """Offset of the first step."""
     steps: int
 
 
 MIN_PIECES = 256
-"""Pieces of tile commands that are placed before unused ones are dropped."""
+"""Number of placed pieces of tile commands above which unused pieces are dropped."""
 
 
 class Storage:
-    """Buffer of one event loop. Views and offsets that it gives are good until the next plan is placed."""
+    """Buffer of one event loop. Placing a plan invalidates the views of it."""
 
     def __init__(self, events: EventStream, records: bytes) -> None:
-        """`events`: its records stand in this buffer. `records`: the content after power-up."""
+        """`events`: event stream whose records are in this buffer. `records`: the content after power-up."""
         self._stream, self._power_up = events, records
         self.arena = Arena(EventLoop, records=records)
         self._spans: dict[int, PlanSpan] = {}
-        """Steps of plans, by slot; tile commands have theirs in the run."""
+        """Steps of plans, by slot; the step of a tile command is in its run."""
         self._max_pieces = MIN_PIECES
         self.on_bind: Callable[[], None] = lambda: None
-        """Called when the buffer has moved."""
+        """Callback after the buffer has moved."""
         self._pieces: dict[int, tuple[PieceImage, int]] = {}
         """Pieces of tile commands and their offsets, by identity."""
         self.bind()
 
     def power_up(self) -> None:
-        """Return to the content after power-up, but for records of the event stream; nothing is allocated."""
+        """Restore the content after power-up, and free all allocations. Detach the event stream before."""
         self._stream.detach()
         self.arena.bytes[ROOT : ROOT + len(self._power_up)] = self._power_up
         self.arena.free_all()
@@ -107,7 +107,7 @@ class Storage:
         self.bind()
 
     def bind(self) -> None:
-        """Take views anew, of a buffer that has moved or whose lists have been filled."""
+        """Renew the views of a buffer that has moved or whose lists have been filled."""
         self.loop: Any = self.arena.root
         self.units: dict[int, Any] = {unit.code: unit for unit in self.loop.units}
         """Units by their codes in events."""
@@ -120,7 +120,7 @@ class Storage:
         )
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset
-        """Byte of this field."""
+        """Offset of this field in bytes."""
         first = front + fields["descriptor"].offset
         self.descriptor = self.arena.bytes[first : first + fields["descriptor"].shape.size]
         self.retired = self.loop.issue.offset // WORD + layout(Issue).fields["retired"].word
@@ -139,13 +139,13 @@ class Storage:
         return offset
 
     def words(self, offset: int, count: int) -> Column:
-        """Words of the buffer from an offset on, as an array that writes to it."""
+        """Return words of the buffer from an offset on, as a writable array."""
         return np.frombuffer(self.arena.buffer, np.int64, count, offset)
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def place_piece(self, image: PieceImage) -> int:
-        """Place the piece of a tile command, which stays until `drop_pieces`: its offset."""
+        """Place the piece of a tile command until `drop_pieces`. Return its offset."""
         placed = self._pieces.get(id(image))
         if placed is None:
             offset = self.allocate(len(image.image))
@@ -155,11 +155,11 @@ class Storage:
 
     @property
     def crowded(self) -> bool:
-        """Check whether unused pieces are to be dropped."""
+        """Whether unused pieces should be dropped."""
         return len(self._pieces) > self._max_pieces
 
     def drop_pieces(self, used: Collection[int]) -> None:
-        """Drop the pieces of tile commands but those at the offsets `used`."""
+        """Drop the pieces of tile commands except those at the offsets `used`."""
         for key, (_, offset) in tuple(self._pieces.items()):
             if offset not in used:
                 self.arena.free(offset)
@@ -167,14 +167,14 @@ class Storage:
         self._max_pieces = max(MIN_PIECES, 2 * len(self._pieces))
 
     def place_plan(self, plan: Encoded, slot: int) -> Sequence[int]:
-        """Place a plan of many steps: the offset of the first step of each class, or 0."""
+        """Place a plan of many steps. Return the offset of the first step of each class, or 0."""
         size = plan.size()
         base = self.allocate(size * WORD) if size else 0
         self._spans[slot] = PlanSpan(base, len(plan.plan))
         return plan.write(self.words(base, size), base)
 
     def release(self, slot: int) -> None:
-        """Give back the bytes of a slot's plan."""
+        """Free the bytes of a slot's plan."""
         span = self._spans.pop(slot, None)
         if span is not None and span.steps:
             self.arena.free(span.base)
@@ -185,16 +185,16 @@ class Storage:
         return PlanSpan(self.runs[slot].single.offset, 1) if span is None else span
 
     def columns(self, slot: int) -> Column:
-        """Shape (steps, words of a step): the steps of a slot's plan as an array that writes to them."""
+        """Return the steps of a slot's plan as a writable array, shape (steps, words of a step)."""
         base, count = self.span(slot)
         return self.words(base, count * STEP_WORDS).reshape(count, STEP_WORDS)
 
     def step_index(self, step: Any) -> int:
-        """Index of a step in its plan."""
+        """Return the index of a step in its plan."""
         for base, count in self._spans.values():
             if base <= step.offset < base + count * layout(Step).size:
                 return int(step.offset - base) // layout(Step).size
-        return 0  # of a tile command
+        return 0  # the step of a tile command
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Storage:
         return count
 
     def take_dropped(self) -> list[int]:
-        """Tags of watched lines that no longer differ from DRAM since the last call."""
+        """Return and clear the tags of watched lines that ceased to differ from DRAM since the last call."""
         tags = list(self._dropped)
         self._dropped.clear()
         return tags

@@ -1,4 +1,4 @@
-"""State of a timed DRAM as plain data."""
+"""Serialisation of a timed DRAM's state as plain data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +18,12 @@ _FLAT: Mapping[str, tuple[str, ...]] = {
     "ranks": ("activate_at", "read_at", "oldest"),
     "channels": ("decision", "column_at", "write", "refresh_at", "passed", "activations", "bursts"),
 }
-"""Integers of the records of a list."""
+"""Integer fields of the records of each list."""
 _REQUEST = ("rows", "address", "ready", "last", "end", "bursts")
 
 
 def timed_state(storage: Storage) -> dict[str, Any]:
-    """Return what a snapshot keeps of a timed DRAM. Requests are named by their index, and refer to slot and step."""
+    """Return the state of a timed DRAM. Requests are identified by index, and refer to slot and step."""
     loop, dram = storage.loop, storage.loop.dram
     steps = {}
     for run in loop.active:
@@ -53,7 +53,7 @@ def timed_state(storage: Storage) -> dict[str, Any]:
 
 
 def load_timed(storage: Storage, state: Any) -> None:
-    """Bring the timed DRAM of a loop, whose runs and units have been loaded, into a state."""
+    """Restore the timed DRAM of a loop whose runs and units have been restored before. Raise StateError."""
     loop, dram = storage.loop, storage.loop.dram
     fields = Fields(state, *_FLAT, "served_until", "slowdown", "queues", "windows", "requests")
     dram.served_until = fields.integer("served_until", *_COUNT)
@@ -94,7 +94,7 @@ def load_timed(storage: Storage, state: Any) -> None:
 
 
 def _load_request(storage: Storage, item: Any) -> Any:
-    """Restore the request of a step that is not over."""
+    """Restore the request of a step that has not completed. Raise StateError."""
     loop = storage.loop
     slot, index, rows, address, ready, last, end, bursts = row(
         item, (0, len(loop.runs) - 1), _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _TICK
@@ -122,7 +122,7 @@ def _load_request(storage: Storage, item: Any) -> Any:
 
 
 def _load_waiting(channel: Any, numbers: list[int], requests: list[Any], waiters: set[int]) -> None:
-    """Let requests wait for room in the queue of a channel, in this order; `waiters`: those that wait at all."""
+    """Restore the requests that wait for capacity in a channel's queue, in this order, and add them to `waiters`."""
     last = None
     for number in numbers:
         request = requests[number]
@@ -137,7 +137,7 @@ def _load_waiting(channel: Any, numbers: list[int], requests: list[Any], waiters
 
 
 def _load_segment(dram: Any, index: int, entry: Any, requests: list[Any]) -> None:
-    """Put a row segment into the queue of a channel."""
+    """Append a row segment to the queue of a channel."""
     times = dram.times
     number, burst, count, since = row(
         entry, (0, len(requests) - 1), (0, LATEST), (1, times.row_bytes >> times.shift), _COUNT
