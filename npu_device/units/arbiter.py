@@ -1,6 +1,6 @@
-"""The arbiter of the scratchpad's banks: which step waits for a busy port (docs/npu-timing.md, "Scratchpad").
+"""Arbiter of the scratchpad's banks: which step waits for a busy port (docs/npu-timing.md, "Scratchpad").
 
-A part of the event loop, in the native subset (`pyv_native`).
+Part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.piece_record import BankAccess
@@ -19,12 +19,12 @@ from npu_device.units.state import (
 )
 
 FRACTION_BITS = 16
-"""Of a port cycle, while demands are added up."""
+"""Fraction bits of a port cycle in sums of demands."""
 WHOLE = 1 << FRACTION_BITS
 
 
 def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
-    """Emit an event, laid out as `records.RECORD` is."""
+    """Emit an event in the layout of `records.RECORD`."""
     emit_step(loop.issue, cycle, unit, what, ticket, tile, size, aux)
 
 
@@ -47,10 +47,10 @@ def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) -> None:
-    """Bandwidth of a port: the unit of lowest priority is delayed by what all accesses on it need too much.
+    """Enforce the bandwidth of a port: delay the unit of lowest priority by the excess demand of all accesses.
 
-    The time of the new access is cut where one of the others ends; in each part the demands of all are added up. The
-    bytes of a transfer wait in its channel: it catches up where the port has cycles to spare.
+    The interval of the new access is split where another access ends; in each part the demands are added up. A transfer
+    buffers its bytes in its channel, so it catches up when the port has spare cycles.
     """
     begin = unit.start
     lowest = unit
@@ -67,7 +67,7 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
     backlog = 0
     elapsed = 0
     while elapsed < length:
-        # the next to leave after `elapsed`, and the demand per cycle of those that stay until then
+        # the first access to end after `elapsed`, and the demand per cycle of all until then
         part = length - elapsed
         others = 0
         for other in loop.units:
@@ -92,8 +92,8 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
 
 
 def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -> None:
-    """A port serves one access at a time: the unit of lowest priority is delayed if not all are served by the end of
-    all."""
+    """Serve an access on a port, one at a time. Delay the unit of lowest priority if the port is not done by the latest
+    end of all its users."""
     served = max(bank.port_free[access.port], unit.start) + access.cycles
     bank.port_free[access.port] = served
     lowest = unit
@@ -109,8 +109,8 @@ def serve(loop: EventLoop, unit: Unit, bank: Bank, access: BankAccess, t: int) -
 
 
 def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
-    """A bank conflict keeps a unit's step on its banks until a cycle. A transfer loses nothing whose data moves until
-    then anyway: while its data moves, what it loses is not known."""
+    """Extend the bank accesses of a unit's step to cycle `end` by a conflict. A transfer whose data moves until then
+    anyway loses nothing; while its data moves, its loss is unknown."""
     lost = end - unit.start - unit.length
     unit.length = max(unit.length, end - unit.start)
     if unit.kind == DMA:
@@ -128,19 +128,19 @@ def delay(loop: EventLoop, unit: Unit, bank: Bank, t: int, end: int) -> None:
 
 
 def emit_conflict(loop: EventLoop, unit: Unit, bank: int, t: int, cycles: int) -> None:
-    """Emit the bank conflict that has lengthened a unit's step."""
+    """Emit a bank conflict that has lengthened a unit's step."""
     emit(loop, t, bank, What.STALL, unit.run.ticket, unit.step.tile, cycles, Cause.BANK_CONFLICT)
 
 
 def lower_priority(unit: Unit, other: Unit) -> Unit:
-    """Choose the unit that the arbiter delays: DMA before VE before TE, then the younger command's."""
+    """Return the unit that the arbiter delays: DMA before VE before TE, then that of the younger command."""
     if unit.kind != other.kind:
         return unit if unit.kind > other.kind else other
     return unit if unit.run.number > other.run.number else other
 
 
 def contention(unit: Unit, other: Unit, access: BankAccess) -> int:
-    """Cycles of the port of a unit's access that another unit needs whose accesses have begun."""
+    """Return the cycles that another unit, whose accesses have begun, needs on the port of an access; else 0."""
     if other is not unit and other.busy and other.length > 0:
         piece = other.step.piece
         if piece.bank_mask >> access.bank % 32 & 1:
@@ -151,7 +151,7 @@ def contention(unit: Unit, other: Unit, access: BankAccess) -> int:
 
 
 def expected_end(loop: EventLoop, unit: Unit) -> int:
-    """Cycle at which a unit is expected to leave its banks; 0: it uses none now."""
+    """Return the cycle in which a unit is expected to finish its bank accesses; 0 if it has none."""
     if not unit.busy:
         return 0
     if unit.kind != DMA:
@@ -165,7 +165,7 @@ def expected_end(loop: EventLoop, unit: Unit) -> int:
 
 
 def earliest_end(unit: Unit) -> int:
-    """Cycle before which a unit does not leave its banks, however fast its data moves."""
+    """Return the cycle before which a unit cannot finish its bank accesses, however fast its data moves."""
     if unit.kind != DMA:
         return unit.start + unit.length
     return unit.end - unit.step.piece.tail if unit.phase == DRAINING else unit.earliest_end

@@ -1,7 +1,7 @@
-"""The L2 between NoC and DRAM: which lines it holds, and what a transfer moves past it (docs/npu-timing.md, "L2").
+"""L2 between NoC and DRAM: its lines, and the DRAM traffic of transfers (docs/npu-timing.md, "L2").
 
-A set-associative cache with LRU replacement. A dirty line is written back before any transfer moves on, and the
-transfer that evicted it does not end before. A part of the event loop, in the native subset (`pyv_native`).
+A set-associative cache with LRU replacement. The write-back of a dirty line precedes the data of all transfers, and the
+transfer that evicted it does not end before. Part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import part
@@ -13,11 +13,11 @@ from npu_device.units.state import WRITE, Cache, EventLoop, Unit
 
 DIRTY = 1
 WATCHED = 2
-"""Reported once the line no longer differs from DRAM."""
+"""Flag of a line that is reported once it no longer differs from DRAM."""
 STALE = 4
-"""DRAM has been changed since."""
+"""Flag of a line whose bytes in DRAM have changed since its fill."""
 FLAGS = 3
-"""Bits of flags in a tag."""
+"""Number of flag bits in a tag."""
 NO_WAY = -1
 
 CLEAN, FLUSH, INVALIDATE = range(3)
@@ -28,7 +28,7 @@ CLEAN, FLUSH, INVALIDATE = range(3)
 
 
 def access(loop: EventLoop, unit: Unit, t: int) -> int:
-    """Move a transfer through the L2, and set its parts of the DRAM channels; return whether it misses."""
+    """Move a transfer through the L2, and set its shares of the DRAM channels. Return whether it misses."""
     l2 = loop.l2
     step = unit.step
     piece = step.piece
@@ -80,8 +80,8 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
 
 
 def bypass(loop: EventLoop, unit: Unit, t: int) -> None:
-    """A transfer goes past the L2. A write evicts its lines; before a read, dirty ones are written back, and what DRAM
-    has changed meanwhile is not seen."""
+    """Keep the L2 consistent with a transfer that bypasses it. A write evicts its lines; a read first writes back dirty
+    lines, and reports stale ones."""
     l2 = loop.l2
     step = unit.step
     piece = step.piece
@@ -103,7 +103,7 @@ def bypass(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def maintain(loop: EventLoop, t: int, number: int, operation: int) -> None:
-    """CLEAN, FLUSH or INVALIDATE a line; number 0: all lines."""
+    """Execute CLEAN, FLUSH or INVALIDATE for a line; for all lines if `number` is 0."""
     l2 = loop.l2
     begin_report(l2)
     first = find(l2, number) if number else 0
@@ -125,7 +125,7 @@ def maintain(loop: EventLoop, t: int, number: int, operation: int) -> None:
 
 
 def find(l2: Cache, number: int) -> int:
-    """Return the way that holds a line, counted through all sets, or NO_WAY."""
+    """Return the way of a line, counted over all sets, or NO_WAY."""
     first = first_way(l2, number)
     for way in range(first, first + l2.ways):
         if l2.tags[way] >> FLAGS == number:
@@ -139,7 +139,7 @@ def first_way(l2: Cache, number: int) -> int:
 
 
 def allocate(loop: EventLoop, t: int, number: int) -> int:
-    """Return an empty way in a line's set; if there is none, the LRU line is evicted."""
+    """Return an empty way in a line's set. Evict the LRU line if there is none."""
     l2 = loop.l2
     first = first_way(l2, number)
     last = first + l2.ways - 1
@@ -153,7 +153,7 @@ def allocate(loop: EventLoop, t: int, number: int) -> int:
 
 
 def make_most_recent(l2: Cache, number: int, way: int, tag: int) -> None:
-    """Make a line, found or allocated in a way, the most recently used of its set."""
+    """Make the line in a way the most recently used of its set."""
     first = first_way(l2, number)
     while way > first:
         l2.tags[way] = l2.tags[way - 1]
@@ -162,7 +162,7 @@ def make_most_recent(l2: Cache, number: int, way: int, tag: int) -> None:
 
 
 def evict(loop: EventLoop, t: int, way: int) -> None:
-    """Write a line back and make its way empty."""
+    """Write a line back if dirty, and free its way."""
     l2 = loop.l2
     write_back(loop, t, way)
     drop_watch(l2, way)
@@ -190,13 +190,13 @@ def write_back(loop: EventLoop, t: int, way: int) -> None:
 
 
 def drop_watch(l2: Cache, way: int) -> None:
-    """End the watch of a line that no longer differs from DRAM: report it if it is watched."""
+    """Report a line that no longer differs from DRAM if it is watched."""
     if l2.tags[way] & WATCHED:
         l2.dropped.append(l2.tags[way])
 
 
 def mark(loop: EventLoop, number: int, flags: int) -> int:
-    """Set flags of a line: its tag, or 0 if the L2 does not hold it."""
+    """Set flags of a line. Return its tag, or 0 if the L2 does not hold it."""
     l2 = loop.l2
     way = find(l2, number)
     if way == NO_WAY:
@@ -222,7 +222,7 @@ def begin_report(l2: Cache) -> None:
 
 
 def note_stale_read(l2: Cache, tag: int) -> None:
-    """Report a read of a line of which DRAM may have a newer one."""
+    """Count a read of a line if DRAM may have newer bytes."""
     if tag & STALE:
         if not l2.stale:
             l2.stale_address = (tag >> FLAGS) * l2.line
@@ -230,7 +230,7 @@ def note_stale_read(l2: Cache, tag: int) -> None:
 
 
 def report(loop: EventLoop, t: int, ticket: int, tile: int) -> None:
-    """Stale reads and write-backs, as events."""
+    """Emit stale reads and write-backs as events."""
     l2 = loop.l2
     if l2.stale:
         emit(loop, t, l2.code, What.STALE, ticket, tile, l2.stale_address, l2.stale)

@@ -1,8 +1,8 @@
-"""IA_TIMING: transfers as flows that share DRAM and NoC, whose ends are computed when one of them begins.
+"""Fluid model of IA_TIMING: transfers share DRAM and NoC as flows. When one begins, the ends of all are computed.
 
-Nothing happens to a transfer between its begin and its end: there is no event for its first byte, and none for a change
-of rates. The credits that have moved are added up when a transfer begins or ends. When one begins, all then flow on to
-their ends, as if no other came (docs/npu-timing.md, "Differences between the levels"). A part of the event loop, in the
+A transfer has no events between its begin and its end, neither for its first byte nor for a change of rates. Moved
+credits are added up when a transfer begins or ends. When a transfer begins, the ends of all are predicted under the
+assumption that no other follows (docs/npu-timing.md, "Differences between the levels"). Part of the event loop, in the
 native subset (`pyv_native`).
 """
 
@@ -12,7 +12,7 @@ from npu_device.units.state import FLOWING, FOREVER, WAITING, EventLoop, Unit
 
 
 def begin_flow(loop: EventLoop, unit: Unit) -> None:
-    """Begin the flow of a transfer, from `unit.start` on, with the lines of the L2 that it writes back."""
+    """Begin the flow of a transfer at `unit.start`, including the L2 lines that it writes back."""
     unit.phase = FLOWING
     end_data(unit, unit.start)
     unit.left += loop.l2.written_back * loop.l2.line_credits
@@ -20,7 +20,7 @@ def begin_flow(loop: EventLoop, unit: Unit) -> None:
 
 
 def end_data(unit: Unit, data_end: int) -> None:
-    """Set the end of a transfer whose data has moved, and the delays by bank conflicts and by its KV engine."""
+    """Set the end of a transfer whose data has moved, and its delays by bank conflicts and by its KV engine."""
     tail = unit.step.piece.tail
     end = max(data_end, unit.earliest_end)
     conflict = end - max(data_end, unit.undisturbed_end)
@@ -30,7 +30,7 @@ def end_data(unit: Unit, data_end: int) -> None:
 
 
 def foresee(loop: EventLoop, t: int) -> None:
-    """Compute the ends of all transfers, after the last one that begins in cycle `t`."""
+    """Predict the ends of all transfers, after the last one that begins in cycle `t`."""
     flow(loop, t)
     for unit in loop.units:
         unit.kept = unit.left
@@ -41,7 +41,7 @@ def foresee(loop: EventLoop, t: int) -> None:
 
 
 def flow(loop: EventLoop, until: int) -> None:
-    """Move credits from `rates_since` to `until`. Rates stay between two cycles in which a transfer joins or leaves."""
+    """Move credits from `rates_since` to `until`. Rates change only in cycles in which transfers join or leave."""
     now = loop.rates_since
     while now < until:
         soonest = until
@@ -65,7 +65,7 @@ def flow(loop: EventLoop, until: int) -> None:
 
 
 def share_fairly(loop: EventLoop, now: int) -> None:
-    """Rates of all transfers that move data."""
+    """Set the rates of all transfers that move data."""
     count = 0
     for link in loop.links:
         link.weight = 0
@@ -84,9 +84,9 @@ def share_fairly(loop: EventLoop, now: int) -> None:
 
 
 def fair_rate(loop: EventLoop, unit: Unit, count: int, remainder: int) -> int:
-    """Credits per cycle of one of `count` transfers: an equal part of each link that it uses; 0: all at once.
+    """Return the rate of one of `count` transfers, an equal share of its links, in credits per cycle; 0 for no limit.
 
-    `remainder`: of the division, which the lowest channel gets.
+    `remainder`: that of the division, which the lowest channel gets.
     """
     rate = loop.dma_rate
     if loop.uniform:

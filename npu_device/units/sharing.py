@@ -1,7 +1,7 @@
-"""DRAM channels and NoC shared by transfers: credits, max-min fair rates, priority accesses (docs/npu-timing.md).
+"""Sharing of DRAM channels and NoC by transfers: credits, max-min fair rates, priority accesses (docs/npu-timing.md).
 
-A transfer moves its bytes at one rate, in the order of their addresses: of its rate each DRAM channel carries the part
-that its bytes have there. A part of the event loop, in the native subset (`pyv_native`).
+A transfer moves its bytes at one rate. Each DRAM channel carries the share of the rate that it has of the bytes. Part
+of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.piece_record import PieceRecord
@@ -17,12 +17,12 @@ from npu_device.units.state import (
 )
 
 NO_RATE = -2
-"""In `Unit.rate`, while rates are shared."""
+"""Value of `Unit.rate` for a transfer without a rate during sharing."""
 NO_LINK = -1
 
 
 def credits_flow_from(loop: EventLoop, unit: Unit) -> int:
-    """Cycle from which a transfer moves credits at its present rate: priority accesses on its channels are over."""
+    """Return the cycle from which a transfer moves credits at its current rate, after priority accesses."""
     start = loop.rates_since
     if loop.uniform:
         return max(start, loop.channels[0].paused_until)
@@ -33,7 +33,7 @@ def credits_flow_from(loop: EventLoop, unit: Unit) -> int:
 
 
 def moved_at(loop: EventLoop, unit: Unit) -> int:
-    """Cycle at which the last byte of a transfer has moved, at the present rates; FOREVER: not known yet."""
+    """Return the cycle in which the last byte of a transfer has moved at the current rates; FOREVER if unknown."""
     moved = flowed_at(loop, unit)
     if loop.timed and unit.request is not None:
         return max(moved, unit.request.end)
@@ -41,7 +41,7 @@ def moved_at(loop: EventLoop, unit: Unit) -> int:
 
 
 def flowed_at(loop: EventLoop, unit: Unit) -> int:
-    """Return the cycle at which the data has moved, as far as rates determine it."""
+    """Return the cycle in which the data has moved according to the rates alone; FOREVER if unknown."""
     start = credits_flow_from(loop, unit)
     if not unit.left or not unit.rate:
         return start
@@ -51,7 +51,7 @@ def flowed_at(loop: EventLoop, unit: Unit) -> int:
 
 
 def move_credits(loop: EventLoop, t: int) -> None:
-    """Move credits at the present rates up to cycle `t`."""
+    """Move credits at the current rates up to cycle `t`."""
     if t > loop.rates_since:
         for unit in loop.units:
             if unit.phase == MOVING and unit.rate > 0:
@@ -62,7 +62,7 @@ def move_credits(loop: EventLoop, t: int) -> None:
 
 
 def share_rates(loop: EventLoop, t: int) -> None:
-    """Max-min fair rates for all transfers that move data."""
+    """Set the rates of all transfers that move data: max-min fair, or oldest first."""
     move_credits(loop, t)
     count = 0
     for unit in loop.units:
@@ -83,8 +83,8 @@ def share_rates(loop: EventLoop, t: int) -> None:
 
 
 def serve_oldest_first(loop: EventLoop, phase: int, t: int) -> None:
-    """Rates of the transfers in a phase whose data could move in cycle `t`: by age, each takes what older ones leave.
-    The data of those that get nothing waits; banks are used from the first byte on."""
+    """Set the rates of the transfers in a phase whose data can move in cycle `t`. By age, each takes the bandwidth that
+    older ones leave. A transfer without any waits; it uses banks from its first byte on."""
     for link in loop.links:
         link.spare = link.rate
     for unit in loop.units:
@@ -112,12 +112,12 @@ def serve_oldest_first(loop: EventLoop, phase: int, t: int) -> None:
 
 
 def max_rate(piece: PieceRecord) -> int:
-    """Credits per cycle of a transfer's bursts and of its banks' ports; FOREVER: no limit."""
+    """Return the limit of a transfer's rate by its bursts and bank ports, credits per cycle; FOREVER for none."""
     return (piece.credits + piece.cycles - 1) // piece.cycles if piece.cycles else FOREVER
 
 
 def begin_data(unit: Unit, t: int) -> None:
-    """Begin the data of a transfer, after it has waited for older transfers."""
+    """Begin the data of a transfer that has waited for older transfers: shift its times by the wait."""
     if unit.length < 0 and unit.left >= unit.step.piece.credits and unit.start < t:
         waited = t - unit.start
         unit.start = t
@@ -128,7 +128,7 @@ def begin_data(unit: Unit, t: int) -> None:
 
 
 def share_equally(loop: EventLoop, count: int) -> None:
-    """Rates of `count` uniform transfers. The remainder of the division goes to the lowest channel."""
+    """Set the rates of `count` uniform transfers. The remainder of the division goes to the lowest channel."""
     limit = loop.dma_rate
     rate = limit
     remainder = 0
@@ -142,8 +142,8 @@ def share_equally(loop: EventLoop, count: int) -> None:
 
 
 def fill_progressively(loop: EventLoop, count: int) -> None:
-    """Rates of `count` transfers by progressive filling: all rise together until a link is full, and the rates of its
-    transfers stay. What is left there by rounding goes to the lowest of them."""
+    """Set the rates of `count` transfers by progressive filling: all rise together until a link saturates, which fixes
+    the rates of its transfers. The rounding remainder of the link goes to the lowest of them."""
     for link in loop.links:
         link.spare = link.rate
     for unit in loop.units:
@@ -176,7 +176,7 @@ def fill_progressively(loop: EventLoop, count: int) -> None:
 
 
 def demand(loop: EventLoop, link: int, unassigned: int) -> int:
-    """Return the parts of all moving transfers on a link; `unassigned`: of those without a rate."""
+    """Return the sum of shares of moving transfers on a link. `unassigned`: only those without a rate."""
     total = 0
     for unit in loop.units:
         if unit.phase == MOVING and (not unassigned or unit.rate == NO_RATE):
@@ -185,14 +185,14 @@ def demand(loop: EventLoop, link: int, unassigned: int) -> int:
 
 
 def take_credits(loop: EventLoop, unit: Unit, rate: int) -> None:
-    """Take credits per cycle of a transfer's rate from all links that it uses."""
+    """Subtract a transfer's rate from the spare bandwidth of all links that it uses."""
     for i in range(len(loop.links)):
         link = loop.links[i]
         link.spare = max(0, link.spare - ((rate * unit.share[i] + WHOLE - 1) >> FRACTION_BITS))
 
 
 def headroom(loop: EventLoop, unit: Unit) -> int:
-    """Return the increase of a transfer's rate that the links allow."""
+    """Return the maximum increase of a transfer's rate that its links allow."""
     more = loop.dma_rate - unit.rate if loop.dma_rate else FOREVER
     for i in range(len(loop.links)):
         link = loop.links[i]
@@ -205,7 +205,7 @@ def headroom(loop: EventLoop, unit: Unit) -> int:
 
 
 def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> None:
-    """Fill the token bucket of a DRAM channel while no transfer uses the channel."""
+    """Start or stop filling the token bucket of a DRAM channel, which fills while no transfer uses the channel."""
     if not demand:
         if channel.tokens_at == FOREVER:
             channel.tokens_at = t
@@ -215,7 +215,7 @@ def fill_bucket(loop: EventLoop, channel: DramChannel, t: int, demand: int) -> N
 
 
 def tokens_at(loop: EventLoop, channel: DramChannel, t: int) -> int:
-    """Tokens of the bucket of a channel that has filled up to cycle `t`."""
+    """Return the tokens in the bucket of a channel in cycle `t`."""
     cycles = max(0, t - channel.tokens_at)
     if loop.priority_rate and cycles > (loop.burst - channel.tokens) // loop.priority_rate:
         return loop.burst
@@ -223,11 +223,11 @@ def tokens_at(loop: EventLoop, channel: DramChannel, t: int) -> int:
 
 
 def priority_access(loop: EventLoop, t: int, address: int, size: int, write: int) -> int:
-    """`size` bytes cross a DRAM channel before those of any transfer: cycles until they have, or of a timed DRAM, by
-    which they come later than from an idle channel.
+    """Move `size` bytes over a DRAM channel before those of any transfer. Return the cycles until they have moved; for
+    a timed DRAM, their delay compared with an idle channel.
 
-    They take what the token bucket holds; for the rest the channel's transfers pause, in whole cycles, and the bucket
-    keeps the change.
+    They consume the tokens of the bucket. For the remainder the channel's transfers pause in whole cycles, and the
+    excess credits go to the bucket.
     """
     if loop.timed:
         end = access_directly(loop.dram, t, address, size, write)

@@ -20,24 +20,24 @@ EVENT_KINDS = 8
 END, GRANT, RELEASE, ACCEPT, ANNOUNCE, FETCH, START, IRQ = range(EVENT_KINDS)
 """Kinds of events in their order within a cycle (docs/npu-timing.md, "Events"). The core acts after all of them."""
 NOT_YET = -1
-"""In place of a cycle."""
+"""Value of a cycle that has not been determined."""
 
 MAX_RUNS = 192
-"""Limit, besides one for each outstanding transfer and engine."""
+"""Number of slots for runs, in addition to one for each outstanding transfer and engine."""
 MAX_LANES = 16
 MAX_ROW_BANKS = 64
 MAX_LINKS = MAX_DRAM_CHANNELS + MAX_NOC_LINKS
 
 TE, VE, DMA = int(Kind.TE), int(Kind.VE), int(Kind.DMA)
 READ, WRITE, TENSOR, VECTOR = range(4)
-"""Classes of steps. Those of one class start in the order of the plan."""
+"""Classes of steps. Steps of one class start in the order of the plan."""
 CLASSES = 4
 LATENCY, MOVING, DRAINING, FLOWING = 1, 2, 3, 4
-"""Phases of a transfer: before its first byte, while data moves, after its last byte; at IA_TIMING all of them. 0: none
-is in progress."""
+"""Phases of a transfer: before its first byte, while data moves, after its last byte; FLOWING covers all three at
+IA_TIMING. 0: none is in progress."""
 
 WAITING = -1
-"""Value of `Unit.rate` while older transfers take all that there is."""
+"""Value of `Unit.rate` while older transfers take all the bandwidth."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -51,40 +51,40 @@ class Step:
     dram: int = 0
     """First DRAM address."""
     after: "list[Step]" = items(MAX_AFTER)
-    """Steps that must be over before this one starts."""
+    """Steps that must complete before this one starts."""
     next: "Step | None" = REFERENCE
-    """The next step of its class."""
+    """Next step of its class."""
     released: int = NOT_YET
-    """Cycle from which its operands are free."""
+    """Cycle from which its operand buffers are free."""
     done: int = NOT_YET
-    """Cycle from which its result is there."""
+    """Cycle from which its result is available."""
     issued: int = NOT_YET
-    """Transfer: cycle from which its latency counts, where that was before a channel was free for it."""
+    """Transfer: cycle from which its latency counts, if its request was issued before a channel was free."""
     lane: int = 0
-    """Which of its command's units it runs on, where it is of their kind."""
+    """Index of the command's unit on which it runs, if it is of their kind."""
     request: Request | None = REFERENCE
-    """Transfer of a timed DRAM: its bursts there."""
+    """Transfer of a timed DRAM: request with its bursts."""
 
 
 @record
 class Run:
-    """Command in flight: the steps of its plan that have not started, and the units that it has to itself."""
+    """Command in flight: the steps of its plan that have not started, and the units that it holds."""
 
     slot: int = 0
     number: int = 0
-    """Acceptance number of the command; 0: the slot is free."""
+    """Acceptance number of the command; 0 for a free slot."""
     ticket: int = 0
     cluster: int = 0
     units: "list[Unit]" = items(MAX_LANES)
-    """One for each lane."""
+    """Unit of each lane."""
     heads: list[Step | None] = array(CLASSES)
-    """The next step of each class."""
+    """Next step of each class."""
     left: int = 0
-    """Steps that are not over."""
+    """Number of steps that have not ended."""
     finish: int = 0
-    """Latest result of its steps."""
+    """Cycle of the latest result of its steps."""
     single: Step = field(default_factory=Step)
-    """The step of a plan that has no other."""
+    """Step of a plan of a single step."""
 
 
 # -- hardware ----------------------------------------------------------------------------------------------------------
@@ -92,67 +92,67 @@ class Run:
 
 @record
 class Unit:
-    """Tensor engine, a vector engine or a DMA channel, and the step on it."""
+    """Tensor engine, vector engine or DMA channel, and its step in progress."""
 
     code: int = 0
-    """As in events."""
+    """Unit code in events."""
     kind: int = TE
     cluster: int = 0
     begin_event: int = 0
     """`What` of the begin and end of its steps."""
     end_event: int = 0
     holder: Run | None = REFERENCE
-    """The run that has the unit to itself."""
+    """Run that holds the unit exclusively."""
     stuck: bool = False
     """Whether an injected fault keeps it from beginning a command."""
     assigned: int = 0
-    """DMA channel: commands whose transfers go through it."""
+    """DMA channel: number of commands assigned to it."""
     busy: int = 0
-    """Whether a step is in progress: `run`, `step` and all that follows belong to it."""
+    """Whether a step is in progress. `run`, `step` and all fields below, except `last_end`, belong to it."""
     run: Run = REFERENCE
     step: Step = REFERENCE
     start: int = 0
     """Cycle from which it uses banks; of a transfer, from which data moves."""
     ready: int = 0
-    """Transfer: cycle from which data could move, if it had not to wait for older transfers."""
+    """Transfer: cycle from which data could move without older transfers."""
     end: int = 0
-    """Cycle of its end; of a transfer, once all data has moved."""
+    """Cycle of its end; of a transfer, valid once all data has moved."""
     last_end: int = NOT_YET
-    """Cycle of the end of the step before."""
+    """Cycle of the end of the previous step."""
     length: int = 0
     """Cycles over which its bank accesses are spread; negative before they begin."""
     phase: int = 0
-    """Transfer: LATENCY, MOVING, DRAINING."""
+    """Transfer: LATENCY, MOVING, DRAINING or FLOWING."""
     left: int = 0
-    """Transfer: credits to move."""
+    """Transfer: credits not yet moved."""
     kept: int = 0
-    """The same in the cycle of now, while ends are computed."""
+    """Copy of `left` while `fluid.foresee` predicts ends."""
     rate: int = 0
-    """Transfer: credits per cycle; 0: all at once, when there is no limit; WAITING: none."""
+    """Transfer: credits per cycle; 0 for no limit; WAITING for none."""
     earliest_end: int = 0
-    """Transfer: cycle before which it does not end."""
+    """Transfer: cycle before which its data does not end."""
     undisturbed_end: int = 0
     """Transfer: `earliest_end` without bank conflicts."""
     conflict_bank: int = 0
-    """Transfer: code of the bank whose conflict has raised `earliest_end` last."""
+    """Transfer: code of the bank whose conflict raised `earliest_end` last."""
     conflict: int = 0
-    """Transfer, once its data has moved: by how much bank conflicts lengthen it."""
+    """Transfer, once its data has moved: additional cycles by bank conflicts."""
     delay: int = 0
-    """Transfer: by how much the KV engine delays its first byte."""
+    """Transfer: cycles by which the KV engine delays its first byte."""
     bare_end: int = 0
-    """Transfer: `earliest_end` if nothing but that delay came from the engine."""
+    """Transfer: `undisturbed_end` if the KV engine caused only that delay."""
     exposed: int = 0
-    """Transfer, once its data has moved: by how much the engine lengthens it."""
+    """Transfer, once its data has moved: additional cycles by the KV engine."""
     share: list[int] = array(MAX_LINKS)
-    """Transfer: the part of its bytes on each link, in 1/WHOLE."""
+    """Transfer: share of its bytes on each link, in 1/WHOLE."""
     external: int = 0
-    """Whether an external engine decides when its steps end: until it has, `end` is FOREVER or more."""
+    """Whether an external engine determines the ends of its steps. Until it reports one, `end` is FOREVER or more."""
     stalled: int = 0
-    """External: cycles lost to banks, for which that engine's clock stands still."""
+    """External: cycles of bank stalls, during which that engine's clock stops."""
     result: int = 0
     """Cycles from the end of the step to its result; of a write, the latency of the memory."""
     request: Request | None = REFERENCE
-    """Transfer of a timed DRAM: its bursts, which queues of the channels serve."""
+    """Transfer of a timed DRAM: request with its bursts."""
 
 
 @record
@@ -161,9 +161,9 @@ class Bank:
 
     code: int = 0
     busy: int = 0
-    """Port cycles since the last record of them."""
+    """Port cycles since the last BANK_BUSY event."""
     port_free: list[int] = array(2)
-    """Of each port: the cycle before which it cannot have served all accesses."""
+    """Cycle by which each port has served all its accesses."""
 
 
 @record
@@ -171,20 +171,20 @@ class Link:
     """Shared link of transfers: a DRAM channel or the NoC."""
 
     rate: int = 0
-    """Credits per cycle; 0: no limit."""
+    """Credits per cycle; 0 for no limit."""
     spare: int = 0
-    """Credits per cycle that have no owner yet, while rates are shared."""
+    """Unassigned credits per cycle during sharing."""
     weight: int = 0
-    """The parts that transfers have there, added up."""
+    """Sum of the transfers' shares of the link."""
 
 
 @record
 class Route:
-    """Way of one cluster to one memory port."""
+    """Route between a cluster and a memory port."""
 
     hops: int = 0
     reads: list[int] = items(MAX_HOPS)
-    """Indices of links that data of reads crosses."""
+    """Indices of the links that data of reads crosses."""
     writes: list[int] = items(MAX_HOPS)
 
 
@@ -197,53 +197,53 @@ class DramChannel:
     tokens: int = 0
     """Credits saved for priority accesses, at most `EventLoop.burst`."""
     tokens_at: int = 0
-    """Cycle up to which they were counted; FOREVER while transfers take all there is."""
+    """Cycle up to which `tokens` is counted; FOREVER while transfers use the channel."""
     paused_until: int = 0
-    """Cycle until which priority accesses hold up transfers."""
+    """Cycle until which priority accesses pause transfers."""
     moved: int = 0
-    """Bytes since the last record of them."""
+    """Bytes since the last CHANNEL_BYTES event."""
     filled: int = 0
-    """Bytes that the transfer which begins misses in the L2."""
+    """Bytes that the beginning transfer misses in the L2."""
     open_rows: list[int] = array(MAX_ROW_BANKS)
-    """Of each DRAM bank."""
+    """Open row of each DRAM bank; -1 for none."""
 
 
 @record
 class Cache:
-    """L2: sets of ways, least recently used lines are evicted first."""
+    """Set-associative L2 with LRU replacement."""
 
     code: int = 0
     line: int = 0
-    """Bytes of a line; 0: no L2."""
+    """Bytes of a line; 0 without an L2."""
     sets: int = 0
     ways: int = 0
     hit_latency: int = 0
-    """Cycles before the first byte of a transfer whose lines are all there."""
+    """Cycles before the first byte of a transfer that hits with all lines."""
     miss_latency: int = 0
     line_credits: int = 0
     valid: int = 0
-    """Lines in it."""
+    """Number of valid lines."""
     dirty: int = 0
-    """Of these, lines that DRAM does not have."""
+    """Number of dirty lines."""
     written_back: int = 0
-    """Lines written back since the transfer or maintenance operation began."""
+    """Number of lines written back by the current transfer or maintenance operation."""
     stale: int = 0
-    """Lines that it has found changed in DRAM."""
+    """Number of stale lines that it has read."""
     stale_address: int = 0
-    """Of the first of them."""
+    """Address of the first of the stale lines."""
     tags: list[int] = items()
-    """The ways of each set, most recently used first: line number << FLAGS | flags; 0: an empty way."""
+    """Ways of each set, most recently used first: line number << FLAGS | flags; 0 for an empty way."""
     written_until: int = 0
-    """Timed DRAM: cycle from which it has the lines written back since then."""
+    """Timed DRAM: cycle by which the lines that it evicts are written back."""
     filled_until: int = 0
-    """Timed DRAM: cycle from which the lines that the transfer misses are there."""
+    """Timed DRAM: cycle by which the lines that it misses have been read."""
     dropped: list[int] = items()
     """Tags of watched lines that no longer differ from DRAM."""
 
 
 @record
 class MemoryRegion:
-    """Memory that the device reads descriptors from."""
+    """Memory region from which the device reads descriptors."""
 
     base: int = 0
     end: int = 0
@@ -253,57 +253,57 @@ class MemoryRegion:
 
 @record
 class FrontEnd:
-    """Registers, ring, occupancy of the device queue, descriptors on their way, and the events to come."""
+    """Registers, ring, occupancy of the device queue, pending submissions, and deadlines of events."""
 
     deadlines: list[int] = array(EVENT_KINDS)
-    """Cycle of the next event of each kind; FOREVER: none."""
+    """Cycle of the next event of each kind; FOREVER for none."""
     due: int = FOREVER
-    """The earliest of them, or earlier."""
+    """Lower bound of `deadlines`."""
     until: int = 0
-    """Cycle up to which the device has been asked to advance."""
+    """Cycle up to which the device advances."""
     cycle: int = 0
-    """Cycle of the present event."""
+    """Cycle of the current event."""
     entry: Entry | None = REFERENCE
-    """Command of which the device decides."""
+    """Command for Python to handle."""
     answer: int = 0
-    """Answer of `run_events` at which native code of the core stopped, until the device goes on; 0: none."""
+    """Result of `run_events` at which native code of the core stopped, until Python continues; 0 for none."""
     sampled: int = 1
-    """Whether the device takes part in the start and end of each command with operands."""
+    """Whether Python handles the start and end of each command with operands."""
     inspected: int = 1
-    """Whether the device looks at each cycle in which steps end or commands start."""
+    """Whether Python handles each cycle in which steps end or commands start."""
     observed: bool = False
-    """Whether an injector of faults sees ENQCMD_T, doorbells, QUEUE_HEAD and descriptors."""
+    """Whether a fault injector sees ENQCMD_T, doorbells, QUEUE_HEAD and descriptors."""
 
     base_low: u32 = 0
     base_high: u32 = 0
     ring_size: int = 0
     head: u32 = 0
-    """Index of the next descriptor to be read."""
+    """Index of the next descriptor to read."""
     tail: u32 = 0
-    """The last accepted tail."""
+    """Last accepted tail."""
     next_fetch: u32 = 0
     """Index of the next descriptor whose fetch begins, between head and tail."""
     ring_refused: bool = False
     """Whether a doorbell was refused because the ring was full."""
 
     capacity: int = 0
-    """Commands that have not started, at most, those on their way included."""
+    """Capacity of the device queue in commands that have not started, including pending submissions."""
     depth: int = 0
-    """Commands that were accepted and have not started."""
+    """Number of accepted commands that have not started."""
     depth_max: int = 0
-    """Maximum of `depth` since the device was made."""
+    """Maximum of `depth` since the creation of the device."""
     reserved: int = 0
-    """Entries of descriptors on their way."""
+    """Number of queue entries reserved for pending submissions."""
     queue_refused: bool = False
     """Whether a submission was refused, or waits, since the queue last left full."""
     policy: int = 0
     """FullPolicy of CTRL."""
     stalled: int = NOT_YET
-    """Address of the ENQCMD_T that waits for room; NOT_YET: none."""
+    """Address of the ENQCMD_T that waits for a queue entry; NOT_YET for none."""
     response: int = 0
-    """Cycles until ENQCMD_T has its ticket."""
+    """Latency of ENQCMD_T in cycles."""
     descriptor: list[int] = array(DESCRIPTOR_WORDS)
-    """Bytes that ENQCMD_T brings."""
+    """Descriptor words of the ENQCMD_T."""
 
     fetch_loose: int = 0
     fetch_tight: int = 0
@@ -312,24 +312,24 @@ class FrontEnd:
     """Cycle from which the fetch stage is free."""
     validate_free: int = 0
     accepted: int = 0
-    """Acceptances so far."""
+    """Number of accepted descriptors."""
     oldest: Submission | None = REFERENCE
-    """Descriptors on their way, oldest first."""
+    """Pending submissions, oldest first."""
     youngest: Submission | None = REFERENCE
     fetching: Submission | None = REFERENCE
-    """The oldest of the ring that has not been read."""
+    """Oldest pending submission of the ring that has not been read."""
     announcing: Submission | None = REFERENCE
-    """The oldest whose FETCH is to be emitted."""
+    """Oldest pending submission whose FETCH has not been emitted."""
     regions: list[MemoryRegion] = records()
 
     selected: u32 = 0
     """TICKET_SEL."""
     shown: list[int] = array(6)
-    """TICKET_STATUS, COMPLETED and IRQ_STATUS: value and occasion of their last NOTIFY (`front_end.registers`)."""
+    """Value and occasion of the last NOTIFY of TICKET_STATUS, COMPLETED and IRQ_STATUS (`front_end.registers`)."""
     irq_status: int = 0
     irq_mask: int = 0
     irq_level: bool = False
-    """Level of the line now."""
+    """Current level of the interrupt line."""
     irq_line: bool = False
     """Level at the end of the last cycle."""
     error_ticket: int = 0
@@ -338,92 +338,92 @@ class FrontEnd:
 
 @record
 class EventLoop:
-    """Whole state of one device's event loop."""
+    """Complete state of one device's event loop."""
 
     time: int = 0
-    """The cycle that was stepped last."""
+    """Cycle that was processed last."""
     stepped: int = 0
-    """How many cycles were stepped."""
+    """Number of processed cycles."""
     wake: int = FOREVER
-    """When the earliest step starts whose predecessors are over in the future."""
+    """Earliest future cycle in which the predecessors of a waiting step complete."""
     finishing: int = 0
-    """Runs whose steps are over and whose results are still on their way."""
+    """Number of runs whose steps have ended and whose results are incomplete."""
     requested: int = 0
-    """Units that commands wait for: bit 16 * kind + cluster."""
+    """Mask of the unit classes for which commands wait: bit 16 * kind + cluster."""
     uniform: int = 0
-    """Whether all transfers use the one DRAM channel and the NoC in equal parts."""
+    """Whether all transfers use the single DRAM channel and the NoC equally."""
     analytic: int = 0
     """IA_TIMING: whether a transfer's end is computed when it begins (`fluid`)."""
     external: int = 0
     """CA_FULL: whether units are external."""
     timed: int = 0
-    """Whether the DRAM is timed: `dram` in place of rates of `channels`."""
+    """Whether the DRAM is timed: `dram` replaces the rates of `channels`."""
     rates_due: int = 0
-    """Whether a transfer began or ceased to move data: rates are to be shared anew."""
+    """Whether rates must be recomputed, because a transfer began or ceased to move data."""
     rates_since: int = 0
-    """Cycle from which the present rates move credits."""
+    """Cycle up to which credits have moved."""
     total_rate: int = 0
-    """Credits per cycle of DRAM and NoC together, where transfers are uniform; 0: no limit."""
+    """Credits per cycle of DRAM and NoC together, if transfers are uniform; 0 for no limit."""
     dma_rate: int = 0
-    """Credits per cycle of one DMA channel; 0: no limit."""
+    """Credits per cycle of one DMA channel; 0 for no limit."""
     priority_rate: int = 0
-    """Credits per cycle of a priority access; 0: no limit."""
+    """Credits per cycle of a priority access; 0 for no limit."""
     burst: int = 0
-    """Credits that a token bucket holds at most."""
+    """Capacity of a token bucket in credits."""
     latency: int = 0
     """Cycles of DRAM and NoC before the first byte."""
     outstanding: int = 1
-    """Transfers of a DMA channel whose requests may be on their way."""
+    """Maximum number of outstanding transfers of a DMA channel."""
     oldest_first: int = 0
-    """Whether the oldest transfer takes all that it can of DRAM and NoC."""
+    """Whether the oldest transfer takes all the bandwidth of DRAM and NoC that it can use."""
     split: int = 0
     """Whether long plans read through DMA channel 0 of the cluster and write through channel 1."""
     interleave: int = 0
-    """Bytes on a DRAM channel before the next one follows."""
+    """Bytes of an interleaving block of DRAM channels."""
     row_cycles: int = 0
-    """Of opening a DRAM row; 0: no row model."""
+    """Cycles of opening a DRAM row; 0 without a row model."""
     row_bytes: int = 0
     row_banks: int = 0
     units: list[Unit] = records()
-    """TE, VE, DMA, each kind through all clusters."""
+    """Units by kind (TE, VE, DMA), then by cluster."""
     runs: list[Run] = records()
     active: list[Run] = items()
     """Runs in flight, by acceptance number."""
     completed: list[int] = items()
     """Slots of the runs that completed in this cycle."""
     ending: int = 0
-    """Index of the next of them whose command is to end."""
+    """Index in `completed` of the next command to end."""
     free_units: list[int] = items()
-    """Codes of the units that `find_units` has found."""
+    """Codes of the units that `find_units` returns."""
     begun: list[int] = items()
-    """Codes of the external units on which a step has begun, until the device takes them."""
+    """Codes of the external units on which a step has begun, until Python handles them."""
     banks: list[Bank] = records()
-    """Of all clusters."""
+    """Banks of all clusters."""
     channels: list[DramChannel] = records(MAX_DRAM_CHANNELS)
     links: list[Link] = records(MAX_LINKS)
-    """The DRAM channels, then the links of the NoC."""
+    """Links of the DRAM channels, then those of the NoC."""
     ports: int = 1
-    """Memory ports of the NoC; DRAM channel c is at port c % ports."""
+    """Number of memory ports of the NoC; DRAM channel c is at port c % ports."""
     routes: list[Route] = records()
     """Routes of each cluster to each memory port."""
     hop_latency: int = 0
-    """Core cycles of a link of a mesh."""
+    """Core cycles of a hop in a mesh."""
     l2: Cache = field(default_factory=Cache)
     per_byte: int = 1
-    """Credits of a byte."""
+    """Credits per byte."""
     dram: TimedDram = field(default_factory=TimedDram)
     issue: Issue = field(default_factory=Issue)
-    """The issue stage."""
+    """Issue stage."""
     running: list[Entry | None] = items()
     """Commands by the slots of their runs."""
     enabled: int = 0
     """Whether commands may start."""
     started: int = 0
-    """Commands that left the queue in this cycle."""
+    """Number of commands that left the queue in this cycle."""
     requests: int = 0
-    """START and RELEASE for this cycle."""
+    """Requests of START and RELEASE for this cycle."""
     ended_steps: int = 0
-    """Whether steps ended in this cycle; others may start instead."""
+    """Whether steps ended in this cycle, so that others may start."""
     front: FrontEnd = field(default_factory=FrontEnd)
     next_at: int = 0
-    """The next cycle in which something happens here, after commands started or time passed; FOREVER: none."""
+    """Cycle of the next engine event; FOREVER for none."""

@@ -1,7 +1,7 @@
-"""The event loop of CA_HYBRID: engines and DMA channels, step by step through plans.
+"""Event loop of CA_HYBRID: engines and DMA channels execute plans step by step.
 
-Written in the native subset (`pyv_native`). In a cycle, steps end first, then steps start, then rates are shared anew.
-All choices are by acceptance number and index, so they depend on nothing else.
+In the native subset (`pyv_native`). In a cycle, steps end first, then steps start, then rates are recomputed. All
+choices depend only on acceptance numbers and indices, which makes them deterministic.
 """
 
 from npu_device.cost.piece_record import PieceRecord
@@ -40,7 +40,7 @@ from npu_device.units.transfers import (
 )
 
 IDLE, COMPLETE, UNIT_FREE, BEGUN = range(4)
-"""Answers of `advance`."""
+"""Results of `advance`."""
 NO_UNIT = -1
 
 
@@ -70,7 +70,7 @@ def end_steps(loop: EventLoop, t: int) -> None:
 
 
 def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
-    """End the step of a unit: its operands are free, its result follows after the drain."""
+    """End the step of a unit: release its operands; its result follows after the drain."""
     run = unit.run
     step = unit.step
     piece = step.piece
@@ -94,7 +94,7 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def complete_runs(loop: EventLoop, t: int) -> None:
-    """Commands whose last result is there complete, by acceptance number."""
+    """Complete the commands whose last result is available, by acceptance number."""
     kept = 0
     for run in loop.active:
         if not run.left and run.finish <= t:
@@ -115,7 +115,7 @@ def complete_runs(loop: EventLoop, t: int) -> None:
 
 
 def ready_at(step: Step, step_class: int) -> int:
-    """Cycle from which the steps before `step` are over; FOREVER while one has no end yet."""
+    """Return the cycle in which the predecessors of `step` have completed; FOREVER if one has no end yet."""
     ready = 0
     for before in step.after:
         over = before.released if step_class == READ else before.done
@@ -131,7 +131,7 @@ def usable(unit: Unit, run: Run) -> int:
 
 
 def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | None:
-    """Return the lowest free unit for a step: the one of its lane where its command's are of the same kind."""
+    """Return the unit of a step's lane if its command holds units of this kind, else the lowest free unit, or None."""
     kind = TE if step_class == TENSOR else VE if step_class == VECTOR else DMA
     if run.units[0].kind == kind:
         own = run.units[lane]
@@ -146,13 +146,13 @@ def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | No
 
 
 def start_steps(loop: EventLoop, t: int) -> None:
-    """Start every step that can start in cycle `t`, then share DRAM and NoC anew."""
+    """Start every step that can start in cycle `t`, then recompute the shares of DRAM and NoC."""
     if loop.analytic:
         begin_bank_accesses(loop, t - 1)
     loop.wake = FOREVER
     searching = 1
     while searching:
-        # the step that was ready first; then the older command's, then reads before writes
+        # the step that became ready first; then that of the older command, then reads before writes
         searching = 0
         earliest = FOREVER
         chosen = None
@@ -189,9 +189,9 @@ def start_steps(loop: EventLoop, t: int) -> None:
 
 
 def issue_requests(loop: EventLoop, t: int) -> None:
-    """Issue requests of transfers that could start if a channel were free: their latency counts from cycle `t`.
+    """Issue the requests of transfers that wait only for a channel, so that their latency counts from cycle `t`.
 
-    They are served before all others, in the order in which they were issued: that in which they were ready.
+    Requests are issued in the order in which they became ready. Their transfers start before all others, in this order.
     """
     searching = 1
     while searching:
@@ -224,7 +224,7 @@ def next_request(run: Run, step_class: int) -> Step | None:
 
 
 def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
-    """Number of requests that a run may still issue, to its own channel or to those that all runs share."""
+    """Return the number of requests that a run may issue, to its own channel or to the shared channels."""
     unit_of_run = run.units[0]
     count = 0
     for unit in loop.units:
@@ -247,7 +247,7 @@ def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
 
 
 def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> None:
-    """Begin the next step of its class on a unit."""
+    """Begin a step, the next of its class, on a unit."""
     piece = step.piece
     run.heads[piece.step_class] = step.next
     unit.busy = 1
@@ -272,7 +272,7 @@ def begin_step(loop: EventLoop, run: Run, step: Step, unit: Unit, t: int) -> Non
 
 
 def start(loop: EventLoop, t: int) -> int:
-    """Call `start_steps`; return the cycle of the next event."""
+    """Call `start_steps`. Return the cycle of the next event."""
     start_steps(loop, t)
     return next_cycle(loop)
 
@@ -281,7 +281,7 @@ def start(loop: EventLoop, t: int) -> int:
 
 
 def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, count: int, t: int) -> None:
-    """Admit a run of `count` steps to a slot in cycle `t`, without units and heads. Without steps, it is over."""
+    """Admit a run of `count` steps to a slot in cycle `t`, without units and heads. A run of no steps ends in `t`."""
     run.number = number
     run.ticket = ticket
     run.cluster = cluster
@@ -301,7 +301,7 @@ def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, cou
 
 
 def hold(loop: EventLoop, run: Run, unit: Unit) -> None:
-    """Assign a unit to a run, for the next lane; channels with several outstanding transfers have several runs."""
+    """Assign a unit to the next lane of a run. A channel with several outstanding transfers serves several runs."""
     run.units.append(unit)
     if unit.kind == DMA and loop.outstanding > 1:
         unit.assigned += 1
@@ -330,7 +330,7 @@ def begin_single(
 
 
 def next_cycle(loop: EventLoop) -> int:
-    """Return the next cycle in which something happens here, or of a timed DRAM may happen; FOREVER: none."""
+    """Return the cycle of the next event, for a timed DRAM a lower bound; FOREVER for none."""
     soonest = next_event(loop)
     if loop.timed and loop.dram.unserved:
         for unit in loop.units:
@@ -340,8 +340,7 @@ def next_cycle(loop: EventLoop) -> int:
 
 
 def next_event(loop: EventLoop) -> int:
-    """Return the next cycle in which something happens here, but for transfers whose end a timed DRAM does not know
-    yet."""
+    """Return the cycle of the next event, without the transfers whose end a timed DRAM has not determined."""
     soonest = loop.wake
     for unit in loop.units:
         if unit.busy:
@@ -359,16 +358,16 @@ def next_event(loop: EventLoop) -> int:
 
 
 def takes_run(loop: EventLoop, unit: Unit) -> int:
-    """Check whether a unit takes another run: it is free, or a DMA channel with fewer runs than outstanding
-    transfers."""
+    """Check whether a unit can take another run: it is free, or a DMA channel with fewer runs than its limit of
+    outstanding transfers."""
     if unit.kind == DMA and loop.outstanding > 1:
         return unit.assigned < loop.outstanding
     return not unit.busy and unit.holder is None
 
 
 def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
-    """Fill `loop.free_units` with the codes of units that take a run, DMA channels with fewer transfers first: the
-    first, or NO_UNIT. `index`: of one unit within the cluster, from 1; 0: all."""
+    """Fill `loop.free_units` with the codes of units that can take a run, least loaded DMA channels first. Return the
+    first, or NO_UNIT. `index`: that of a unit within the cluster, from 1; 0 for all."""
     loop.free_units.clear()
     for load in range(loop.outstanding):
         position = 0
@@ -384,7 +383,7 @@ def find_units(loop: EventLoop, kind: int, cluster: int, index: int) -> int:
 
 
 def requested_unit_free(loop: EventLoop) -> int:
-    """Check for a free unit that a waiting command could start on."""
+    """Check whether a unit is free on which a waiting command could start."""
     if loop.requested:
         for unit in loop.units:
             if takes_run(loop, unit) and loop.requested >> 16 * unit.kind + unit.cluster & 1:
@@ -393,8 +392,8 @@ def requested_unit_free(loop: EventLoop) -> int:
 
 
 def serve_until(loop: EventLoop, t: int, limit: int) -> int:
-    """Serve row segments of a timed DRAM that are chosen before cycle `t`, when something else happens, before `limit`,
-    and before the end of any transfer that comes of it: the next cycle in which something happens."""
+    """Serve the row segments of a timed DRAM that are chosen before `limit` and before the next event, which is at `t`
+    or at the end of a transfer that this completes. Return the cycle of the next event."""
     dram = loop.dram
     until = dram_cycle_of(dram, min(t, limit))
     unserved = dram.unserved
@@ -408,11 +407,11 @@ def serve_until(loop: EventLoop, t: int, limit: int) -> int:
 
 
 def advance(loop: EventLoop, limit: int) -> int:
-    """Step through cycles below `limit` until one concerns the rest of the device.
+    """Step through cycles below `limit` until another part of the device must act. Return the reason.
 
-    IDLE: nothing happens below `limit`. COMPLETE: commands completed in cycle `time`, whose starts are still to come
-    and set `wake` anew. UNIT_FREE: the starts of cycle `time` left a unit that a command waits for. BEGUN: the starts
-    of cycle `time` were the last before a step on an external unit.
+    IDLE: no event is due below `limit`. COMPLETE: commands completed in cycle `time`; its starts are pending, and
+    recompute `wake`. UNIT_FREE: a unit for which a command waits is free after the starts of cycle `time`. BEGUN: a
+    step began on an external unit in cycle `time`.
     """
     while True:
         t = next_event(loop)

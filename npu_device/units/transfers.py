@@ -1,6 +1,6 @@
-"""A transfer on its DMA channel: latency, opening of DRAM rows, data, end (docs/npu-timing.md, "Transfers").
+"""Transfers on DMA channels: latency, opening of DRAM rows, data, end (docs/npu-timing.md, "Transfers").
 
-A part of the event loop, in the native subset (`pyv_native`).
+Part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.cost.rates import WHOLE, part
@@ -26,15 +26,15 @@ from npu_device.units.state import (
 )
 
 TO_ENGINE = (int(Kind.KV_ENGINE) - int(Kind.DMA)) << 8
-"""From the code of a DMA channel to that of its KV engine."""
+"""Difference between the unit codes of a KV engine and its DMA channel."""
 MAX_AUX = (1 << 32) - 1
-"""Largest value of an event's `aux`."""
+"""Maximum value of an event's `aux`."""
 QUANTIZING, DEQUANTIZING = int(Cause.QUANTIZE), int(Cause.DEQUANTIZE)
 
 
 def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
-    """The transfer that a DMA channel has been given begins: a read with its latency, which a write has behind its last
-    byte."""
+    """Begin the transfer of a DMA channel. The latency of a read precedes its first byte; that of a write follows its
+    last."""
     step = unit.step
     piece = step.piece
     latency = loop.latency
@@ -96,7 +96,7 @@ def begin_transfer(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def request_step(request: Request, step: Step) -> None:
-    """Make a request to a timed DRAM about the bytes of a transfer."""
+    """Set the region and direction of a request to a timed DRAM to those of a transfer."""
     piece = step.piece
     set_region(request, step.dram, piece.row_count, piece.row_bytes, piece.row_stride, piece.alignment)
     request.write = piece.step_class == WRITE
@@ -113,7 +113,7 @@ def request_data(loop: EventLoop, step: Step, t: int) -> Request:
 
 
 def serve_transfer(loop: EventLoop, step: Step, t: int) -> int:
-    """Serve a whole transfer at once, from cycle `t` on: the cycle in which its data is there."""
+    """Serve all bursts of a transfer at once, from cycle `t` on. Return the cycle in which its data has arrived."""
     request = loop.dram.direct
     request_step(request, step)
     end = serve_directly(loop.dram, t, request.write)
@@ -121,7 +121,7 @@ def serve_transfer(loop: EventLoop, step: Step, t: int) -> int:
 
 
 def release_request(loop: EventLoop, unit: Unit) -> None:
-    """Return the request of a transfer that ends."""
+    """Free the request of a transfer that ends."""
     request = unit.request
     if request is not None:
         loop.dram.free_requests.append(request)
@@ -130,8 +130,8 @@ def release_request(loop: EventLoop, unit: Unit) -> None:
 
 
 def share_route(loop: EventLoop, unit: Unit) -> int:
-    """Parts of a transfer's bytes on the links of the NoC, by the memory ports of their DRAM channels: the hops to the
-    farthest of these."""
+    """Set a transfer's shares of the NoC's links, by the memory ports of its DRAM channels. Return the hops to the
+    farthest of these ports."""
     piece = unit.step.piece
     count = len(loop.channels)
     for i in range(count, len(loop.links)):
@@ -158,7 +158,7 @@ def share_route(loop: EventLoop, unit: Unit) -> int:
 
 
 def progress(loop: EventLoop, unit: Unit, t: int) -> None:
-    """Advance a transfer in cycle `t` to its first byte, or to its last."""
+    """Advance a transfer in cycle `t` to its next phase, if its first or last byte is due."""
     if unit.phase == MOVING and moved_at(loop, unit) <= t:
         move_credits(loop, t)
         unit.left = 0
@@ -177,7 +177,7 @@ def progress(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
-    """Report the work of a transfer's KV engine at its end, and the delay by it."""
+    """Emit the work of a transfer's KV engine at its end, and the delay by it."""
     step = unit.step
     piece = step.piece
     ticket = unit.run.ticket
@@ -194,7 +194,7 @@ def report_conversion(loop: EventLoop, unit: Unit, t: int) -> None:
 
 
 def begin_bank_accesses(loop: EventLoop, t: int) -> int:
-    """Transfers whose data has begun to move by cycle `t` use banks, in the order in which it began: how many."""
+    """Begin the bank accesses of transfers whose data moves by cycle `t`, in the order of starts. Return how many."""
     count = 0
     searching = 1
     while searching:
@@ -215,8 +215,8 @@ def begin_bank_accesses(loop: EventLoop, t: int) -> int:
 
 
 def open_rows(loop: EventLoop, address: int, size: int) -> int:
-    """Cycles of opening the rows that a transfer begins in, on all its DRAM channels at once; the rows that it ends in
-    stay open."""
+    """Open the rows of a transfer on its DRAM channels, and keep its last rows open. Return the cycles of opening its
+    first rows, on all channels in parallel."""
     cycles = 0
     for channel in loop.channels:
         begin = address_on(loop, channel, address)
@@ -232,7 +232,7 @@ def open_rows(loop: EventLoop, address: int, size: int) -> int:
 
 
 def address_on(loop: EventLoop, channel: DramChannel, address: int) -> int:
-    """Bytes below an address on a DRAM channel: the address there."""
+    """Return the address within a DRAM channel: the number of its bytes below an address."""
     if len(loop.channels) == 1:
         return address
     block = loop.interleave
@@ -241,7 +241,7 @@ def address_on(loop: EventLoop, channel: DramChannel, address: int) -> int:
 
 
 def report_moved(loop: EventLoop, t: int, ticket: int) -> None:
-    """Report the bytes that each DRAM channel has moved since the last command completed."""
+    """Emit the bytes that each DRAM channel has moved since the last command completed."""
     if loop.timed:
         for i in range(len(loop.channels)):
             timed = loop.dram.channels[i]
