@@ -1,6 +1,6 @@
-"""Scratchpad banks: which of them an access uses, and for how many port cycles (docs/npu-timing.md, "Scratchpad").
+"""Demand of accesses on scratchpad banks, in port cycles (docs/npu-timing.md, "Scratchpad").
 
-Interleaving puts consecutive blocks of bytes on banks or DRAM channels in turn.
+Interleaving places consecutive blocks of bytes on successive banks or DRAM channels.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from npu_device.cost.plan import Column
 from npu_device.memory.region import Region
 
 LINE = 64
-"""Bytes of `spm.interleave: 64B`."""
+"""Interleaving block in bytes of `spm.interleave: 64B`."""
 READ_PORT, WRITE_PORT = 0, 1
 
 
 class Access(NamedTuple):
-    """Phase of a step: a region is read or written `times` times; a part of it counts in proportion."""
+    """Phase of a step that reads or writes a region `times` times. A fraction is a partial access."""
 
     region: Region
     write: bool
@@ -31,15 +31,15 @@ class Demand(NamedTuple):
     """Cycles of a step on a port of a bank."""
 
     bank: int
-    """Through all clusters."""
+    """Index over all clusters."""
     port: int
     cycles: int
     longest: int
-    """Of the phase that needs most."""
+    """Cycles of the longest phase."""
 
 
 def demands(accesses: Sequence[Access], spm: SpmConfig) -> tuple[Demand, ...]:
-    """Port cycles by bank and port, in this order; none where ports are not limited."""
+    """Return the port cycles by bank and port, in this order; none if ports are not limited."""
     if spm.port is None:
         return ()
     phases: dict[tuple[int, int], list[int]] = {}
@@ -60,7 +60,7 @@ def _cluster(accesses: Sequence[Access]) -> int:
 
 
 def bytes_per_bank(region: Region, spm: SpmConfig) -> list[int]:
-    """Bytes of a region on each bank of its cluster."""
+    """Return the bytes of a region on each bank of its cluster."""
     block = spm.size // spm.banks if spm.interleave == "block" else LINE
     start = (region.address - SPM_BASE) % SPM_CLUSTER_STRIDE
     if spm.interleave == "block" and start // block == (start + region.end - region.address - 1) // block:
@@ -72,13 +72,13 @@ def bytes_per_bank(region: Region, spm: SpmConfig) -> list[int]:
 
 
 def spread(low: Column, high: Column, block: int, ways: int) -> list[int]:
-    """Bytes of the spans low..high-1, added up, on each of `ways` banks or channels."""
+    """Return the total bytes of the spans low..high-1 on each of `ways` banks or channels."""
     first = np.arange(ways, dtype=np.int64) * block
     return [int(size) for size in (_below(high, first, block) - _below(low, first, block)).sum(axis=0)]
 
 
 def _below(address: Column, first: Column, block: int) -> Column:
-    """Bytes below each address on each way, whose part of every turn begins at `first`."""
+    """Return the bytes below each address on each way. `first`: offset of each way's block in a period."""
     turn = block * len(first)
     turns, rest = np.divmod(address[:, None], turn)
     return turns * block + np.minimum(np.maximum(rest - first, 0), block)

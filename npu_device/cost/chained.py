@@ -1,8 +1,8 @@
 """Cycles of a chain of vector engines: closed forms of docs/chained-ve.md, which `dataflow` simulates.
 
-T engines are one tensor engine of kind `chained_ve`. In a step each engine meets one query with one key, `lanes`
-elements per cycle. A chain reads keys for all engines at once, one channel each, and moves them from engine to engine;
-plain engines read them one by one.
+T engines are one tensor engine of kind `chained_ve`. In a step each engine multiplies a query by a key, `lanes`
+elements per cycle. A chain reads keys for all engines in parallel, on a channel each, and shifts them from engine to
+engine; engines without chain read them one by one.
 """
 
 from collections import Counter
@@ -25,24 +25,24 @@ class Work(NamedTuple):
     """Work of a chain on an operand tile, NPU cycles."""
 
     steps: int = 0
-    """Cycles in which engines meet queries with keys."""
+    """Cycles of multiplication of queries by keys."""
     useful: int = 0
-    """Of these, as many as the unmasked pairs would take if no engine were ever without one."""
+    """Part of `steps` that unmasked pairs would take at full utilisation."""
     key_wait: int = 0
-    """Keys arrive later than engines could take them."""
+    """Cycles in which engines wait for keys."""
     query_load: int = 0
-    """Queries that no buffer holds are read one by one."""
+    """Cycles of reading unbuffered queries one by one."""
     restart: int = 0
-    """From one tile to the next."""
+    """Cycles from one tile to the next."""
     keys_read: int = 0
-    """Vectors that the key streams read."""
+    """Number of vectors that the key streams read."""
 
     @property
     def cycles(self) -> int:
         return self.steps + self.key_wait + self.query_load + self.restart
 
     def __add__(self, other: object) -> "Work":
-        """Both, one after the other."""
+        """Return the sum of both."""
         assert isinstance(other, Work)
         return Work(*(mine + its for mine, its in zip(self, other, strict=True)))
 
@@ -61,16 +61,16 @@ class Work(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Tiles of `side` queries and keys that a chain works through."""
+    """Numbers of tiles of `side` queries by `side` keys."""
 
     side: int
     diagonal: int
-    """By the dataflow that passes over masked pairs."""
+    """Diagonal tiles, for the dataflow that skips masked pairs."""
     edge: tuple[int, int]
-    """The same at the edge of a window, from which a query sees its own key of the tile on, or the one behind it."""
+    """Edge tiles of a window, for this dataflow: a query sees the keys from its index, or from the next, on."""
     other: int
     keys_read: int
-    """Vectors: keys of all tiles, without those that only fill a tile up."""
+    """Vectors read for all tiles, without padding."""
 
 
 # -- tiles and pairs ---------------------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ class Tiles(NamedTuple):
 def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> Tiles:
     """Return the tiles of `queries` consecutive queries and `keys` consecutive keys.
 
-    `ahead`: position of the first query less that of the first key. `window`: a query sees the latest so many keys up
-    to its own, 0: all. Tiles begin at the diagonal: keys before it are the past. With at most T queries or keys, tiles
-    have T of each.
+    `ahead`: position of the first query minus that of the first key. `window`: number of latest keys up to its own that
+    a query sees, 0 for all. Tiles are aligned to the diagonal; keys before it are the past. With at most T queries or
+    keys, tiles have T of each.
     """
     t = chain.T
     if chain.mask_skip == "none":
@@ -111,7 +111,7 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
 
 
 def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> int:
-    """Unmasked pairs of a query and a key; arguments as for `tiles`."""
+    """Return the number of unmasked pairs of a query and a key; arguments as in `tiles`."""
     position = ahead + np.arange(queries)
     high = np.minimum(keys, position + 1) if causal else np.full(queries, keys)
     low = np.maximum(0, position - window + 1) if window else np.zeros(queries, np.int64)
@@ -127,12 +127,12 @@ def step_cycles(chain: ChainedConfig, width: int) -> int:
 
 
 def read_cycles(chain: ChainedConfig, width: int, bits: int, vectors: int = 1) -> int:
-    """Latency and beats of so many vectors over one channel."""
+    """Return the cycles of reading `vectors` vectors over one channel: latency and beats."""
     return chain.lat + vectors * _ceil(width * bits, 8 * chain.channel_bytes)
 
 
 def _tile(chain: ChainedConfig, steps: int, read: int) -> Work:
-    """Return the work of a tile whose keys are read during the tile before it."""
+    """Return the work of a tile whose keys are read during the previous tile."""
     return Work(steps, 0, max(0, read - steps), 0, chain.restart)
 
 
@@ -140,7 +140,7 @@ def masked(
     chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, ahead: int = 0, causal: bool = True,
     window: int = 0,
 ) -> Work:  # fmt: skip
-    """Queries of one head with keys of `width` elements of `bits`; the other arguments as for `tiles`."""
+    """Return the work of one head's queries with keys of `width` elements of `bits`; other arguments as in `tiles`."""
     t, step = chain.T, step_cycles(chain, width)
     once = read_cycles(chain, width, bits)
     count = pairs(queries, keys, ahead, causal, window)
@@ -166,7 +166,7 @@ def masked(
 
 
 def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
-    """Return a tile of ATTN_T: rows of all heads of a group, head by head; `bits`: of an element of keys or values."""
+    """Return the work of a tile of ATTN_T: rows of all heads of a group. `bits`: width of a key or value element."""
     members: Counter[tuple[int, int]] = Counter()
     for member in range(sight.group):
         first = (member - sight.phase) % sight.group
@@ -180,7 +180,7 @@ def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
 
 
 def unmasked_rows(rows: int, sight: Sight) -> int:
-    """Unmasked pairs of a tile of ATTN_T."""
+    """Return the number of unmasked pairs of a tile of ATTN_T."""
     row = (sight.phase + np.arange(rows)) // sight.group
     high = np.minimum(sight.keys, sight.ahead + row + 1) if sight.causal else np.full(rows, sight.keys)
     low = np.maximum(0, sight.ahead + row - sight.window + 1) if sight.window else np.zeros(rows, np.int64)
@@ -188,15 +188,15 @@ def unmasked_rows(rows: int, sight: Sight) -> int:
 
 
 class Broadcast(NamedTuple):
-    """Product on engines without chain: T vectors stay in the engines, those of the other operand pass by all."""
+    """Product on engines without chain: T vectors are stationary, and each vector of the other operand is broadcast."""
 
     work: Work
     reads: tuple[Fraction, Fraction]
-    """How often in0 and in1 are read."""
+    """Number of times that in0 and in1 are read."""
 
 
 def product(chain: ChainedConfig, m: int, n: int, k: int, bits_a: int, bits_w: int) -> Broadcast:
-    """M x K times K x N: rows of in0 stay and columns of in1 pass by, or the other way round, whichever is faster."""
+    """Return the product M x K by K x N with rows of in0 or columns of in1 stationary, whichever is faster."""
     rows = _broadcast(chain, m, n, k, bits_a, bits_w)
     columns = _broadcast(chain, n, m, k, bits_w, bits_a)
     if columns.work.cycles < rows.work.cycles:
@@ -205,7 +205,7 @@ def product(chain: ChainedConfig, m: int, n: int, k: int, bits_a: int, bits_w: i
 
 
 def _broadcast(chain: ChainedConfig, held: int, passing: int, k: int, bits_held: int, bits_passing: int) -> Broadcast:
-    """`held` vectors, T at a time, meet `passing` others. A single one passes from a register."""
+    """Return `held` stationary vectors, T at a time, by `passing` broadcast ones; a single one is in a register."""
     t, step = chain.T, step_cycles(chain, k)
     load = read_cycles(chain, k, bits_held)
     each = max(step, read_cycles(chain, k, bits_passing)) if passing > 1 else step
@@ -217,7 +217,7 @@ def _broadcast(chain: ChainedConfig, held: int, passing: int, k: int, bits_held:
 
 
 def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, ahead: int = 0) -> Work:
-    """Causal attention on engines without chain that skip wholly masked tiles of T x T."""
+    """Return the work of causal attention on engines without chain that skip wholly masked tiles of T x T."""
     grid = tiles(replace(chain, mask_skip="tile"), queries, keys, ahead)
     t, step = chain.T, step_cycles(chain, width)
     one = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
@@ -226,7 +226,7 @@ def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, 
 
 
 def alike(ahead: Column, queries: Column, keys: Column, causal: bool, window: int) -> Column:
-    """`ahead` of many tiles, equal for those all of whose queries see all of their keys."""
+    """Return `ahead` of many tiles, normalised for tiles without masked pairs, so that these compare equal."""
     if not causal and not window:
         return np.zeros_like(ahead)
     whole = np.ones(len(ahead), bool)

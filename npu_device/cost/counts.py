@@ -1,6 +1,6 @@
-"""Counts of what takes energy: operations, register shifts and bytes of a plan, from its pieces (docs/energy.md).
+"""Counts of energy-consuming events of a plan: operations, register shifts and bytes, from its pieces (docs/energy.md).
 
-The event loop does the same steps, whatever their time: its busy cycles, port cycles and bytes add up to these counts.
+The event loop executes the same steps, so its busy cycles, port cycles and bytes add up to these counts.
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ class Event(StrEnum):
     """Multiply-accumulate steps."""
     VECTOR = "vector_operations"
     SHIFT = "shifted_bits"
-    """Bits of operands and sums that registers of the array take over from their neighbours."""
+    """Bits of operands and sums that array registers shift from their neighbours."""
     WEIGHT_LOAD = "loaded_bits"
-    """Bits of the operand that stays in the array, each time that it is loaded."""
+    """Bits of loads of the stationary operand into the array."""
     ACCUMULATOR_READ = "accumulator_bytes_read"
     ACCUMULATOR_WRITE = "accumulator_bytes_written"
     SPM_READ = "spm_bytes_read"
@@ -39,18 +39,18 @@ class Event(StrEnum):
     NOC = "noc_byte_links"
     """Aligned bytes times links between clusters and DRAM."""
     DRAM_READ = "dram_bytes_read"
-    """Aligned bytes of transfers, through an L2 or not."""
+    """Aligned bytes of transfers, with or without an L2."""
     DRAM_WRITE = "dram_bytes_written"
 
 
 class Count(NamedTuple):
-    """Events that take the same energy each."""
+    """Class of events with equal energy."""
 
     event: Event
     role: Role = Role.ACTIVATION
-    """Role of the tensor that moves; ACTIVATION for MACs and vector operations."""
+    """Role of the moved tensor; ACTIVATION for MACs and vector operations."""
     kinds: tuple[DataType, ...] = ()
-    """MAC: data types of in0 and in1; VECTOR: of the elements."""
+    """MAC: data types of in0 and in1; VECTOR: data type of the elements."""
 
 
 Counts = Counter[Count]
@@ -61,9 +61,9 @@ class Dataflow(NamedTuple):
     """Movement of operands (0: in0, 1: in1) in the array of a tensor engine."""
 
     stationary: int | None
-    """Operand that stays in the array while the other passes."""
+    """Operand that remains in the array while the other streams, or None."""
     shifted: tuple[int, ...]
-    """Operands that each MAC takes from a neighbour."""
+    """Operands that each MAC shifts from a neighbour."""
 
 
 DATAFLOWS = {
@@ -78,8 +78,8 @@ DATAFLOWS = {
 
 
 def counts(plan: Plan, te: TeConfig, kinds: tuple[DataType, DataType], links: Links = (1, 1)) -> Counts:
-    """Counts of a command. `kinds`: data types of in0 and of in1 (or keys); `links`: of the NoC that bytes cross on
-    their way from DRAM, and to it."""
+    """Return the counts of a command. `kinds`: data types of in0 and of in1 (or keys). `links`: number of NoC links
+    that a byte crosses from DRAM, and to it."""
     total = Counts()
     for piece, times in zip(plan.pieces, np.bincount(plan.piece, minlength=len(plan.pieces)).tolist(), strict=True):
         if isinstance(piece, Transfer):
@@ -106,7 +106,7 @@ def _vector(piece: Compute, kind: DataType) -> Iterator[tuple[Count, int]]:
 
 
 def _width(bits: int, kind: DataType) -> DataType:
-    """Return the type of elements of a vector command, which may work on scores beside the elements of its operands."""
+    """Return the element type of a vector operation, which is FP32 for scores whatever the type of the operands."""
     return DataType.FP32 if bits == 32 and kind is not DataType.INT32 else kind
 
 
@@ -121,7 +121,7 @@ def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> 
     rows, columns = (te.chained.lanes, te.chained.T) if chained else (te.rows, te.columns)
     for index in flow.shifted:
         yield Count(Event.SHIFT, roles[index]), macs * bits[index]
-    if not chained:  # engines of a chain add up their lanes before a register takes the sum
+    if not chained:  # engines of a chain add up their lanes before the sum register
         yield Count(Event.SHIFT), macs * SUM_BITS
     stays = piece.weights_kept and k <= rows and n <= columns
     operand = flow.stationary
@@ -134,7 +134,7 @@ def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> 
 
 
 def _scratchpad(piece: Compute, cost: Product, roles: tuple[Role, Role]) -> Iterator[tuple[Count, int]]:
-    """Bytes at the ports of banks, as `durations` counts them."""
+    """Yield the bytes at the ports of banks, as `durations` counts them."""
     for index, region in enumerate(piece.reads):
         operand = min(index, 1)
         yield Count(Event.SPM_READ, roles[operand]), -(-region.payload * cost.reads[operand] // 1)

@@ -1,9 +1,9 @@
-"""The Chained Vector Engine cycle by cycle: what the closed forms of `chained` count (docs/chained-ve.md).
+"""Cycle by cycle simulation of the Chained Vector Engine, the reference of `chained` (docs/chained-ve.md).
 
-T engines stand in a chain. In a cycle each engine holds one query and one key; then every key moves on to the next
-engine. A chain takes tiles of T queries and T keys. The dataflow that passes over masked pairs takes tiles of 2T: on
-the diagonal an engine that has met all keys its query may see turns to a query from the end of the tile, which waits
-in its second buffer. Queries count from 0, keys from the first of the past.
+T engines form a chain. In a cycle each engine has a query and a key; then every key shifts to the next engine. A chain
+processes tiles of T queries and T keys. The dataflow that skips masked pairs uses tiles of 2T: on the diagonal, an
+engine that has processed all visible keys of its query switches to a query from the end of the tile, from its second
+buffer. Query indices start at 0, key indices at the first key of the past.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
 Row = tuple[list[int], list[int]]
-"""Of one cycle: the query and the key of each engine, counted within the tile."""
+"""Query and key of each engine in a cycle, as indices in the tile."""
 FORMS = ("plain", "none", "tile", "dataflow")
-"""Engines without chain, and chains by what masks save them (`te.chained.mask_skip`)."""
+"""Engines without chain, and chains by `te.chained.mask_skip`."""
 
 
 class Tile(NamedTuple):
@@ -27,26 +27,26 @@ class Tile(NamedTuple):
     query: Places
     key: Places
     paired: NDArray[np.bool_]
-    """Whether both are there: False where the tile is only filled up."""
+    """Whether query and key exist; False for padding."""
     diagonal: bool
 
 
 @dataclass
 class Engines:
-    """T engines, their buffers, and what they have read so far."""
+    """Chain of T engines with counters of its buffers and reads."""
 
     engines: int
     double_buffer: bool = True
     key_reads: int = 0
-    """Accesses to keys: of a key for each engine at once, on plain engines of one key for all."""
+    """Number of key accesses; each reads a key per engine in parallel, on plain engines one key for all."""
     late_queries: int = 0
-    """Queries that were read one by one, because no buffer held them when an engine turned to them."""
+    """Number of queries that were not buffered when an engine needed them, and were read one by one."""
     most_queries: int = 0
-    """That buffers held at a time."""
+    """Maximum number of queries in buffers at a time; the same for keys below."""
     most_keys: int = 0
 
     def load_queries(self, count: int) -> None:
-        """Read the queries of a row of tiles, as far as there are buffers."""
+        """Read the queries of a row of tiles, up to the capacity of the buffers."""
         held = count if self.double_buffer else min(count, self.engines)
         self.most_queries = max(self.most_queries, held)
 
@@ -56,19 +56,19 @@ class Engines:
         self.most_keys = max(self.most_keys, count)
 
     def broadcast(self) -> Iterator[Row]:
-        """Plain engines: every key is read by itself, for all engines."""
+        """Yield the rows of a tile on plain engines: each key is broadcast to all engines."""
         self.most_keys = max(self.most_keys, 1)
         for key in range(self.engines):
             self.key_reads += 1
             yield list(range(self.engines)), [key] * self.engines
 
     def square(self) -> Iterator[Row]:
-        """T queries by T keys: the keys go once around."""
+        """Yield the rows of a tile of T queries by T keys: the keys rotate once."""
         self._load_keys(self.engines)
         yield from self._around(list(range(self.engines)), 0)
 
     def squares(self) -> Iterator[Row]:
-        """2T queries by 2T keys: each half of the keys goes around twice, once for each half of the queries."""
+        """Yield the rows of a tile of 2T by 2T: each half of the keys rotates once for each half of the queries."""
         t = self.engines
         self._load_keys(2 * t)
         forward, backward = list(range(t)), list(range(2 * t - 1, t - 1, -1))
@@ -82,14 +82,14 @@ class Engines:
             keys = [keys[-1], *keys[:-1]]
 
     def triangle(self) -> Iterator[Row]:
-        """2T queries by the keys up to their own, in 2T + 1 cycles."""
+        """Yield the rows of a diagonal tile: 2T queries by the keys up to their own, in 2T + 1 cycles."""
         t = self.engines
         self._load_keys(2 * t)
         queries, keys = list(range(t)), list(range(t))
         second = iter(range(t, 2 * t))
         yield queries[:], keys
         for cycle in range(1, 2 * t + 1):
-            if cycle <= t:  # engine `cycle` - 1 has met key 0, the last key for its query
+            if cycle <= t:  # engine `cycle` - 1 has processed key 0, the last of its query
                 queries[cycle - 1] = 2 * t - cycle
                 self.late_queries += not self.double_buffer
             entering = keys[-1] if cycle <= t else next(second)
@@ -97,7 +97,7 @@ class Engines:
             yield queries[:], keys
 
     def single(self, keys: int) -> Iterator[Row]:
-        """Yield the rows of a single query by T keys at a time, each engine with keys of its own: no key moves."""
+        """Yield the rows of a single query by T keys at a time. Each engine reads its own keys; none is shifted."""
         t = self.engines
         self.most_keys = max(self.most_keys, t)
         for first in range(0, keys, t):
@@ -108,8 +108,8 @@ class Engines:
 def run(chain: Engines, queries: int, past: int = 0, form: str = "dataflow") -> Iterator[Tile]:
     """Yield the tiles of causal attention of `queries` queries over `past` keys and their own, in order.
 
-    Tiles begin at the diagonal; where none is passed over, at the first key. What is missing of the last tile, and of
-    the first one of the past, is filled up.
+    Tiles are aligned to the diagonal; without skipping, to the first key. The last tile, and the first one of the past,
+    are padded.
     """
     t = chain.engines
     if queries == 1 and form != "plain":
@@ -138,18 +138,18 @@ def _placed(cycles: Iterator[Row], at: tuple[int, int], extent: tuple[int, int],
 
 
 class Attended(NamedTuple):
-    """Attention as the engines compute it."""
+    """Attention computed by the engines."""
 
     out: Floats
     """Shape (queries, D)."""
     macs: int
-    """Of each of the two products."""
+    """MACs of each of the two products."""
 
 
 def attend(chain: Engines, q: Floats, k: Floats, v: Floats, scale: float = 1.0, form: str = "dataflow") -> Attended:
-    """softmax(q k^T scale) v with the causal mask, in fp32 and in the order of the dataflow.
+    """Compute softmax(q k^T scale) v with the causal mask, in fp32 and in the order of the dataflow.
 
-    q: (queries, D), k and v: (past + queries, D). The softmax of whole rows is the vector engine's.
+    q: (queries, D), k and v: (past + queries, D). The softmax of whole rows runs on the vector engine.
     """
     queries, past = len(q), len(k) - len(q)
     scores = np.full((queries, len(k)), -np.inf, np.float32)
@@ -168,7 +168,7 @@ def attend(chain: Engines, q: Floats, k: Floats, v: Floats, scale: float = 1.0, 
 
 
 def _pairs(chain: Engines, queries: int, past: int, form: str) -> Iterator[tuple[Places, Places]]:
-    """Yield the pairs of each cycle."""
+    """Yield the query and key indices of the pairs of each cycle."""
     for tile in run(chain, queries, past, form):
         for query, key, paired in zip(tile.query, tile.key, tile.paired, strict=True):
             yield query[paired], key[paired]

@@ -1,6 +1,6 @@
-"""Durations: the analytic rules of docs/npu-timing.md, as pure functions of shapes and configuration.
+"""Durations by the analytic rules of docs/npu-timing.md, as pure functions of shapes and configuration.
 
-All results are integers. Durations are NPU cycles; `Timing` turns them into core cycles.
+All results are integers. Durations are NPU cycles; `Timing` converts them to core cycles.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from npu_device.trace.events import CACHED, ROLE, WRITES, Cause, Kind, Role
 
 
 def vector_operations(costs: VeOperations, opcode: Opcode, function: int = 0) -> int:
-    """Operations per element of the vector engine; of POOL, one per element of the window."""
+    """Return the operations per element of the vector engine; for POOL, 1 per element of the window."""
     if opcode is Opcode.POOL:
         return 1
     rms = opcode is Opcode.LAYERNORM and function == Norm.RMS
@@ -36,18 +36,18 @@ VECTOR_OPS = {
     for opcode in (Opcode.ELTWISE, Opcode.LAYERNORM, Opcode.SOFTMAX, Opcode.GELU, Opcode.REDUCE, Opcode.COPY,
                    Opcode.ROPE)
 }  # fmt: skip
-"""Those of the default machine."""
+"""Operations per element on the default machine."""
 
 REMEMBERED = 4096
-"""Costs."""
+"""Capacity of the caches of costs and pieces."""
 ENGINE = -1
-"""In place of a bank: the step's own engine."""
+"""Value in place of a bank for a stall of the step's own engine."""
 
 
 def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, int]:
     """Return (aligned bytes, bursts) of moving a region row by row (docs/bit-widths.md, R5 and R8).
 
-    How rows lie on the alignment repeats after so many of them.
+    The offsets of rows from the alignment are periodic, so one period is sufficient.
     """
     period = alignment // gcd(region.stride, alignment)
     aligned = bursts = 0
@@ -60,7 +60,7 @@ def transfer_size(region: Region, alignment: int, bus_width: int) -> tuple[int, 
 
 
 def partial_lines(region: Region, alignment: int) -> int:
-    """Aligned lines that the rows of a region cover in part."""
+    """Return the number of aligned lines that the rows of a region cover partially."""
     starts = region.address + np.arange(region.rows, dtype=np.int64) * region.stride
     ends = starts + region.row_bytes
     first, last = starts % alignment != 0, ends % alignment != 0
@@ -69,29 +69,28 @@ def partial_lines(region: Region, alignment: int) -> int:
 
 
 def vector_rate(ve: VeConfig, activation_bits: int) -> Fraction:
-    """Operations per cycle of a vector engine (docs/bit-widths.md, R9)."""
+    """Return the operations per cycle of a vector engine (docs/bit-widths.md, R9)."""
     return ve.lanes * speeds(ve.f_a)[activation_bits]
 
 
 def compute_cycles(operations: int, rate: Fraction, start_up: int) -> int:
-    """Roofline of one command: start-up (or fill) + operations at `rate` (docs/npu-timing.md, "Duration of a step")."""
+    """Return the roofline duration: start-up + operations at `rate` (docs/npu-timing.md, "Duration of a step")."""
     return start_up + ceil_div(operations * rate.denominator, rate.numerator)
 
 
 class Conversion(NamedTuple):
-    """Cycles of the engine of a DMA channel that encodes or decodes keys and values of a transfer, core cycles
-    (docs/oaken.md, "Engines")."""
+    """Core cycles in which the KV engine of a DMA channel encodes or decodes a transfer (docs/oaken.md, "Engines")."""
 
     lead: int = 0
-    """Before the first byte of a write."""
+    """Cycles before the first byte of a write."""
     stream: int = 0
-    """Beside the bytes, at least."""
+    """Minimum cycles in parallel with the bytes."""
     tail: int = 0
-    """Behind the last byte."""
+    """Cycles after the last byte."""
 
     @property
     def busy(self) -> int:
-        """Return the cycles of its work; 0: the transfer has none for it."""
+        """Busy cycles of the engine; 0 for a transfer without work for it."""
         return self.lead + self.stream + self.tail
 
 
@@ -104,36 +103,36 @@ class Cost(NamedTuple):
     kind: Kind
     write: bool
     cycles: int
-    """On the engine; of a transfer: at least, from the first byte to the last (bursts, ports of banks)."""
+    """Cycles on the engine; for a transfer the minimum from the first byte to the last (bursts, ports of banks)."""
     alone: int
-    """From start to end without contention and with a warm pipeline."""
+    """Cycles from start to end without contention and with a warm pipeline."""
     drain: int
-    """Cycles from there until its result is complete; of a write, the latency of the memory, at least."""
+    """Cycles from the end to the result; for a write the minimum latency of the memory."""
     cold: int
-    """More, when the engine's pipeline has run empty."""
+    """Additional cycles if the engine's pipeline is empty."""
     payload: int
     aligned: int
     aux: int
     demands: tuple[Demand, ...]
     stalls: tuple[tuple[int, Cause, int], ...]
-    """(bank, cause, cycles) that its own accesses cost, or with ENGINE for a bank what its engine loses; they are in
+    """(bank, cause, cycles) lost to its own accesses, or to its engine with ENGINE as the bank; included in
     `cycles`."""
     channels: tuple[int, ...] = ()
     """Transfer: aligned bytes on each DRAM channel."""
     least: int = 0
-    """Transfer: `alone` when the L2 holds all of it."""
+    """Transfer: `alone` if the L2 holds all of it."""
     rows: tuple[int, ...] = ()
-    """Transfer: how many rows in DRAM, bytes of each, and from start to start."""
+    """Transfer: number of rows in DRAM, bytes of each, and stride."""
     conversion: Conversion = NO_CONVERSION
-    """Transfer of encoded keys or values."""
+    """Transfer: work of the KV engine."""
     bare: int = 0
-    """The same: `cycles` without its engine."""
+    """Transfer: `cycles` without the KV engine."""
     alignment: int = 1
-    """Transfer: bytes that its rows are widened to in DRAM."""
+    """Transfer: alignment in bytes to which its rows are widened in DRAM."""
 
 
 class Timing:
-    """Rules with one configuration's numbers. What a command computes never depends on them."""
+    """Durations for one configuration. The results of commands never depend on them."""
 
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
@@ -142,14 +141,14 @@ class Timing:
         snoop = config.l2.snoop if config.l2.enabled and config.l2.coherence == "io_coherent" else 0
         network = config.noc.latency + snoop
         self.latency = self.core_cycles(config.dram_latency + network)
-        """Core cycles of a transfer before its first byte."""
+        """Core cycles before the first byte of a transfer."""
         controller = config.dram.timed.controller if config.dram.model == "timed" else 0
         self.way_back = self.core_cycles(controller + network)
-        """Core cycles of a timed DRAM from the end of a burst to its place in a scratchpad."""
+        """Core cycles from the end of a timed DRAM's burst to its arrival in a scratchpad."""
         self.hit_latency = self.core_cycles(config.l2.hit + network)
-        """The same when the L2 holds all of it."""
+        """Core cycles before the first byte of a transfer if the L2 holds all of it."""
         self.miss_latency = self.core_cycles(config.l2.hit + config.dram_latency + network)
-        """The same when the L2 lacks some of it."""
+        """Core cycles before the first byte of a transfer if the L2 misses any of it."""
         self.network = network_of(config)
         self.hop_latency = self.core_cycles(config.noc.hop_latency)
         """Core cycles of a hop."""
@@ -158,21 +157,21 @@ class Timing:
             if config.dram.channels == 1 or config.dram.model == "timed"
             else config.dram.channels * config.dram.interleave
         )
-        """Bytes of DRAM after which the cost of a transfer repeats: its channels come round again."""
+        """Period in bytes of a transfer's cost over DRAM addresses, by the interleaving of channels."""
         self._unpack = {
             Kind.TE: {4: config.te.unpack_int4, 2: config.te.unpack_int2},
             Kind.VE: {4: config.ve.unpack_int4, 2: config.ve.unpack_int2},
         }
-        """By the bits of an operand, how many times as long reading it takes."""
+        """Factor of the read time of an operand, by its bits."""
         self._once = once_per_command(config.te)
         self._costs: dict[Piece, Cost] = {}
 
     def core_cycles(self, npu_cycles: int) -> int:
-        """Core cycles of a duration in NPU cycles, rounded up."""
+        """Convert a duration in NPU cycles to core cycles, rounded up."""
         return ceil_div(npu_cycles * self._ratio[0], self._ratio[1])
 
     def located(self, piece: Piece, dram: int) -> Piece:
-        """Return a piece at a DRAM address, as far as the address matters for its cost."""
+        """Return a piece at a DRAM address, reduced to the part of the address that affects its cost."""
         if not isinstance(piece, Transfer):
             return piece
         address, rows, row_bytes, stride = piece.dram
@@ -180,13 +179,13 @@ class Timing:
         return piece if address == matters else piece._replace(dram=Region(matters, rows, row_bytes, stride))
 
     def first(self, cost: Cost) -> Cost:
-        """Return the cost of a step that is its command's first on the tensor engine."""
+        """Return a step's cost if it is its command's first on the tensor engine."""
         if cost.kind is not Kind.TE or not self._once:
             return cost
         return cost._replace(cycles=max(0, cost.cycles + self._once))
 
     def cost(self, piece: Piece) -> Cost:
-        """Cost of a step; of a transfer at the address that `located` gave it."""
+        """Return the cost of a step; of a transfer at the address set by `located`."""
         cost = self._costs.get(piece)
         if cost is None:
             if len(self._costs) >= REMEMBERED:
@@ -235,14 +234,14 @@ class Timing:
         )
 
     def lookups(self, piece: Transfer) -> int:
-        """NPU cycles in which a channel expands weights of vector quantization."""
+        """Return the NPU cycles in which a channel expands vector-quantized weights."""
         return 0 if piece.role is Role.KV else ceil_div(piece.elements, self._config.dma.vq_elements_per_cycle)
 
     def conversion(self, piece: Transfer) -> Conversion:
-        """Cycles of the KV engine. All passes of encoding but the last come before a byte can be written, such as the
-        one that finds the extremes; the last makes codes beside the bytes. Decoding streams, the last number leaves the
-        engine behind the last byte.
-        Without overlap the engine works before the bytes, or behind them."""
+        """Return the cycles of the KV engine. All passes of encoding but the last, such as the search for extremes,
+        precede the first written byte; the last encodes in parallel with the bytes. Decoding streams; its last element
+        leaves the engine after the last byte. Without overlap the engine works before the bytes of a write, and after
+        those of a read."""
         engine = self._config.kv_quant
         if piece.role is not Role.KV or not piece.elements:
             return NO_CONVERSION
@@ -257,12 +256,12 @@ class Timing:
         return Conversion(0, beside, busy - beside)
 
     def _cached(self, piece: Transfer) -> bool:
-        """Check whether a transfer goes through the L2; writes do where the L2 is write-back."""
+        """Check whether a transfer uses the L2. Writes do only if the L2 is write-back."""
         l2 = self._config.l2
         return l2.enabled and piece.aligned < l2.bypass_bytes and (l2.write_back or not piece.write)
 
     def _channels(self, piece: Transfer) -> tuple[int, ...]:
-        """Aligned bytes on each DRAM channel."""
+        """Return the aligned bytes on each DRAM channel."""
         dram = self._config.dram
         if dram.channels == 1:
             return (piece.aligned,)
@@ -275,7 +274,7 @@ class Timing:
             low = np.array([address for address, _ in piece.parts], np.int64)
             high = low + np.array([size for _, size in piece.parts], np.int64)
         shares = list(spread(low // unit * unit, -(-high // unit) * unit, dram.interleave, dram.channels))
-        if piece.write and self._config.dma.partial_write == "rmw":  # lines that are read first: on the first channel
+        if piece.write and self._config.dma.partial_write == "rmw":  # lines read before the write: on the first channel
             shares[int(low[0]) // dram.interleave % dram.channels] += piece.aligned - sum(shares)
         return tuple(shares)
 
@@ -304,7 +303,7 @@ class Timing:
         return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
 
     def _lost(self, lost: Sequence[tuple[Cause, int]]) -> Iterator[tuple[int, Cause, int]]:
-        """Yield the losses of an engine, in core cycles that add up."""
+        """Yield the losses of an engine in core cycles, rounded so that their sum is exact."""
         total = 0
         for cause, cycles in lost:
             begin = self._ratio[0] * total // self._ratio[1]
@@ -313,10 +312,9 @@ class Timing:
 
 
 def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
-    """Cycles that a step's own port accesses take, and by what they lengthen it.
+    """Return the cycles of a step's own port accesses, and the stalls by which they lengthen it.
 
-    A phase that needs more than the step's length is port bound; phases of the step on one port that together need more
-    than that conflict.
+    A phase longer than the step is port bound. Phases of the step on one port conflict if only their sum is longer.
     """
     if not own:
         return 0, ()

@@ -1,12 +1,12 @@
-"""A plan: what a command does, as steps that a model of time can lay out (docs/npu-timing.md, "Levels").
+"""Plans: the steps of a command, which a timing model schedules (docs/npu-timing.md, "Levels").
 
-A tile command is a plan of one step. A macro command is a loop nest: its sequencer gives thousands of steps over a few
-*pieces*, where a piece holds all that equal steps share. Steps stand in columns, so that plans are made with numpy and
-run by compiled code.
+A tile command is a plan of one step. A macro command is a loop nest: its sequencer generates thousands of steps over a
+few *pieces*, where a piece has the properties shared by equal steps. Steps are stored in columns, which NumPy fills and
+compiled code executes.
 
-Steps of one class (reads, writes, tensor, vector) start in the order of the plan; a step starts once the steps named
-in its row of `after` are over. A read that waits for a computation needs its operand buffers only: it starts when the
-engine has taken the operands in. All others wait for the result.
+Steps of one class (reads, writes, tensor, vector) start in the order of the plan. A step starts once the steps in its
+row of `after` have completed. A read that waits for a computation needs only its operand buffers: it starts when the
+engine has consumed the operands. All other steps wait for the result.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from npu_device.memory.region import Region
 from npu_device.trace.events import Kind, Role
 
 MAX_AFTER = 8
-"""Steps that one step may wait for."""
+"""Maximum number of steps for which a step waits."""
 NONE = -1
-"""In `after`: nothing."""
+"""Value in `after` for an unused element."""
 
 
 class Transfer(NamedTuple):
-    """Move between DRAM and the scratchpad of the command's cluster."""
+    """Transfer between DRAM and the scratchpad of the command's cluster."""
 
     write: bool
-    """False: DRAM to scratchpad."""
+    """Whether it moves from scratchpad to DRAM."""
     role: Role
     payload: int
     """Bytes of data."""
@@ -37,35 +37,35 @@ class Transfer(NamedTuple):
     bursts: int
     spm: Region
     dram: Region
-    """Its address counts modulo what accesses are aligned to; `Plan.dram` has the address itself."""
+    """Region in DRAM. Its address is modulo the alignment of accesses; `Plan.dram` has the full address."""
     aux: int = 0
     """Opcode | function << 8, for events: LOAD, STORE, KV_READ, ..."""
     elements: int = 0
-    """That the DMA expands on their way; 0: bytes are moved as they are."""
+    """Number of elements that the DMA expands; 0 for a plain copy of bytes."""
     alignment: int = 0
-    """Bytes that its accesses are widened to; 0: `dma.alignment`."""
+    """Alignment in bytes to which its accesses are widened; 0 for `dma.alignment`."""
     passes: int = 2
-    """Passes of the engine that encodes elements."""
+    """Number of passes of the engine that encodes elements."""
     parts: tuple[tuple[int, int], ...] = ()
-    """(address, bytes) of what does not lie one behind the other in DRAM, addresses modulo its channels."""
+    """(address, bytes) of each part if it is not contiguous in DRAM, addresses modulo the period of channels."""
 
 
 class Sight(NamedTuple):
-    """ATTN_T: which of `keys` consecutive keys the rows of a tile see. A row is a head of a group at one query."""
+    """Visibility of `keys` consecutive keys to the rows of an ATTN_T tile. A row is a head of a group at one query."""
 
     scores: bool
-    """Whether the product makes scores, of queries and keys; else it takes their weights to the values."""
+    """Whether the product computes scores from queries and keys, else outputs from weights and values."""
     keys: int
     width: int
-    """Elements of a key."""
+    """Number of elements of a key."""
     ahead: int
-    """Position of the first row's query less that of the first key."""
+    """Position of the first row's query minus that of the first key."""
     phase: int
-    """Which head of the group the first row is."""
+    """Index in the group of the first row's head."""
     group: int
     causal: bool
     window: int
-    """The latest so many keys up to a query's own; 0: all."""
+    """Number of latest keys up to its own that a query sees; 0 for all."""
 
 
 class Compute(NamedTuple):
@@ -76,7 +76,7 @@ class Compute(NamedTuple):
     aux: int
     """Opcode | function << 8, for events."""
     m: int
-    """TE: M x K times K x N."""
+    """TE: dimensions of M x K by K x N."""
     n: int
     k: int
     bits_a: int
@@ -87,13 +87,13 @@ class Compute(NamedTuple):
     """VE: elements x operations per element."""
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
-    """Empty while a sum stays in the accumulator."""
+    """Written regions; empty while a sum remains in the accumulator."""
     weights_kept: bool = False
-    """TE: the same weights as the step before (weight stationary order)."""
+    """TE: whether the weights are those of the previous step (weight stationary order)."""
     groups: int = 1
-    """TE: products side by side, each of n / groups columns; all are k deep."""
+    """TE: number of independent products, each of n / groups columns and depth k."""
     sight: Sight | None = None
-    """TE: what an engine that sees masks knows of a tile of ATTN_T."""
+    """TE: mask of an ATTN_T tile, for an engine that skips masked pairs."""
 
 
 Piece = Transfer | Compute
@@ -102,7 +102,7 @@ Column = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Steps in the order of the loop nest. All columns have one row per step."""
+    """Plan with steps in the order of the loop nest. All columns have one row per step."""
 
     pieces: tuple[Piece, ...]
     piece: Column
@@ -114,17 +114,17 @@ class Plan:
     after: Column
     """Shape (steps, MAX_AFTER): indices of earlier steps, or NONE."""
     lane: Column
-    """On which of its command's engines a computation runs, from 0: those of one sum on the same. 0 for a transfer."""
+    """Index of the command's engine for a computation; all of one sum have the same. 0 for a transfer."""
 
     def __len__(self) -> int:
         return len(self.piece)
 
 
 class Buffers(NamedTuple):
-    """Prefetch depth of a loop nest on an engine: the dependencies that the sequencer writes into `after`.
+    """Prefetch depth of a loop nest on an engine, from which the sequencer derives dependencies.
 
-    The reads of tile i wait for the computation of tile i - inputs (when it is there), the first computation of output
-    o for the write of output o - outputs. `serial`: reads wait for the write of the tile before, nothing overlaps.
+    The reads of tile i wait for the computation of tile i - inputs (if it exists), the first computation of output o
+    for the write of output o - outputs. `serial`: reads wait for the write of the previous tile, without overlap.
     """
 
     inputs: int
@@ -133,7 +133,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(buffering: str, prefetch_dist: int) -> Buffers:
-    """Buffers of `dma.buffering` for a prefetch distance (docs/npu-timing.md, "Tiles")."""
+    """Return the buffers of `dma.buffering` for a prefetch distance (docs/npu-timing.md, "Tiles")."""
     if buffering == "none" or not prefetch_dist:
         return Buffers(1, 1, serial=True)
     if buffering == "out":
@@ -148,7 +148,7 @@ def single(piece: Piece, dram: int = 0) -> Plan:
 
 
 def columns(steps: "list[tuple[int, int, int, tuple[int, ...]]]", pieces: tuple[Piece, ...]) -> Plan:
-    """Return a plan from rows (piece, tile, dram, after): for short plans, long ones fill the columns with numpy."""
+    """Return a plan from rows (piece, tile, dram, after). For short plans; long ones fill the columns with NumPy."""
     after = np.full((len(steps), MAX_AFTER), NONE, np.int64)
     for index, (_, _, _, earlier) in enumerate(steps):
         after[index, : len(earlier)] = earlier

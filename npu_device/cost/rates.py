@@ -9,20 +9,20 @@ from npu_device.cost.tensor import ceil_div
 
 FRACTION_BITS = 16
 WHOLE = 1 << FRACTION_BITS
-"""Parts of a transfer's bytes are in 1/WHOLE."""
+"""Denominator of the shares of a transfer's bytes."""
 WORD = 62
-"""Bits of a number of credits."""
+"""Maximum bits of a number of credits."""
 MIN_CREDITS = 64
-"""Credits per cycle below which shares of a slow memory would round to nothing."""
+"""Minimum credits per cycle of a memory, so that shares of it do not round to 0."""
 
 
 def part(size: int, whole: int) -> int:
-    """`size` of `whole` bytes in 1/WHOLE, rounded up."""
+    """Return the share of `size` in `whole` bytes, in 1/WHOLE, rounded up."""
     return ((size << FRACTION_BITS) + whole - 1) // whole if size else 0
 
 
 class Rates:
-    """Bandwidths as whole credits per core cycle; a credit is 1/`per_byte` of a byte. 0: no limit."""
+    """Bandwidths as whole credits per core cycle; a credit is 1/`per_byte` of a byte. 0 for no limit."""
 
     def __init__(self, config: NpuConfig) -> None:
         npu, core = config.clock_ratio[1], config.clock_ratio[0]
@@ -35,7 +35,7 @@ class Rates:
         )
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
         self.uniform = self._channels == 1 and not config.l2.enabled and config.noc.topology == "link"
-        """Whether all transfers use the DRAM's one channel and the NoC equally: the lower rate is that of both."""
+        """Whether all transfers use a single DRAM channel and the NoC equally; the lower rate then limits both."""
         one = None if dram is None else dram / self._channels
         lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
         timed = config.dram.model == "timed"
@@ -46,24 +46,24 @@ class Rates:
         if lowest is not None and lowest * self.per_byte < least:
             self.per_byte *= least
         self.channel = self._credits(channel)
-        """One DMA channel."""
+        """Rate of one DMA channel."""
         self.first = self._credits(lowest)
-        """What priority accesses move over one DRAM channel and the NoC."""
+        """Rate of priority accesses over one DRAM channel and the NoC."""
         self.total = self.first if self.uniform else 0
-        """DRAM and NoC together, where transfers are uniform."""
+        """Rate of DRAM and NoC together, if transfers are uniform."""
         self.dram = self.first if self.uniform else self._credits(one)
-        """One DRAM channel."""
+        """Rate of one DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
         self.shared_total = (self._credits(noc) if timed else self.total) if self.uniform else 0
-        """DRAM and NoC together as transfers share them, where they are uniform; a timed DRAM serves them by itself."""
+        """Rate of DRAM and NoC together that uniform transfers share; without a timed DRAM, which has its own model."""
         self.shared_dram = 0 if timed else self.dram
         self.shared_noc = self._credits(noc) if timed else self.noc
         self._check(config)
 
     def _check(self, config: NpuConfig) -> None:
-        """NpuDeviceError where credits of the largest transfer, or of a cycle, do not fit the words of native code."""
+        """Raise NpuDeviceError if credits of the largest transfer, or of a cycle, overflow the words of native code."""
         largest = self.per_byte * config.spm.size
-        bits = 0 if self.uniform else FRACTION_BITS  # shares of a link are rates over parts of bytes
+        bits = 0 if self.uniform else FRACTION_BITS  # rates of links are multiplied by WHOLE
         if max(largest, self.first, self.dram << bits, self.noc << bits, self.channel) >> WORD:
             rates = ", ".join(
                 f"{name} = {rate}" for name, rate in (
@@ -85,18 +85,18 @@ class Rates:
         return address // self._interleave % self._channels
 
     def lone(self, *channels: int) -> int:
-        """Credits per cycle of a transfer with so many bytes on each DRAM channel when nothing else moves."""
+        """Return the rate of a transfer with these bytes on each DRAM channel without contention, credits per cycle."""
         whole = sum(channels)
         limits = [self.dram * WHOLE // part(size, whole) for size in channels if size and self.dram]
         limits += [rate for rate in (self.channel, self.noc) if rate]
         return min(limits, default=0)
 
     def alone(self, *channels: int) -> int:
-        """Core cycles in which so many bytes on each DRAM channel move when nothing else does."""
+        """Return the core cycles of a transfer with these bytes on each DRAM channel without contention."""
         rate = self.lone(*channels)
         return ceil_div(sum(channels) * self.per_byte, rate) if rate else 0
 
     def beside_dram(self, size: int) -> int:
-        """Core cycles in which `size` bytes that DRAM need not give move when nothing else does."""
+        """Return the core cycles of `size` bytes that do not use DRAM, without contention."""
         rate = min((rate for rate in (self.channel, self.noc) if rate), default=0)
         return ceil_div(size * self.per_byte, rate) if rate else 0

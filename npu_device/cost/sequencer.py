@@ -1,8 +1,8 @@
-"""The sequencer: from the loop nest of a macro command to a plan (docs/interface.md, "Macro form").
+"""Sequencer: conversion of a macro command's loop nest to a plan (docs/interface.md, "Macro form").
 
-A nest is a row of hardware tiles. At a tile, operands are read into their buffers in the workspace, an engine computes,
-a vector step may follow, and a result may be written out. Everything is a column over tiles, so that a nest of a
-hundred thousand tiles is made in a few numpy calls.
+A nest is a sequence of hardware tiles. At a tile, operands are read into their buffers in the workspace, an engine
+computes, a vector step may follow, and a result may be written out. All data are columns over tiles, so that a nest of
+a hundred thousand tiles takes a few NumPy calls.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from npu_device.trace.events import Role
 
 
 def classes(*columns: Column) -> tuple[Column, Column]:
-    """Return (distinct rows in their order, index of each row among them) of columns side by side."""
+    """Return (sorted distinct rows, index of each row among them) of a table of columns."""
     combined = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column) or column.min() == column.max():
@@ -33,8 +33,7 @@ def classes(*columns: Column) -> tuple[Column, Column]:
 
 
 def _rank(column: Column) -> Column:
-    """Return for each value the count of smaller distinct values: by a table where values lie close together, else by
-    sorting."""
+    """Return for each value the number of smaller distinct values, by a table for dense values, else by sorting."""
     low, high = column.min(), column.max()
     if high - low > 4 * len(column) + 1024:
         return np.unique(column, return_inverse=True)[1].astype(np.int64)
@@ -45,22 +44,22 @@ def _rank(column: Column) -> Column:
 
 
 class Bus(NamedTuple):
-    """Rules of counting transfers: `dma.alignment`, `dma.bus_width_bytes`, and `dma.partial_write` rmw."""
+    """Parameters of transfer sizes: `dma.alignment`, `dma.bus_width_bytes`, and whether `dma.partial_write` is rmw."""
 
     alignment: int
     bus_width: int
     read_modify_write: bool = False
     port_limited: bool = True
-    """Whether `spm.port` has a limit. Without it no cost depends on an address in the scratchpad: pieces that differ
-    in nothing else are one."""
+    """Whether `spm.port` has a limit. Without it no cost depends on scratchpad addresses, so pieces that differ only
+    in these are merged."""
 
     def distinct(self, buffer: Column) -> Column:
-        """Return buffers, or lanes, whose place in the scratchpad matters; the others are number 0."""
+        """Return buffers, or lanes, if their scratchpad addresses affect costs, else zeros."""
         return buffer if self.port_limited else np.zeros_like(buffer)
 
     def size(self, region: Region, write: bool, alignment: int = 0) -> tuple[int, int]:
-        """Return (aligned bytes, bursts) of moving a region of DRAM whose tensor has an `alignment` of its own, or
-        none. A line that is read before a part of it is written crosses the bus twice (docs/bit-widths.md, R21)."""
+        """Return (aligned bytes, bursts) of moving a region of DRAM. `alignment`: that of its tensor, or 0 for the
+        default. A read-modify-write of a partial line crosses the bus twice (docs/bit-widths.md, R21)."""
         unit = alignment or self.alignment
         aligned, bursts = transfer_size(region, unit, self.bus_width)
         if write and self.read_modify_write:
@@ -71,70 +70,70 @@ class Bus(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Buffers of one operand in the workspace, which each lane uses in turn."""
+    """Buffers of one operand in the workspace, which each lane uses in rotation."""
 
     addresses: tuple[int, ...]
-    """Those of the first lane."""
+    """Addresses of the first lane's buffers."""
     lane_stride: int = 0
     """Bytes from the buffers of one lane to those of the next."""
 
     def at(self, buffer: Column) -> Column:
-        """Return the addresses of buffers, which are numbered through the lanes."""
+        """Return the addresses of buffers, whose indices count over all lanes."""
         lane, turn = np.divmod(buffer, len(self.addresses))
         return np.array(self.addresses, np.int64)[turn] + lane * self.lane_stride
 
     def region(self, buffer: int, size: int) -> Region:
-        """`size` bytes of a buffer."""
+        """Return the region of the first `size` bytes of a buffer."""
         lane, turn = divmod(buffer, len(self.addresses))
         return Region(self.addresses[turn] + lane * self.lane_stride, 1, size, size)
 
     def turns(self, lane: Column) -> Column:
-        """Return the buffer of each move, from the lane of each."""
+        """Return the buffer of each move from its lane."""
         copies = len(self.addresses)
         return lane * copies + _rank_in_lane(lane, np.zeros_like(lane)) % copies
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Operand that crosses between DRAM and its slots. Columns have a row per move, in the order of tiles."""
+    """Operand that moves between DRAM and its slots. Columns have a row per move, in the order of tiles."""
 
     role: Role
     aux: int
     slots: Slots
     tile: Column
-    """At which tile it moves: a read before the tile's computation, a write after it."""
+    """Tile of each move: a read precedes the tile's computation, a write follows it."""
     address: Column
     rows: Column
     row_bytes: Column
     stride: int
-    """Bytes between rows in DRAM; 0: packed."""
+    """Row stride in DRAM in bytes; 0 for packed."""
     buffer: Column
-    """Into or out of which buffer."""
+    """Buffer of each move."""
     write: bool = False
     late: bool = False
-    """A read that only the write-out needs (bias, scale, residual)."""
+    """Whether only the write-out needs the read (bias, scale, residual)."""
     shared: bool = False
-    """A read that moves once, for all lanes."""
+    """Whether the read moves once, for all lanes."""
     expansion: int = 1
-    """Bytes in the scratchpad of a byte in DRAM."""
+    """Bytes in the scratchpad per byte in DRAM."""
     table: bool = False
-    """What the DMA expands other streams with: their first read waits for it."""
+    """Whether it is the table with which the DMA expands other streams, whose first reads wait for it."""
     alignment: int = 0
-    """Of the accesses of DRAM, bytes; 0: `dma.alignment`."""
+    """Alignment of its DRAM accesses in bytes; 0 for `dma.alignment`."""
     early: bool = False
-    """A write of what the reads of its tile have brought, or what was there before: no computation comes first."""
+    """Whether the write precedes the computation: its data are from the reads of its tile, or from before."""
     passes: int = 2
-    """Passes of the engine that encodes keys and values, where a write has work for it."""
+    """Number of passes of the engine that encodes the keys and values of a write."""
     inside: int = 0
-    """Bytes of the scratchpad that a move touches at most, where the engine has buffers of its own; 0: no limit."""
+    """Maximum bytes of scratchpad that a move accesses, if the engine has its own buffers; 0 for no limit."""
     last_uses: Column | None = None
-    """Read whose buffers hold more than the tiles ahead: tiles after whose computation the buffer of each move is free,
-    one column each, or NONE."""
+    """Tiles whose computations free the buffer of each move, one column each, or NONE. For a read whose buffers hold
+    more than the prefetched tiles."""
     source: Column | None = None
-    """Read for all lanes: the tile at which each tile's part of it moves."""
+    """Tile at which each tile's part of the stream moves, for a read for all lanes."""
 
     def pieces(self, bus: Bus) -> tuple[list[Piece], Column]:
-        """Return the distinct transfers, and the index of that of each move."""
+        """Return the distinct transfers, and the index of each move's transfer."""
         phase = self.address % (self.alignment or bus.alignment)
         distinct, index = classes(self.rows, self.row_bytes, phase, bus.distinct(self.buffer))
         made: list[Piece] = []
@@ -160,29 +159,29 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """Loop nest: the moves and computations at the tiles that `lane` lists. Without `work` a tile only moves data."""
+    """Loop nest: the moves and computations of a row of tiles. Without `work` a tile only moves data."""
 
     lane: Column
-    """On which of the command's engines each tile is computed: tiles of one sum on the same."""
+    """Engine of the command that computes each tile; tiles of one sum have the same."""
     reads: Sequence[Stream] = ()
     writes: Sequence[Stream] = ()
     work: Work | None = None
     vector: Work | None = None
-    """After the computation of a tile; the next tile's computation needs it."""
+    """Vector step after the computation of a tile; the next tile's computation depends on it."""
     outputs: Column = field(default_factory=lambda: np.zeros(0, np.int64))
-    """First tile of each output that is written, in order."""
+    """First tile of each written output, in order."""
     whole: Column | None = None
-    """Of rows that are parts of tiles: which tile, in order. Buffers are those of tiles; None: every row is one."""
+    """Tile of each row, ascending, if rows are parts of tiles, which share buffers; None if rows are tiles."""
     parts: int = 1
-    """Of a tile, in which it is written."""
+    """Number of parts in which a tile is written."""
     phase: Column | None = None
-    """Phase of each tile: lanes go on to the next phase together."""
+    """Phase of each tile; lanes advance to the next phase together."""
 
 
 def lanes_of(chain: Column, lanes: int) -> Column:
-    """Return the engine of each tile, for engines that work side by side: chains go to them in turn.
+    """Return the engine of each tile for parallel engines, to which chains are assigned in rotation.
 
-    `chain` numbers the sums (or other things that one engine does from begin to end), whose tiles stand together.
+    `chain`: index of the sum (or other unit of work of a single engine) of each tile. Tiles of a chain are contiguous.
     """
     index = np.cumsum(np.diff(chain, prepend=chain[:1]) != 0)
     lane: Column = index % lanes
@@ -190,16 +189,15 @@ def lanes_of(chain: Column, lanes: int) -> Column:
 
 
 def side_by_side(lane: Column, phase: Column | None = None) -> Column:
-    """Return the order in which lanes advance together, a row of each in turn; those of a later `phase` come behind all
-    of the one before. Steps of one class start in the order of the plan, so that no engine waits for the rows of
-    another one."""
+    """Return the order that interleaves the rows of all lanes, phase by phase. Steps of one class start in the order of
+    the plan, so this keeps an engine from waiting for the rows of another."""
     when = np.zeros_like(lane) if phase is None else phase
     order: Column = np.lexsort((lane, _rank_in_lane(lane, when), when))
     return order
 
 
 def _rank_in_lane(lane: Column, phase: Column) -> Column:
-    """Return for each row the count of rows of its lane before it, since the phase of the lane changed last."""
+    """Return for each row the number of earlier rows of its lane since the lane's last change of phase."""
     rows = np.argsort(lane, kind="stable")
     begins = (np.diff(lane[rows], prepend=-1) != 0) | (np.diff(phase[rows], prepend=-1) != 0)
     rank, count = np.empty_like(rows), np.arange(len(rows))
@@ -208,7 +206,7 @@ def _rank_in_lane(lane: Column, phase: Column) -> Column:
 
 
 def latest(lane: Column, column: Column) -> Column:
-    """Return for each row the maximum of its lane so far, of values below the number of rows."""
+    """Return the running maximum in each row's lane of values below the number of rows."""
     rows = np.argsort(lane, kind="stable")
     base, maxima = lane[rows] * len(rows), np.empty_like(column)
     maxima[rows] = np.maximum.accumulate(base + column[rows]) - base
@@ -241,7 +239,7 @@ def _scatter(size: int, rows: Column, values: Column) -> Column:
 
 
 def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
-    """Return the plan of a nest: steps in the order of tiles, engines side by side, and what each of them waits for."""
+    """Return the plan of a nest: steps in the order of tiles, with lanes interleaved, and their dependencies."""
     tiles = len(nest.lane)
     pieces: list[Piece] = []
     kinds: list[Column] = []
@@ -285,7 +283,7 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
 
 
 def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> None:
-    """Add the dependencies of the steps of each lane's tiles: an engine works as if it were alone."""
+    """Add the dependencies between the steps of each lane's tiles, as if the lane were alone."""
     tiles = np.argsort(nest.lane, kind="stable")
     step, lane = steps[tiles], nest.lane[tiles]
     begins = np.flatnonzero(np.diff(lane, prepend=-1))
@@ -327,7 +325,7 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
 
 
 def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
-    """Make a read wait for the last uses of its buffer's content; lanes that did not read wait for it."""
+    """Make a read wait for the last uses of its buffer's content, and the computations of other lanes for the read."""
     if stream.last_uses is not None:
         for users in stream.last_uses.T:
             after.add_once(read[stream.tile], np.where(users == NONE, NONE, compute[users]))
@@ -350,7 +348,7 @@ def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _Af
 
 
 def _tiles_before(step: Column, whole: Column, lane: Column, distance: int) -> Column:
-    """Return for each row the last step of the tile of its lane `distance` before its own; `whole`: tile of each."""
+    """Return for each row the last step of the tile `distance` before its own in its lane. `whole`: tile of a row."""
     ends = np.flatnonzero(np.diff(whole, append=-1))
     tile = np.searchsorted(ends, np.arange(len(step)))
     before = ends[np.maximum(tile - distance, 0)]
@@ -358,8 +356,8 @@ def _tiles_before(step: Column, whole: Column, lane: Column, distance: int) -> C
 
 
 def _pairs(lane: Column, later: Column, sooner: Column, distance: int) -> tuple[Column, Column]:
-    """Return the rows of `later`, each with the row of `sooner` that comes `distance` rows of its lane before. Both are
-    in the order of lanes and have as many rows of each."""
+    """Return the rows of `later`, each with the row of `sooner` that is `distance` rows earlier in its lane. Both are
+    sorted by lane and have equally many rows of each."""
     later, sooner = later[distance:], sooner[: max(0, len(sooner) - distance)]
     alike = lane[later] == lane[sooner]
     return later[alike], sooner[alike]

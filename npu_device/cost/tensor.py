@@ -12,16 +12,16 @@ from npu_device.trace.events import Cause
 
 @cache
 def speeds(table: tuple[int, ...]) -> Mapping[int, Fraction]:
-    """f_w or f_a of a configuration: operations per cycle by the bits of an element, relative to 8 bits."""
+    """Return f_w or f_a of a configuration: operations per cycle by the bits of an element, relative to 8 bits."""
     return {bits: Fraction(rate, table[WIDTHS.index(8)]) for bits, rate in zip(WIDTHS, table, strict=True)}
 
 
 SPEEDS = speeds(SPEED)
-"""Those of the default machine (docs/npu-timing.md, "Duration of a step")."""
+"""Speeds of the default machine (docs/npu-timing.md, "Duration of a step")."""
 
 SYSTOLIC = ("systolic_os", "systolic_ws", "systolic_is")
 MIN_ROWS = 4
-"""A pipelined array streams at least so many rows (ONNXim)."""
+"""Minimum number of rows that a pipelined array streams (ONNXim)."""
 
 
 def ceil_div(value: int, divisor: int) -> int:
@@ -29,36 +29,36 @@ def ceil_div(value: int, divisor: int) -> int:
 
 
 class Product(NamedTuple):
-    """M x K times K x N on one engine, NPU cycles."""
+    """Cost of M x K by K x N on one engine, NPU cycles."""
 
     cycles: int
-    """For which the engine can take nothing else."""
+    """Cycles for which the engine is occupied."""
     drain: int = 0
-    """From there until the result is complete."""
+    """Cycles from then until the result is complete."""
     cold: int = 0
-    """More, when the pipeline has run empty."""
+    """Additional cycles if the pipeline is empty."""
     reads: tuple[int | Fraction, int | Fraction] = (1, 1)
-    """How often in0 and in1 are read."""
+    """Number of times that in0 and in1 are read."""
     writes: int | Fraction = 1
-    """How often the result is written."""
+    """Number of times that the result is written."""
     lost: tuple[tuple[Cause, int], ...] = ()
-    """Of `cycles`, those that a chain does not spend on pairs."""
+    """Part of `cycles` that a chain does not spend on pairs, by cause."""
 
 
 def peak_macs(te: TeConfig) -> int:
-    """MACs per cycle of one engine, at 8 bits where the width matters."""
+    """Return the MACs per cycle of one engine, at 8 bits if the width matters."""
     return te.chained.T * te.chained.lanes if te.kind == "chained_ve" else te.rows * te.columns
 
 
 def gemm_rate(te: TeConfig, weight_bits: int, activation_bits: int) -> Fraction:
-    """MACs per cycle of a tensor engine: one in each element of its array at 8 bits (docs/bit-widths.md, R9)."""
+    """Return the MACs per cycle of a tensor engine: 1 per element of its array at 8 bits (docs/bit-widths.md, R9)."""
     return te.rows * te.columns * speeds(te.f_w)[weight_bits] * speeds(te.f_a)[activation_bits]
 
 
 def product(
     te: TeConfig, m: int, n: int, k: int, bits_a: int, bits_w: int, weights_kept: bool = False, groups: int = 1
 ) -> Product:
-    """Cost of one tile, whose columns belong to so many `groups`. The systolic kinds save one cycle per command, see
+    """Return the cost of one tile, whose columns are in `groups` groups. Systolic kinds save one cycle per command, see
     `once_per_command`."""
     if te.ideal:
         return Product(0)
@@ -90,8 +90,8 @@ def product(
 
 
 def _grouped(te: TeConfig, m: int, n: int, k: int, bits_a: int, bits_w: int, groups: int) -> Product:
-    """Products of n columns and k rows of weights each, one after the other. An array that holds the weights has those
-    of several groups on its diagonal, where they fit: as many at once."""
+    """Return the cost of sequential products of n columns and k rows of weights each. A weight stationary array
+    executes as many groups at once as fit on its diagonal."""
     holds_weights = te.kind in ("systolic_ws", "systolic_ws_pipe")
     at_once = max(1, min(te.rows // k, te.columns // n, groups)) if holds_weights else 1
     count = ceil_div(groups, at_once)
@@ -100,7 +100,7 @@ def _grouped(te: TeConfig, m: int, n: int, k: int, bits_a: int, bits_w: int, gro
 
 
 def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
-    """Return a tile of ATTN_T on a chain that sees its mask: queries by keys of so many bits, or weights by values."""
+    """Return the cost of an ATTN_T tile on a chain: queries by keys, or weights by values, of `bits` per element."""
     if te.ideal:
         return Product(0)
     from npu_device.cost import chained
@@ -114,12 +114,12 @@ def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
 
 
 def product_of(te: TeConfig, piece: Compute) -> Product:
-    """Cost of a step on a tensor engine."""
+    """Return the cost of a step on a tensor engine."""
     if piece.sight is not None:
         return attention(te, piece.m, piece.sight, piece.bits_w)
     return product(te, piece.m, piece.n, piece.k, piece.bits_a, piece.bits_w, piece.weights_kept, piece.groups)
 
 
 def once_per_command(te: TeConfig) -> int:
-    """Cycles to add to the first tile of a command."""
+    """Return the cycles to add to the first tile of a command."""
     return -1 if te.kind in SYSTOLIC and te.form == "v3" and not te.ideal else 0

@@ -9,11 +9,11 @@ from npu_device.config import NpuConfig
 
 
 class Route(NamedTuple):
-    """Way of one cluster to one memory port."""
+    """Route between a cluster and a memory port."""
 
     hops: int
     reads: tuple[int, ...]
-    """Links that data of reads crosses, counted from 0."""
+    """Indices of the links that data of reads crosses."""
     writes: tuple[int, ...]
 
 
@@ -22,23 +22,23 @@ class Network(NamedTuple):
 
     links: int
     ports: int
-    """Memory ports: DRAM channel c is at port c modulo this."""
+    """Number of memory ports; DRAM channel c is at port c % ports."""
     routes: tuple[tuple[Route, ...], ...]
     """Routes by cluster and memory port."""
 
     def hops(self, cluster: int) -> int:
-        """Hops of a cluster to the farthest memory port."""
+        """Return the hops of a cluster to the farthest memory port."""
         return max(route.hops for route in self.routes[cluster])
 
     def crossed(self, cluster: int, channels: int) -> tuple[Fraction, Fraction]:
-        """Links that a byte crosses on its way from DRAM to a cluster and back, on average over DRAM channels."""
+        """Return the links that a byte crosses from DRAM to a cluster, and back, on average over DRAM channels."""
         routes = [self.routes[cluster][channel % self.ports] for channel in range(channels)]
         reads, writes = (sum(len(way) for way in ways) for ways in zip(*(route[1:] for route in routes), strict=True))
         return Fraction(reads, channels), Fraction(writes, channels)
 
 
 def network_of(config: NpuConfig) -> Network:
-    """Return the network of a configuration: one link for all, one for each cluster, or a mesh."""
+    """Return the network of a configuration: a shared link, a link for each cluster, or a mesh."""
     clusters = config.clusters
     if config.noc.topology == "link":
         return Network(1, 1, ((Route(0, (0,), (0,)),),) * clusters)
@@ -48,14 +48,14 @@ def network_of(config: NpuConfig) -> Network:
 
 
 def width_of(clusters: int) -> int:
-    """Return the columns of a mesh: as many as rows, or one more where that holds all clusters."""
+    """Return the number of columns of a mesh: the square root of `clusters`, rounded up."""
     side = isqrt(clusters)
     return side if side * side == clusters else side + 1
 
 
 def _mesh(clusters: int) -> Network:
-    """Clusters row by row; a memory port west of each row. Data goes along x first, then along y; each link has a
-    direction."""
+    """Return a mesh of clusters in row-major order with a memory port west of each row. Routes are XY; links are
+    unidirectional."""
     width = width_of(clusters)
     rows = -(-clusters // width)
     index: dict[tuple[tuple[int, int], tuple[int, int]], int] = {}
@@ -90,4 +90,4 @@ def _mesh(clusters: int) -> Network:
 
 MAX_NOC_LINKS = max(_mesh(clusters).links for clusters in range(1, MAX_CLUSTERS + 1))
 MAX_HOPS = max(_mesh(clusters).hops(clusters - 1) for clusters in range(1, MAX_CLUSTERS + 1)) + MAX_CLUSTERS
-"""Links of a route at most."""
+"""Maximum number of links of a route."""
