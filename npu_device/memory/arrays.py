@@ -1,4 +1,4 @@
-"""Memory as arrays of NumPy: how commands read it, and their write sets."""
+"""Types of memory accesses by NumPy arrays: reads of commands, and their write sets."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ Read = Callable[[Region], Bytes]
 
 
 class WriteSet(NamedTuple):
-    """Effect of a command, to be made visible when it completes."""
+    """Results of a command, which become visible when it completes."""
 
     writes: tuple[tuple[Region, Bytes], ...] = ()
     """Bytes of its outputs."""
     accumulator: NDArray[Any] | None = None
-    """The sum that stays in the accumulator."""
+    """Sum that remains in the accumulator."""

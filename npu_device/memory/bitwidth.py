@@ -1,7 +1,7 @@
-"""The rule of bytes: elements -> bits -> bytes -> packed -> aligned -> bursts (docs/bit-widths.md, R1 to R10).
+"""Sizes in memory: elements -> bits -> bytes -> packed -> aligned -> bursts (docs/bit-widths.md, R1 to R10).
 
-Pure functions in whole numbers. Everything that has a size in memory asks them: tensors, tiles, transfers, caches.
-Errors name code, field and value (R25), so that a compiler can report them as they are.
+Pure integer functions, used for all sizes of tensors, tiles, transfers and caches. Errors name code, field and value
+(R25), so that a compiler can report them unchanged.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PACKINGS = ("logical", "packed_rows", "unpacked_byte")
-"""R3: ceil(n q / 8) bytes; each row padded to a byte; one byte per element below 8 bits."""
+"""Packings (R3): ceil(n q / 8) bytes; each row padded to a byte; one byte per element below 8 bits."""
 
 ROLE_ALIGNMENT = {"weight": 64, "kv": 64}
 DEFAULT_ALIGNMENT = 32
 SPM_ALIGNMENT = 32
-"""R6, R7: bytes."""
+"""Alignments in bytes (R6, R7)."""
 
 ROLE_BITS = {"weight": (2, 4, 8, 16, 32), "activation": (4, 8, 16, 32), "kv": (2, 4, 8, 16)}
-"""R10: widths that a role may be given."""
+"""Legal widths of each role in bits (R10)."""
 FULL_PRECISION = 32
-"""Bits that a model may bring for any role."""
+"""Width in bits that is legal for a model's tensors of any role."""
 
 
 class BitWidthError(NpuDeviceError):
@@ -38,7 +38,7 @@ class BitWidthError(NpuDeviceError):
 
 
 def bits_total(elements: int, qbits: int) -> int:
-    """R1: bits of so many elements."""
+    """Return the bits of `elements` elements (R1)."""
     if elements < 0:
         raise BitWidthError("E_SIZE", "num_elements", elements, "must not be negative")
     if qbits <= 0:
@@ -47,17 +47,17 @@ def bits_total(elements: int, qbits: int) -> int:
 
 
 def bytes_total(elements: int, qbits: int) -> int:
-    """R1: ceil(n q / 8)."""
+    """Return ceil(n q / 8) (R1)."""
     return -(-bits_total(elements, qbits) // 8)
 
 
 def bytes_of_columns(columns: "NDArray[np.int64]", qbits: int) -> "NDArray[np.int64]":
-    """R1 for many numbers of elements at once, none of them negative."""
+    """Return `bytes_total` of each element of an array without negative values."""
     return (columns * qbits + 7) // 8
 
 
 def offset_bytes(elements: int, qbits: int) -> int:
-    """Return the byte offset of the element after `elements` others. BitWidthError: it does not begin at a byte."""
+    """Return the byte offset of the element with index `elements`. Raise BitWidthError if it is not at a byte."""
     bits = bits_total(elements, qbits)
     if bits % 8:
         raise BitWidthError("E_PACK", "offset", elements, f"{elements} x {qbits} bits do not end at a byte")
@@ -65,25 +65,25 @@ def offset_bytes(elements: int, qbits: int) -> int:
 
 
 def expanded(kind: DataType) -> DataType:
-    """Return the type that elements have in the scratchpad, where the DMA changes it."""
+    """Return the type of elements in the scratchpad, which the DMA may convert."""
     if kind is DataType.ENCODED:
         return KV_DECODED
     return VQ_EXPANDED if kind is DataType.VQ8 else kind
 
 
 def expansion(kind: DataType) -> int:
-    """Bytes in the scratchpad of a byte in DRAM."""
+    """Return the bytes in the scratchpad per byte in DRAM."""
     return BITS[expanded(kind)] // BITS[kind]
 
 
 def check_dtype(kind: DataType, qbits: int) -> None:
-    """R2: the width that is stated is that of the type."""
+    """Check that a stated width is that of the type (R2)."""
     if BITS.get(kind) != qbits:
         raise BitWidthError("E_DTYPE", "qbits", qbits, f"{kind.name} has {BITS.get(kind)} bits")
 
 
 def check_role(role: str, qbits: int) -> None:
-    """R10: a width that the role may have."""
+    """Check that a width is legal for a role (R10)."""
     allowed = ROLE_BITS.get(role)
     if allowed is None:
         raise BitWidthError("E_ROLE", "role", role, f"must be one of {', '.join(ROLE_BITS)}")
@@ -92,20 +92,20 @@ def check_role(role: str, qbits: int) -> None:
 
 
 def pack_factor(qbits: int) -> int:
-    """R3: elements in a byte."""
+    """Return the elements in a byte (R3)."""
     if qbits <= 0 or qbits > 8 or 8 % qbits:
         raise BitWidthError("E_PACK", "qbits", qbits, "only widths that divide 8 can be packed")
     return 8 // qbits
 
 
 def packed_bytes(elements: int, qbits: int) -> int:
-    """R3: ceil(n / factor), the same as `bytes_total`."""
+    """Return ceil(n / factor), equal to `bytes_total` (R3)."""
     bits_total(elements, qbits)
     return -(-elements // pack_factor(qbits))
 
 
 def tensor_bytes(shape: Sequence[int], qbits: int, packing: str = "logical") -> int:
-    """R3, R4: bytes of a tensor or tile whose last dimension is contiguous."""
+    """Return the bytes of a tensor or tile whose last dimension is contiguous (R3, R4)."""
     if packing not in PACKINGS:
         raise BitWidthError("E_PACK", "packing.mode", packing, f"must be one of {', '.join(PACKINGS)}")
     if packing == "unpacked_byte":
@@ -116,7 +116,7 @@ def tensor_bytes(shape: Sequence[int], qbits: int, packing: str = "logical") -> 
 
 
 def aligned_range(address: int, size: int, alignment: int) -> tuple[int, int]:
-    """R5: (start, end) of an access widened to the alignment at both ends; empty for 0 bytes."""
+    """Return (start, end) of an access widened to the alignment at both ends; empty for 0 bytes (R5)."""
     if alignment < 1 or alignment & alignment - 1:
         raise BitWidthError("E_ALIGN", "alignment", alignment, "must be a power of two")
     if address < 0 or size < 0:
@@ -127,29 +127,29 @@ def aligned_range(address: int, size: int, alignment: int) -> tuple[int, int]:
 
 
 def aligned_bytes(address: int, size: int, alignment: int) -> int:
-    """R5: bytes of the widened access."""
+    """Return the bytes of an access widened to the alignment (R5)."""
     start, end = aligned_range(address, size, alignment)
     return end - start
 
 
 def alignment_of(role: str, tensor: int | None = None) -> int:
-    """R6: the tensor's own alignment, else its role's, else the default."""
+    """Return the tensor's alignment if set, else that of its role, else the default (R6)."""
     return ROLE_ALIGNMENT.get(role, DEFAULT_ALIGNMENT) if tensor is None else tensor
 
 
 def check_spm_offset(offset: int, alignment: int = SPM_ALIGNMENT) -> None:
-    """R7."""
+    """Check the alignment of a scratchpad offset (R7)."""
     if offset % alignment:
         raise BitWidthError("E_ALIGN", "spm_offset", offset, f"must be a multiple of {alignment}")
 
 
 def num_bursts(aligned: int, bus_width: int) -> int:
-    """R8: bursts of one access."""
+    """Return the bursts of one access (R8)."""
     return -(-aligned // bus_width)
 
 
 def check_bank(tiles: Sequence[int], bank_bytes: int) -> None:
-    """R4: what lies in one bank fits it."""
+    """Check that tiles fit into a bank (R4)."""
     total = sum(tiles)
     if total > bank_bytes:
         raise BitWidthError(

@@ -1,6 +1,6 @@
 """Layout of keys and values in DRAM: caches of [B, H, T_max, D] (docs/bit-widths.md, R11, R15, R16, R20).
 
-Pure functions of shapes; the device, the toolchain and reports use the same ones.
+Pure functions of shapes, shared by the device, the toolchain and reports.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from npu_device.abi.errors import NpuDeviceError
 from npu_device.memory.bitwidth import bytes_total
 
 SCALE_BYTES = 4
-"""Bytes of a scale, where each token and head has its own."""
+"""Bytes of a scale, if each token and head has its own."""
 
 
 @dataclass(frozen=True)
 class KvCache:
-    """K or V of one layer. `heads` are KV heads (GQA), `bits` those of one element of each head."""
+    """Cache of K or V of one layer. `heads` are KV heads (GQA)."""
 
     base: int
     batch: int
@@ -22,9 +22,9 @@ class KvCache:
     t_max: int
     head_dim: int
     bits: tuple[int, ...]
-    """One width per head."""
+    """Bits of an element of each head."""
     pad_rows: bool = False
-    """Rows that do not end at a byte: padded, or an error."""
+    """Whether rows that do not end at a byte are padded; otherwise they are an error."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "heads", "t_max", "head_dim"):
@@ -40,11 +40,11 @@ class KvCache:
                 )
 
     def row_bytes(self, head: int) -> int:
-        """Bytes of one token of a head."""
+        """Return the bytes of one token of a head."""
         return bytes_total(self.head_dim, self.bits[head])
 
     def address(self, head: int, token: int, batch: int = 0) -> int:
-        """Return the address of the row of a token. NpuDeviceError beyond the cache."""
+        """Return the address of the row of a token. Raise NpuDeviceError for an index outside the cache."""
         for name, value, limit in (("head", head, self.heads), ("token", token, self.t_max), ("b", batch, self.batch)):
             if not 0 <= value < limit:
                 raise NpuDeviceError(f"KV cache {name} {value}: must be below {limit}")
@@ -53,7 +53,7 @@ class KvCache:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of a token of a request, all heads."""
+        """Bytes of a request's token, all heads."""
         return sum(self.row_bytes(head) for head in range(self.heads))
 
     @property
@@ -63,7 +63,7 @@ class KvCache:
 
 
 def valid_elements(kind: str, elements: int, head_dim: int, tokens: int | None = None) -> bool:
-    """Check the element count of a transfer (R20): D to store, c x D with 1 <= c <= T to load; T may be unknown."""
+    """Check the element count of a transfer (R20): D to store, c x D with 1 <= c <= T to load. `tokens`: T or None."""
     if kind == "store":
         return elements == head_dim
     return elements % head_dim == 0 and 1 <= elements // head_dim <= (elements if tokens is None else tokens)

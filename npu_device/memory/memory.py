@@ -1,4 +1,4 @@
-"""The memory that device and core share, by 64-bit NPU address."""
+"""Memory shared by device and core, by 64-bit NPU address."""
 
 import mmap
 from collections.abc import Callable, Iterable
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from npu_device.memory.arrays import Bytes
 
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-"""Linux; Python names it from 3.13 on."""
+"""Flag of Linux, which `mmap` defines from Python 3.13 on."""
 
 
 def sparse(size: int) -> mmap.mmap:
-    """`size` zeros that take host memory only where they are written, even where the host has less than `size`."""
+    """Return `size` zero bytes that use host memory only where written, even if the host has less than `size`."""
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
 
 
 MAX_VIEWS = 1024
-"""Regions whose views are kept."""
+"""Capacity of the cache of views, in regions."""
 
 
 class _Window(NamedTuple):
@@ -33,13 +33,13 @@ class _Window(NamedTuple):
 
 
 class Memory:
-    """Regions of bytes. `written(address, size)` is told each write; its range may include bytes between rows.
+    """Regions of bytes. `written(address, size)` is called for each write; its range may include bytes between rows.
 
-    Only views of rows are arrays: a program that submits nothing does without NumPy.
+    Only views of rows are arrays, so a program without submissions does not import NumPy.
     """
 
     def __init__(self, regions: Iterable[tuple[str, int, Any]], written: Callable[[int, int], None] | None = None):
-        """`regions`: (name, base address, writable buffer). NpuDeviceError when one is read-only or two overlap."""
+        """`regions`: (name, base address, writable buffer). Raise NpuDeviceError if one is read-only or two overlap."""
         self._windows: list[_Window] = []
         self._views: dict[Region, tuple[Bytes, Bytes]] = {}
         self._written = written
@@ -60,19 +60,19 @@ class Memory:
         return [(base, end, content) for _, base, end, content in self._windows]
 
     def holds(self, address: int, size: int) -> bool:
-        """Check whether all of `size` bytes at `address` lie in one region."""
+        """Check whether `size` bytes at `address` are in one region."""
         for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost
             if window.base <= address and address + size <= window.end:
                 return True
         return False
 
     def rows(self, region: Region) -> "Bytes":
-        """Return a view that cannot be written, shape (rows, row_bytes). NpuDeviceError outside memory."""
+        """Return a read-only view, shape (rows, row_bytes). Raise NpuDeviceError outside memory."""
         views = self._views.get(region)
         return (self._make_views(region) if views is None else views)[0]
 
     def _make_views(self, region: Region) -> "tuple[Bytes, Bytes]":
-        """Views of rows that cannot and that can be written; the last ones are kept, as commands repeat regions."""
+        """Return a read-only and a writable view of rows, and cache them, as commands repeat regions."""
         import numpy as np
 
         address, rows, row_bytes, stride = region
@@ -89,14 +89,14 @@ class Memory:
         raise _no_memory(region.address, region.end)
 
     def read(self, address: int, size: int) -> bytes | None:
-        """`size` bytes, or None where there is no memory."""
+        """Return `size` bytes, or None outside memory."""
         for window in self._windows:
             if window.base <= address and address + size <= window.end:
                 return window.data[address - window.base : address - window.base + size].tobytes()
         return None
 
     def write(self, region: Region, data: "Bytes") -> None:
-        """Store `data`, of as many bytes as the region's payload. NpuDeviceError outside memory."""
+        """Store `data`, which has the size of the region's payload. Raise NpuDeviceError outside memory."""
         if region.rows == 1:
             return self.write_bytes(region.address, data.reshape(-1).data)
         views = self._views.get(region) or self._make_views(region)
@@ -105,7 +105,7 @@ class Memory:
             self._written(region.address, region.end - region.address)
 
     def write_bytes(self, address: int, data: bytes | memoryview) -> None:
-        """Store contiguous bytes. NpuDeviceError outside memory."""
+        """Store contiguous bytes. Raise NpuDeviceError outside memory."""
         end = address + len(data)
         for _, base, top, window in self._windows:
             if base <= address and end <= top:
@@ -121,7 +121,7 @@ def _no_memory(address: int, end: int) -> NpuDeviceError:
 
 
 def scratchpads(config: NpuConfig, memory: Memory) -> list[int]:
-    """Return the addresses of the scratchpads. NpuDeviceError where the memory lacks one."""
+    """Return the addresses of the scratchpads. Raise NpuDeviceError if the memory lacks one."""
     bases = [SPM_BASE + cluster * SPM_CLUSTER_STRIDE for cluster in range(config.clusters)]
     size = config.spm.size
     for cluster, base in enumerate(bases):

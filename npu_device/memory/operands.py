@@ -1,4 +1,4 @@
-"""Element types in memory, and the matrices that commands work on."""
+"""Element types in memory, and the matrices of commands."""
 
 from typing import NamedTuple
 
@@ -11,16 +11,16 @@ INTEGERS = (DataType.INT32, DataType.INT8, DataType.UINT8, DataType.INT4, DataTy
 TYPES = FLOATS + INTEGERS
 
 ELEMENT_BYTES = {kind: max(1, BITS[kind] // 8) for kind in (*TYPES, DataType.VQ8, DataType.ENCODED)}
-"""What an address of such elements must be a multiple of."""
+"""Alignment of an element's address in bytes, by type."""
 
 
 def row_bytes(columns: int, kind: DataType) -> int:
-    """Bytes of one row; rows of elements below 8 bits are padded to a byte."""
+    """Return the bytes of one row; rows of elements below 8 bits are padded to a byte."""
     return bytes_total(columns, BITS[kind])
 
 
 class Matrix(NamedTuple):
-    """`rows` x `columns` elements, row-major."""
+    """Row-major matrix of `rows` x `columns` elements."""
 
     region: Region
     rows: int
@@ -31,7 +31,7 @@ class Matrix(NamedTuple):
 
 
 def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0, bits: int = 0) -> Matrix:
-    """Return a matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: of an element that its codec
-    encodes."""
+    """Return a matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: width of an element if a codec
+    encodes it, else 0."""
     size = bytes_total(columns, bits or BITS[kind])
     return Matrix(make_region(address, rows, size, stride), rows, columns, kind, bits or BITS[kind])

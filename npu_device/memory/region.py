@@ -5,11 +5,11 @@ from struct import pack
 from typing import NamedTuple
 
 OPERAND_WORDS = 5
-"""Words of an operand: first address, end, bytes of a row, distance of rows (0: a single row), 1 if it is written."""
+"""Number of words of an operand: first address, end, bytes of a row, row stride (0 for one row), 1 if it is written."""
 
 
 class Region(NamedTuple):
-    """`rows` rows of `row_bytes` bytes, `stride` bytes from start to start; one row when nothing lies between."""
+    """Region of `rows` rows of `row_bytes` bytes, `stride` bytes from start to start; contiguous rows form one row."""
 
     address: int
     rows: int
@@ -40,8 +40,8 @@ def make_region(address: int, rows: int, row_bytes: int, stride: int = 0) -> Reg
 
 
 def conflict(a: Region, b: Region) -> bool:
-    """Check whether the device orders two accesses: by column interval when the strides are equal, else by bounding box
-    (docs/interface.md, "Order and visibility"). Never False when the two share a byte."""
+    """Check whether the device orders two accesses: by column interval if the strides are equal, else by bounding box
+    (docs/interface.md, "Order and visibility"). Never False if they share a byte."""
     if a.address >= b.end or b.address >= a.end:
         return False
     if a.rows == 1 or b.rows == 1 or a.stride != b.stride:
@@ -51,7 +51,7 @@ def conflict(a: Region, b: Region) -> bool:
 
 
 def operand_words(reads: Iterable[Region], writes: Iterable[Region]) -> bytes:
-    """Words of operands, 8 bytes each, as `reservation.hazards` takes them."""
+    """Return the words of operands for `reservation.hazards`, 8 bytes each."""
     words = [
         word
         for regions, written in ((reads, 0), (writes, 1))
