@@ -1,9 +1,9 @@
-"""A timed DRAM: queues of its channels, and commands to banks, burst by burst (docs/npu-timing.md, "Timed DRAM").
+"""Controller of a timed DRAM: channel queues, and commands to banks, burst by burst (docs/npu-timing.md, "Timed DRAM").
 
-A transfer is a request, whose bursts come in row segments into the queues of the channels. A channel chooses a row
-segment in the DRAM cycle of its last read or write and serves it at once, so that no burst is an event. Row segments
-are chosen up to the cycle in which something else happens: all requests of earlier cycles are known then. A DRAM cycle
-is a cycle of the DRAM's command clock (nCK). A part of the event loop, in the native subset (`pyv_native`).
+A transfer is a request, whose bursts enter the queues of the channels in row segments. A channel chooses a row segment
+in the DRAM cycle of its last read or write and serves it completely, so that no burst is an event. Row segments are
+chosen up to the cycle of the next other event, when all requests of earlier cycles are known. A DRAM cycle is a cycle
+of the DRAM's command clock (nCK). Part of the event loop, in the native subset (`pyv_native`).
 """
 
 from npu_device.dram.state import (
@@ -19,7 +19,7 @@ from npu_device.dram.state import (
 
 
 def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
-    """Return the first DRAM cycle that does not begin before a core cycle."""
+    """Return the first DRAM cycle that begins at or after a core cycle."""
     times = dram.times
     if cycle >= times.end:
         return FOREVER
@@ -27,7 +27,7 @@ def dram_cycle_of(dram: TimedDram, cycle: int) -> int:
 
 
 def core_cycle_of(dram: TimedDram, dram_cycle: int) -> int:
-    """Return the first core cycle that does not begin before a DRAM cycle."""
+    """Return the first core cycle that begins at or after a DRAM cycle."""
     times = dram.times
     if dram_cycle >= times.end:
         return FOREVER
@@ -52,14 +52,14 @@ def set_region(request: Request, address: int, rows: int, row_bytes: int, stride
 
 
 def begin_row(request: Request) -> None:
-    """Go to the first burst of the region's row at `request.begin`."""
+    """Advance a request to the first burst of its region's row at `request.begin`."""
     alignment = request.alignment
     request.address = request.begin & -alignment
     request.row_end = request.begin + request.row_bytes + alignment - 1 & -alignment
 
 
 def next_burst(request: Request) -> int:
-    """Go to the next burst that is in no queue: whether the request has any."""
+    """Advance a request to its next unqueued burst. Return whether it has any."""
     if request.address >= request.row_end:
         if not request.rows:
             return 0
@@ -70,13 +70,12 @@ def next_burst(request: Request) -> int:
 
 
 def is_queued(request: Request) -> int:
-    """Check whether all bursts of a request are in queues, or served."""
+    """Check whether all bursts of a request are queued or served."""
     return request.address >= request.row_end and not request.rows
 
 
 def channel_of(dram: TimedDram, address: int) -> int:
-    """Return the channel of an address: the low bits of its block, with those above folded into them where `hash` is
-    set."""
+    """Return the channel of an address: the low bits of its block, into which `hash` folds the higher bits."""
     times = dram.times
     block = address >> times.block_shift
     bits = times.channel_bits
@@ -90,7 +89,7 @@ def channel_of(dram: TimedDram, address: int) -> int:
 
 
 def take_segment(dram: TimedDram, request: Request, segment: RowSegment) -> None:
-    """Take the next row segment of a request, of the channel of `request.address`."""
+    """Fill a segment with a request's next row segment, on the channel of `request.address`."""
     times = dram.times
     address = request.address
     block = 1 << times.block_shift
@@ -106,7 +105,7 @@ def take_segment(dram: TimedDram, request: Request, segment: RowSegment) -> None
 
 
 def new_request(dram: TimedDram) -> Request:
-    """Take a request from the free list."""
+    """Allocate a request from the free list."""
     index = len(dram.free_requests) - 1
     request = dram.free_requests[index]
     del dram.free_requests[index:]
@@ -114,7 +113,7 @@ def new_request(dram: TimedDram) -> Request:
 
 
 def new_segment(dram: TimedDram) -> RowSegment:
-    """Take a row segment from the free list."""
+    """Allocate a row segment from the free list."""
     index = len(dram.free_segments) - 1
     segment = dram.free_segments[index]
     del dram.free_segments[index:]
@@ -122,7 +121,7 @@ def new_segment(dram: TimedDram) -> RowSegment:
 
 
 def submit(dram: TimedDram, request: Request, t: int) -> None:
-    """Request all bursts of a region in cycle `t`; row segments have been chosen up to there."""
+    """Submit a request in cycle `t`. Row segments have been chosen up to this cycle."""
     request.ready = t
     request.queued = 0
     shift = dram.times.shift
@@ -136,7 +135,7 @@ def submit(dram: TimedDram, request: Request, t: int) -> None:
 
 
 def fill_queues(dram: TimedDram, request: Request, dram_cycle: int) -> None:
-    """Put row segments of a request into the queues of their channels, up to the first that has no room."""
+    """Append a request's row segments to the queues of their channels, up to the first full queue."""
     while next_burst(request):
         index = channel_of(dram, request.address)
         channel = dram.channels[index]
@@ -160,8 +159,7 @@ def append_segment(dram: TimedDram, index: int, segment: RowSegment, dram_cycle:
 
 
 def wait(dram: TimedDram, channel: TimedChannel, request: Request) -> None:
-    """A request waits for room in a queue, behind all that wait; with `dma.share: oldest` before those that came
-    later."""
+    """Append a request to those that wait for a full queue; with `dma.share: oldest` insert it before younger ones."""
     request.next = None
     last = channel.waiting
     if last is None or (dram.oldest_first and request.ready < last.ready):
@@ -189,7 +187,7 @@ def serve_segments(dram: TimedDram, t: int) -> None:
 
 
 def serve_next(dram: TimedDram, until: int) -> int:
-    """Serve the row segment that is chosen first, if that is before DRAM cycle `until`: whether one was."""
+    """Serve the row segment that is chosen next, if before DRAM cycle `until`. Return whether one was served."""
     choice = dram.choices[1]
     soonest = choice >> dram.times.channel_bits
     if choice == FOREVER or soonest >= until:
@@ -220,7 +218,7 @@ def serve_next(dram: TimedDram, until: int) -> int:
 
 
 def update_choice(dram: TimedDram, index: int) -> None:
-    """Update the DRAM cycle at which a channel chooses its next row segment, and the first of all channels."""
+    """Update the DRAM cycle in which a channel chooses its next row segment, and the minimum over all channels."""
     channel = dram.channels[index]
     node = len(dram.channels) + index
     choice = FOREVER
@@ -236,8 +234,8 @@ def update_choice(dram: TimedDram, index: int) -> None:
 
 
 def select_segment(channel: TimedChannel, passes: int) -> int:
-    """FR-FCFS: index of the oldest row segment in the direction of the last whose first row is open; of the oldest of
-    all if it has none, or has passed that over often enough."""
+    """Select a row segment by FR-FCFS. Return the index of the oldest segment with an open first row and the direction
+    of the last; 0, the oldest, if there is none or the oldest has been passed over `passes` times."""
     if channel.passed < passes:
         write = channel.write
         for i in range(len(channel.queue)):
@@ -248,8 +246,7 @@ def select_segment(channel: TimedChannel, passes: int) -> int:
 
 
 def bank_of(times: DramTimes, burst: int) -> int:
-    """Return the bank of a burst, counted through its channel: rank, group, bank; `hash`: with bits of its row folded
-    in."""
+    """Return the index of a burst's bank in its channel: rank, group, bank; `hash` folds in bits of its row."""
     rank = burst >> times.rank_shift & times.rank_mask
     group = burst >> times.group_shift & times.group_mask
     bank = burst >> times.bank_shift & times.bank_mask
@@ -261,10 +258,10 @@ def bank_of(times: DramTimes, burst: int) -> int:
 
 
 def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since: int) -> int:
-    """Read or write consecutive bursts of a channel, each as early as its banks and buses allow, no command before DRAM
-    cycle `since`: the DRAM cycle of the end of the last data.
+    """Read or write consecutive bursts of a channel as early as banks and buses allow, without commands before DRAM
+    cycle `since`. Return the DRAM cycle of the end of the last data.
 
-    Once each bank of a row segment has been accessed, its rows are open, and bursts follow one another at `distance`.
+    Once each bank of a row segment has been accessed, its rows are open, and bursts follow at `distance`.
     """
     times = dram.times
     channel = dram.channels[index]
@@ -309,7 +306,7 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
             begin = end
     if burst < end:
         distance = times.distance * times.slowdown
-        if end - burst > times.period:  # those of before the last period leave no trace
+        if end - burst > times.period:  # the last period overwrites the effects of earlier bursts
             column += (end - burst - times.period) * distance
             burst = end - times.period
         while burst < end:
@@ -326,7 +323,7 @@ def serve(dram: TimedDram, index: int, first: int, count: int, write: int, since
 
 
 def access_bank(times: DramTimes, bank: DramBank, column: int, write: int) -> None:
-    """A bank reads or writes a burst at a DRAM cycle."""
+    """Update a bank's constraints for a read or write of a burst at a DRAM cycle."""
     group = bank.group
     group.column_at = column + times.ccd_l
     if write:
@@ -339,8 +336,8 @@ def access_bank(times: DramTimes, bank: DramBank, column: int, write: int) -> No
 
 
 def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, write: int, column: int) -> int:
-    """DRAM cycle before which the data bus, which takes no burst before DRAM cycle `column`, does not take another
-    direction, or another rank."""
+    """Return the DRAM cycle from which the data bus can change direction or rank. `column`: that from which it can take
+    another burst at all."""
     if channel.rank is None:
         return column
     if channel.rank is not rank:
@@ -353,7 +350,7 @@ def turnaround_end(times: DramTimes, channel: TimedChannel, rank: DramRank, writ
 
 
 def earliest_activation(times: DramTimes, bank: DramBank, since: int) -> int:
-    """DRAM cycle at which a bank opens another row, requested since a DRAM cycle."""
+    """Return the earliest DRAM cycle, not before `since`, in which a bank can open another row."""
     group = bank.group
     rank = bank.rank
     dram_cycle = max(since, bank.activate_at, rank.activate_at, group.activate_at, rank.window[rank.oldest])
@@ -363,7 +360,7 @@ def earliest_activation(times: DramTimes, bank: DramBank, since: int) -> int:
 
 
 def activate(times: DramTimes, bank: DramBank, row: int, dram_cycle: int) -> None:
-    """A bank opens a row at a DRAM cycle."""
+    """Open a row of a bank at a DRAM cycle."""
     group = bank.group
     rank = bank.rank
     bank.row = row
@@ -377,7 +374,7 @@ def activate(times: DramTimes, bank: DramBank, row: int, dram_cycle: int) -> Non
 
 
 def close_rows(dram: TimedDram, index: int) -> None:
-    """Precharge all banks of a channel, each as early as it can be."""
+    """Precharge all banks of a channel, each as early as possible."""
     times = dram.times
     for i in range(index * times.banks, (index + 1) * times.banks):
         bank = dram.banks[i]
@@ -387,7 +384,7 @@ def close_rows(dram: TimedDram, index: int) -> None:
 
 
 def refresh(dram: TimedDram, index: int, dram_cycle: int) -> None:
-    """Refresh all banks of a channel at the last time due by a DRAM cycle: they are precharged, then busy for tRFC."""
+    """Refresh all banks of a channel at the last refresh due by a DRAM cycle: precharge, then block them for tRFC."""
     times = dram.times
     channel = dram.channels[index]
     begin = channel.refresh_at + (dram_cycle - channel.refresh_at) // times.refi * times.refi
@@ -402,12 +399,12 @@ def refresh(dram: TimedDram, index: int, dram_cycle: int) -> None:
         bank.activate_at = max(bank.activate_at, begin + times.rfc)
 
 
-# -- accesses before the queues ----------------------------------------------------------------------------------------
+# -- accesses that bypass the queues -----------------------------------------------------------------------------------
 
 
 def serve_directly(dram: TimedDram, t: int, write: int) -> int:
-    """Serve all bursts of `dram.direct`, which arrive in cycle `t`, before those in queues: the cycle of the end of
-    their data."""
+    """Serve all bursts of `dram.direct`, which arrive in cycle `t`, before queued ones. Return the cycle in which their
+    data ends."""
     serve_segments(dram, t)
     request = dram.direct
     dram_cycle = dram_cycle_of(dram, t)
@@ -421,13 +418,13 @@ def serve_directly(dram: TimedDram, t: int, write: int) -> int:
 
 
 def access_directly(dram: TimedDram, t: int, address: int, size: int, write: int) -> int:
-    """Read or write bytes of DRAM in cycle `t`, before those of requests: the cycle of the end of their data."""
+    """Read or write bytes of DRAM in cycle `t`, before queued requests. Return the cycle in which their data ends."""
     set_region(dram.direct, address, 1, size, size, 1)
     return serve_directly(dram, t, write)
 
 
 def earliest_end(dram: TimedDram, request: Request) -> int:
-    """Cycle before which the data of a request is not there: bursts that are to be served follow one another."""
+    """Return a lower bound of the cycle in which a request's data ends, as if its unserved bursts were back to back."""
     if request.end < FOREVER:
         return request.end
     times = dram.times

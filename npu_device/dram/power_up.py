@@ -1,4 +1,4 @@
-"""The records of a timed DRAM of a configuration after power-up: parameters, closed rows, empty queues."""
+"""Records of a timed DRAM after power-up: parameters, closed rows, empty queues."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from npu_device.dram.state import FOREVER
 
 
 def capacities(config: NpuConfig) -> dict[str, int]:
-    """Capacities of the lists of a timed DRAM, by field of `TimedDram`."""
+    """Return the capacities of the lists of a timed DRAM, by field of `TimedDram`."""
     dram, timing = config.dram, config.dram.timed.timing
     requests = config.dma.channels * config.clusters * config.dma.outstanding
     segments = dram.channels * dram.timed.queue + 1
@@ -21,8 +21,8 @@ def capacities(config: NpuConfig) -> dict[str, int]:
 
 
 def power_up(dram: Any, config: NpuConfig, way_back: int) -> None:
-    """Bring a view of a timed DRAM into its state after power-up. `way_back`: core cycles from the end of read data to
-    its place in a scratchpad."""
+    """Set a view of a timed DRAM to its state after power-up. `way_back`: core cycles from the end of read data to its
+    arrival in a scratchpad."""
     _set_times(dram.times, config)
     dram.times.way_back = way_back
     dram.oldest_first = int(config.dma.share == "oldest")
@@ -43,7 +43,7 @@ def power_up(dram: Any, config: NpuConfig, way_back: int) -> None:
 
 
 def _fields(config: NpuConfig) -> list[tuple[str, int]]:
-    """Fields of an address below the row, from high bits to low, and how many values each has."""
+    """Return the (name, number of values) of the address fields below the row, from high bits to low."""
     device = config.dram.timed.timing
     sizes = {
         "column": device.row_bytes // device.burst_bytes, "group": device.groups, "bank": device.banks,
@@ -53,7 +53,7 @@ def _fields(config: NpuConfig) -> list[tuple[str, int]]:
 
 
 def _period(config: NpuConfig) -> int:
-    """Consecutive bursts after which the same bank comes again."""
+    """Return the number of consecutive bursts after which the sequence of banks repeats."""
     period = 1
     for name, size in _fields(config):
         period = 1 if name == "column" else period * size

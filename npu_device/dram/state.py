@@ -1,5 +1,4 @@
-"""Records of a timed DRAM (`controller`). Times are DRAM cycles, those of its command clock
-(nCK)."""
+"""Records of a timed DRAM (`controller`). Times are DRAM cycles, those of its command clock (nCK)."""
 
 from dataclasses import field
 
@@ -8,7 +7,7 @@ from pyv_native.records import REFERENCE, array, items, record, records
 from pyv_native.state import LATEST
 
 FOREVER = LATEST
-"""Later than any cycle, of the DRAM or the core."""
+"""Cycle later than any other, of the DRAM or the core."""
 
 
 @record
@@ -32,9 +31,9 @@ class DramRank:
     read_at: int = 0
     """DRAM cycle before which no burst is read, by tWTR_S."""
     window: list[int] = array(4)
-    """DRAM cycles before which no further row is opened, by tFAW: a ring of the last four activations."""
+    """DRAM cycles before which no further row is opened, by tFAW: ring buffer of the last four activations."""
     oldest: int = 0
-    """Index of the oldest of them."""
+    """Index of the oldest activation in `window`."""
 
 
 @record
@@ -42,7 +41,7 @@ class DramBank:
     """Bank of a timed DRAM channel."""
 
     row: int = -1
-    """The open row; -1: none."""
+    """Open row; -1 for none."""
     activate_at: int = 0
     """DRAM cycle before which no row is opened (tRC, tRP, refresh)."""
     column_at: int = 0
@@ -59,46 +58,46 @@ class RowSegment:
 
     request: "Request" = REFERENCE
     burst: int = 0
-    """Index of the first, counted through the channel."""
+    """Index of the first burst in the channel."""
     count: int = 0
     since: int = 0
-    """DRAM cycle from which it is in the queue."""
+    """DRAM cycle in which it entered the queue."""
     write: int = 0
     bank: DramBank = REFERENCE
     """Bank of the first burst."""
     row: int = 0
-    """Its row there."""
+    """Row of the first burst."""
 
 
 @record
 class Request:
-    """Bursts of one transfer, from its first address to its last."""
+    """Request for the bursts of one transfer, in the order of addresses."""
 
     write: int = 0
     address: int = 0
-    """Address of the next burst that is in no queue."""
+    """Address of the next unqueued burst."""
     row_end: int = 0
-    """End of the region's row that it is in."""
+    """End of the current row of the region."""
     rows: int = 0
-    """Rows of the region after that."""
+    """Number of rows of the region after the current one."""
     row_bytes: int = 0
     row_stride: int = 0
     begin: int = 0
-    """Start of the region's row."""
+    """Start of the current row of the region."""
     ready: int = 0
-    """Cycle in which its transfer requested it."""
+    """Cycle in which the request was submitted."""
     queued: int = 0
-    """Row segments in queues."""
+    """Number of its row segments in queues."""
     last: int = 0
-    """DRAM cycle of the end of its latest data."""
+    """DRAM cycle in which its latest data ends."""
     end: int = 0
-    """Cycle from which all its data is there; FOREVER until all bursts are served."""
+    """Cycle in which all its data has arrived; FOREVER until all bursts are served."""
     bursts: int = 0
-    """Lower bound of the bursts that are not served."""
+    """Lower bound of its unserved bursts."""
     alignment: int = 1
-    """Bytes that rows are widened to."""
+    """Alignment in bytes to which rows are widened."""
     next: "Request | None" = REFERENCE
-    """The next that waits for room in the same queue."""
+    """Next request that waits for the same queue."""
 
 
 @record
@@ -106,25 +105,25 @@ class TimedChannel:
     """DRAM channel that serves row segments, and its queue."""
 
     decision: int = 0
-    """DRAM cycle of the last read or write: the next row segment is chosen then."""
+    """DRAM cycle of the last read or write, in which the next row segment is chosen."""
     column_at: int = 0
     """DRAM cycle before which the data bus takes no further burst (tCCD_S, length of a burst)."""
     write: int = 0
-    """Its direction."""
+    """Direction of the last burst."""
     rank: DramRank | None = REFERENCE
-    """Its rank."""
+    """Rank of the last burst."""
     refresh_at: int = 0
     """DRAM cycle of the next refresh."""
     passed: int = 0
-    """Times that the oldest row segment has been passed over."""
+    """Number of times that the oldest row segment has been passed over."""
     activations: int = 0
-    """Rows opened since the last record of them."""
+    """Number of rows opened since the last ROWS event."""
     bursts: int = 0
-    """Bursts served since then."""
+    """Number of bursts served since the last ROWS event."""
     queue: list[RowSegment] = items(MAX_DRAM_QUEUE)
-    """Row segments by age."""
+    """Row segments, oldest first."""
     waiting: Request | None = REFERENCE
-    """The first request that waits for room in it."""
+    """First request that waits for the queue."""
 
 
 @record
@@ -132,32 +131,32 @@ class DramTimes:
     """Parameters of the channels (`dram_devices`), in DRAM cycles; fields of an address as shifts and masks."""
 
     numerator: int = 1
-    """DRAM cycles of a core cycle, as a fraction."""
+    """DRAM cycles per core cycle, as a fraction."""
     denominator: int = 1
     end: int = 0
-    """Cycle of either clock from which conversions return FOREVER: products with the fraction need 64 bits before."""
+    """Cycle of either clock from which conversions return FOREVER, as products with the fraction would overflow."""
     shift: int = 0
-    """Bits of the bytes of a burst."""
+    """Log2 of the bytes of a burst."""
     row_bytes: int = 0
     depth: int = 0
-    """Row segments that a queue holds."""
+    """Capacity of a queue in row segments."""
     passes: int = 0
     closed: int = 0
     """Whether rows are closed after each row segment."""
     banks: int = 0
-    """Banks of a channel."""
+    """Number of banks of a channel."""
     groups: int = 0
-    """Bank groups of a channel."""
+    """Number of bank groups of a channel."""
     ranks: int = 0
-    """Ranks of a channel."""
+    """Number of ranks of a channel."""
     block_shift: int = 0
-    """Bits of the bytes of a channel's block."""
+    """Log2 of the bytes of an interleaving block."""
     channel_bits: int = 0
     channel_mask: int = 0
     hash: int = 0
     """Whether higher bits of an address are folded into its channel."""
     bank_hash: int = 0
-    """Mask of the bits of a bank that bits of its row are folded into."""
+    """Mask of the bits of a bank into which bits of its row are folded."""
     row_shift: int = 0
     rank_shift: int = 0
     rank_mask: int = 0
@@ -173,11 +172,11 @@ class DramTimes:
     spacing: int = 0
     """DRAM cycles from burst to burst on the data bus."""
     period: int = 0
-    """Consecutive bursts after which the same bank comes again."""
+    """Number of consecutive bursts after which the sequence of banks repeats."""
     distance: int = 0
-    """DRAM cycles between consecutive bursts of open rows; 0: they are not uniform."""
+    """DRAM cycles between consecutive bursts of open rows; 0 if not uniform."""
     slowdown: int = 1
-    """Factor by which bursts take longer."""
+    """Factor of the distance of bursts, by an injected fault."""
     rcd: int = 0
     rp: int = 0
     ras: int = 0
@@ -195,9 +194,9 @@ class DramTimes:
     refi: int = 0
     rfc: int = 0
     way_back: int = 0
-    """Core cycles from the end of read data to its place in a scratchpad."""
+    """Core cycles from the end of read data to its arrival in a scratchpad."""
     idle: int = 0
-    """DRAM cycles of an access of one burst to an idle channel whose rows are closed."""
+    """DRAM cycles of an access of one burst to an idle channel with closed rows."""
 
 
 @record
@@ -206,24 +205,24 @@ class TimedDram:
 
     times: DramTimes = field(default_factory=DramTimes)
     oldest_first: int = 0
-    """Whether older requests are before younger ones where they wait for a queue."""
+    """Whether requests that wait for a queue are sorted by age."""
     unserved: int = 0
-    """Requests with bursts that have not been served."""
+    """Number of requests with unserved bursts."""
     served_until: int = 0
     """Cycle before which all row segments have been chosen."""
     choices: list[int] = items()
-    """A binary tree from index 1: its leaves are the DRAM cycles at which channels choose their next row segment, with
-    the channel in their low bits, FOREVER where none is queued, and each node is the least of both below it."""
+    """Binary min-tree from index 1. A leaf is the DRAM cycle in which a channel chooses its next row segment, with the
+    channel in the low bits, or FOREVER for an empty queue."""
     channels: list[TimedChannel] = records()
     banks: list[DramBank] = records()
     """Banks of all channels."""
     groups: list[BankGroup] = records()
     ranks: list[DramRank] = records()
     places: list[int] = items()
-    """Banks of consecutive bursts, from one whose number is a multiple of their count: what differs in `bank_of`."""
+    """`bank_of` of the first `period` bursts; XOR with that of a row segment's start gives the bank of each burst."""
     requests: list[Request] = records()
     free_requests: list[Request] = items()
     segments: list[RowSegment] = records()
     free_segments: list[RowSegment] = items()
     direct: Request = field(default_factory=Request)
-    """Bursts that are served at once."""
+    """Request of an access that bypasses the queues."""
