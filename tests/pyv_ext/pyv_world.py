@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from compared_machines import ComparedMachine
+
 from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.clock import Clock
 from pyv_ext.bus.memory import Ram
@@ -16,7 +18,6 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import Isa
 from pyv_ext.protocols import CustomInstruction, Operands, Outcome, Reply, Retry, Stall, Trap, Value
 from pyv_ext.timing import CoreTiming
-from pyv_ext.tracing.lockstep import ComparedMachine
 
 ISA = "rv32im_zicsr_zifencei"
 RAM, RAM_SIZE = 0x8000_0000, 0x4000

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from compared_machines import ComparedMachine
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_world import DATA, DISTURBER, HANDLER, ISA, NOP, RAM, Event, Image, custom_instructions, side
 
 from pyv_ext.cores import make_engine
 from pyv_ext.isa import Instruction, Isa
-from pyv_ext.tracing.lockstep import ComparedMachine
 
 MTI, MEI = 1 << 7, 1 << 11
 ADDI_X1 = 0x0010_8093

@@ -1,6 +1,8 @@
 """The Py-V core has the face of an engine: hooks, traces, stops, the host's hand on the hart, and clear refusals."""
 
+import compared_machines
 import pytest
+from compared_machines import Agreement, ComparedMachine, MachineDifference
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_programs import random_image
@@ -18,8 +20,6 @@ from pyv_ext.isa import Instruction, Isa
 from pyv_ext.protocols import CustomInstruction
 from pyv_ext.pyv_adapter.engine import PyvEngine
 from pyv_ext.timing import CoreTiming
-from pyv_ext.tracing import lockstep
-from pyv_ext.tracing.lockstep import Agreement, ComparedMachine, MachineDifference
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)
@@ -292,7 +292,7 @@ def test_custom_instructions_of_any_opcode(engine: MakesEngine) -> None:
 def test_a_difference_is_shown_with_both_states() -> None:
     image = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,2; lw x3,0(x6)")}, {6: DISTURBER})
     other = Image({RAM: assemble(CODE, "addi x1,x0,1; addi x2,x0,3; lw x3,0(x6)")}, {6: DISTURBER})
-    result = lockstep.run(side("here", Engine, image), side("there", PyvEngine, other), 9, memory_every=99)
+    result = compared_machines.run(side("here", Engine, image), side("there", PyvEngine, other), 9, memory_every=99)
     assert isinstance(result, MachineDifference)
     assert result.cycle == 2
     text = str(result).splitlines()
@@ -314,9 +314,9 @@ def test_a_difference_is_shown_with_both_states() -> None:
 def test_every_kind_of_difference_is_found(change, what: str) -> None:
     image = Image({RAM: assemble(CODE, COUNT)}, {})
     worlds = [side("here", Engine, image), side("there", Engine, image)]
-    assert isinstance(lockstep.run(*worlds, 5), Agreement)
+    assert isinstance(compared_machines.run(*worlds, 5), Agreement)
     change(worlds[1])
-    result = lockstep.run(*worlds, 9)
+    result = compared_machines.run(*worlds, 9)
     assert isinstance(result, MachineDifference)
     assert result.what.startswith(what)
 

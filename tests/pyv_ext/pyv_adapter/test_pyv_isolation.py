@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from compared_machines import ComparedMachine
 from hart_rig import assemble
 from pyv_found import EVALUATIONS, MISSING
 from pyv_world import ISA, RAM, Image, custom_instructions, side
@@ -18,7 +19,6 @@ from pyv_world import ISA, RAM, Image, custom_instructions, side
 from pyv_ext.errors import PyvExtError
 from pyv_ext.isa import Isa
 from pyv_ext.pyv_adapter import loader
-from pyv_ext.tracing.lockstep import ComparedMachine
 
 ROOT = Path(__file__).resolve().parents[3]
 REMEDY = "pyv-npu get-py-v brings it, or clone github.com/kyaso/py-v and set PYV_HOME to its folder"

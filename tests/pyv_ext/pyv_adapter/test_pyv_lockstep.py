@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import compared_machines
 import pytest
+from compared_machines import Agreement, MachineDifference
 from pyv_found import EVALUATIONS, MISSING, MakesEngine
 from pyv_programs import random_image
 from pyv_world import Event, side
@@ -18,8 +20,6 @@ from pyv_ext.bus.clock import NEVER
 from pyv_ext.cores import make_engine
 from pyv_ext.engines.engine import Engine
 from pyv_ext.hart.hart import Hart
-from pyv_ext.tracing import lockstep
-from pyv_ext.tracing.lockstep import Agreement, MachineDifference
 
 if MISSING is not None:
     pytest.skip(MISSING, allow_module_level=True)
@@ -36,7 +36,7 @@ CYCLES = 300
 
 def compare(engine: MakesEngine, seed: int) -> MachineDifference | Agreement:
     image = random_image(seed, CYCLES)
-    return lockstep.run(side("reference", Engine, image), side("pyv", engine, image), CYCLES)
+    return compared_machines.run(side("reference", Engine, image), side("pyv", engine, image), CYCLES)
 
 
 @pytest.mark.parametrize(("evaluation", "seeds"), [("pyv", range(100)), ("pyv-change-driven", range(100, 140))])
@@ -90,7 +90,7 @@ def test_the_fast_engine_runs_alike_too() -> None:
 
     for seed in range(300, 320):
         image = random_image(seed, CYCLES)
-        result = lockstep.run(side("fast", engine, image), side("pyv", EVALUATIONS["pyv"], image), CYCLES)
+        result = compared_machines.run(side("fast", engine, image), side("pyv", EVALUATIONS["pyv"], image), CYCLES)
         assert isinstance(result, Agreement), f"seed {seed}, {result}"
 
 

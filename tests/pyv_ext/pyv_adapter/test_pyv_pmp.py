@@ -3,7 +3,9 @@
 import random
 from functools import partial
 
+import compared_machines
 import pytest
+from compared_machines import Agreement
 from pyv_found import EVALUATIONS, needs_pyv
 from pyv_programs import random_image
 from pyv_world import DATA, DISTURBER, RAM, SPM, side
@@ -11,8 +13,6 @@ from pyv_world import DATA, DISTURBER, RAM, SPM, side
 from pyv_ext.cores import make_engine
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.csr import PMPADDR, PMPCFG
-from pyv_ext.tracing import lockstep
-from pyv_ext.tracing.lockstep import Agreement
 
 CYCLES = 250
 LOCKED_NAPOT, LOCKED_NA4 = 0x98, 0x90
@@ -39,7 +39,7 @@ def test_every_cycle_is_that_of_the_reference(evaluation: str) -> None:
         second = side("pyv", EVALUATIONS[evaluation], image)
         for each in (first, second):
             protect(each.engine.hart, seed)
-        result = lockstep.run(first, second, CYCLES)
+        result = compared_machines.run(first, second, CYCLES)
         assert isinstance(result, Agreement), f"seed {seed}: {result}"
         faults += first.engine.hart.csrs.mcause in (1, 5, 7)
     assert faults
