@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns the most similar of `names` as a question to append to a message; empty if none is similar."""
+    """Return the most similar of `names` as a question to append to a message; empty if none is similar."""
     from difflib import get_close_matches
 
     names = list(names)
@@ -24,7 +24,7 @@ class MissingExtraError(ToolchainError):
 
 @contextmanager
 def require_extra(extra: str, user: str) -> Iterator[None]:
-    """Runs imports of optional packages. MissingExtraError: they are not installed.
+    """Run imports of optional packages. MissingExtraError: they are not installed.
 
     `extra`: their name in pyproject.toml; `user`: the command, option or function that needs them.
     """

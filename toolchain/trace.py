@@ -19,7 +19,7 @@ _TYPES = ("type_in0", "type_in1", "type_out", "type_kv")
 
 
 def tensor_lines(graph: Graph) -> Iterator[str]:
-    """Yields a JSON object per tensor."""
+    """Yield a JSON object per tensor."""
     for tensor in graph.tensors.values():
         line: dict[str, Any] = {
             "stage": TENSORS, "id": tensor.id, "role": tensor.role, "shape": tensor.shape,
@@ -33,7 +33,7 @@ def tensor_lines(graph: Graph) -> Iterator[str]:
 
 
 def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: Target) -> Iterator[str]:
-    """Yields a JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
+    """Yield a JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
     submission, ENQCMD_T, and at the end TWAIT for the last ticket. Descriptors lie from `base` on; tickets count from
     1."""
     last = {command.layer: index + 1 for index, command in enumerate(commands)}
@@ -55,7 +55,7 @@ def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: 
 
 
 def _direct(graph: Graph) -> dict[str, list[str]]:
-    """Returns the layers that each layer waits for, without what these wait for themselves."""
+    """Return the layers that each layer waits for, without what these wait for themselves."""
     before = dependencies(graph)
     direct = {}
     for index, layer in enumerate(graph.layers):
@@ -86,7 +86,7 @@ def _operation(command: Command, op_type: str, target: Target) -> dict[str, Any]
 
 
 def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str, Any]]:
-    """Returns the tiles of keys and values that a command moves: of a macro command the largest of each kind."""
+    """Return the tiles of keys and values that a command moves: of a macro command the largest of each kind."""
     if not d.type_kv:
         return []
     qbits = BITS[DataType(d.type_kv)]
@@ -109,7 +109,7 @@ def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str,
 
 
 def _unit(opcode: Opcode) -> str:
-    """Returns the engine that an operation needs."""
+    """Return the engine that an operation needs."""
     if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GATHER, *_MOVES):
         return "DMA"
     if opcode is Opcode.CORE:

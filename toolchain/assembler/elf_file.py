@@ -36,7 +36,7 @@ class ElfSymbol(NamedTuple):
 
 
 def write(sections: Sequence[ElfSection], symbols: Sequence[ElfSymbol], entry: int) -> bytes:
-    """Returns the bytes of an executable file."""
+    """Return the bytes of an executable file."""
     present = [section for section in sections if section.size]
     at = 52 + 32 * len(present)
     programs, headers, body = bytearray(), [bytes(40)], bytearray()

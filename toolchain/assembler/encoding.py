@@ -26,7 +26,7 @@ Value = Callable[[str], int]
 
 
 def encode(isa: Isa, simple: Simple, address: int, value: Value, halves: Value) -> int:
-    """Returns the word of an instruction at `address`. ValueError with the reason where it has none.
+    """Return the word of an instruction at `address`. ValueError with the reason where it has none.
 
     `halves` gives, for the label of an auipc, the distance that its %pcrel_hi is about.
     """
@@ -61,7 +61,7 @@ def register(text: str) -> int:
 
 
 def _field(part: str, text: str, address: int, at: int, value: Value, halves: Value) -> dict[str, int]:
-    """Returns the fields that one operand gives."""
+    """Return the fields that one operand gives."""
     if part in ("rd", "rs1", "rs2", "rs3"):
         return {part: register(text)}
     if part in ("(rs1)", "imm(rs1)"):
@@ -130,5 +130,5 @@ def _low(distance: int) -> int:
 
 
 def _wrap(number: int) -> int:
-    """Returns a 32-bit constant as a signed number."""
+    """Return a 32-bit constant as a signed number."""
     return number - (1 << 32) if 1 << 31 <= number < 1 << 32 else number

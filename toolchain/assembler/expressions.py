@@ -18,7 +18,7 @@ _DEEPEST = 100
 
 
 def evaluate(text: str, lookup: Lookup) -> int:
-    """Returns the value of an expression. ValueError, with the reason, where it has none."""
+    """Return the value of an expression. ValueError, with the reason, where it has none."""
     tokens, at = [], 0
     text = text.rstrip()
     while at < len(text):

@@ -34,7 +34,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE) -> Assembled:
-    """Assembles GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and
+    """Assemble GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and
     reason."""
     if isa.xlen > 32:
         raise AssemblyError(f"{name}: {isa.name}: this assembler writes rv32; `pyv-npu build --march` takes rv64")
@@ -137,7 +137,7 @@ class _Assembler:
         return bytes_at
 
     def _distance(self, label: str, order: int, address: int) -> int:
-        """Returns the distance to the target of the auipc with %pcrel_hi at a label."""
+        """Return the distance to the target of the auipc with %pcrel_hi at a label."""
         place = self.layout.place(label, order)
         about = self.halves.get((place.section, place.offset))
         if about is None:

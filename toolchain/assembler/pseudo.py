@@ -81,7 +81,7 @@ class Simple(NamedTuple):
 
 
 def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Simple]:
-    """Returns the expansion of a pseudo instruction; any other instruction itself.
+    """Return the expansion of a pseudo instruction; any other instruction itself.
 
     `is_register`: whether its last operand is a register, which distinguishes some forms.
     """
@@ -109,7 +109,7 @@ def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Si
 
 
 def load_immediate(register: str, value: int) -> list[Simple]:
-    """Returns the expansion of `li`: one instruction where one does, else lui and addi."""
+    """Return the expansion of `li`: one instruction where one does, else lui and addi."""
     value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
     if -2048 <= value < 2048:
         return [Simple("addi", (register, "x0", str(value)))]

@@ -21,7 +21,7 @@ class SecondOpinion:
             self._tables = import_module("riscv_assembler.instr_arr")
 
     def word(self, instruction: Instruction | None) -> int | None:
-        """Returns the word of an instruction; None: it is not asked."""
+        """Return the word of an instruction; None: it is not asked."""
         tables = self._tables
         if instruction is None or instruction.length != 4 or instruction.name in _WRONG:
             return None

@@ -29,7 +29,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str, name: str) -> Iterator[Statement]:
-    """Yields the statements of a source. AssemblyError for a line that is no statement."""
+    """Yield the statements of a source. AssemblyError for a line that is no statement."""
     if len(text) > MAX_BYTES:
         raise AssemblyError(f"{name}: has {len(text)} characters, at most {MAX_BYTES} are assembled; cut it up")
 
@@ -52,7 +52,7 @@ def statements(text: str, name: str) -> Iterator[Statement]:
 
 
 def _split(text: str, at: str) -> list[str]:
-    """Returns the parts of `text` between separators that are in no string and no parentheses."""
+    """Return the parts of `text` between separators that are in no string and no parentheses."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += {"(": 1, ")": -1}.get(piece, 0)
@@ -67,7 +67,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f", '"'
 
 
 def characters(text: str) -> bytes | None:
-    """Returns the bytes of a quoted string; None: it is none."""
+    """Return the bytes of a quoted string; None: it is none."""
     if not re.fullmatch(_STRING, text):
         return None
     escaped = re.sub(r"\\([0-7]{1,3}|x[0-9a-fA-F]+|.)", _escape, text[1:-1])

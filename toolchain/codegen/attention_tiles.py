@@ -71,7 +71,7 @@ class _Attention:
         self.spm = self._places(self.sizes)
 
     def emit(self) -> None:
-        """Emits the commands head by head, request by request."""
+        """Emit the commands head by head, request by request."""
         e = self.e
         e.load(e.inputs[-3], self.spm["factor"], 1, 1, _FP32, SUM_BYTES)
         for request in range(self.layer.integer("batch", 1)):
@@ -168,7 +168,7 @@ class _Attention:
     # -- queries -----------------------------------------------------------------------------------------------
 
     def _visible_keys(self, query: int) -> tuple[int, int]:
-        """Returns the keys from .. up to which a query sees."""
+        """Return the keys from .. up to which a query sees."""
         end = self.sizes.old + query + 1
         return (max(0, end - self.window) if self.window else 0), end
 

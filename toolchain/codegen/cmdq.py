@@ -17,7 +17,7 @@ _WORDS = ("zero_point", "per_op")
 
 
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
-    """Returns the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
+    """Return the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
     compiler."""
     listed = [entry for command in commands for entry in _entries(command, target)]
     for index, record in enumerate(listed):
@@ -60,7 +60,7 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
 
 
 def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
-    """Returns a transfer in tile form; those of keys and values say how the cache stores them."""
+    """Return a transfer in tile form; those of keys and values say how the cache stores them."""
     load = opcode in (Opcode.LOAD, Opcode.KV_READ)
     dram, spm = (d.in0_addr, d.out_addr) if load else (d.out_addr, d.in0_addr)
     bank, offset = divmod(spm - mm.SPM_BASE, target.bank_bytes)
@@ -84,7 +84,7 @@ def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
 
 
 def _by_width(d: Descriptor) -> bool:
-    """Checks whether the list can name a transfer's types, which it names by their bits: enough for a copy."""
+    """Check whether the list can name a transfer's types, which it names by their bits: enough for a copy."""
     kinds = [DataType(kind) for kind in (d.type_in0, d.type_out, d.type_kv) if kind]
     return not d.type_kv or all(MOVED_AS[BITS[kind]] is kind for kind in kinds)
 

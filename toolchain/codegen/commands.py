@@ -20,13 +20,13 @@ BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
 
 
 def float_bits(value: float) -> int:
-    """Returns the f32 as a parameter word."""
+    """Return the f32 as a parameter word."""
     bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return bits
 
 
 def word(value: float, kind: DataType) -> int:
-    """Returns a value of a type as a parameter word: i32 for integers, else f32."""
+    """Return a value of a type as a parameter word: i32 for integers, else f32."""
     integer = kind in (DataType.INT32, DataType.INT8, DataType.UINT8)
     return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
 
@@ -41,7 +41,7 @@ class Objective(StrEnum):
     """Energy times delay."""
 
     def cost(self, cycles: int, energy: float) -> int:
-        """Returns the cost of NPU cycles and pJ."""
+        """Return the cost of NPU cycles and pJ."""
         return cycles if self is Objective.CYCLES else round(energy if self is Objective.ENERGY else cycles * energy)
 
 
@@ -90,7 +90,7 @@ class MappingOptions(NamedTuple):
     """Energy of the device, for objectives besides cycles."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
-        """Returns the largest tile of a product, by the name of its layer."""
+        """Return the largest tile of a product, by the name of its layer."""
         return dict(self.layers).get(layer, self.tile)
 
 

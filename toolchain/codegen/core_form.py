@@ -10,7 +10,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 def commands(graph: Graph, layer: LayerIR, memory: DramMap) -> list[Command]:
-    """Returns a barrier, so that the device has the order of the run in it without a core too, and the CORE command
+    """Return a barrier, so that the device has the order of the run in it without a core too, and the CORE command
     that firmware submits behind its work. ModelError names a tensor that the core does not see."""
     for name in (*layer.inputs, *layer.outputs):
         if memory.address(graph, name) >= BEYOND:

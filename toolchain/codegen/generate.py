@@ -13,7 +13,7 @@ of integers with zero points or scales have the macro form only)."""
 
 
 def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, position: int = 0) -> list[Command]:
-    """Returns the commands. `position`: of the first token, for attention in tile form. ModelError names a layer of
+    """Return the commands. `position`: of the first token, for attention in tile form. ModelError names a layer of
     which no tile fits."""
     commands: list[Command] = []
     products = [0] * target.clusters

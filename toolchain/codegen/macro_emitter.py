@@ -51,7 +51,7 @@ class MacroEmitter:
         return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
 
     def rows_out(self, rows: int, columns: int) -> int:
-        """Returns the same of the result."""
+        """Return the same of the result."""
         return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
     def commands(self) -> list[Command]:
@@ -84,7 +84,7 @@ class MacroEmitter:
         self._commands.append(Command(self.layer.id, descriptor, extended))
 
     def _alignments(self, words: dict[str, Any]) -> int:
-        """Returns the word of alignments for the operands whose addresses are among a command's words."""
+        """Return the word of alignments for the operands whose addresses are among a command's words."""
         operand_alignments = {
             name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()
         }

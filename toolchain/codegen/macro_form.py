@@ -19,7 +19,7 @@ from toolchain.ir.operations import appended, epilogue_of, windows_of
 
 
 def _operands(e: MacroEmitter) -> dict[str, int]:
-    """Returns the address of the tensor of each step of the epilogue."""
+    """Return the address of the tensor of each step of the epilogue."""
     return dict(zip(epilogue_of(e.layer), e.inputs[2:], strict=False))
 
 
@@ -79,7 +79,7 @@ def convolution(e: MacroEmitter) -> None:
 
 
 def _column_bias(e: MacroEmitter, m: int, n: int, bias: int, activation: str) -> None:
-    """Emits an ADD of one value per row, then the activation, on the result of the product."""
+    """Emit an ADD of one value per row, then the activation, on the result of the product."""
     fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
     second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
     per_op = {"broadcast1": BROADCAST["COLUMN"]}

@@ -17,7 +17,7 @@ from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
 def lowered(graph: Graph) -> Graph:
-    """Returns the graph of tile commands that computes the same."""
+    """Return the graph of tile commands that computes the same."""
     graph = graph.copy()
     before, graph.layers = graph.layers, []
     for layer in before:
@@ -31,7 +31,7 @@ def lowered(graph: Graph) -> Graph:
 
 
 def _macro(layer: LayerIR) -> bool:
-    """Checks whether a convolution keeps its macro form."""
+    """Check whether a convolution keeps its macro form."""
     return (
         "scale" in layer.text("epilogue")
         or bool(layer.integer("codebooks"))
@@ -49,7 +49,7 @@ class _Lowering:
         self._layers: list[LayerIR] = []
 
     def reduction(self) -> list[LayerIR]:
-        """Lowers m x n x k over n: the rows are m x k."""
+        """Lower m x n x k over n: the rows are m x k."""
         m, n, k = (self.layer.integer(name) for name in "mnk")
         turned = self._copy(self.layer.inputs[0], (m, k, n), (n * k, 1, k))
         attributes: dict[str, Attribute] = {"function": self.layer.text("function"), "m": m * k, "n": n}
@@ -83,7 +83,7 @@ class _Lowering:
         return self._copy(image, dims, take)
 
     def _padded(self, shape: Windows, channels: int) -> tuple[str, int, int]:
-        """Returns (image, rows, columns) with zeros around it."""
+        """Return (image, rows, columns) with zeros around it."""
         if not any((shape.pt, shape.pl, shape.pb, shape.pr)):
             return self.layer.inputs[0], shape.h, shape.w
         h, w = shape.pt + shape.h + shape.pb, shape.pl + shape.w + shape.pr
@@ -104,7 +104,7 @@ class _Lowering:
         return padded, h, w
 
     def _finished(self, total: str, m: int, n: int) -> None:
-        """Adds the epilogue of groups as layers of its own."""
+        """Add the epilogue of groups as layers of its own."""
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []
         for name, tensor in epilogue_of(layer).items():
@@ -125,7 +125,7 @@ class _Lowering:
             total = out
 
     def _narrow(self, tensor: str) -> str:
-        """Returns a bias in the type of the result."""
+        """Return a bias in the type of the result."""
         old, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if old.dtype is self.kind or values is None:
             return tensor
@@ -135,7 +135,7 @@ class _Lowering:
         return name
 
     def _copy(self, source: str, dims: tuple[int, ...], take: tuple[int, ...]) -> str:
-        """Returns elements of a tensor, `take` apart, one after the other."""
+        """Return elements of a tensor, `take` apart, one after the other."""
         out = self._tensor(dims)
         self._add("COPY", (source,), out, {"dims": dims, "from": take, "to": steps(dims)})
         return out

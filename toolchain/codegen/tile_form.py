@@ -50,7 +50,7 @@ class TileEmitter:
         self._turns = 0
 
     def next_buffers(self) -> SpmAddresses:
-        """Returns the next set of buffers."""
+        """Return the next set of buffers."""
         self._turns += 1
         return self._sets[(self._turns - 1) % len(self._sets)]
 
@@ -67,7 +67,7 @@ class TileEmitter:
         self._commands.append(Command(self.layer.id, descriptor))
 
     def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
-        """Loads rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
+        """Load rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""
         self._move(Opcode.LOAD, source, target, rows, columns, kind, distance, self._operands.at(source))
 
     def store(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
@@ -75,14 +75,14 @@ class TileEmitter:
 
     def _move(self, opcode: Opcode, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int,
               stored: StoredOperand) -> None:  # fmt: skip
-        """Emits a LOAD or STORE with role and alignment of the tensor in DRAM."""
+        """Emit a LOAD or STORE with role and alignment of the tensor in DRAM."""
         packed = distance == bytes_of(columns, kind) or rows == 1
         function = Carried.WEIGHT if stored.role is Role.WEIGHT else Carried.ACTIVATION
         self.put(opcode, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind, type_out=kind,
                  param0=0 if packed else distance, function=function, tile_n=stored.alignment)  # fmt: skip
 
     def vector(self, opcode: Opcode, spm: SpmAddresses, rows: int, columns: int, **fields: int) -> None:
-        """Emits an operation on rows x columns of the set."""
+        """Emit an operation on rows x columns of the set."""
         self.put(opcode, tile_m=rows, tile_n=columns, type_in0=self.kinds[0], type_out=self.kind,
                  in0_addr=spm["in0"], out_addr=spm["out"], **fields)  # fmt: skip
 
@@ -157,7 +157,7 @@ def _where(e: TileEmitter, m: int, n: int) -> None:
 
 
 def rowwise(e: TileEmitter) -> None:
-    """Emits LAYERNORM, SOFTMAX, GELU, REDUCE."""
+    """Emit LAYERNORM, SOFTMAX, GELU, REDUCE."""
     layer = e.layer
     m, n = layer.integer("m"), layer.integer("n")
     opcode = Opcode[layer.op_type]
@@ -185,7 +185,7 @@ def rowwise(e: TileEmitter) -> None:
 
 
 def copy(e: TileEmitter) -> None:
-    """Emits slabs of two dimensions, in and out again; loops over the other dimensions."""
+    """Emit slabs of two dimensions, in and out again; loops over the other dimensions."""
     layer, kind = e.layer, e.kind
     size = BITS[kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
@@ -210,7 +210,7 @@ def copy(e: TileEmitter) -> None:
 
 
 def pool(e: TileEmitter) -> None:
-    """Emits whole rows of one image, of some channels."""
+    """Emit whole rows of one image, of some channels."""
     layer, shape = e.layer, windows_of(e.layer)
     channels, size = layer.integer("channels"), BITS[e.kind] // 8
     rows, wide = e.tile[0] // shape.q, e.tile[1]
@@ -238,7 +238,7 @@ def _bytes(*values: int) -> int:
 
 
 def gemm(e: TileEmitter) -> None:
-    """Emits an output-stationary product: the sum of a tile stays in the accumulator while its k tiles pass."""
+    """Emit an output-stationary product: the sum of a tile stays in the accumulator while its k tiles pass."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     sizes = [BITS[kind] // 8 for kind in e.kinds]
@@ -274,7 +274,7 @@ def gemm(e: TileEmitter) -> None:
 
 
 def _finish(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, at: int) -> tuple[DataType, int]:
-    """Returns the epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of
+    """Return the epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of
     the result."""
     layer = e.layer
     if not finishes(layer):
@@ -309,7 +309,7 @@ def _finish(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, at: int) -> t
 
 
 def _residual(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, source: int, step: Callable[..., None]) -> None:
-    """Loads the residual's part of the tile, in the type of the sum; a narrower residual is first loaded to the place
+    """Load the residual's part of the tile, in the type of the sum; a narrower residual is first loaded to the place
     of the result, then cast."""
     arrives = spm["residual" if e.sum is e.kind else "final"]
     e.load(source, arrives, block.rows, block.columns, e.kind, e.layer.integer("n") * BITS[e.kind] // 8)

@@ -42,7 +42,7 @@ class StoredCache(NamedTuple):
 
 
 def caches_of(program: Program) -> tuple[StoredCache, ...]:
-    """Returns all caches, by address."""
+    """Return all caches, by address."""
     graph, caches = program.graph, dict[str, StoredCache]()
     for layer in graph.layers:
         for side, name in enumerate(_write(layer)):
@@ -60,14 +60,14 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
 
 
 def _write(layer: LayerIR) -> tuple[str, ...]:
-    """Returns keys and values that a layer appends to."""
+    """Return keys and values that a layer appends to."""
     if layer.op_type == "KV_UPDATE":
         return layer.outputs
     return layer.outputs[1:] if layer.integer("append") else ()
 
 
 def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
-    """Yields for each command the indices of the caches whose elements it moves: none, one, or keys and values
+    """Yield for each command the indices of the caches whose elements it moves: none, one, or keys and values
     alike."""
     starts = [cache.start for cache in caches]
 

@@ -55,7 +55,7 @@ class ConfigFields:
         self.data, self.origin, self.read_names = data, origin, set[str]()
 
     def number(self, name: str, otherwise: int | None = None, minimum: int = 1) -> int:
-        """Returns a whole number. ModelError: none, another value."""
+        """Return a whole number. ModelError: none, another value."""
         self.read_names.add(name)
         value = self.data.get(name)
         if value is None:
@@ -69,7 +69,7 @@ class ConfigFields:
         return value
 
     def rotary(self, head_dim: int) -> int:
-        """Returns the elements of a head that rotary positions turn; 0: all. ModelError: no share of 1, no whole
+        """Return the elements of a head that rotary positions turn; 0: all. ModelError: no share of 1, no whole
         pairs."""
         rope = self.data.get("rope_parameters")
         values = {**(rope if isinstance(rope, Mapping) else {}), **self.data}
@@ -89,7 +89,7 @@ class ConfigFields:
         return 0
 
     def window(self, *, whole_every: int = 0, otherwise: int = 0) -> dict[str, int]:
-        """Returns the sliding window, and which layers have none, by default each `whole_every`-th. ModelError: layers
+        """Return the sliding window, and which layers have none, by default each `whole_every`-th. ModelError: layers
         that a shape cannot say."""
         window = self.number("sliding_window", otherwise=otherwise, minimum=0)
         self.read_names.add("layer_types")
@@ -146,7 +146,7 @@ class ConfigFields:
 
 
 def _common(c: ConfigFields, activation: str = "silu") -> dict[str, Any]:
-    """Returns the facts that configurations of most families name alike. `activation`: where the file names none."""
+    """Return the facts that configurations of most families name alike. `activation`: where the file names none."""
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
     if c.data.get("head_dim") is None and width % heads:
         raise ModelError(
@@ -275,7 +275,7 @@ FAMILIES: Mapping[str, Callable[[ConfigFields], dict[str, Any]]] = {
 
 
 def from_config(data: Mapping[str, Any], name: str, origin: str) -> Shape:
-    """Returns the shape of a Hugging Face configuration. ModelError."""
+    """Return the shape of a Hugging Face configuration. ModelError."""
     family = str(data.get(MODEL_TYPE))
     if family not in FAMILIES:
         hint = did_you_mean(family, FAMILIES)
@@ -289,7 +289,7 @@ def from_config(data: Mapping[str, Any], name: str, origin: str) -> Shape:
 
 
 def from_facts(data: Mapping[str, Any], name: str, origin: str) -> Shape:
-    """Returns the shape of facts by their names in `Shape`. ModelError."""
+    """Return the shape of facts by their names in `Shape`. ModelError."""
     facts = {field.name: field for field in fields(Shape) if field.name != "name"}
     for key, value in data.items():
         if key not in facts:
@@ -365,7 +365,7 @@ def _check(shape: Shape, origin: str, names: Mapping[str, str]) -> Shape:
 
 
 def derived(shape: Shape) -> dict[str, Any]:
-    """Returns the figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token,
+    """Return the figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token,
     facts."""
     return {
         "parameters": shape.parameters, "weight_bytes": shape.weight_bytes(), "kv_bytes_per_token": shape.kv_bytes(1),

@@ -50,7 +50,7 @@ KvBits = Callable[[int, int], int | None]
 
 
 def own_type(layer: int, head: int) -> int | None:
-    """Returns None, as KvBits: every cache has the type of the model."""
+    """Return None, as KvBits: every cache has the type of the model."""
     return None
 
 
@@ -113,7 +113,7 @@ class Decoder:
         return tuple(positions)
 
     def _rotary(self, node: Any, tensors: Mapping[str, Any]) -> Rotary:
-        """Returns positions of a RotaryEmbedding whose tables are constants."""
+        """Return positions of a RotaryEmbedding whose tables are constants."""
         tables = []
         for name in node.input[1:3]:
             if name not in self.external and name not in tensors:
@@ -131,7 +131,7 @@ class Decoder:
         return tuple(rounded(self.proto))
 
     def model(self, tokens: int) -> OnnxModel:
-        """Returns the model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
+        """Return the model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens)}
@@ -165,13 +165,13 @@ class CompiledDecoder:
         return (len(self.compiled.commands) - self.prompt_commands) // max(1, self.tiled)
 
     def step(self, index: int) -> tuple[Command, ...]:
-        """Returns the commands of a token behind the prompt."""
+        """Return the commands of a token behind the prompt."""
         size = self.step_commands
         first = self.prompt_commands + (index * size if self.tiled else 0)
         return self.compiled.commands[first : first + size]
 
     def logits(self, log: bytes) -> Values:
-        """Returns the logits in the bytes of LOG, shape (t_max, vocabulary)."""
+        """Return the logits in the bytes of LOG, shape (t_max, vocabulary)."""
         tensor = self.compiled.graph.tensors[LOG]
         rows = np.frombuffer(log, NUMPY[tensor.dtype]).reshape(tensor.shape[1:])
         return rows.transpose(1, 0, 2).reshape(self.t_max, -1)
@@ -182,7 +182,7 @@ class CompiledDecoder:
         return caches_of(self.compiled)
 
     def stored(self, past: str) -> list[TensorIR]:
-        """Returns the tensors that hold a cache."""
+        """Return the tensors that hold a cache."""
         return parts_of(self.compiled.graph.tensors, past)
 
     def token_scales(self, past: str, first: int, read: Callable[[str], bytes]) -> Values | None:
@@ -196,7 +196,7 @@ class CompiledDecoder:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
     def conversation(self, tokens: Sequence[int], total: int) -> bytes:
-        """Returns the words for firmware, with the known tokens, of `total`."""
+        """Return the words for firmware, with the known tokens, of `total`."""
         last = self.address(PROMPT + NEXT) + 4 * (self.prompt_tokens - 1)
         return conversation(
             self.address(POSITION), self.address(IDS), last, self.address(NEXT), prompt=self.prompt_tokens, total=total,
@@ -205,13 +205,13 @@ class CompiledDecoder:
 
 
 def load_decoder(path: Path) -> Decoder:
-    """Returns the decoder in a file. ModelError: why it is none, in one line."""
+    """Return the decoder in a file. ModelError: why it is none, in one line."""
     proto, external = read_file(path)
     return make_decoder(proto, str(path), external)
 
 
 def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = None) -> Decoder:
-    """Returns the decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
+    """Return the decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
     external, source = external or {}, None
     check_rules(proto, name)
     if exported.is_exported(proto):
@@ -265,15 +265,15 @@ class _Links:
         self._coded = {node.input[0]: node.output[0] for node in coders if node.output[0] in outputs}
 
     def before(self, past: str) -> str:
-        """Returns the input of the model that Attention has as its past."""
+        """Return the input of the model that Attention has as its past."""
         return self._decoded.get(past, past)
 
     def behind(self, present: str) -> str:
-        """Returns the output of the model that a present becomes."""
+        """Return the output of the model that a present becomes."""
         return self._coded.get(present, present)
 
     def check_alone(self, name: str, caches: Sequence[KvTensor]) -> None:
-        """Raises ModelError where a cache is more than the past or present of one Attention: its length is not
+        """Raise ModelError where a cache is more than the past or present of one Attention: its length is not
         known."""
         pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
         for node in self._nodes:
@@ -306,7 +306,7 @@ def compile_decoder(
     kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
     kv_blocks: Sequence[Values] = (), token_scales: bool = False, kv_element: DataType | None = None,
 ) -> CompiledDecoder:  # fmt: skip
-    """Returns commands for a prompt of so many tokens, 0: none, and for one token, with caches of `t_max` tokens.
+    """Return commands for a prompt of so many tokens, 0: none, and for one token, with caches of `t_max` tokens.
 
     `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
     serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
@@ -339,7 +339,7 @@ def _shared(
     decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values],
     blocks: Sequence[Values], element: DataType | None,
 ) -> Graph:  # fmt: skip
-    """Returns the graph that prompt and step share: caches, the log of logits, and scales."""
+    """Return the graph that prompt and step share: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
     for index, cache in enumerate(decoder.caches):
         if blocks:
@@ -370,7 +370,7 @@ def _shared(
 
 
 def _add_tables(decoder: Decoder, graph: Graph) -> None:
-    """Adds tables of scales of the tokens of each part of the caches that has integers, keys and values together."""
+    """Add tables of scales of the tokens of each part of the caches that has integers, keys and values together."""
     for keys in decoder.caches[::2]:
         first = 0
         for part in parts_of(graph.tensors, keys.past):
@@ -382,7 +382,7 @@ def _add_tables(decoder: Decoder, graph: Graph) -> None:
 
 
 def _check_encoded(name: str, cache: TensorIR) -> None:
-    """Raises ModelError for a cache whose token-vectors cannot be encoded."""
+    """Raise ModelError for a cache whose token-vectors cannot be encoded."""
     try:
         cache.encoded(0)
     except NpuDeviceError as error:
@@ -390,7 +390,7 @@ def _check_encoded(name: str, cache: TensorIR) -> None:
 
 
 def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
-    """Yields the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
+    """Yield the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
     of its own, and the whole stands for them while the model is imported."""
     complete = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)
     first = 0
@@ -406,7 +406,7 @@ def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[
 
 
 def _log_parts(decoder: Decoder) -> int:
-    """Returns the number of parts of the log of logits, a cache; its heads are equal parts of the vocabulary, as few as
+    """Return the number of parts of the log of logits, a cache; its heads are equal parts of the vocabulary, as few as
     there can be. ModelError."""
     min_parts = -(-decoder.vocab // MAX_SHORT)
     parts = next((parts for parts in range(min_parts, MAX_SHORT + 1) if decoder.vocab % parts == 0), None)
@@ -427,7 +427,7 @@ def _kind(name: str, tensor: str, onnx_type: str, allowed: Collection[DataType])
 
 
 def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Graph:
-    """Returns the layers of a model, then those that log the logits and choose the next token."""
+    """Return the layers of a model, then those that log the logits and choose the next token."""
     tokens = model.info[IDS].shape[1]
     graph = import_model(model, base=_initial_tensors(decoder, shared, tokens))
     if LOGITS not in graph.tensors:
@@ -448,7 +448,7 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
 
 
 def _initial_tensors(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
-    """Returns tensors that are there before the model's nodes: caches, and the position, which position_ids begin
+    """Return tensors that are there before the model's nodes: caches, and the position, which position_ids begin
     with."""
     graph = shared.copy()
     del graph.tensors[LOG]
@@ -461,7 +461,7 @@ def _initial_tensors(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
 
 
 def _forget(proto: Any) -> None:
-    """Forgets shapes of outputs, and of values between, which follow from those of the inputs."""
+    """Forget shapes of outputs, and of values between, which follow from those of the inputs."""
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         for dim in value.type.tensor_type.shape.dim:

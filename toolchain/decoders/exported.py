@@ -38,13 +38,13 @@ _AXES = (2, -2)
 
 
 def is_exported(proto: Any) -> bool:
-    """Checks whether a model has a cache in a form of an exporter."""
+    """Check whether a model has a cache in a form of an exporter."""
     pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
     return any(_appends(node) and pasts.intersection(node.input) for node in all_nodes(proto.graph))
 
 
 def _appends(node: Any) -> bool:
-    """Checks whether a node appends to a cache in another form than an Attention of three dimensions with the causal
+    """Check whether a node appends to a cache in another form than an Attention of three dimensions with the causal
     mask alone."""
     if node.op_type == "Attention":
         masked = len(node.input) > 3 and bool(node.input[3])
@@ -53,7 +53,7 @@ def _appends(node: Any) -> bool:
 
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
-    """Returns the decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder
+    """Return the decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder
     has."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -80,7 +80,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
 
 
 def _check_inputs(values: Iterable[Any], name: str) -> None:
-    """Raises ModelError where ids, positions or mask are not INT64 or INT32, or numbers of tokens are fixed."""
+    """Raise ModelError where ids, positions or mask are not INT64 or INT32, or numbers of tokens are fixed."""
     for value in values:
         kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
         if value.name in (IDS, POSITIONS, MASK) and kind not in ("INT64", "INT32"):
@@ -95,7 +95,7 @@ def _check_inputs(values: Iterable[Any], name: str) -> None:
 
 
 def feeds(proto: Any, tokens: int, past: int) -> dict[str, Values]:
-    """Returns an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
+    """Return an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
     names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     inputs = {
         MASK: np.ones((1, past + tokens)), POSITIONS: np.arange(past, past + tokens)[None], BRANCH: np.ones(1)
@@ -105,7 +105,7 @@ def feeds(proto: Any, tokens: int, past: int) -> dict[str, Values]:
 
 
 def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the inputs at a length of the past."""
+    """Return the shapes of the inputs at a length of the past."""
     shapes: dict[str, tuple[int, ...]] = {
         IDS: (1, tokens), POSITIONS: (1, tokens), MASK: (1, past + tokens), BRANCH: (1,)
     }  # fmt: skip
@@ -117,7 +117,7 @@ def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict
 
 
 def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
-    """Returns the outputs with the size of the vocabulary."""
+    """Return the outputs with the size of the vocabulary."""
     outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
     for value in outputs:
         info = model.info.get(value.name)
@@ -138,7 +138,7 @@ class _Form:
         self._free()
 
     def _free(self) -> None:
-        """Opens dimensions again that were given a size."""
+        """Open dimensions again that were given a size."""
         dims: dict[str, list[str | int | None]] = {
             IDS: [1, "tokens"], POSITIONS: [1, "tokens"], MASK: [1, "past_and_tokens"]
         }  # fmt: skip
@@ -151,7 +151,7 @@ class _Form:
             value.type.tensor_type.ClearField("shape")
 
     def _tensors_at(self, past: int, first: int, tokens: int = _TOKENS) -> KnownTensors:
-        """Returns the known tensors at a length of the past, with positions from `first`."""
+        """Return the known tensors at a length of the past, with positions from `first`."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
         inputs = {value.name for value in copy.graph.input}
@@ -164,7 +164,7 @@ class _Form:
         return KnownTensors(prepare(copy, self._name, shapes, self._external), values)
 
     def _replace(self, nodes: list[Any]) -> None:
-        """Replaces the nodes of the graph by those of `nodes` that an output depends on."""
+        """Replace the nodes of the graph by those of `nodes` that an output depends on."""
         live_names = {value.name for value in self.graph.output}
         live = []
         for node in reversed(nodes):
@@ -177,7 +177,7 @@ class _Form:
     # -- attention -----------------------------------------------------------------------------------------------------
 
     def attention(self) -> dict[str, int]:
-        """Replaces each attention over a cache by an Attention; returns the windows by node name. ModelError: a cache
+        """Replace each attention over a cache by an Attention; returns the windows by node name. ModelError: a cache
         without attention."""
         pasts = {key for key in self._inputs if key not in (IDS, POSITIONS, MASK, BRANCH)}
         self._pass_on(pasts)
@@ -211,7 +211,7 @@ class _Form:
         return {heads.name: heads.window for heads in attentions if heads.window}
 
     def _pass_on(self, pasts: Collection[str]) -> None:
-        """Lets the readers of a copy of a cache read the cache: exporters join it with a cache that is empty."""
+        """Let the readers of a copy of a cache read the cache: exporters join it with a cache that is empty."""
         copies = dict[str, str]()
         for node in self.graph.node:
             if len(node.input) == 1 and node.op_type in ("Concat", "Identity"):
@@ -244,7 +244,7 @@ class _Form:
     # -- the length of the past ----------------------------------------------------------------------------------------
 
     def positions(self) -> None:
-        """Replaces tensors that depend on the length of the past by functions of the positions. ModelError where that
+        """Replace tensors that depend on the length of the past by functions of the positions. ModelError where that
         is impossible."""
         if POSITIONS not in {value.name for value in self.graph.input}:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
@@ -279,7 +279,7 @@ class _Form:
                 self.graph.input.remove(value)
 
     def _by_position(self, node: Any, first: KnownTensors, far: KnownTensors) -> list[Any]:
-        """Returns the nodes that make of the positions what a node makes of the length of the past; none: it is
+        """Return the nodes that make of the positions what a node makes of the length of the past; none: it is
         something else."""
         name = node.output[0]
         base, other = first.values[name], far.values.get(name)
@@ -317,7 +317,7 @@ class _Form:
 
 
 def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
-    """Gives caches whose size has a name the size of a head of the keys: the builder of onnxruntime-genai names it."""
+    """Give caches whose size has a name the size of a head of the keys: the builder of onnxruntime-genai names it."""
     inputs = {value.name: value for value in proto.graph.input}
     for node in proto.graph.node:
         if not _group(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
@@ -334,7 +334,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
 
 
 def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -> int:
-    """Returns elements in a row of a tensor that the tokens lead to before any cache is read."""
+    """Return elements in a row of a tensor that the tokens lead to before any cache is read."""
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     ancestors, nodes = {tensor}, list[Any]()
@@ -354,7 +354,7 @@ def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -
 
 
 def _without_grouped(proto: Any, name: str) -> dict[str, int]:
-    """Replaces each GroupQueryAttention over caches by RotaryEmbedding and Attention, in place; returns the windows by
+    """Replace each GroupQueryAttention over caches by RotaryEmbedding and Attention, in place; returns the windows by
     node name."""
     graph, windows = proto.graph, dict[str, int]()
     inputs = {value.name: value for value in graph.input}
@@ -413,7 +413,7 @@ def _group(node: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def _window(proto: Any, windows: Mapping[str, int]) -> None:
-    """Adds the sliding windows, which an Attention has in a newer operator set than that which models are raised to."""
+    """Add the sliding windows, which an Attention has in a newer operator set than that which models are raised to."""
     if not windows:
         return
     for node in proto.graph.node:

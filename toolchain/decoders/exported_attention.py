@@ -74,7 +74,7 @@ class Finder:
         self._random = np.random.default_rng(0)
 
     def all(self) -> Iterator[Heads]:
-        """Yields each Attention, in the order of the nodes."""
+        """Yield each Attention, in the order of the nodes."""
         for node in self._tensors.nodes:
             heads = None
             try:
@@ -92,7 +92,7 @@ class Finder:
         return node.op_type in _PRODUCTS or node.output[0] in self._appends
 
     def _cache(self, name: str) -> Span | None:
-        """Returns the nodes between the Concat of a cache and a tensor."""
+        """Return the nodes between the Concat of a cache and a tensor."""
         span = self._tensors.span(name, self._ends)
         return span if span is not None and span.source.output[0] in self._appends else None
 
@@ -101,7 +101,7 @@ class Finder:
         return span if span is not None and span.source.op_type == operator else None
 
     def _primitives(self, node: Any) -> Heads | None:
-        """Returns the attention that ends with a MatMul of weights and values."""
+        """Return the attention that ends with a MatMul of weights and values."""
         weights = self._span(node.input[0], "Softmax") if self._tensors.is_data(node.input[0]) else None
         if weights is None or (values := self._cache(node.input[1])) is None:
             return None
@@ -122,7 +122,7 @@ class Finder:
         return self._result(node, query, (keys_span.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
-        """Returns an Attention whose keys and values are caches, or come from the Concat of a cache, with a causal
+        """Return an Attention whose keys and values are caches, or come from the Concat of a cache, with a causal
         mask."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -144,7 +144,7 @@ class Finder:
     def _with_pasts(
         self, node: Any, inputs: list[str], attributes: Mapping[str, Any], shape: tuple[int, ...]
     ) -> Heads | None:
-        """Returns an Attention that appends to caches itself."""
+        """Return an Attention that appends to caches itself."""
         if len(node.output) < 3 or len(shape) not in (3, 4):
             return None
         kv_heads, keys, size = (self._shape(inputs[4])[axis] for axis in (1, 2, 3))
@@ -160,7 +160,7 @@ class Finder:
         return Heads(node, inputs[0], query, (appends[0], appends[1]), kv_heads, scale, cap, window, flat)
 
     def _window(self, mask: str, attributes: Mapping[str, Any], shape: tuple[int, ...], keys: int = 0) -> int | None:
-        """Returns the window of an Attention by its mask and attributes, as `_pattern`."""
+        """Return the window of an Attention by its mask and attributes, as `_pattern`."""
         size = (*shape[:3], keys or self._past + shape[2])
         causal = self._visible(size)
         visible = causal if attributes.get("is_causal") else np.ones_like(causal)
@@ -183,7 +183,7 @@ class Finder:
         return self._pattern(visible)
 
     def _pattern(self, visible: Values) -> int | None:
-        """Returns the window in which every query sees the keys up to its own, and no other; 0: it sees all of them.
+        """Return the window in which every query sees the keys up to its own, and no other; 0: it sees all of them.
         None: it sees something else. `visible`: (..., queries, keys)."""
         causal = self._visible(visible.shape)
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
@@ -211,13 +211,13 @@ class Finder:
     # -- what stands between the products ------------------------------------------------------------------------------
 
     def _sample(self, name: str) -> Values:
-        """Returns numbers of a tensor's type and shape."""
+        """Return numbers of a tensor's type and shape."""
         info = self._tensors.info[name]
         kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
     def _factor(self, result: Values, reference: Values) -> float | None:
-        """Returns the number by which all values are multiplied, in this order; None: there is no such number."""
+        """Return the number by which all values are multiplied, in this order; None: there is no such number."""
         if result.size != reference.size or not reference.size:
             return None
         wide, right = result.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
@@ -232,7 +232,7 @@ class Finder:
         return self._factor(self._tensors.through(span, sample, name), sample)
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
-        """Returns the factor of keys or values whose heads are repeated for those of the queries."""
+        """Return the factor of keys or values whose heads are repeated for those of the queries."""
         if self._masks:
             return 1.0
         sample = self._sample(span.source.output[0])
@@ -244,7 +244,7 @@ class Finder:
         return self._factor(result, reference.swapaxes(-1, -2) if turned else reference)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
-        """Returns (scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
+        """Return (scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
         sample = self._sample(span.source.output[0])
         result = self._tensors.through(span, sample, name)
         if result.shape[-3:] != sample.shape[-3:] or result.size != sample.size:
@@ -282,14 +282,14 @@ def _last_axis(softmax: Any, rank: int) -> bool:
 
 
 def _by_head(shape: tuple[int, ...]) -> bool:
-    """Checks whether a tensor of a single request has rows of each head."""
+    """Check whether a tensor of a single request has rows of each head."""
     return len(shape) == 3 or (len(shape) == 4 and shape[0] == 1)
 
 
 def as_operator(
     attention: Heads, makers: Mapping[str, Any], presents: tuple[str, str], readers: Collection[Any]
 ) -> list[Any]:
-    """Returns the nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the
+    """Return the nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the
     nodes that read its result."""
     prefix, nodes = f"{attention.end.output[0]}/", list[Any]()
     pasts = [append.past for append in attention.appended]
@@ -307,7 +307,7 @@ def as_operator(
         ]
 
     def rows(name: str, role: str) -> str:
-        """Returns a row per token of a tensor with rows of each head."""
+        """Return a row per token of a tensor with rows of each head."""
         if role == "q" and len(attention.shape) == 3:
             nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
             name = f"{prefix}q/whole"
@@ -341,5 +341,5 @@ def as_operator(
 
 
 def turns(node: Any) -> bool:
-    """Checks whether a node changes between a row per token and rows of each head."""
+    """Check whether a node changes between a row per token and rows of each head."""
     return node.op_type == "Transpose" and [list(attribute.ints) for attribute in node.attribute] == [_TURN]

@@ -19,7 +19,7 @@ HEAD = struct.Struct("<7I")
 def conversation(
     position: int, ids: int, first: int, following: int, *, prompt: int, total: int, tokens: Sequence[int] = ()
 ) -> bytes:
-    """Returns the words of `struct conversation`.
+    """Return the words of `struct conversation`.
 
     `position`, `ids`: addresses that a step reads; `first`, `following`: addresses of the token that the prompt, and a
     step, lead to; `prompt`, `total`: how many tokens; `tokens`: those that are known, the prompt's first.
@@ -29,13 +29,13 @@ def conversation(
 
 
 def tokens_of(words: bytes) -> list[int]:
-    """Returns all tokens of a run, the prompt's first."""
+    """Return all tokens of a run, the prompt's first."""
     total = HEAD.unpack_from(words)[-1]
     return [int(token) for token in np.frombuffer(words, "<u4", total, HEAD.size)]
 
 
 def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
-    """Merges `first`, its names behind `prefix`, and `second`. One tensor for both: those in `shared`, and constants of
+    """Merge `first`, its names behind `prefix`, and `second`. One tensor for both: those in `shared`, and constants of
     the same name and values."""
     same = {*shared, *(name for name in first.constants if _equal(first, second, name))}
 

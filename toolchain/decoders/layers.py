@@ -43,13 +43,13 @@ class LayerDecoder(Decoder):
         return self.graph.tensors[LOG].shape[2]
 
     def compiled(self, target: Target, passes: str = "all") -> CompiledDecoder:
-        """Returns commands for the prompt and for one token."""
+        """Return commands for the prompt and for one token."""
         compiled = compile_graph(model_of(self.graph, self.name), self.graph, target, passes=passes)
         count = sum(command.layer.startswith(PROMPT) for command in compiled.commands)
         return CompiledDecoder(self, compiled, count, self.prompt, self.t_max)
 
     def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[DecodeStep]:
-        """Yields the prompt at once, then token by token, without the last."""
+        """Yield the prompt at once, then token by token, without the last."""
         run, past = ReferenceExecution(self.graph), 0
         for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [token]) for token in tokens[self.prompt : -1])):
             positions = np.arange(past, past + len(part))
@@ -64,7 +64,7 @@ class LayerDecoder(Decoder):
 
 
 def load_layers(path: Path) -> LayerDecoder:
-    """Returns the decoder in a module of NPU-IR. ModelError: why it is none, in one line."""
+    """Return the decoder in a module of NPU-IR. ModelError: why it is none, in one line."""
     source = read(path)
     if not is_graph(source):
         raise ModelError(f"{path}: is no decoder: --generate takes one in ONNX, or its NPU-IR (--emit npu-mlir)")

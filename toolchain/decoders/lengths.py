@@ -42,7 +42,7 @@ class KnownTensors:
             self._follow(node)
 
     def constant(self, name: str) -> Values | None:
-        """Returns the values of a tensor that is known, or an initializer."""
+        """Return the values of a tensor that is known, or an initializer."""
         value = self.values.get(name)
         return self.model.initializers.get(name) if value is None else value
 
@@ -50,11 +50,11 @@ class KnownTensors:
         return self.values[name] if name in self.values else self.model.initializers[name]
 
     def is_data(self, name: str) -> bool:
-        """Checks whether a tensor depends on the numbers of tokens, keys or values."""
+        """Check whether a tensor depends on the numbers of tokens, keys or values."""
         return bool(name) and name not in self.values and name not in self.model.initializers
 
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
-        """Returns the nodes between a tensor and the one node behind which it lies where `ends` says so; None: there
+        """Return the nodes between a tensor and the one node behind which it lies where `ends` says so; None: there
         are several, or it begins with an input."""
         sources, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
         while todo:
@@ -72,7 +72,7 @@ class KnownTensors:
         return Span(source, tuple(sorted(nodes.values(), key=lambda node: self._order[node.output[0]])))
 
     def through(self, span: Span, values: Values, target: str) -> Values:
-        """Returns the tensor that a span ends with, where it begins with these values; no element, where ONNX has no
+        """Return the tensor that a span ends with, where it begins with these values; no element, where ONNX has no
         result."""
         values_by_name = {span.source.output[0]: values}
         try:
@@ -110,12 +110,12 @@ class KnownTensors:
                 return
 
     def _evaluated(self, node: Any, feeds: Mapping[str, Values]) -> list[Values]:
-        """Returns a node's outputs. The lowest number, which masks add, may leave the range."""
+        """Return a node's outputs. The lowest number, which masks add, may leave the range."""
         with np.errstate(all="ignore"):
             return evaluate(node, feeds, self._opsets)
 
     def _begins(self, node: Any) -> bool:
-        """Checks whether a node's outputs are known: inputs that are weights alone do not count, unless small."""
+        """Check whether a node's outputs are known: inputs that are weights alone do not count, unless small."""
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
         constants = [self._number(name) for name in node.input if name]
@@ -127,22 +127,22 @@ class KnownTensors:
 
 
 def different(values: Values | None, other: Values | None) -> bool:
-    """Checks whether two known values of a tensor differ."""
+    """Check whether two known values of a tensor differ."""
     return values is not None and other is not None and not same(values, other)
 
 
 def same(values: Values, other: Values | None) -> bool:
-    """Checks whether two known values of a tensor have the same shape and elements."""
+    """Check whether two known values of a tensor have the same shape and elements."""
     return other is not None and values.shape == other.shape and np.array_equal(values, other)
 
 
 def constant(values: Any, name: str) -> Any:
-    """Returns a node that makes a constant."""
+    """Return a node that makes a constant."""
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(values)))
 
 
 def rows_of(values: Values, table: Values, first: int, count: int) -> int | None:
-    """Returns the axis along which values are `count` rows of a tensor from `first`; None: they are none."""
+    """Return the axis along which values are `count` rows of a tensor from `first`; None: they are none."""
     for axis, size in enumerate(table.shape):
         if values.ndim == table.ndim and values.shape[axis] == count and first + count <= size:
             rows: Sequence[int] = range(first, first + count)

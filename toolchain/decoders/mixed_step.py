@@ -167,7 +167,7 @@ class _MixedStep(DecoderStep):
             super()._head(x)
 
     def _last_rows(self, x: str) -> str:
-        """Returns a copy of the rows, unless all are last rows; rows of requests that bring one token lie side by
+        """Return a copy of the rows, unless all are last rows; rows of requests that bring one token lie side by
         side."""
         width, count = self.shape.width, len(self.chunks)
         if count == self.rows:
@@ -186,7 +186,7 @@ class _MixedStep(DecoderStep):
         return rows
 
     def _sum(self, name: str, width: int) -> str:
-        """Returns rows that lie where the layers before would have left them."""
+        """Return rows that lie where the layers before would have left them."""
         rows = self._tensor(f"{name}.in", (self.rows, width))
         self._boundary.append(rows)
         return self._eltwise(name, "ADD", rows, rows)

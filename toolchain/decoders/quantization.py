@@ -25,7 +25,7 @@ Prompts = Sequence[Sequence[int]]
 def in_int8(
     decoder: Decoder, prompts: Prompts, config: QConfig | None = None, method: str = "minmax"
 ) -> Decoder:  # fmt: skip
-    """Returns the decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
+    """Return the decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
     `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
     `toolchain.quantize.post_training.quantized`.
@@ -39,7 +39,7 @@ def in_int8(
 
 
 def _free(proto: Any, decoder: Decoder) -> None:
-    """Frees the shapes of inputs and outputs as in the original: the numbers of tokens stay open."""
+    """Free the shapes of inputs and outputs as in the original: the numbers of tokens stay open."""
     original = decoder.proto.graph
     inputs = [value for value in original.input if value.name not in decoder.external]
     for field, infos in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
@@ -49,7 +49,7 @@ def _free(proto: Any, decoder: Decoder) -> None:
 
 
 def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
-    """Returns the decoder with caches of codes: new keys and values are quantized with one scale each before Attention,
+    """Return the decoder with caches of codes: new keys and values are quantized with one scale each before Attention,
     which has the past behind DequantizeLinear; QuantizeLinear makes the present. What is quantized already keeps its
     codes.
     """
@@ -90,7 +90,7 @@ def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
 
 
 def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
-    """Returns the largest absolute value of each tensor."""
+    """Return the largest absolute value of each tensor."""
     evaluator = ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
     maxima = dict.fromkeys(names, 0.0)
     for prompt in prompts:

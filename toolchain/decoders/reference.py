@@ -29,7 +29,7 @@ class DecodeStep(NamedTuple):
 
 
 def empty_past(decoder: Decoder) -> dict[str, Values]:
-    """Returns the past before the first token."""
+    """Return the past before the first token."""
     kinds = {value.name: value.type.tensor_type.elem_type for value in decoder.proto.graph.input}
     return {
         cache.past: np.zeros((1, cache.heads, 0, cache.head_dim), helper.tensor_dtype_to_np_dtype(kinds[cache.past]))
@@ -38,7 +38,7 @@ def empty_past(decoder: Decoder) -> dict[str, Values]:
 
 
 def step_feeds(decoder: Decoder, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-    """Returns the inputs of a step: tokens and positions behind a past, and the external data."""
+    """Return the inputs of a step: tokens and positions behind a past, and the external data."""
     feeds = {**decoder.external, IDS: np.array([tokens], np.int64), **past}
     if decoder.positions:
         first = next(iter(past.values())).shape[2]
@@ -60,11 +60,11 @@ class Reference:
         self._evaluator = ReferenceEvaluator(run, new_ops=CORRECTED)
 
     def empty(self) -> dict[str, Values]:
-        """Returns the past before the first token."""
+        """Return the past before the first token."""
         return empty_past(self._decoder)
 
     def _inputs(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-        """Returns the inputs of the model that is run."""
+        """Return the inputs of the model that is run."""
         inputs = step_feeds(self._decoder, tokens, past)
         if self._source is None:
             return inputs
@@ -74,7 +74,7 @@ class Reference:
     def step(
         self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None
     ) -> DecodeStep:
-        """Executes tokens behind a past; `codes`: what is taken."""
+        """Execute tokens behind a past; `codes`: what is taken."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         computed_names = [name + COMPUTED for name in self._overrides]
@@ -93,7 +93,7 @@ class Reference:
     def steps(
         self, tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]] | None = None
     ) -> Iterator[DecodeStep]:
-        """Yields the prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
+        """Yield the prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
         past = self.empty()
         parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]
         for part, step_codes in zip(parts, codes or [{}] * len(parts), strict=True):
@@ -103,7 +103,7 @@ class Reference:
 
 
 def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[str, Values]:
-    """Returns the scale of each head by past: the largest value of the prompt's keys, or values, is the largest
+    """Return the scale of each head by past: the largest value of the prompt's keys, or values, is the largest
     integer. Heads of floats have one too, which nothing uses."""
     reference = Reference(decoder)
     past = reference.step(prompt, reference.empty()).past
@@ -116,5 +116,5 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
 
 
 def _contribute(proto: Any) -> bool:
-    """Checks whether a model has operators that onnx.reference does not know."""
+    """Check whether a model has operators that onnx.reference does not know."""
     return proto is not None and any(map(is_foreign, proto.graph.node))

@@ -92,11 +92,11 @@ class Shape:
         return 0 if self.whole_every else self.window
 
     def window_of(self, layer: int) -> int:
-        """Returns the sliding window of a layer; 0: none."""
+        """Return the sliding window of a layer; 0: none."""
         return 0 if self.whole_every and (layer + 1) % self.whole_every == 0 else self.window
 
     def layer_shape(self, layer: int) -> "Shape":
-        """Returns the shape of a model whose layers are all like this one."""
+        """Return the shape of a model whose layers are all like this one."""
         equal = replace(self, window=self.window_of(layer), whole_every=0, dense_layers=0, dense_ffn=0)
         if layer >= self.dense_layers:
             return equal
@@ -153,7 +153,7 @@ class Shape:
         return self.matrices * self.width * self.ffn
 
     def layer_parameters(self, layer: int, experts: int) -> int:
-        """Returns the matrices of a layer, with so many experts."""
+        """Return the matrices of a layer, with so many experts."""
         if layer < self.dense_layers:
             return self.attention_parameters + self.matrices * self.width * self.dense_ffn
         return self.attention_parameters + experts * self.ffn_parameters + self.matrices * self.width * self.shared_ffn
@@ -182,11 +182,11 @@ class Shape:
         return layers + self.embedding_parameters + self.small_parameters
 
     def weight_bytes(self, bits: int = 16) -> int:
-        """Returns the bytes of all parameters."""
+        """Return the bytes of all parameters."""
         return bytes_total(self.parameters, bits)
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
-        """Returns the bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
+        """Return the bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""
         elements = self.cache_heads * self.cache_dim * tokens * requests
         return self.cache_sides * self.layers * bytes_total(elements, bits)
 
@@ -285,19 +285,19 @@ class Job:
         return ACTIVATIONS[self.activation_bits]
 
     def weight_of(self, layer: int) -> int:
-        """Returns the bits of the matrices of a layer."""
+        """Return the bits of the matrices of a layer."""
         return self.layer_weights.get(layer, self.weight_bits)
 
     def stored_kind(self, bits: int) -> DataType:
-        """Returns the type that elements of so many bits are stored in."""
+        """Return the type that elements of so many bits are stored in."""
         return BY_BITS[max(bits, 8) if self.unpacked else bits]
 
     def head_bits(self, layer: int) -> tuple[int, ...]:
-        """Returns the bits of the keys and values of each KV head of a layer."""
+        """Return the bits of the keys and values of each KV head of a layer."""
         return tuple(self.kv_bits(layer, head) for head in range(self.shape.cache_heads))
 
     def groups(self, layer: int) -> list[HeadGroup]:
-        """Returns the heads of a layer, as few commands as their widths allow."""
+        """Return the heads of a layer, as few commands as their widths allow."""
         head_groups, first = [], 0
         for bits, heads in groupby(self.head_bits(layer)):
             count = len(list(heads))
@@ -306,13 +306,13 @@ class Job:
         return head_groups
 
     def cache(self, layer: int, base: int) -> KvCache:
-        """Returns K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
+        """Return K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
         bits = tuple(BITS[self.stored_kind(head_bit)] for head_bit in self.head_bits(layer))
         return KvCache(base, self.requests, shape.cache_heads, self.t_max, shape.cache_dim, bits, self.pad_rows)
 
     def weight_kind(self, layer: int) -> DataType:
-        """Returns the type of a layer's matrices."""
+        """Return the type of a layer's matrices."""
         bits = self.weight_of(layer)
         return DataType.VQ8 if bits == VQ_BITS else self.stored_kind(bits)
 
@@ -324,7 +324,7 @@ class Job:
         return self.matrix_bytes(self.shape.experts) + bytes_total(other_parameters, self.activation_bits)
 
     def matrix_bytes(self, experts: int) -> int:
-        """Returns the bytes of the matrices of all layers, with so many experts each."""
+        """Return the bytes of the matrices of all layers, with so many experts each."""
         total = 0
         for layer in range(self.layers):
             count = self.shape.layer_parameters(layer, experts)
@@ -332,7 +332,7 @@ class Job:
         return total
 
     def codebook_bytes(self, layer: int, experts: int) -> int:
-        """Returns the bytes of the codebooks of a layer with so many experts."""
+        """Return the bytes of the codebooks of a layer with so many experts."""
         matrices = 2 + experts * self.shape.matrices
         return matrices * self.codebooks * CODEBOOK_BYTES if self.weight_of(layer) == VQ_BITS else 0
 
@@ -342,17 +342,17 @@ class Job:
         return sum(map(self.kv_bytes_alloc, range(self.layers)))
 
     def kv_bytes_alloc(self, layer: int) -> int:
-        """Returns the bytes of DRAM of the caches of a layer."""
+        """Return the bytes of DRAM of the caches of a layer."""
         return (
             self.requests * self.storage.allocated_bytes(self.cache(layer, 0), self.t_max) * self.shape.cache_sides // 2
         )
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
-        """Returns the bytes of keys and values of so many tokens of all requests."""
+        """Return the bytes of keys and values of so many tokens of all requests."""
         return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens) * self.shape.cache_sides // 2
 
     def check_capacity(self, dram_bytes: int, others: int = 0) -> None:
-        """Checks that weights, other tensors and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26).
+        """Check that weights, other tensors and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26).
         ModelError, one line."""
         need = self.weight_bytes + others + self.kv_bytes
         if need > dram_bytes:
@@ -368,5 +368,5 @@ class Job:
 
 
 def _beside(others: int) -> str:
-    """Returns a mention of the bytes of activations and commands."""
+    """Return a mention of the bytes of activations and commands."""
     return f" and {others / 1e9:.1f} GB beside them" if others else ""

@@ -25,13 +25,13 @@ KEYS, VALUES = "keys", "values"
 
 
 def blocks_of(program: Program) -> dict[int, bytes]:
-    """Returns parameter blocks of encoded keys and values by address, of those that are not all zeros."""
+    """Return parameter blocks of encoded keys and values by address, of those that are not all zeros."""
     blocks = {program.address(name): words for name, words in program.graph.constants.items() if words.any()}
     return {address: words.tobytes() for address, words in blocks.items()}
 
 
 def step_graph(job: Job, tokens: int) -> Graph:
-    """Returns the layers that take `tokens` tokens of every request through the model, from the position on."""
+    """Return the layers that take `tokens` tokens of every request through the model, from the position on."""
     return DecoderStep(job, tokens, tokens * job.requests).graph
 
 
@@ -75,7 +75,7 @@ class DecoderStep:
     # -- parts of the model ------------------------------------------------------------------------------------
 
     def _tokens(self) -> str:
-        """Returns the rows of the embedding."""
+        """Return the rows of the embedding."""
         shape, rows = self.shape, self.rows
         return self._layer("embedding", "GATHER", (self._table, IDS), (rows, shape.width), m=rows, n=shape.width,
                            k=shape.vocab)  # fmt: skip
@@ -103,7 +103,7 @@ class DecoderStep:
         return self._output(name, self._attended(name, index, self._project(name, x)), x)
 
     def _project(self, name: str, x: str) -> str:
-        """Returns the queries, keys and values of the rows of x, side by side. A norm of queries and keys is timed on
+        """Return the queries, keys and values of the rows of x, side by side. A norm of queries and keys is timed on
         the values, too, which lie in the same rows."""
         shape, dim = self.shape, self.shape.head_dim
         self._normed = self._norm(f"{name}.norm", x)
@@ -119,7 +119,7 @@ class DecoderStep:
         return qkv
 
     def _latents(self, name: str) -> str:
-        """Returns queries and the latent of the rows, with the matrices that expand keys and values absorbed into
+        """Return queries and the latent of the rows, with the matrices that expand keys and values absorbed into
         queries and output (DeepSeek-AI, arXiv 2405.04434, section 2.1): heads share one key, whose elements without
         position are the value, too. A head of queries is its part with position, then the latent."""
         shape, rows, source = self.shape, self.rows, self._normed
@@ -149,11 +149,11 @@ class DecoderStep:
         return [AttentionBatch("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
 
     def _part(self, base: str, batch: AttentionBatch, first: int, count: int) -> str:
-        """Returns some columns of the rows of a batch."""
+        """Return some columns of the rows of a batch."""
         return self._columns(base, first, count)
 
     def _attended(self, name: str, index: int, qkv: str) -> str:
-        """Returns the results of attention, after positions and appends."""
+        """Return the results of attention, after positions and appends."""
         shape, dim, heads = self.shape, self.shape.cache_dim, self.shape.heads
         batches = self._batches()
         for batch in () if shape.positions else batches:
@@ -180,7 +180,7 @@ class DecoderStep:
         return attended
 
     def _output(self, name: str, attended: str, x: str) -> str:
-        """Returns the results of attention through the output matrix, added to x."""
+        """Return the results of attention through the output matrix, added to x."""
         shape, rows = self.shape, self.rows
         if shape.latent:
             heads, dim, latent, value = shape.heads, shape.cache_dim, shape.latent, shape.value_dim or shape.head_dim
@@ -197,12 +197,12 @@ class DecoderStep:
         self, name: str, x: str, sizes: tuple[int, ...], steps: tuple[int, ...], first: int, out: str,
         to: tuple[int, ...], at: int = 0,
     ) -> str:  # fmt: skip
-        """Moves elements of x, `steps` apart from `first` on, into `out`, `to` apart from `at` on."""
+        """Move elements of x, `steps` apart from `first` on, into `out`, `to` apart from `at` on."""
         offsets: dict[str, Attribute] = {key: value for key, value in (("at_in", first), ("at_out", at)) if value}
         return self._layer(name, "COPY", (x,), out, **{"dims": sizes, "from": steps, "to": to, **offsets})
 
     def _products(self, name: str, x: str, heads: int, n: int) -> str:
-        """Returns rows of each head (heads x rows, k) times a matrix of its own."""
+        """Return rows of each head (heads x rows, k) times a matrix of its own."""
         rows, k = self.graph.tensors[x].shape
         rows //= heads
         weights = self._weight(f"{name}.weights", (heads * k, n), self._kind)
@@ -213,7 +213,7 @@ class DecoderStep:
                            step0=rows * k, step1=k * n, **epilogue)  # fmt: skip
 
     def _add(self, name: str, x: str, residual: str, bias: bool) -> str:
-        """Returns x times weights, added to a residual; before that normalized where the model does so."""
+        """Return x times weights, added to a residual; before that normalized where the model does so."""
         shape = self.shape
         if not shape.post_norm:
             return self._product(name, x, shape.width, residual=residual, bias=bias)
@@ -247,7 +247,7 @@ class DecoderStep:
         self.graph.tensors[name] = TensorIR(name, Role.KV, dims, group.kind, is_kv_head_split=split, codec=codec)
 
     def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
-        """Returns the target of `scale` of a command, about keys (0), values (1) or both: the parameter block of
+        """Return the target of `scale` of a command, about keys (0), values (1) or both: the parameter block of
         encoded keys and values, the scales of integers, one per head, all without values."""
         if group.kind in FLOATS:
             return []
@@ -260,7 +260,7 @@ class DecoderStep:
         return [self._weight(f"{name}.scale", words.shape, DataType.INT32)]
 
     def _feed_forward(self, name: str, index: int, source: str, x: str) -> str:
-        """Returns the result of the feed-forward network for `source`, added to x."""
+        """Return the result of the feed-forward network for `source`, added to x."""
         shape = self.shape
         normed = self._normed if shape.shared_norm else self._norm(f"{name}.norm", source)
         if shape.experts == 1:
@@ -283,7 +283,7 @@ class DecoderStep:
         return x
 
     def _routing(self, name: str, normed: str) -> str:
-        """Returns the weights of the experts, a row for each expert."""
+        """Return the weights of the experts, a row for each expert."""
         rows, experts = self.rows, self.shape.experts
         logits = self._product(f"{name}.router", normed, experts, kind=self.job.activation_kind)
         weights = self._layer(f"{name}.routing", "SOFTMAX", (logits,), (rows, experts), m=rows, n=experts)
@@ -306,7 +306,7 @@ class DecoderStep:
         return self._product(f"{name}.down", inner, shape.width, bias=bias)
 
     def _head(self, x: str) -> None:
-        """Adds the logits of the last token of every request, and the largest of them as the next token."""
+        """Add the logits of the last token of every request, and the largest of them as the next token."""
         shape, requests = self.shape, self.job.requests
         last = self._last_rows(x)
         normed = self._norm("head.norm", last)
@@ -317,7 +317,7 @@ class DecoderStep:
                     n=shape.vocab)  # fmt: skip
 
     def _last_rows(self, x: str) -> str:
-        """Returns the row of the last token of every request."""
+        """Return the row of the last token of every request."""
         width = self.shape.width
         return self._view(x, (self.job.requests, width), (self.tokens - 1) * width, self.tokens * width)
 
@@ -327,7 +327,7 @@ class DecoderStep:
         self, name: str, x: str, n: int, *, residual: str = "", activation: str = "", kind: DataType | None = None,
         weights: str = "", bias: bool = False,
     ) -> str:  # fmt: skip
-        """Returns x times weights of their own, or `weights` (n x k); narrow weights have a multiplier per column.
+        """Return x times weights of their own, or `weights` (n x k); narrow weights have a multiplier per column.
         Matrices of `kind` are no part of a layer."""
         m, k = self.graph.tensors[x].shape
         inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self._kind)], []
@@ -370,7 +370,7 @@ class DecoderStep:
 
     def _layer(self, name: str, op: str, inputs: "list[str] | tuple[str, ...]", out: "str | tuple[int, ...]",
                **attributes: Attribute) -> str:  # fmt: skip
-        """Adds a layer that writes the tensor `out`, or a new tensor of that shape."""
+        """Add a layer that writes the tensor `out`, or a new tensor of that shape."""
         target = out if isinstance(out, str) else self._tensor(f"{name}.out", out)
         self.graph.layers.append(LayerIR(name, op, tuple(inputs), (target,), attributes))
         return target
@@ -392,6 +392,6 @@ class DecoderStep:
         return name
 
     def _columns(self, base: str, first: int, count: int) -> str:
-        """Returns some columns of a matrix."""
+        """Return some columns of a matrix."""
         rows, columns = self.graph.tensors[base].shape
         return base if count == columns else self._view(base, (rows, count), first, columns)

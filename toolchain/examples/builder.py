@@ -22,13 +22,13 @@ class Builder:
         self.weights: list[Any] = []
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Returns normally distributed weights, by default with the variance that keeps activations in range."""
+        """Return normally distributed weights, by default with the variance that keeps activations in range."""
         fan = int(np.prod(shape[1:])) if len(shape) > 1 else shape[0]
         width = fan**-0.5 if scale is None else scale
         return self.constant((self._random.standard_normal(shape) * width).astype(self.kind))
 
     def positive(self, *shape: int) -> str:
-        """Returns values between 0.5 and 1.5: variances and gains."""
+        """Return values between 0.5 and 1.5: variances and gains."""
         return self.constant(self._random.uniform(0.5, 1.5, shape).astype(self.kind))
 
     def constant(self, values: NDArray[Any]) -> str:
@@ -37,13 +37,13 @@ class Builder:
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Returns the name of the node's output."""
+        """Return the name of the node's output."""
         name = f"{operator.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, **attributes))
         return name
 
     def model(self, name: str, shape: Sequence[int | str], output: str, result: Sequence[int | str]) -> Any:
-        """Returns the model with one input x and one output y."""
+        """Return the model with one input x and one output y."""
         self.nodes.append(helper.make_node("Identity", [output], ["y"], name="out"))
         graph = helper.make_graph(
             self.nodes,

@@ -19,7 +19,7 @@ def decoder_kv(
     layers: int = 2, width: int = 128, heads: int = 4, kv_heads: int = 2, vocab: int = 256, positions: int = 256,
     kind: str = "float32", window: int = 0,
 ) -> Any:  # fmt: skip
-    """Returns Llama's layers: RMS norms, rotary positions, grouped heads, a gated feed-forward network; `window`:
+    """Return Llama's layers: RMS norms, rotary positions, grouped heads, a gated feed-forward network; `window`:
     tokens that a query sees, 0: all."""
     b = Builder(kind)
     size = width // heads

@@ -18,7 +18,7 @@ PROMPT = 16
 
 
 def in_fp16(make: Make) -> Make:
-    """Returns the model with weights and activations in fp16."""
+    """Return the model with weights and activations in fp16."""
 
     def build(**options: Any) -> Any:
         return make(kind="float16", **options)
@@ -27,7 +27,7 @@ def in_fp16(make: Make) -> Make:
 
 
 def in_int8(make: Make) -> Make:
-    """Returns the fp32 model with QuantizeLinear and DequantizeLinear around its products."""
+    """Return the fp32 model with QuantizeLinear and DequantizeLinear around its products."""
 
     def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)
@@ -40,7 +40,7 @@ def in_int8(make: Make) -> Make:
 
 
 def decoder_in_int8(make: Make, *, caches: bool = False) -> Make:
-    """Returns the maker of an int8 decoder, like `in_int8`: calibrated on random prompts. `caches`: in int8 too."""
+    """Return the maker of an int8 decoder, like `in_int8`: calibrated on random prompts. `caches`: in int8 too."""
 
     def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)

@@ -59,7 +59,7 @@ INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 
 def stored(values: NDArray[Any], kind: DataType) -> memoryview:
-    """Returns the bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every row at a byte
+    """Return the bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every row at a byte
     (docs/numerics.md). Those of the values themselves where they are the same."""
     return np.ascontiguousarray(_rows(values, kind)).reshape(-1).view(np.uint8).data
 

@@ -30,7 +30,7 @@ DRAM, SPM = "DRAM", "SPM"
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns elements between neighbours along each dimension of a row-major tensor."""
+    """Return elements between neighbours along each dimension of a row-major tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -81,7 +81,7 @@ class TensorIR:
         return tensor_bytes(self.shape, self.qbits, "packed_rows")
 
     def encoded(self, base: int) -> EncodedCache:
-        """Returns keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
+        """Return keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
         _, heads, t_max, size = self.shape
         return EncodedCache(base, heads, t_max, size, CODECS[self.codec])
 
@@ -106,13 +106,13 @@ class LayerIR:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def integer(self, name: str, otherwise: int = 0) -> int:
-        """Returns an attribute that is a whole number."""
+        """Return an attribute that is a whole number."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int)
         return value
 
     def real(self, name: str, otherwise: float | None = None) -> float:
-        """Returns an attribute that is a number."""
+        """Return an attribute that is a number."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int | float)
         return float(value)
@@ -123,17 +123,17 @@ class LayerIR:
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Returns an attribute that is a list of whole numbers; empty when it is missing."""
+        """Return an attribute that is a list of whole numbers; empty when it is missing."""
         value = self.attributes.get(name, ())
         assert isinstance(value, tuple)
         return value
 
     def having(self, **attributes: Attribute) -> "LayerIR":
-        """Returns the layer with attributes added or replaced."""
+        """Return the layer with attributes added or replaced."""
         return replace(self, attributes={**self.attributes, **attributes})
 
     def without(self, *attributes: str) -> "LayerIR":
-        """Returns the layer with attributes removed."""
+        """Return the layer with attributes removed."""
         rest = {name: value for name, value in self.attributes.items() if name not in attributes}
         return replace(self, attributes=rest)
 
@@ -179,30 +179,30 @@ class Graph:
     blocks: dict[str, WeightBlocks] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
-        """Returns the tensor whose bytes `tensor` has: itself, or what it is a view of."""
+        """Return the tensor whose bytes `tensor` has: itself, or what it is a view of."""
         return self.tensors[tensor].view_of or tensor
 
     def part(self, tensor: str) -> bool:
-        """Checks whether a tensor is a view of a part of the storage that it shares."""
+        """Check whether a tensor is a view of a part of the storage that it shares."""
         view = self.tensors[tensor]
         return bool(view.pitch) or self.tensors[self.storage(tensor)].elements != view.elements
 
     def resident(self, tensor: str) -> bool:
-        """Checks whether the bytes of a tensor stay in the scratchpad."""
+        """Check whether the bytes of a tensor stay in the scratchpad."""
         return self.tensors[self.storage(tensor)].storage_class == SPM
 
     def constant(self, tensor: str) -> Values | None:
-        """Returns the values of a tensor that never changes, in its shape."""
+        """Return the values of a tensor that never changes, in its shape."""
         values = self.constants.get(self.storage(tensor))
         return None if values is None or self.part(tensor) else values.reshape(self.tensors[tensor].shape)
 
     def readers(self, tensor: str) -> list[LayerIR]:
-        """Returns layers that read the bytes of a tensor, by whatever view."""
+        """Return layers that read the bytes of a tensor, by whatever view."""
         stored = self.storage(tensor)
         return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
 
     def index_bound(self, tensor: str) -> int | None:
-        """Returns rows of the smallest table that is looked up by values which follow those of a tensor; None: there is
+        """Return rows of the smallest table that is looked up by values which follow those of a tensor; None: there is
         none. Places that a layer finds, and answers of comparisons, are in their range whatever the tensor holds."""
         bounds: dict[str, int] = {}
         for layer in reversed(self.layers):
@@ -217,14 +217,14 @@ class Graph:
         return bounds.get(self.storage(tensor))
 
     def copy(self) -> "Graph":
-        """Returns a graph that can be changed without changing the original; tensors, layers and values are shared."""
+        """Return a graph that can be changed without changing the original; tensors, layers and values are shared."""
         return Graph(
             self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
             dict(self.swapped), blocks=self.blocks,
         )  # fmt: skip
 
     def dropped_unused(self) -> "Graph":
-        """Returns the graph without tensors that nothing names."""
+        """Return the graph without tensors that nothing names."""
         named = {*self.inputs, *self.outputs}
         for layer in self.layers:
             named.update((*layer.inputs, *layer.outputs))

@@ -103,7 +103,7 @@ PITCHED = {
 
 
 def epilogue_of(layer: LayerIR) -> dict[str, str]:
-    """Returns the tensor of each step of a product's epilogue."""
+    """Return the tensor of each step of a product's epilogue."""
     steps = list(filter(None, layer.text("epilogue").split("+")))
     return dict(zip(steps, layer.inputs[2 : 2 + len(steps)], strict=True))
 

@@ -23,7 +23,7 @@ class Partition:
     constants: dict[str, Values] = field(default_factory=dict)
 
     def added(self, graph: Graph) -> Graph:
-        """Returns the graph with these tensors; its layers are as before."""
+        """Return the graph with these tensors; its layers are as before."""
         return replace(graph, tensors=graph.tensors | self.tensors, constants=graph.constants | self.constants)
 
 
@@ -32,7 +32,7 @@ class IndivisibleError(Exception):
 
 
 def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Partition]:
-    """Yields the ways to cut a layer into `count` parts that are about equal."""
+    """Yield the ways to cut a layer into `count` parts that are about equal."""
     for cut in CUTS.get(layer.op_type, ()):
         try:
             yield cut(_Cutter(graph, layer, count))
@@ -48,7 +48,7 @@ class _Cutter:
         self.partition = Partition()
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
-        """Returns (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
+        """Return (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
         if extent < self.count * unit:
             raise IndivisibleError
         blocks = -(-extent // unit)
@@ -56,7 +56,7 @@ class _Cutter:
         return [(first, end - first) for first, end in pairwise(ends)]
 
     def rows(self, tensor: str, first: int, count: int, columns: int) -> str:
-        """Returns a view of some rows of `columns` elements."""
+        """Return a view of some rows of `columns` elements."""
         entry = self.graph.tensors[tensor]
         pitch = entry.pitch or columns
         if entry.pitch and entry.shape[-1] != columns:
@@ -64,12 +64,12 @@ class _Cutter:
         return self.view(tensor, (count, columns), first * pitch, entry.pitch, columns)
 
     def columns(self, tensor: str, first: int, count: int, rows: int, columns: int) -> str:
-        """Returns a view of some columns of a matrix."""
+        """Return a view of some columns of a matrix."""
         entry = self.graph.tensors[tensor]
         return self.view(tensor, (rows, count), first, (entry.pitch or columns) if rows > 1 else 0, count)
 
     def view(self, tensor: str, shape: tuple[int, ...], offset: int, pitch: int, columns: int) -> str:
-        """Returns a view of elements from `offset` on, in rows of `columns`."""
+        """Return a view of elements from `offset` on, in rows of `columns`."""
         entry = self.graph.tensors[tensor]
         bits = BITS[entry.dtype]
         if any(value * bits % BYTE for value in (offset, pitch, columns)):
@@ -78,7 +78,7 @@ class _Cutter:
         return self._named(TensorIR("", entry.role, shape, entry.dtype, stored, entry.storage_class, 0, first, pitch))
 
     def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
-        """Returns a copy of a part of the last dimension of weights, and of the last `more` elements."""
+        """Return a copy of a part of the last dimension of weights, and of the last `more` elements."""
         entry, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if (values is None and entry.role is not Role.WEIGHT) or entry.view_of:
             raise IndivisibleError
@@ -95,7 +95,7 @@ class _Cutter:
         return name
 
     def put(self, inputs: tuple[str, ...], output: str, **attributes: Attribute) -> None:
-        """Adds the next part."""
+        """Add the next part."""
         index = len(self.partition.layers)
         name = f"{self.layer.id}.{index}" if index else self.layer.id
         part = replace(self.layer, id=name, inputs=inputs, outputs=(output,))
@@ -106,7 +106,7 @@ class _Cutter:
 
 
 def _matrix_rows(cut: _Cutter) -> Partition:
-    """Returns rows of an operation on rows."""
+    """Return rows of an operation on rows."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     broadcast = layer.text("broadcast", "FULL")
@@ -126,14 +126,14 @@ def _matrix_rows(cut: _Cutter) -> Partition:
 
 
 def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
-    """Returns the operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
+    """Return the operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
     if cut.layer.integer("codebooks"):
         raise IndivisibleError
     return tuple(take(step, name) for step, name in epilogue_of(cut.layer).items())
 
 
 def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """Returns the epilogue of some rows."""
+    """Return the epilogue of some rows."""
 
     def take(step: str, name: str) -> str:
         if step in ("bias_column", "residual"):
@@ -144,7 +144,7 @@ def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, .
 
 
 def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -> tuple[str, ...]:
-    """Returns the epilogue of some columns."""
+    """Return the epilogue of some columns."""
 
     def take(step: str, name: str) -> str:
         elements = cut.graph.tensors[name].elements
@@ -195,7 +195,7 @@ def _product_columns(cut: _Cutter) -> Partition:
 
 
 def _products(cut: _Cutter) -> Partition:
-    """Returns products of a list."""
+    """Return products of a list."""
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     if "residual" in layer.text("epilogue") and any(cut.graph.tensors[name].pitch for name in layer.inputs):
@@ -221,7 +221,7 @@ def _products(cut: _Cutter) -> Partition:
 
 
 def _images(cut: _Cutter) -> Partition:
-    """Returns images of a batch."""
+    """Return images of a batch."""
     layer, shape = cut.layer, windows_of(cut.layer)
     deep, wide = _channels(layer)
     image, pixels = shape.h * shape.w * deep, shape.p * shape.q
@@ -233,7 +233,7 @@ def _images(cut: _Cutter) -> Partition:
 
 
 def _image_rows(cut: _Cutter) -> Partition:
-    """Returns rows of pixels of one image, each part with what its windows see of the others'."""
+    """Return rows of pixels of one image, each part with what its windows see of the others'."""
     layer, s = cut.layer, windows_of(cut.layer)
     if s.batch > 1:
         raise IndivisibleError
@@ -251,7 +251,7 @@ def _image_rows(cut: _Cutter) -> Partition:
 
 
 def _filters(cut: _Cutter) -> Partition:
-    """Returns filters of a convolution without groups."""
+    """Return filters of a convolution without groups."""
     layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
     if layer.integer("groups") > 1:
         raise IndivisibleError
@@ -263,14 +263,14 @@ def _filters(cut: _Cutter) -> Partition:
 
 
 def _channels(layer: LayerIR) -> tuple[int, int]:
-    """Returns the channels of the image and of the result."""
+    """Return the channels of the image and of the result."""
     if layer.op_type == "POOL":
         return layer.integer("channels"), layer.integer("channels")
     return layer.integer("cin"), layer.integer("cout")
 
 
 def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """Returns the operands behind the image, for some pixels of the result."""
+    """Return the operands behind the image, for some pixels of the result."""
     layer = cut.layer
     return () if layer.op_type == "POOL" else (layer.inputs[1], *_by_rows(cut, first, count, columns))
 
@@ -279,7 +279,7 @@ def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ..
 
 
 def _batches(cut: _Cutter) -> Partition:
-    """Returns requests of an attention without a cache."""
+    """Return requests of an attention without a cache."""
     layer = cut.layer
     m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
     wide = n // layer.integer("heads") * layer.integer("kv_heads")
@@ -293,7 +293,7 @@ def _batches(cut: _Cutter) -> Partition:
 
 
 def _queries(cut: _Cutter) -> Partition:
-    """Returns queries of an attention that sees all keys."""
+    """Return queries of an attention that sees all keys."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     everything = not layer.integer("causal", 1) and not layer.integer("window") and layer.integer("batch", 1) == 1

@@ -30,7 +30,7 @@ _LAYER = re.compile(r"layer (\S+): (\S+(?:, \S+)*) = (\w+)\(([^)]*)\)(?: \{(.*)\
 
 
 def render(graph: Graph) -> str:
-    """Returns the text of a graph."""
+    """Return the text of a graph."""
     return "\n".join(_lines(graph)) + "\n"
 
 
@@ -68,7 +68,7 @@ def _attribute(value: Attribute) -> str:
 
 
 def parse(text: str) -> Graph:
-    """Returns the graph of a text. ToolchainError names the line that is none."""
+    """Return the graph of a text. ToolchainError names the line that is none."""
     graph = Graph("")
     for number, line in enumerate(text.splitlines(), 1):
         word, _, rest = line.partition(" ")
@@ -116,7 +116,7 @@ def _read_layer(graph: Graph, line: str) -> None:
 
 
 def json_lines(graph: Graph, stage: str) -> Iterator[str]:
-    """Yields a JSON object per layer; `stage` names the pass before it."""
+    """Yield a JSON object per layer; `stage` names the pass before it."""
     for layer in graph.layers:
         tensor = graph.tensors[layer.outputs[0]]
         yield json.dumps(

@@ -26,7 +26,7 @@ class TensorUses:
                 table[self._graph.storage(name)].pop(id(layer), None)
 
     def replace(self, removed: Iterable[LayerIR], added: Iterable[LayerIR]) -> None:
-        """Replaces layers by others."""
+        """Replace layers by others."""
         for layer in removed:
             self.remove(layer)
         for layer in added:
@@ -36,6 +36,6 @@ class TensorUses:
         return len(self._readers.get(stored, ()))
 
     def only_maker(self, stored: str) -> LayerIR | None:
-        """Returns the only maker; None: there are several, or none."""
+        """Return the only maker; None: there are several, or none."""
         makers = list(self._makers.get(stored, {}).values())
         return makers[0] if len(makers) == 1 else None

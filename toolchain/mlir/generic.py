@@ -43,7 +43,7 @@ class OperandMap(NamedTuple):
 
 
 def generic(e: OnnxEmitter) -> list[MlirTensor]:
-    """Lowers a linalg.generic to its results."""
+    """Lower a linalg.generic to its results."""
     op = e.op
     maps, kinds = e.attribute("indexing_maps"), e.attribute("iterator_types")
     if not isinstance(maps, ArrayAttr) or not isinstance(kinds, ArrayAttr):
@@ -106,7 +106,7 @@ def _sizes(e: OnnxEmitter, operands: Sequence[MlirTensor], spaces: Sequence[Oper
 
 
 def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequence[int]) -> MlirTensor:
-    """Returns the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
+    """Return the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
     squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
     dims = sorted(space.named_dims, key=list(order).index)
     turned = e.transpose(squeezed, [space.named_dims.index(dim) for dim in dims])
@@ -117,7 +117,7 @@ def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequen
 def elementwise(
     e: OnnxEmitter, block: Block, operands: Sequence[MlirTensor], spaces: Sequence[OperandMap], sizes: tuple[int, ...]
 ) -> list[MlirTensor]:
-    """Applies the body to whole tensors; all dimensions are parallel."""
+    """Apply the body to whole tensors; all dimensions are parallel."""
     count = len(e.op.results)
     order = spaces[-1].named_dims
     for space in spaces[-count:]:
@@ -149,13 +149,13 @@ class Reduction(NamedTuple):
     reduced: Sequence[int]
 
     def yielded(self, at: int) -> SSAValue | None:
-        """Returns the value that the body yields for a result, counted from the last, which is -1."""
+        """Return the value that the body yields for a result, counted from the last, which is -1."""
         last = self.block.last_op
         return None if last is None or len(last.operands) < -at else last.operands[at]
 
 
 def reduction(e: OnnxEmitter, nest: Reduction) -> list[MlirTensor]:
-    """Returns the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
+    """Return the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
     results = len(e.op.results)
     if results == 1:
         return [_join(e, nest, -1, 1)]
@@ -165,7 +165,7 @@ def reduction(e: OnnxEmitter, nest: Reduction) -> list[MlirTensor]:
 
 
 def _combiner(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
-    """Returns (operation that joins, value that it joins with the result so far, which is used so often)."""
+    """Return (operation that joins, value that it joins with the result so far, which is used so often)."""
     yielded, total = nest.yielded(at), nest.block.args[at]
     joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
@@ -177,7 +177,7 @@ def _combiner(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> tuple[str,
 
 
 def _elements(e: OnnxEmitter, nest: Reduction, value: SSAValue, out: OperandMap) -> MlirTensor:
-    """Returns a value of the body for all elements, with the dimensions of the result first."""
+    """Return a value of the body for all elements, with the dimensions of the result first."""
     if sorted(out.named_dims) != [dim for dim in range(len(nest.sizes)) if dim not in nest.reduced]:
         e.refuse("the indexing map of the result must name every parallel dimension")
     order = [*out.named_dims, *nest.reduced]
@@ -190,7 +190,7 @@ def _elements(e: OnnxEmitter, nest: Reduction, value: SSAValue, out: OperandMap)
 
 
 def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
-    """Reduces a result."""
+    """Reduce a result."""
     name, value = _combiner(e, nest, at, uses)
     operator, join, neutral = COMBINERS[name]
     out, start = nest.spaces[at], nest.operands[at]
@@ -208,7 +208,7 @@ def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
 
 
 def _neutral(start: MlirTensor, join: str, neutral: float) -> bool:
-    """Checks whether the initial value of a result is neutral."""
+    """Check whether the initial value of a result is neutral."""
     return start.equals(neutral) or (join == "Max" and lowest(start)) or (join == "Min" and lowest(start, top=True))
 
 
@@ -217,7 +217,7 @@ _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "
 
 
 def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
-    """Returns the index of the first maximum, or minimum, that a body selects; None: it does not."""
+    """Return the index of the first maximum, or minimum, that a body selects; None: it does not."""
     yielded, (values, indices) = nest.yielded(-1), nest.block.args[-2:]
     select = None if yielded is None else yielded.owner
     if not isinstance(select, Operation) or op_name(select) != "arith.select" or select.operands[2] is not indices:
@@ -246,7 +246,7 @@ def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
 
 
 def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
-    """Checks whether all elements are the smallest, or largest, number of their type."""
+    """Check whether all elements are the smallest, or largest, number of their type."""
     if tensor.values is None:
         return False
     kind = tensor.values.dtype
@@ -262,7 +262,7 @@ def _evaluate(
     e: OnnxEmitter, block: Block, value: SSAValue, arguments: dict[SSAValue, MlirTensor], order: Sequence[int],
     sizes: tuple[int, ...],
 ) -> MlirTensor:  # fmt: skip
-    """Returns a value inside the body, from the inputs alone."""
+    """Return a value inside the body, from the inputs alone."""
     ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
     values = dict(arguments)
     indices = {dim: ramps[order.index(dim)] for dim in range(len(sizes))}
@@ -288,7 +288,7 @@ def _evaluate(
 
 
 def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
-    """Returns the block argument that a factor is, and the cast that it goes through."""
+    """Return the block argument that a factor is, and the cast that it goes through."""
     owner = value.owner
     cast = ""
     if isinstance(owner, Operation) and op_name(owner) in CASTS:
@@ -297,7 +297,7 @@ def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
 
 
 def contraction(e: OnnxEmitter, nest: Reduction, value: SSAValue, result: OperandMap) -> MlirTensor | None:
-    """Returns a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
+    """Return a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
     None: it is none."""
     block, operands, spaces, sizes, reduced = nest
     owner = value.owner
@@ -329,7 +329,7 @@ def summed(
     sizes: tuple[int, ...],
     kind: str,
 ) -> MlirTensor:
-    """Returns the sum of products over the dimensions that the result, whose space is the last, does not have."""
+    """Return the sum of products over the dimensions that the result, whose space is the last, does not have."""
     a, b, out = (space.named_dims for space in spaces)
     batch = [dim for dim in out if dim in a and dim in b]
     rows = [dim for dim in out if dim in a and dim not in b]
@@ -351,7 +351,7 @@ def summed(
 
 
 def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirTensor:
-    """Returns a product of matrices with indexing maps."""
+    """Return a product of matrices with indexing maps."""
     maps = e.attribute("indexing_maps")
     if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
         e.refuse("needs three indexing_maps")
@@ -369,7 +369,7 @@ def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirT
 def product(
     e: OnnxEmitter, a: MlirTensor, b: MlirTensor, kind: str, zeros: tuple[MlirTensor, MlirTensor] | None = None
 ) -> MlirTensor:
-    """Returns the product of matrices, or of lists of them; `zeros`: zero points of integers."""
+    """Return the product of matrices, or of lists of them; `zeros`: zero points of integers."""
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         e.refuse(f"shapes {list(a.shape)} and {list(b.shape)} do not fit each other")
     shape = (*a.shape[:-1], b.shape[-1])

@@ -44,7 +44,7 @@ def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
 
 
 def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns (name and type of each argument, name of each operation) of the function in a file. ModelError as
+    """Return (name and type of each argument, name of each operation) of the function in a file. ModelError as
     `load_mlir`."""
     source = read(path)
     function = _function(source)

@@ -14,7 +14,7 @@ Lower = Callable[[OnnxEmitter], MlirTensor]
 
 
 def _operands(e: OnnxEmitter, ins: int) -> tuple[list[MlirTensor], MlirTensor]:
-    """Returns inputs, and what the result starts from."""
+    """Return inputs, and what the result starts from."""
     if len(e.op.operands) != ins + 1:
         e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
     values = [e.get(operand) for operand in e.op.operands]
@@ -55,7 +55,7 @@ def _contract(e: OnnxEmitter) -> MlirTensor:
 
 
 def _tile(batch: int) -> Lower:
-    """Returns the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
+    """Return the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
     dimensions before."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
@@ -78,7 +78,7 @@ def _tile(batch: int) -> Lower:
 
 
 def _vectors(a_rank: int, b_rank: int) -> Lower:
-    """Returns the lowering of matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
+    """Return the lowering of matvec, vecmat, dot, batch_matvec: a vector is a matrix of one row or column."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (a, b), start = _operands(e, 2)
@@ -98,7 +98,7 @@ NCHW = (0, 2, 3, 1)
 
 
 def to_nchw(e: OnnxEmitter, x: MlirTensor, layout: str) -> MlirTensor:
-    """Returns an image with its channels, which a layout such as nhwc has last, in dimension 1."""
+    """Return an image with its channels, which a layout such as nhwc has last, in dimension 1."""
     return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if layout[-1] == "c" else x
 
 
@@ -110,7 +110,7 @@ def window(
     e: OnnxEmitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (),
 ) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
-    """Returns (sizes of the result, attributes of ONNX) of windows over an image."""
+    """Return (sizes of the result, attributes of ONNX) of windows over an image."""
     axes = len(kernel)
     pads = pads or [0] * (2 * axes)
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads) < 0:
@@ -129,7 +129,7 @@ def convolved(
     pads: Sequence[int] = (), groups: int = 1, zeros: tuple[MlirTensor, MlirTensor] | None = None,
     bias: MlirTensor | None = None,
 ) -> MlirTensor:  # fmt: skip
-    """Returns a convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three
+    """Return a convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three
     axes."""
     if not 3 <= x.rank == w.rank <= 5 or w.shape[1] * groups != x.shape[1]:
         e.refuse(f"an image of {list(x.shape)} and weights of {list(w.shape)} do not fit each other")
@@ -148,13 +148,13 @@ def convolved(
 
 
 def _steps(e: OnnxEmitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns (strides, dilations) of windows."""
+    """Return (strides, dilations) of windows."""
     unit = (1,) * axes
     return e.numbers("strides", unit, axes), e.numbers("dilations", unit, axes)
 
 
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
-    """Returns the lowering of a convolution; `order`: dimensions of the weights in that of ONNX."""
+    """Return the lowering of a convolution; `order`: dimensions of the weights in that of ONNX."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
@@ -169,7 +169,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
 
 
 def _single(axes: int) -> Lower:
-    """Returns the lowering of a convolution of one image of one channel with one kernel."""
+    """Return the lowering of a convolution of one image of one channel with one kernel."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
@@ -183,7 +183,7 @@ def _single(axes: int) -> Lower:
 
 
 def _group(e: OnnxEmitter) -> MlirTensor:
-    """Returns the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
+    """Return the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
     (x, w), start = _operands(e, 2)
     if x.rank != 5 or w.rank != 5:
         e.refuse("takes an image and weights of 5 dimensions")
@@ -196,7 +196,7 @@ def _group(e: OnnxEmitter) -> MlirTensor:
 
 
 def depthwise_weights(e: OnnxEmitter, w: MlirTensor) -> MlirTensor:
-    """Returns weights kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
+    """Return weights kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
     axes = w.rank - 2
     turned = e.transpose(w, (axes, axes + 1, *range(axes)))
     return e.reshape(turned, (w.shape[axes] * w.shape[axes + 1], 1, *w.shape[:axes]))
@@ -223,7 +223,7 @@ def pooled(
     e: OnnxEmitter, function: str, x: MlirTensor, kernel: Sequence[int], strides: Sequence[int],
     dilations: Sequence[int], pads: Sequence[int] = (), *, count_pads: bool = True,
 ) -> MlirTensor:  # fmt: skip
-    """Returns max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
+    """Return max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
     if x.rank != len(kernel) + 2:
         e.refuse(f"an image has {len(kernel) + 2} dimensions, got {x.rank}")
     out, attributes = window(e, x.shape[2:], kernel, strides, dilations, pads)
@@ -315,7 +315,7 @@ def _map(e: OnnxEmitter) -> MlirTensor:
 
 
 def _elements(operator: str, count: int, kind: str = "") -> Lower:
-    """Returns an operation on elements whose operands have the shape of the result."""
+    """Return an operation on elements whose operands have the shape of the result."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         operands, _ = _operands(e, count)

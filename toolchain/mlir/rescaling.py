@@ -30,7 +30,7 @@ class Rescale(NamedTuple):
     """Shifts beyond 31 round twice."""
 
     def exact(self, value: int, channel: int, kind: str) -> int:
-        """Returns the result for one value."""
+        """Return the result for one value."""
         multiplier, shift = self.multipliers[channel], self.shifts[channel]
         moved = value - self.input_zero
         total = moved * multiplier + (1 << (shift - 1))
@@ -41,7 +41,7 @@ class Rescale(NamedTuple):
 
 
 def lookup(e: OnnxEmitter, x: MlirTensor, table: Values, kind: str, rows: int = 1) -> MlirTensor:
-    """Returns the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
+    """Return the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
     tables."""
     at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
     return _take(e, at, table, kind, rows)
@@ -54,7 +54,7 @@ def _take(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -
 
 
 def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
-    """Returns INT32 saturated to a narrower type."""
+    """Return INT32 saturated to a narrower type."""
     if kind == "INT32":
         return x
     limits = np.iinfo(NUMPY[kind])
@@ -63,7 +63,7 @@ def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
 
 
 def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
-    """Returns the values of x times a scale, as codes of another type."""
+    """Return the values of x times a scale, as codes of another type."""
     for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
         if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
             e.refuse(f"multiplier {multiplier}, shift {shift}: must be 0..{INT32.max} and 2..62")
@@ -89,7 +89,7 @@ def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTe
 
 
 def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
-    """Returns the smallest value of INT32 that gives each code but the lowest; one above the largest where none
+    """Return the smallest value of INT32 that gives each code but the lowest; one above the largest where none
     does."""
     lowest = int(np.iinfo(NUMPY[kind]).min)
     limits = []
@@ -106,7 +106,7 @@ def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
 
 
 def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
-    """Returns INT32 narrowed to a byte."""
+    """Return INT32 narrowed to a byte."""
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
     lowest = int(np.iinfo(NUMPY[kind]).min)
@@ -151,7 +151,7 @@ def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTen
 
 
 def _one_below(steps: Values, floats: Any, coefficients: Any) -> bool:
-    """Checks whether a guess is the code or the next lower code, at both ends of the values of each code."""
+    """Check whether a guess is the code or the next lower code, at both ends of the values of each code."""
     codes = np.arange(1, CODES)
     at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
     first, last = floats(at, coefficients), floats(below, coefficients)
@@ -163,5 +163,5 @@ def _row(e: OnnxEmitter, values: Values) -> MlirTensor:
 
 
 def _byte(e: OnnxEmitter, position: MlirTensor, lowest: int, kind: str) -> MlirTensor:
-    """Returns the code from its position above the lowest."""
+    """Return the code from its position above the lowest."""
     return e.cast(e.elementwise("Add", position, e.scalar(lowest, "INT32")), kind)

@@ -27,7 +27,7 @@ def _cast(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
 
 
 def _signed(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Returns an integer in a wider type, or a float: i1 true is -1."""
+    """Return an integer in a wider type, or a float: i1 true is -1."""
     return e.elementwise("Neg", _cast(e, x)) if x.kind == "BOOL" else _cast(e, x)
 
 
@@ -40,7 +40,7 @@ def _unsigned(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
 
 
 def _narrower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Returns the low bits of an integer."""
+    """Return the low bits of an integer."""
     kind, _ = e.typed(e.op.results[0].type)
     if kind == "BOOL":
         return e.cast(e.elementwise("BitwiseAnd", x, e.scalar(1, x.kind)), kind)
@@ -58,7 +58,7 @@ def _product(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
 
 
 def _number(operator: str) -> Lower:
-    """Returns the larger or smaller operand, or that which is a number."""
+    """Return the larger or smaller operand, or that which is a number."""
 
     def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         result = e.elementwise(operator, x, y)
@@ -91,12 +91,12 @@ def _fpowi(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
 
 
 def below_zero(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
-    """Returns one of two tensors, chosen by the sign of x."""
+    """Return one of two tensors, chosen by the sign of x."""
     return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
 
 
 def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Returns the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
+    """Return the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
     size = e.elementwise("Abs", x)
     floor = e.elementwise("Floor", size)
     low = e.elementwise("Less", e.elementwise("Sub", size, floor), e.scalar(0.5, x.kind), kind="BOOL")
@@ -109,7 +109,7 @@ def _truncate(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
 
 
 def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
-    """Returns an operator of (x * before + add), times `after`, less `less`."""
+    """Return an operator of (x * before + add), times `after`, less `less`."""
 
     def lower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
         x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
@@ -121,7 +121,7 @@ def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, l
 
 
 def _extract(e: OnnxEmitter, table: MlirTensor, *indices: MlirTensor) -> MlirTensor:
-    """Returns an element for each index: whole rows where the other indices count all of a row, else one by one."""
+    """Return an element for each index: whole rows where the other indices count all of a row, else one by one."""
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
     first, *others = indices
@@ -174,7 +174,7 @@ def _compare(predicates: tuple[str, ...]) -> Lower:
 
 
 def _order(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Returns integers whose signed order is the unsigned order of x: the highest bit is inverted."""
+    """Return integers whose signed order is the unsigned order of x: the highest bit is inverted."""
     if x.kind == "INT64":
         e.refuse("an unsigned comparison of i64 is not supported: use a signed one, or i32")
     wide = e.cast(x, "INT32")
@@ -215,7 +215,7 @@ SCALARS: Mapping[str, Lower] = {
 def evaluate(
     e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor], count: int = 1
 ) -> list[MlirTensor]:
-    """Returns the `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
+    """Return the `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
     values, outside = dict(arguments), e.op
 
     def get(value: SSAValue) -> MlirTensor:
@@ -245,7 +245,7 @@ def evaluate(
 
 
 def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:
-    """Applies an operation of arith or math."""
+    """Apply an operation of arith or math."""
     lower = SCALARS.get(name)
     if lower is None:
         e.refuse(f"this operation is not supported; supported of its dialect are {', '.join(_like(name))}")
@@ -263,7 +263,7 @@ def _like(name: str) -> list[str]:
 
 
 def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:
-    """Returns the index of each dimension, as constants that broadcast."""
+    """Return the index of each dimension, as constants that broadcast."""
     ramps: list[MlirTensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)

@@ -25,7 +25,7 @@ def _static(e: OnnxEmitter, count: int) -> list[MlirTensor]:
 
 
 def _empty(e: OnnxEmitter) -> MlirTensor:
-    """Returns undefined elements as zeros, which take no memory until they are read."""
+    """Return undefined elements as zeros, which take no memory until they are read."""
     _static(e, 0)
     kind, shape = e.typed(e.op.results[0].type)
     return e.expand(e.scalar(0, kind), shape)
@@ -71,7 +71,7 @@ def _cast(e: OnnxEmitter) -> MlirTensor:
 
 
 def _box(e: OnnxEmitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
-    """Returns offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
+    """Return offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
     operands = [e.get(value) for value in e.op.operands[tensors:]]
     box = list[tuple[int, ...]]()
     for name in ("offsets", "sizes", "strides"):
@@ -104,7 +104,7 @@ def _insert(e: OnnxEmitter) -> MlirTensor:
 
 
 def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequence[int], axis: int) -> MlirTensor:
-    """Returns `into` with a part of it replaced: pieces before, at and behind it along each dimension."""
+    """Return `into` with a part of it replaced: pieces before, at and behind it along each dimension."""
     while axis < into.rank and part.shape[axis] == into.shape[axis]:
         axis += 1
     if axis == into.rank:
@@ -155,7 +155,7 @@ def _extract_element(e: OnnxEmitter) -> MlirTensor:
 
 
 def _tiling(e: OnnxEmitter, rank: int) -> tuple[list[int], list[int], list[int]]:
-    """Returns (order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
+    """Return (order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
     order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
     places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
     valid = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
@@ -165,7 +165,7 @@ def _tiling(e: OnnxEmitter, rank: int) -> tuple[list[int], list[int], list[int]]
 
 
 def pack(e: OnnxEmitter) -> MlirTensor:
-    """Returns tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
+    """Return tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
     x, _, *padding = (e.get(value) for value in e.op.operands)
     order, places, tiles = _tiling(e, x.rank)
     sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(x.rank)]
@@ -181,7 +181,7 @@ def pack(e: OnnxEmitter) -> MlirTensor:
 
 
 def unpack(e: OnnxEmitter) -> MlirTensor:
-    """Returns the tensor of which `pack` makes these tiles, without what was padded."""
+    """Return the tensor of which `pack` makes these tiles, without what was padded."""
     x = e.get(e.op.operands[0])
     _, shape = e.typed(e.op.results[0].type)
     order, places, tiles = _tiling(e, len(shape))
@@ -195,7 +195,7 @@ def unpack(e: OnnxEmitter) -> MlirTensor:
 
 
 def _packed_order(order: Sequence[int], places: Sequence[int], rank: int) -> list[int]:
-    """Returns dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
+    """Return dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
     others = [dim for dim in range(rank) if dim not in places]
     return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *others))]
 

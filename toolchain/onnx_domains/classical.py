@@ -16,7 +16,7 @@ DOMAIN = "ai.onnx.ml"
 
 
 def _floats(parts: Decomposition) -> str:
-    """Returns the first input in FP32."""
+    """Return the first input in FP32."""
     return parts.input(0) if parts.kind == np.float32 else parts.cast(parts.input(0), np.float32)
 
 
@@ -28,7 +28,7 @@ def _constants(parts: Decomposition, values: Any) -> str:
 
 
 def _linear(parts: Decomposition, targets: int) -> str:
-    """Returns rows times coefficients, with intercepts."""
+    """Return rows times coefficients, with intercepts."""
     node = parts.node
     coefficients = np.array(node.attribute("coefficients", []), np.float32)
     x, width = _floats(parts), node.shape(0)[-1]
@@ -75,7 +75,7 @@ def scaler(parts: Decomposition) -> None:
 
 
 def normalizer(parts: Decomposition) -> None:
-    """Composes Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
+    """Compose Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
     stays zero."""
     norm, x = parts.node.attribute("norm", "MAX"), _floats(parts)
     if norm not in ("MAX", "L1", "L2"):
@@ -89,7 +89,7 @@ def normalizer(parts: Decomposition) -> None:
 
 
 def features(parts: Decomposition) -> None:
-    """Composes the selection of columns by number."""
+    """Compose the selection of columns by number."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
     columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
@@ -98,7 +98,7 @@ def features(parts: Decomposition) -> None:
 
 
 def joined(parts: Decomposition) -> None:
-    """Composes the columns of all inputs side by side."""
+    """Compose the columns of all inputs side by side."""
     matrices = []
     for index in range(len(parts.node.proto.input)):
         name, shape = parts.input(index), parts.node.shape(index)
@@ -126,13 +126,13 @@ def binarizer(parts: Decomposition) -> None:
 
 
 def _keyed(parts: Decomposition, keys: Sequence[float]) -> str:
-    """Compares each element of the input with all keys, along a new last dimension."""
+    """Compare each element of the input with all keys, along a new last dimension."""
     wide = parts.reshaped(parts.input(0), *parts.node.shape(0), 1)
     return parts.make("Equal", wide, parts.constant(np.array(keys, parts.kind)))
 
 
 def label_encoder(parts: Decomposition) -> None:
-    """Composes LabelEncoder: the value of the key that an element equals; others have the default."""
+    """Compose LabelEncoder: the value of the key that an element equals; others have the default."""
     node = parts.node
     attributes = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
     text = [name for name in attributes if "string" in name and name != "default_string"]

@@ -78,7 +78,7 @@ def fused_gemm(parts: Decomposition) -> None:
 
 
 def _product(parts: Decomposition, operator: str) -> str:
-    """Composes a product of the first three inputs, without its activation."""
+    """Compose a product of the first three inputs, without its activation."""
     node = parts.node
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
     return parts.make(operator, *(parts.input(index) for index in range(3) if node.has(index)), **attributes)

@@ -35,7 +35,7 @@ def _split(parts: Decomposition, x: str, axis: int, sizes: list[int]) -> list[st
 
 
 def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
-    """Returns 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
+    """Return 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
     `window` tokens and more before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
     visible = (distance <= 0) & ((distance > -window) if window > 0 else True)
@@ -43,7 +43,7 @@ def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
 
 
 def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: str) -> str:
-    """Returns the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
+    """Return the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
 
     The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of leading keys.
     """
@@ -65,7 +65,7 @@ def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: st
 
 
 def _sum(parts: Decomposition, terms: list[str]) -> str:
-    """Adds up the biases of the scores; "" for none."""
+    """Add up the biases of the scores; "" for none."""
     total = terms[0] if terms else ""
     for term in terms[1:]:
         total = parts.make("Add", total, term)
@@ -79,7 +79,7 @@ def _attend(
     parts: Decomposition, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int,
     kv_heads: int, causal: bool = False, softcap: float = 0.0,
 ) -> list[str]:  # fmt: skip
-    """Returns the result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
+    """Return the result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
     node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
     attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads} | ({"is_causal": 1} if causal else {})
     numbers = ({"scale": scale} if scale else {}) | ({"softcap": softcap} if softcap else {})
@@ -94,12 +94,12 @@ def _attend(
 
 
 def _by_head(parts: Decomposition, x: str, heads: int) -> str:
-    """Returns keys or values of the form that a cache has."""
+    """Return keys or values of the form that a cache has."""
     return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
 
 def packed(parts: Decomposition) -> None:
-    """Composes Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
+    """Compose Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
     node = parts.node
     if node.has(6):
         node.refuse("input past_sequence_length is not supported: export the model without shared buffers")
@@ -124,7 +124,7 @@ def packed(parts: Decomposition) -> None:
 
 
 def multi_head(parts: Decomposition) -> None:
-    """Composes MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
+    """Compose MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
     node = parts.node
     heads = int(node.attribute("num_heads"))
     for index, name in ((8, "past_sequence_length"), (9, "cache_indirection")):
@@ -151,7 +151,7 @@ def multi_head(parts: Decomposition) -> None:
 
 
 def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -> tuple[str, bool]:
-    """Returns the sum of the mask (the input of this index), the attention bias and, with a past, the causal mask; and
+    """Return the sum of the mask (the input of this index), the attention bias and, with a past, the causal mask; and
     whether the operator has the causal mask itself."""
     causal, added = bool(parts.node.attribute("unidirectional", 0)), []
     if parts.node.has(mask):
@@ -164,7 +164,7 @@ def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -
 
 
 def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:
-    """Returns tokens, and heads x head size, of keys or values."""
+    """Return tokens, and heads x head size, of keys or values."""
     shape = parts.node.shape(index)
     return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
 
@@ -176,7 +176,7 @@ def _presents(parts: Decomposition, present: list[str]) -> None:
 
 
 def grouped(parts: Decomposition) -> None:
-    """Composes GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind
+    """Compose GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind
     it."""
     node = parts.node
     heads, kv_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
@@ -223,7 +223,7 @@ def grouped(parts: Decomposition) -> None:
 def _rotate(
     parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
 ) -> str:
-    """Returns queries or keys turned by their positions, which are given or count from `first`."""
+    """Return queries or keys turned by their positions, which are given or count from `first`."""
     node = parts.node
     batch = node.shape(0)[0]
     if node.has(positions):
@@ -237,7 +237,7 @@ def _rotate(
 
 
 def rotary(parts: Decomposition) -> None:
-    """Composes RotaryEmbedding: one position is that of the first token."""
+    """Compose RotaryEmbedding: one position is that of the first token."""
     node, shape = parts.node, parts.node.shape(0)
     if float(node.attribute("scale", 1.0)) != 1.0:
         node.refuse(f"attribute scale={node.attribute('scale')}: supported is 1")

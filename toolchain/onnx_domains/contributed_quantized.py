@@ -14,13 +14,13 @@ from toolchain.onnx_nodes.parts import Compose, Decomposition
 
 
 def _numbers(parts: Decomposition, index: int, **attributes: int) -> str:
-    """Dequantizes the codes of an input; the next two inputs are their scale and zero point."""
+    """Dequantize the codes of an input; the next two inputs are their scale and zero point."""
     zero = [parts.input(index + 2)] if parts.node.has(index + 2) else []
     return parts.make("DequantizeLinear", parts.input(index), parts.input(index + 1), *zero, **attributes)
 
 
 def _codes(parts: Decomposition, x: str, scale: int) -> None:
-    """Composes the result: numbers as codes of the scale at an input, and the zero point behind it."""
+    """Compose the result: numbers as codes of the scale at an input, and the zero point behind it."""
     if parts.node.has(scale + 1):
         zero = parts.input(scale + 1)
     else:
@@ -76,7 +76,7 @@ def pooled(operator: str) -> Compose:
 
 
 def softmax(parts: Decomposition) -> None:
-    """Composes Softmax; below opset 13 all dimensions from the axis on are one."""
+    """Compose Softmax; below opset 13 all dimensions from the axis on are one."""
     node, shape = parts.node, parts.node.shape(0)
     opset = int(node.attribute("opset", 0))
     axis = node.axis(len(shape), -1 if opset >= 13 else 1)
@@ -90,7 +90,7 @@ def softmax(parts: Decomposition) -> None:
 
 
 def gemm(parts: Decomposition) -> None:
-    """Composes Gemm: the bias has the product of both scales; without a scale of the result it stays a number."""
+    """Compose Gemm: the bias has the product of both scales; without a scale of the result it stays a number."""
     node = parts.node
     columns = 0 if node.attribute("transB", 0) else 1
     per_column = math.prod(node.shape(4)) > 1
@@ -113,7 +113,7 @@ def gemm(parts: Decomposition) -> None:
 
 
 def _scale(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
-    """Composes the result: integers times scales, and a bias."""
+    """Compose the result: integers times scales, and a bias."""
     x = parts.make("Cast", product, to=1)
     for scale in scales[:-1]:
         x = parts.make("Mul", x, scale)
@@ -145,7 +145,7 @@ _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
 
 
 def matmul_nbits(parts: Decomposition) -> None:
-    """Composes MatMulNBits: weights in blocks along K, with a scale and a zero point of each; they stay codes
+    """Compose MatMulNBits: weights in blocks along K, with a scale and a zero point of each; they stay codes
     (`passes.weight_groups`). At accuracy level 4 activations are rounded to 127 steps of the largest of their block, as
     onnxruntime does."""
     node = parts.node
@@ -186,7 +186,7 @@ _ROUNDED = 4
 
 
 def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
-    """Returns activations as the steps of their blocks give them."""
+    """Return activations as the steps of their blocks give them."""
     *lead, width = shape
     blocks = -(-width // size)
     if blocks * size > width:
@@ -201,7 +201,7 @@ def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str
 
 
 def gather_blocks(parts: Decomposition) -> None:
-    """Composes the gather of rows of a table of codes with a scale and a zero point for each block of a row; the rows
+    """Compose the gather of rows of a table of codes with a scale and a zero point for each block of a row; the rows
     become numbers."""
     node = parts.node
     size, bits = int(node.attribute("block_size", 128)), int(node.attribute("bits", 4))
@@ -228,7 +228,7 @@ def gather_blocks(parts: Decomposition) -> None:
 
 
 def _unpack(packed: Values, bits: int, count: int) -> Values:
-    """Returns `count` codes of each row of bytes, the lowest bits first."""
+    """Return `count` codes of each row of bytes, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return np.asarray(codes.reshape(len(packed), -1)[:, :count])

@@ -23,14 +23,14 @@ _STANDARD = {**ON_CORE, "SimplifiedLayerNormalization": contributed.CONTRIBUTED[
 
 
 def is_foreign(proto: Any) -> bool:
-    """Checks whether a node is of a foreign domain whose operators are rewritten to those of ONNX."""
+    """Check whether a node is of a foreign domain whose operators are rewritten to those of ONNX."""
     return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _STANDARD)
 
 
 def decomposed(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Decomposition:
-    """Returns the nodes that stand for an operator of those domains.
+    """Return the nodes that stand for an operator of those domains.
 
     `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
     """
@@ -51,5 +51,5 @@ def decomposed(
 
 
 def _is_default(node: NodeView, name: str) -> bool:
-    """Checks whether an attribute has its default: exporters write out zeros, -1 and NONE."""
+    """Check whether an attribute has its default: exporters write out zeros, -1 and NONE."""
     return node.attribute(name) in (0, -1, "NONE", "")

@@ -51,14 +51,14 @@ _SUPPRESSION = ("boxes", "scores", "most", "overlap", "least")
 
 
 def functions(opset: int) -> list[Any]:
-    """Returns the functions of DOMAIN's nodes, for a model of an operator set."""
+    """Return the functions of DOMAIN's nodes, for a model of an operator set."""
     suppression = _function(opset, "NonMaxSuppression", _SUPPRESSION, 0, "center_point_box")
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 
 
 def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
            **attributes: Any) -> None:  # fmt: skip
-    """Composes the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
+    """Compose the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
     if math.prod(shape) > MAX_ROWS:
         parts.node.refuse(
             f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
@@ -79,7 +79,7 @@ def non_zero(parts: Decomposition) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Composes a Gather of the places where the condition holds; a constant condition is left to the operator table."""
+    """Compose a Gather of the places where the condition holds; a constant condition is left to the operator table."""
     node = parts.node
     if node.constant(1) is not None:
         parts.nodes.append(node.proto)

@@ -59,7 +59,7 @@ class Branches(NamedTuple):
     """True where a value that is missing takes the true branch."""
 
     def with_members(self, sets: Iterator[list[float]], count: int) -> "tuple[Branches, int]":
-        """Returns the same, and the number of nodes, with BRANCH_MEMBER as comparisons with one of its set after the
+        """Return the same, and the number of nodes, with BRANCH_MEMBER as comparisons with one of its set after the
         other: those after the first are nodes of numbers from `count` on."""
         members, rows = np.flatnonzero(self.mode == _MODES.index("BRANCH_MEMBER")), list[tuple[Any, ...]]()
         for at, feature, _, _, true, last, missing in zip(*(column[members] for column in self), strict=True):
@@ -77,7 +77,7 @@ class Branches(NamedTuple):
 
 
 def _least(values: Values, *, above: bool = False) -> Values:
-    """Returns the least numbers of FP32 that are not below values, or above them."""
+    """Return the least numbers of FP32 that are not below values, or above them."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     enough = (single > values if above else single >= values) | np.isnan(single)
@@ -112,7 +112,7 @@ class Forest:
         self.below[second], self.other[second], self.missing_below[second] = true[equal], false[equal], missing[equal]
 
     def depth(self, roots: Values) -> int | None:
-        """Returns comparisons on the longest way from a root to a leaf; None: some way does not end."""
+        """Return comparisons on the longest way from a root to a leaf; None: some way does not end."""
         level, steps = np.unique(roots), 0
         while True:
             inner = level[self.below[level] != level]
@@ -134,7 +134,7 @@ class NodeTable:
         self._keys = keys[self._order]
 
     def find(self, trees: Values, ids: Values) -> Values:
-        """Returns the numbers of nodes, -1 where there is none."""
+        """Return the numbers of nodes, -1 where there is none."""
         tree, node = np.searchsorted(self._trees, trees), np.searchsorted(self._ids, ids)
         tree, node = np.minimum(tree, len(self._trees) - 1), np.minimum(node, len(self._ids) - 1)
         keys = tree * len(self._ids) + node
@@ -144,7 +144,7 @@ class NodeTable:
 
 
 def rows(parts: Decomposition) -> tuple[str, int, int]:
-    """Returns the first input in FP32 as rows: its name, rows and columns."""
+    """Return the first input in FP32 as rows: its name, rows and columns."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
         node.refuse(f"an input of {len(shape)} dimensions: supported are rows of features")
@@ -154,7 +154,7 @@ def rows(parts: Decomposition) -> tuple[str, int, int]:
 
 
 def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
-    """Returns the number of the leaf of each tree for each row."""
+    """Return the number of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
     if depth is None:
@@ -187,7 +187,7 @@ def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
 
 
 def _numbers(node: NodeView, name: str) -> Values:
-    """Returns a list of numbers, which newer operator sets may have as a tensor."""
+    """Return a list of numbers, which newer operator sets may have as a tensor."""
     tensor = node.attribute(f"{name}_as_tensor")
     return node.numbers(name) if tensor is None else _array(tensor)
 
@@ -202,7 +202,7 @@ def _missing(node: NodeView, count: int) -> Values:
 
 
 def _forest(parts: Decomposition, kind: str) -> tuple[Forest, Values, NodeTable]:
-    """Returns tables, roots, and the numbers of nodes, of an operator with lists of nodes."""
+    """Return tables, roots, and the numbers of nodes, of an operator with lists of nodes."""
     node = parts.node
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     trees, ids, features, true, false = (node.numbers(f"nodes_{name}") for name in names)
@@ -227,7 +227,7 @@ def _forest(parts: Decomposition, kind: str) -> tuple[Forest, Values, NodeTable]
 
 
 def _weights(node: NodeView, of: str, forest: Forest, table: NodeTable, targets: int) -> Values:
-    """Returns the weights of each node for each target."""
+    """Return the weights of each node for each target."""
     trees, leaves, ids = (node.numbers(f"{of}_{name}") for name in ("treeids", "nodeids", "ids"))
     values, result = _numbers(node, f"{of}_weights"), np.zeros((len(forest.feature), targets), np.float32)
     if len({*map(len, (trees, leaves, ids, values))}) > 1:
@@ -243,7 +243,7 @@ def _weights(node: NodeView, of: str, forest: Forest, table: NodeTable, targets:
 
 
 def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggregate: str) -> str:
-    """Aggregates the trees' weights for each target."""
+    """Aggregate the trees' weights for each target."""
     if aggregate not in _AGGREGATES:
         parts.node.refuse(f"attribute aggregate_function={aggregate}: supported are {', '.join(_AGGREGATES)}")
     contributions = parts.make("Gather", parts.constant(table), leaves)
@@ -253,7 +253,7 @@ def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggreg
 
 
 def transformed(parts: Decomposition, scores: str, transform: str = "") -> str:
-    """Returns the scores behind `transform`, by default that of the attribute post_transform."""
+    """Return the scores behind `transform`, by default that of the attribute post_transform."""
     transform = transform or parts.node.attribute("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -277,7 +277,7 @@ def regressor(parts: Decomposition) -> None:
 
 
 def ensemble(parts: Decomposition) -> None:
-    """Composes TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
+    """Compose TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
     node = parts.node
     modes, splits, weights = (_array(node.attribute(name)) for name in ("nodes_modes", "nodes_splits", "leaf_weights"))
     features, true, false, true_leaf, false_leaf = (
@@ -309,7 +309,7 @@ def ensemble(parts: Decomposition) -> None:
 
 
 def _sets(node: NodeView) -> Iterator[list[float]]:
-    """Yields the sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
+    """Yield the sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
     tensor, members = node.attribute("membership_values"), list[float]()
     for value in [] if tensor is None else _array(tensor):
         if math.isnan(value):
@@ -322,13 +322,13 @@ def _sets(node: NodeView) -> Iterator[list[float]]:
 
 
 def labels_of(node: NodeView, name: str) -> list[int]:
-    """Returns the labels of classes; text stands for its place among them, which is what the device has of it."""
+    """Return the labels of classes; text stands for its place among them, which is what the device has of it."""
     texts = node.attribute("classlabels_strings")
     return list(range(len(texts))) if texts else [int(label) for label in node.attribute(name, [])]
 
 
 def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
-    """Composes the first output from the place of each row's class."""
+    """Compose the first output from the place of each row's class."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
     else:
@@ -356,7 +356,7 @@ def classifier(parts: Decomposition) -> None:
 def _of_two_classes(
     parts: Decomposition, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
 ) -> None:  # fmt: skip
-    """Computes labels and scores of two classes like onnxruntime: exporters give the weights of the second class alone,
+    """Compute labels and scores of two classes like onnxruntime: exporters give the weights of the second class alone,
     as those of class 0. Without negative weights they are probabilities, else the first class has the opposite score.
     If both classes have weights, the larger score decides the label, by the operator's definition; onnxruntime's is 1
     or -1, whatever the labels are."""
@@ -392,12 +392,12 @@ def _of_two_classes(
 
 
 def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
-    """Returns the score of the other of two classes."""
+    """Return the score of the other of two classes."""
     return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
 
 
 def of_a_line(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
-    """Composes two classes, and the score of the second, of LinearClassifier."""
+    """Compose two classes, and the score of the second, of LinearClassifier."""
     node, zero = parts.node, parts.constant(np.array(0, np.float32))
     if node.gives(0):
         labelled(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)

@@ -53,7 +53,7 @@ def regressor(parts: Decomposition) -> None:
 
 
 def classifier(parts: Decomposition) -> None:
-    """Composes the class with the most votes of the decisions between two. Scores are these decisions, or
+    """Compose the class with the most votes of the decisions between two. Scores are these decisions, or
     probabilities. Without support vectors a sum for each class."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
     x, count, width = trees.rows(parts)
@@ -89,7 +89,7 @@ def classifier(parts: Decomposition) -> None:
 
 
 def _linear(parts: Decomposition, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
-    """Composes the class with the largest sum; between two, as onnxruntime has it, the second where the largest is
+    """Compose the class with the largest sum; between two, as onnxruntime has it, the second where the largest is
     positive, of coefficients that all are not negative above a half."""
     node, classes = parts.node, len(labels)
     if not classes or coefficients.size != classes * width or not rho.size:
@@ -114,7 +114,7 @@ def _floats(parts: Decomposition, name: str) -> Any:
 
 
 def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]]) -> Any:
-    """Returns the coefficients of each support vector in the decision of each pair of classes: vectors x pairs."""
+    """Return the coefficients of each support vector in the decision of each pair of classes: vectors x pairs."""
     ends = np.cumsum([0, *counts])
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
@@ -125,7 +125,7 @@ def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]])
 
 
 def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
-    """Counts the decisions for each class: rows x classes."""
+    """Count the decisions for each class: rows x classes."""
     first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
     positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
     return parts.make("Add", parts.make("MatMul", positive, parts.constant(first - second)),
@@ -133,7 +133,7 @@ def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[i
 
 
 def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
-    """Computes the kernel of each row with each support vector."""
+    """Compute the kernel of each row with each support vector."""
     node, kernel = parts.node, parts.node.attribute("kernel_type", "LINEAR")
     gamma, offset, degree = node.attribute("kernel_params", [0.0, 0.0, 0.0])
     if kernel == "RBF":
@@ -160,7 +160,7 @@ def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
 def _probabilities(
     parts: Decomposition, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
 ) -> str:  # fmt: skip
-    """Computes the probabilities of all classes from those of pairs: a row stays fixed once it is near enough."""
+    """Compute the probabilities of all classes from those of pairs: a row stays fixed once it is near enough."""
     count, classes = sizes
     if classes > MAX_CLASSES:
         parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
@@ -197,7 +197,7 @@ def _probabilities(
 
 
 def _place(classes: int, pairs: list[tuple[int, int]]) -> Any:
-    """Returns the matrix that scatters products and squares of pair probabilities to the matrix of all classes."""
+    """Return the matrix that scatters products and squares of pair probabilities to the matrix of all classes."""
     table = np.zeros((3, len(pairs), classes, classes), np.float32)
     for at, (first, second) in enumerate(pairs):
         table[0, at, first, second] = table[0, at, second, first] = 1

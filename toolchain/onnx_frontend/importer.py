@@ -31,7 +31,7 @@ from toolchain.onnx_operators import kernels, quantized
 
 
 def definition(node: Node) -> list[Any]:
-    """Returns the nodes of the function that defines an operator, with names of their own inside; none: it is no
+    """Return the nodes of the function that defines an operator, with names of their own inside; none: it is no
     function of ONNX."""
     proto = node.proto
     try:
@@ -67,7 +67,7 @@ def definition(node: Node) -> list[Any]:
 
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
-    """Returns the node with the attributes that it leaves out: definitions refer to them."""
+    """Return the node with the attributes that it leaves out: definitions refer to them."""
     complete, names = NodeProto.FromString(proto.SerializeToString()), {entry.name for entry in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in names and attribute.default_value.name:
@@ -106,7 +106,7 @@ class Refusals:
         self._unknown = set[str]()
 
     def add(self, node: Node, error: ModelError) -> None:
-        """Adds a node and why it is refused. What it makes is taken as known, where its shape is."""
+        """Add a node and why it is refused. What it makes is taken as known, where its shape is."""
         self._errors.setdefault(node.proto.op_type, []).append(str(error))
         for name in node.proto.output:
             info = node.model.info.get(name)
@@ -116,14 +116,14 @@ class Refusals:
                 node.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
 
     def behind(self, node: Node) -> bool:
-        """Checks whether a node reads an output of a refused node, whose shape is unknown; then it is skipped."""
+        """Check whether a node reads an output of a refused node, whose shape is unknown; then it is skipped."""
         if self._unknown.isdisjoint(node.proto.input):
             return False
         self._unknown.update(node.proto.output)
         return True
 
     def check(self) -> None:
-        """Raises ModelError for all that were added, by operator."""
+        """Raise ModelError for all that were added, by operator."""
         errors = [text for texts in self._errors.values() for text in texts]
         if len(errors) == 1:
             raise ModelError(errors[0])
@@ -138,7 +138,7 @@ class Refusals:
 
 
 def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = None) -> Graph:
-    """Returns the layers of a model. ModelError names every node that is not supported and why, before any other work.
+    """Return the layers of a model. ModelError names every node that is not supported and why, before any other work.
 
     `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `base`: tensors that are
     there already, among them inputs that the device holds in a form of their own.
@@ -191,7 +191,7 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
 
 
 def weights(nodes: list[Any]) -> set[str]:
-    """Returns the names of constant operands, weights of products, and all inputs that they are computed from:
+    """Return the names of constant operands, weights of products, and all inputs that they are computed from:
     exporters leave the division of weights by their norm in the graph."""
     names = set[str]()
     for proto in reversed(nodes):
@@ -266,7 +266,7 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _size(info: TensorInfo) -> int:
-    """Returns bytes that a tensor has on the device."""
+    """Return bytes that a tensor has on the device."""
     return math.prod(info.shape) * (NUMPY[ONNX[info.type]].itemsize if info.type in ONNX else 1)
 
 
@@ -281,7 +281,7 @@ def _check_ranks(node: Node) -> None:
 
 
 def _check_defined(node: Node, constants: dict[str, Values]) -> None:
-    """Raises ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and
+    """Raise ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and
     indices that do not fit each other its rules know a part only."""
     places = {name: at for at, name in enumerate(node.proto.input) if name}
     if sum(math.prod(node.shape(at)) for at in places.values()) > MAX_JUDGED:
@@ -297,7 +297,7 @@ def _check_defined(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _without_elements(node: Node) -> dict[str, Values]:
-    """Returns the outputs of a node that have no element: no work is needed for them."""
+    """Return the outputs of a node that have no element: no work is needed for them."""
     codes, infos = onnx.TensorProto.DataType, {name: node.model.info.get(name) for name in node.proto.output if name}
     return {
         name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
@@ -306,7 +306,7 @@ def _without_elements(node: Node) -> dict[str, Values]:
 
 
 def _reads_elements(node: Node, index: int) -> bool:
-    """Checks whether a node needs an element of an input. Lists of dimensions may be empty."""
+    """Check whether a node needs an element of an input. Lists of dimensions may be empty."""
     if node.proto.op_type == "Attention" and index in _PASTS:
         return False
     return node.proto.op_type not in ("Concat", "Resize") and node.info(index).type != "INT64"
@@ -328,7 +328,7 @@ def _at_compile_time(node: Node, constants: dict[str, Values]) -> bool:
 
 
 def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
-    """Returns the values of a node, by ONNX's own definition."""
+    """Return the values of a node, by ONNX's own definition."""
     proto = node.proto
     if proto.op_type == "Shape":
         shape = np.array(node.info(0).shape, np.int64)
@@ -358,7 +358,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
 
 
 def _blocks(node: Node, feeds: dict[str, Values]) -> WeightBlocks | None:
-    """Returns a matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
+    """Return a matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
     codes, scales = (feeds[name] for name in node.proto.input[:2])
     size = int(node.attribute("block_size", 0))
     if not size or codes.ndim != 2 or node.axis(2, 1) != 0 or scales.dtype != np.float32 or not codes.size:
@@ -373,7 +373,7 @@ def _blocks(node: Node, feeds: dict[str, Values]) -> WeightBlocks | None:
 
 
 def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
-    """Returns types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is
+    """Return types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is
     evaluated."""
     if any(name and name not in node.model.info for name in node.proto.output):
         with suppress(Exception):  # evaluating it says what is wrong
@@ -382,7 +382,7 @@ def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
 
 
 def _infer(node: Node, constants: dict[str, Values]) -> None:
-    """Infers shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now
+    """Infer shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now
     does."""
     opsets = list(node.model.proto.opset_import)
     if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):

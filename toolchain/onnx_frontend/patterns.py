@@ -83,7 +83,7 @@ def _either(*patterns: Pattern) -> Either:
 
 
 def _product(*factors: Pattern) -> Either:
-    """Returns the product of three, whichever two are multiplied first."""
+    """Return the product of three, whichever two are multiplied first."""
     return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
 
 
@@ -111,7 +111,7 @@ _TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, NumberPattern(math.sqrt(2 / math
 
 
 def _normalize(x: Pattern) -> Either:
-    """Returns the pattern of a division by the root mean square of the columns."""
+    """Return the pattern of a division by the root mean square of the columns."""
     square = _either(_op("Pow", x, NumberPattern(2)), _op("Mul", x, x))
     root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
     inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
@@ -140,7 +140,7 @@ DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
 
 
 def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
-    """Returns the nodes, with those that match a rule as a single node."""
+    """Return the nodes, with those that match a rule as a single node."""
     return _Matcher(model, nodes).run()
 
 
@@ -176,14 +176,14 @@ class _Matcher:
         return [replacements.get(id(node), node) for node in self._nodes if id(node) not in removed]
 
     def _closed(self, match: _Match, root: Any, claimed: Collection[int]) -> bool:
-        """Checks whether inner tensors have no other reader: neither a node nor a model output."""
+        """Check whether inner tensors have no other reader: neither a node nor a model output."""
         nodes = {id(node): node for node in match.nodes}
         reads = Counter(name for node in nodes.values() for name in node.input)
         inner = [name for node in nodes.values() if node is not root for name in node.output if name]
         return not nodes.keys() & claimed and all(self._readers[name] == reads[name] for name in inner)
 
     def _match(self, pattern: Pattern, name: str, match: _Match) -> Iterator[_Match]:
-        """Yields every match of a pattern at a tensor."""
+        """Yield every match of a pattern at a tensor."""
         if isinstance(pattern, Either):
             for alternative in pattern.patterns:
                 yield from self._match(alternative, name, match)
@@ -217,7 +217,7 @@ class _Matcher:
     def _constant(
         self, pattern: NumberPattern | RowPattern | LastAxis, name: str, match: _Match
     ) -> Mapping[str, Any] | None:
-        """Returns the bindings of a constant; None where it does not match."""
+        """Return the bindings of a constant; None where it does not match."""
         values = self._constants.get(name)
         if values is None:
             return None
@@ -233,14 +233,14 @@ class _Matcher:
 
 
 def _roots(pattern: Pattern) -> frozenset[str]:
-    """Returns operators with which a pattern ends."""
+    """Return operators with which a pattern ends."""
     if isinstance(pattern, Either):
         return frozenset(itertools.chain.from_iterable(map(_roots, pattern.patterns)))
     return frozenset((pattern.operator,)) if isinstance(pattern, Op) else frozenset()
 
 
 def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
-    """Checks whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
+    """Check whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     return all(
         name in DEFAULTS

@@ -43,7 +43,7 @@ class _Chain(NamedTuple):
 
 
 def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
-    """Returns the nodes of a model with integer products in the place of float products between quantized tensors, and
+    """Return the nodes of a model with integer products in the place of float products between quantized tensors, and
     with attention to the codes of `caches`. ModelError: such a cache is not kept in codes."""
     return _Fusion(model, caches).run()
 
@@ -73,7 +73,7 @@ class _Fusion:
         return Fused(self._graph.live(nodes), self._constants, self._floats)
 
     def _chain(self, node: Any) -> _Chain:
-        """Returns the product and what alone reads it: the bias of MatMul, a residual, Relu, a Clip, QuantizeLinear; as
+        """Return the product and what alone reads it: the bias of MatMul, a residual, Relu, a Clip, QuantizeLinear; as
         far as they fuse. A residual has the type of the result."""
         chain, residual = [node], 0
         for operator in ("Add", "Add", "Relu", "Clip", "QuantizeLinear"):
@@ -95,7 +95,7 @@ class _Fusion:
         return _Chain(chain, residual)
 
     def _residual(self, add: Any, product: Any) -> Factor | None:
-        """Returns the other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
+        """Return the other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
         other = next((name for name in add.input if name != product.output[0]), "")
         factor, info = self._graph.factor(other), self._model.info
         if factor is None or factor.scale.size != 1 or factor.name not in info or product.output[0] not in info:
@@ -108,7 +108,7 @@ class _Fusion:
         return residual is not None and info[residual.name].type == output_type
 
     def _product(self, chain: _Chain) -> Any | None:
-        """Returns the fused node; the chain is cut to what it covers."""
+        """Return the fused node; the chain is cut to what it covers."""
         nodes, residual = chain
         node, added = nodes[0], None
         a, b = self._graph.factor(node.input[0]), self._graph.factor(node.input[1])
@@ -155,7 +155,7 @@ class _Fusion:
         )  # fmt: skip
 
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
-        """Returns why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one.
+        """Return why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one.
         Scales per channel have to lie along the columns."""
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         info = self._model.info[b.name]
@@ -187,14 +187,14 @@ class _Fusion:
         return node.input[2] if len(node.input) > 2 else ""
 
     def _bias_of(self, add: Any, product: Any) -> str | None:
-        """Returns the other operand of an Add, where it is a constant row."""
+        """Return the other operand of an Add, where it is a constant row."""
         other = next((name for name in add.input if name != product.output[0]), None)
         width = self._model.info[product.output[0]].shape[-1] if product.output[0] in self._model.info else 0
         values = None if other is None else self._values(other)
         return other if values is not None and values.shape == (width,) else None
 
     def _values(self, name: str) -> Values | None:
-        """Returns a constant, or a constant behind a DequantizeLinear."""
+        """Return a constant, or a constant behind a DequantizeLinear."""
         if name in self._model.initializers:
             return self._model.initializers[name]
         node = self._graph.makers.get(name)
@@ -206,7 +206,7 @@ class _Fusion:
         return codes * scale.astype(np.float64)
 
     def _integers(self, name: str, scale: Values) -> str | None:
-        """Returns the bias in steps of the sum, INT32, as a new constant; None where it is not whole."""
+        """Return the bias in steps of the sum, INT32, as a new constant; None where it is not whole."""
         values = self._values(name)
         if values is None or values.ndim != 1 or scale.size not in (1, values.size):
             return None

@@ -32,7 +32,7 @@ class Factor(NamedTuple):
     axis: int
 
     def same_grid(self, other: "Factor") -> bool:
-        """Checks whether both have a single scale, the same, and the same zero point."""
+        """Check whether both have a single scale, the same, and the same zero point."""
         return self.scale.size == other.scale.size == 1 and (self.scale, self.zero) == (other.scale, other.zero)
 
 
@@ -51,21 +51,21 @@ class QdqGraph:
                 self._readers.setdefault(name, []).append(node)
 
     def live(self, nodes: list[Any]) -> list[Any]:
-        """Returns the nodes without DequantizeLinear nodes that have no reader left."""
+        """Return the nodes without DequantizeLinear nodes that have no reader left."""
         names = {*self._outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or names.intersection(node.output)]
 
     def readers(self, name: str) -> int:
-        """Returns the number of nodes and model outputs that read a tensor."""
+        """Return the number of nodes and model outputs that read a tensor."""
         return len(self._readers.get(name, ())) + (name in self._outputs)
 
     def only_reader(self, name: str) -> Any | None:
-        """Returns the node that alone reads a tensor, which the user does not get."""
+        """Return the node that alone reads a tensor, which the user does not get."""
         readers = self._readers.get(name, ())
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def factor(self, name: str) -> Factor | None:
-        """Returns the operand behind a DequantizeLinear with constant scales and one zero point."""
+        """Return the operand behind a DequantizeLinear with constant scales and one zero point."""
         node = self.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
@@ -76,13 +76,13 @@ class QdqGraph:
         return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
 
     def target(self, node: Any) -> Factor | None:
-        """Returns the output of a QuantizeLinear with a single constant scale."""
+        """Return the output of a QuantizeLinear with a single constant scale."""
         info = self.model.info.get(node.output[0])
         quantity = self._quantity(node, 0, node.output[0], 1)
         return quantity if info is not None and info.type in BYTES and quantity and quantity.scale.size == 1 else None
 
     def implied(self, clip: Any) -> bool:
-        """Checks whether a QuantizeLinear, the only reader of a Clip with constant limits, makes the same codes without
+        """Check whether a QuantizeLinear, the only reader of a Clip with constant limits, makes the same codes without
         it: its codes end at or before the limits."""
         quantizer = self.only_reader(clip.output[0])
         if quantizer is None or quantizer.op_type != "QuantizeLinear" or (factor := self.target(quantizer)) is None:
@@ -118,7 +118,7 @@ _MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
 
 
 def hoisted(graph: QdqGraph) -> list[Any]:
-    """Returns the nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a
+    """Return the nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a
     product before them makes them itself. Types and shapes of new tensors go into the model."""
     makers, replaced, removed = dict(graph.makers), dict[int, list[Any]](), set[int]()
     worklist = [node for node in graph.nodes if node.op_type == "QuantizeLinear"]
@@ -166,7 +166,7 @@ class OnCodes(NamedTuple):
 
 
 def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -> OnCodes | None:
-    """Returns the Attention on codes; None where its past is no DequantizeLinear of one of `caches`. ModelError: it is,
+    """Return the Attention on codes; None where its past is no DequantizeLinear of one of `caches`. ModelError: it is,
     and the new tokens or the present have other codes."""
     pasts = [graph.makers.get(node.input[past]) for _, past, _ in PARTS if past < len(node.input)]
     if not any(maker is not None and maker.input[0] in caches for maker in pasts):
@@ -193,7 +193,7 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
 def _check(
     graph: QdqGraph, node: Any, new: int, cache: Factor | None, token: Factor | None, present: Factor | None
 ) -> None:
-    """Raises ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
+    """Raise ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
 
     def refuse(reason: str) -> NoReturn:
         raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {reason}")

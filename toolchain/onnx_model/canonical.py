@@ -63,7 +63,7 @@ def canonical(
 
 
 def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Container[str]) -> None:
-    """Converts outputs of text, or of dictionaries, to what operators of other domains have left of them. Where one is
+    """Convert outputs of text, or of dictionaries, to what operators of other domains have left of them. Where one is
     not known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many
     rows count have all that there can be, whatever the model says."""
     for value in graph.output:

@@ -43,14 +43,14 @@ class Shared:
         """Names of the outputs, how many nodes there were with it, and the last of them, by `key`."""
 
     def tensor(self, tensor: Any, name: str) -> str:
-        """Returns the name of an equal tensor before it, or its own."""
+        """Return the name of an equal tensor before it, or its own."""
         plain = TensorProto.FromString(tensor.SerializeToString())
         plain.ClearField("name")
         return self._tensors.setdefault(hashlib.sha256(plain.SerializeToString()).digest(), name)
 
     @staticmethod
     def key(node: Any, names: Mapping[str, str]) -> bytes | None:
-        """Returns a key, equal for nodes of subgraphs that make the same; None: this node stays. `names`: those of its
+        """Return a key, equal for nodes of subgraphs that make the same; None: this node stays. `names`: those of its
         inputs."""
         if node.op_type in _UNSHARED or any(graph.output for graph in subgraphs(node)):
             return None  # a subgraph reads tensors of the step by names that are no inputs
@@ -69,7 +69,7 @@ class Shared:
         return outputs if count <= len(self._nodes) and self._nodes[count - 1] is last else None
 
     def add(self, key: bytes | None, outputs: list[str], before: int) -> None:
-        """Adds a node that is among the nodes now, of which there were so many before it."""
+        """Add a node that is among the nodes now, of which there were so many before it."""
         if key is not None and len(self._nodes) > before:
             self._entries[key] = outputs, len(self._nodes), self._nodes[-1]
 
@@ -93,21 +93,21 @@ class ControlFlow(OpenRows):
 
     @abstractmethod
     def _constant(self, tensor: Any, name: str = "") -> None:
-        """Records type, shape and small values of an initializer."""
+        """Record type, shape and small values of an initializer."""
 
     @abstractmethod
     def _most_nodes(self) -> int:
-        """Returns the maximum of nodes of a model without control flow."""
+        """Return the maximum of nodes of a model without control flow."""
 
     @abstractmethod
     def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     @abstractmethod
     def _visit(self, proto: Any, names: Names) -> None:
-        """Visits a node of the graph or of a subgraph."""
+        """Visit a node of the graph or of a subgraph."""
 
     def _if(self, proto: Any, names: Names) -> None:
-        """Expands an If to the branch that the condition chooses; both, where the run decides and their results have
+        """Expand an If to the branch that the condition chooses; both, where the run decides and their results have
         the same shapes."""
         condition = proto.input[0]
         if condition not in self.constants:
@@ -120,7 +120,7 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Identity", [inner], [outer]))
 
     def _merge_branches(self, proto: Any, names: Names) -> None:
-        """Expands both branches, and a choice between their results."""
+        """Expand both branches, and a choice between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
         branches = [self._inline(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._match_shapes(branches, prefix)
@@ -133,7 +133,7 @@ class ControlFlow(OpenRows):
                 )  # fmt: skip
 
     def _match_shapes(self, branches: Sequence[list[str]], prefix: str) -> None:
-        """Reshapes a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
+        """Reshape a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
         write a scalar in one branch and a vector in the other. `branches`: the results of each."""
         for index, names in enumerate(zip(*branches, strict=True)):
             shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
@@ -144,7 +144,7 @@ class ControlFlow(OpenRows):
             branches[low][index] = self._node("Reshape", [names[low], shape], f"{prefix}{low}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
-        """Unrolls the steps of a Loop; joins the outputs of all steps at the end."""
+        """Unroll the steps of a Loop; joins the outputs of all steps at the end."""
         body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
         inputs, node_count, counted = list(proto.input), len(self._nodes), len(self._graph.output)
         if any(name and name not in self.constants for name in inputs[:2]):
@@ -185,7 +185,7 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Concat", all_of, [outer], axis=0))
 
     def _scan(self, proto: Any, names: Names) -> None:
-        """Unrolls a Scan: each step takes a slice of the scanned inputs, and returns the state and a slice of each
+        """Unroll a Scan: each step takes a slice of the scanned inputs, and returns the state and a slice of each
         output."""
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         body, scanned = attributes["body"], int(attributes["num_scan_inputs"])
@@ -226,7 +226,7 @@ class ControlFlow(OpenRows):
                 self._stack(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 
     def _scan_at_once(self, proto: Any, body: Any, names: Names, attributes: Mapping[str, Any]) -> bool:
-        """Adds a Scan over rows, first to last, as a single step on whole tensors; returns False where that is
+        """Add a Scan over rows, first to last, as a single step on whole tensors; returns False where that is
         impossible."""
         if any(any(value) for name, value in attributes.items() if name.startswith("scan_")):
             return False
@@ -241,7 +241,7 @@ class ControlFlow(OpenRows):
 
     @staticmethod
     def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:
-        """Returns a list of numbers of a Scan, by default zeros."""
+        """Return a list of numbers of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
     def _alias(self, name: str, alias: str) -> str:
@@ -256,12 +256,12 @@ class ControlFlow(OpenRows):
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
     def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
-        """Returns (number of steps if there is one, whether the first is made)."""
+        """Return (number of steps if there is one, whether the first is made)."""
         steps = int(self.constants[inputs[0]].reshape(-1)[0]) if inputs[0] else None
         return steps, not inputs[1] or bool(self.constants[inputs[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
-        """Unrolls a Loop of which the run decides how many steps count: as many as there can be, and behind each a
+        """Unroll a Loop of which the run decides how many steps count: as many as there can be, and behind each a
         choice between what it leaves and what was there. What each step leaves beside the state are rows of which so
         many count.
 
@@ -317,7 +317,7 @@ class ControlFlow(OpenRows):
             self._add_output(self._node("Reshape", [flag, single], f"{node_name(proto)}{UNFINISHED}"))
 
     def _check_size(self, proto: Any, max_steps: int, step_nodes: int) -> None:
-        """Raises ModelError for too many steps of so many nodes. The nodes after the Loop may be as many as those of a
+        """Raise ModelError for too many steps of so many nodes. The nodes after the Loop may be as many as those of a
         step."""
         limit = self._most_nodes()
         fit = (limit - len(self._nodes)) // step_nodes + 1
@@ -328,7 +328,7 @@ class ControlFlow(OpenRows):
             )  # fmt: skip
 
     def _max_steps(self, proto: Any, inputs: Sequence[str]) -> int:
-        """Returns the steps that there can be."""
+        """Return the steps that there can be."""
         bound = self._bound(inputs[0]) if inputs[0] else None
         bound = MAX_STEPS + 1 if bound is None else bound
         max_steps = min(self._steps.get(node_name(proto), bound), bound)
@@ -341,7 +341,7 @@ class ControlFlow(OpenRows):
         return max_steps
 
     def _below(self, guard: str, step: int, limit: str, prefix: str) -> str:
-        """Returns the condition of a step: all before it continued, and the limit is not reached."""
+        """Return the condition of a step: all before it continued, and the limit is not reached."""
         if not limit:
             return guard
         at = self._constant_of(f"{prefix}step", np.array(step, np.int64))
@@ -349,13 +349,13 @@ class ControlFlow(OpenRows):
         return self._node("And", [guard, less], f"{prefix}made")
 
     def _flag(self, name: str, source: str) -> str:
-        """Returns an element as a scalar; true without a source."""
+        """Return an element as a scalar; true without a source."""
         if not source:
             return self._constant_of(name, True)
         return self._node("Reshape", [source, self._constant_of(f"{name}/shape", np.zeros(0, np.int64))], name)
 
     def _row(self, guard: str, row: str, prefix: str) -> str:
-        """Returns the row of a step, or -1 where the step does not count."""
+        """Return the row of a step, or -1 where the step does not count."""
         info = self.info.get(row)
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)
@@ -372,7 +372,7 @@ class ControlFlow(OpenRows):
         return self._constant_of(f"{prefix}axis", [0])
 
     def _inline(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
-        """Returns the nodes of a subgraph in the place of the node that has it; what its outputs are called."""
+        """Return the nodes of a subgraph in the place of the node that has it; what its outputs are called."""
         for tensor in graph.initializer:
             names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)
             copied = onnx.TensorProto.FromString(tensor.SerializeToString())
@@ -393,14 +393,14 @@ class ControlFlow(OpenRows):
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:
-        """Returns a prefix for the names of a subgraph, another for each node."""
+        """Return a prefix for the names of a subgraph, another for each node."""
         base = proto.name or proto.output[0]
         prefix = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
         self._prefixes.add(prefix)
         return prefix
 
     def _advice(self, name: str) -> str:
-        """Returns inputs of the model, without weights, that decide a value."""
+        """Return inputs of the model, without weights, that decide a value."""
         inputs, worklist, visited = set[str](), [name], set[str]()
         while worklist:
             tensor = worklist.pop()
@@ -419,7 +419,7 @@ class ControlFlow(OpenRows):
 
 
 def _branch(proto: Any, then: bool) -> Any:
-    """Returns the graph of an If for a condition."""
+    """Return the graph of an If for a condition."""
     return next(
         attribute.g for attribute in proto.attribute if attribute.name == ("then_branch" if then else "else_branch")
     )

@@ -213,7 +213,7 @@ def _values(tensor: Any, folder: Path) -> Values:
 
 
 def _load_external(tensor: Any, folder: Path) -> None:
-    """Moves the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working
+    """Move the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working
     directory.
 
     Up to onnx 1.23.1 the tensor still points to its file afterwards, and the checker refuses a tensor with both.

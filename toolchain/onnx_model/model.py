@@ -78,7 +78,7 @@ class OnnxModel:
         return [value.name for value in self.graph.output]
 
     def whole(self) -> "OnnxModel":
-        """Returns the model with all initializers in its protobuf. ModelError where they are too large for a
+        """Return the model with all initializers in its protobuf. ModelError where they are too large for a
         protobuf."""
         if not self.external:
             return self
@@ -120,7 +120,7 @@ def prepare(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """Returns a model in memory, checked, in canonical form, with its shapes inferred.
+    """Return a model in memory, checked, in canonical form, with its shapes inferred.
 
     `shapes`: shapes of inputs by name, sizes of dimensions by theirs, and by the name of a Loop the most steps that it
     makes; `constants`: inputs of one element whose value is fixed; `external` as in OnnxModel; `arrays`: shapes of
@@ -172,7 +172,7 @@ def prepare(
 
 
 def _empty_inputs_as_constants(model: Any) -> None:
-    """Makes inputs without elements constants, such as the past of a first step: nobody gives them."""
+    """Make inputs without elements constants, such as the past of a first step: nobody gives them."""
     names = {tensor.name for tensor in model.graph.initializer}
     remaining = list[Any]()
     for value in model.graph.input:
@@ -189,7 +189,7 @@ def _empty_inputs_as_constants(model: Any) -> None:
 
 
 def _without_weights(model: Any) -> Any:
-    """Returns the model with inputs in the place of large initializers: onnx writes a model into bytes and back for
+    """Return the model with inputs in the place of large initializers: onnx writes a model into bytes and back for
     each thing that is asked of it, and shapes follow from the values of small tensors."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
@@ -205,7 +205,7 @@ def _without_weights(model: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """Runs onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
+    """Run onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
     missing = [output for output in model.graph.output if not output.type.tensor_type.HasField("shape")]
     for value in missing:
         value.type.tensor_type.shape.SetInParent()
@@ -215,7 +215,7 @@ def _check(model: Any) -> None:
 
 
 def _check_by_onnx(model: Any, name: str) -> None:
-    """Raises ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
+    """Raise ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
     try:
         _check(_without_weights(model))
     except Exception as error:
@@ -231,7 +231,7 @@ def _name_graphs(graph: Any) -> None:
 
 
 def _infer(model: Any) -> Any:
-    """Returns the model with the shapes of its tensors. What an exporter has written of them does not count where it is
+    """Return the model with the shapes of its tensors. What an exporter has written of them does not count where it is
     wrong."""
     _check_frames(model)
     options = {"check_type": True, "strict_mode": True, "data_prop": not _has_long_vectors(model)}
@@ -249,7 +249,7 @@ def _infer(model: Any) -> Any:
 
 
 def _complete(model: Any) -> None:
-    """Completes type and shape of every tensor that ONNX's inference over the whole model leaves open, where they
+    """Complete type and shape of every tensor that ONNX's inference over the whole model leaves open, where they
     follow from constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
     graph = model.graph
     values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
@@ -272,7 +272,7 @@ def _complete(model: Any) -> None:
 
 
 def _drop_copies(graph: Any) -> None:
-    """Removes Identity, and Cast to the type that a tensor has: what reads them reads their input. Exporters leave such
+    """Remove Identity, and Cast to the type that a tensor has: what reads them reads their input. Exporters leave such
     casts in layer normalization."""
     values = (*graph.input, *graph.value_info, *graph.output)
     types = {value.name: value.type.tensor_type.elem_type for value in values}
@@ -292,7 +292,7 @@ def _drop_copies(graph: Any) -> None:
 
 
 def _check_frames(model: Any) -> None:
-    """Raises ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an
+    """Raise ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an
     operator behind them ends the process."""
     for index, node in enumerate(model.graph.node):
         if node.op_type == "STFT":
@@ -309,7 +309,7 @@ def _check_frames(model: Any) -> None:
 
 
 def _check_functions(model: Any, name: str) -> None:
-    """Raises ModelError where functions of a model call themselves, or become too many nodes in the place of their
+    """Raise ModelError where functions of a model call themselves, or become too many nodes in the place of their
     calls."""
     functions = {(function.domain, function.name): function.node for function in model.functions}
     sizes: dict[tuple[str, str], int] = {}
@@ -337,7 +337,7 @@ def _check_functions(model: Any, name: str) -> None:
 
 
 def _has_long_vectors(model: Any) -> bool:
-    """Returns whether a vector of the model is so long that its elements must not be followed."""
+    """Return whether a vector of the model is so long that its elements must not be followed."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (small if math.prod(tensor.dims) <= SHORT else large).append(tensor)
@@ -351,7 +351,7 @@ def _has_long_vectors(model: Any) -> bool:
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:
-    """Makes inputs of one element constants."""
+    """Make inputs of one element constants."""
     inputs = dimensions.given_inputs(model, external)
     for key, value in constants.items():
         info = tensor_info(inputs[key]) if key in inputs else None
@@ -375,7 +375,7 @@ def _values(tensor: Any, name: str) -> Values:
 
 
 def opset_of(model: Any) -> int:
-    """Returns the operator set of an onnx.ModelProto; 0: it names none."""
+    """Return the operator set of an onnx.ModelProto; 0: it names none."""
     return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
@@ -399,7 +399,7 @@ _DIVIDES = ("QuantizeLinear",)
 
 
 def check_scale(model: OnnxModel, proto: Any, name: str, values: Values, *, divides: bool = False) -> None:
-    """Raises ModelError where the scale `name` of a node is not finite, or where it divides, as that of QuantizeLinear
+    """Raise ModelError where the scale `name` of a node is not finite, or where it divides, as that of QuantizeLinear
     does, is 0 or so small that its inverse is not finite."""
     wide = np.asarray(values).astype(np.float64).reshape(-1)
     divides = divides or proto.op_type in _DIVIDES

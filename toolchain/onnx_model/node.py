@@ -50,7 +50,7 @@ class Node(NodeView):
     # -- what it is given --------------------------------------------------------------------------------------
 
     def tensor(self, index: int) -> TensorIR:
-        """Returns an input as a tensor of the device."""
+        """Return an input as a tensor of the device."""
         return self.named(self.proto.input[index])
 
     def named(self, name: str) -> TensorIR:
@@ -74,7 +74,7 @@ class Node(NodeView):
         return dtype
 
     def values(self, tensor: TensorIR) -> Values:
-        """Returns the values of a tensor that must be constant, in its shape."""
+        """Return the values of a tensor that must be constant, in its shape."""
         values_of_constant = self.graph.constant(tensor.id)
         if values_of_constant is None:
             self.refuse(f"{tensor.id} of type {tensor.dtype.name} must be constant")
@@ -83,7 +83,7 @@ class Node(NodeView):
     # -- what it makes -----------------------------------------------------------------------------------------
 
     def weight(self, values: Values, kind: DataType, name: str = "") -> TensorIR:
-        """Returns a tensor of constant values."""
+        """Return a tensor of constant values."""
         tensor = TensorIR(name or self._new_name(), Role.WEIGHT, tuple(values.shape), kind)
         self.graph.tensors[tensor.id] = tensor
         self.graph.constants[tensor.id] = np.ascontiguousarray(values, NUMPY[kind]).reshape(values.shape)
@@ -93,13 +93,13 @@ class Node(NodeView):
         return self.weight(np.array([value]), kind)
 
     def temporary(self, shape: Sequence[int], kind: DataType) -> TensorIR:
-        """Returns a tensor between two layers of this node."""
+        """Return a tensor between two layers of this node."""
         tensor = TensorIR(self._new_name(), Role.ACTIVATION, tuple(shape), kind)
         self.graph.tensors[tensor.id] = tensor
         return tensor
 
     def output(self, index: int = 0, kind: DataType | None = None) -> TensorIR:
-        """Returns the tensor of an output."""
+        """Return the tensor of an output."""
         name, info = self.proto.output[index], self.out_info(index)
         tensor = TensorIR(name, Role.ACTIVATION, info.shape, kind or self.kind(info, name))
         self.graph.tensors[name] = tensor
@@ -115,7 +115,7 @@ class Node(NodeView):
         self.graph.layers.append(LayerIR(name, op_type, read, written, attributes))
 
     def view(self, tensor: TensorIR, shape: Sequence[int], name: str = "") -> TensorIR:
-        """Returns the same bytes in another shape."""
+        """Return the same bytes in another shape."""
         if tensor.elements != math.prod(shape):
             self.refuse(f"{tensor.id} of shape {list(tensor.shape)} has not the elements of {list(shape)}")
         base = tensor.view_of or tensor.id
@@ -132,5 +132,5 @@ class Node(NodeView):
 
 
 def layer_name(name: str) -> str:
-    """Returns a name without the characters that NPU-IR's text uses."""
+    """Return a name without the characters that NPU-IR's text uses."""
     return name.replace(" ", "_").replace(":", "_")

@@ -51,7 +51,7 @@ class OpenRows(OpenShapes):
         self.rows: dict[str, ValidRows] = {}
 
     def _open_rows(self, proto: Any) -> bool:
-        """Rewrites a node that reads or makes a tensor of a shape known only at run time; returns False for any other
+        """Rewrite a node that reads or makes a tensor of a shape known only at run time; returns False for any other
         node. ModelError: the node has no such form."""
         try:
             return self._follow_rows(proto)
@@ -107,7 +107,7 @@ class OpenRows(OpenShapes):
         return ValidRows(count, axis)
 
     def _mask(self, name: str) -> str:
-        """Returns the mask of the rows that count: a tensor of bools that is broadcast to the tensor."""
+        """Return the mask of the rows that count: a tensor of bools that is broadcast to the tensor."""
         count, axis = self.rows[name].number, self.rows[name].axis
         shape = self.info[name].shape
         places = np.arange(shape[axis]).reshape([-1, *[1] * (len(shape) - 1 - axis)])
@@ -186,7 +186,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _reshape(self, proto: Any) -> bool:
-        """Follows a Reshape; a shape that the run decides is that of all rows."""
+        """Follow a Reshape; a shape that the run decides is that of all rows."""
         data, out = proto.input[0], proto.output[0]
         node = _copy(proto)
         if proto.op_type == "Reshape" and proto.input[1] not in self.constants:
@@ -272,7 +272,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _pad(self, proto: Any) -> bool:
-        """Follows a Pad of other dimensions than that of the rows."""
+        """Follow a Pad of other dimensions than that of the rows."""
         data, pads, _, axes = [*proto.input, "", ""][:4]
         if data not in self.rows or pads not in self.constants or (axes and axes not in self.constants):
             return False
@@ -285,7 +285,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _gather_nd(self, proto: Any) -> bool:
-        """Follows a gather of rows by places; those that count are among the first of the data."""
+        """Follow a gather of rows by places; those that count are among the first of the data."""
         data, places = proto.input
         if _attributes(proto).get("batch_dims", 0) or places not in self.rows:
             return False
@@ -463,7 +463,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _choose(self, condition: str, yes: str, no: str, name: str) -> bool:
-        """Adds the choice between the results of two branches: of one shape, or of different row counts. Returns False
+        """Add the choice between the results of two branches: of one shape, or of different row counts. Returns False
         where they cannot be one tensor."""
         results = yes, no
         infos = [self.info.get(result) for result in results]

@@ -130,7 +130,7 @@ class OpenShapes(ABC):
         return rule(self, proto, values)
 
     def _take(self, proto: Any, values: Elements) -> bool:
-        """Follows Gather and Slice."""
+        """Follow Gather and Slice."""
         feeds = {proto.input[0]: np.arange(len(values[0]))}
         feeds |= {name: self.constants[name] for name in proto.input[1:] if name in self.constants}
         if len(feeds) < len(set(filter(None, proto.input))):

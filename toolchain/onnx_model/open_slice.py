@@ -15,7 +15,7 @@ _END = np.iinfo(np.int32).max
 
 
 def has_open_slice(graph: Any) -> bool:
-    """Checks whether the end of a Slice follows from values of an input, not from shapes only."""
+    """Check whether the end of a Slice follows from values of an input, not from shapes only."""
     data_names = {value.name for value in graph.input}
     for node in graph.node:
         if node.op_type == "Slice" and len(node.input) > 2 and node.input[2] in data_names:
@@ -33,7 +33,7 @@ class OpenSlices(OpenRows):
     _makers: dict[str, Any]
 
     def _open_slice(self, proto: Any) -> bool:
-        """Rewrites a Slice from known starts with a single unknown end; returns False for any other node. The result
+        """Rewrite a Slice from known starts with a single unknown end; returns False for any other node. The result
         has all possible rows, -1 in those after the end; the number of rows before it is a model output."""
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
@@ -74,7 +74,7 @@ class OpenSlices(OpenRows):
         return True
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
-        """Returns the distance from the first place to the computed end, at least 0, of a dimension of `size` rows:
+        """Return the distance from the first place to the computed end, at least 0, of a dimension of `size` rows:
         [1], INT64."""
         last = size if places.step > 0 else -1
         numbers = {text: self._constant_of(f"{name}/{text}", np.array([value], np.int64))
@@ -90,7 +90,7 @@ class OpenSlices(OpenRows):
         return self._node("Max", [self._node("Sub", order, f"{name}/many"), numbers["zero"]], f"{name}/span")
 
     def _count(self, name: str, span: str, step: int) -> str:
-        """Returns the number of rows within a span: [1], INT64."""
+        """Return the number of rows within a span: [1], INT64."""
         if step > 1:
             up = self._node("Add", [span, self._constant_of(f"{name}/up", np.array([step - 1]))], f"{name}/wider")
             span = self._node("Div", [up, self._constant_of(f"{name}/step", np.array([step]))], f"{name}/rounded")
@@ -98,7 +98,7 @@ class OpenSlices(OpenRows):
 
 
 def _places(first: int, last: int, step: int, size: int) -> range:
-    """Returns the indices that a Slice takes of a dimension, from a valid index on; or none."""
+    """Return the indices that a Slice takes of a dimension, from a valid index on; or none."""
     begin = min(max(first + (size if first < 0 else 0), 0), size - (step < 0))
     end = last + (size if last < 0 else 0)
     return range(begin, min(max(end, 0), size) if step > 0 else min(max(end, -1), size - 1), step)

@@ -60,12 +60,12 @@ ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Executes a model by onnx.reference; returns its outputs."""
+    """Execute a model by onnx.reference; returns its outputs."""
     return evaluated(model.proto, model.outputs, {**model.external, **inputs})
 
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Executes in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
+    """Execute in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
     nearer. Raises what onnx.reference raises for operators that it has in fp32 only."""
     wide = {
         name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
@@ -75,7 +75,7 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Executes a model like `exact`, with each node's result rounded once, to its type: the best possible in that
+    """Execute a model like `exact`, with each node's result rounded once, to its type: the best possible in that
     type."""
     changed = in_double(model.proto)
     nodes = list(changed.graph.node)
@@ -93,13 +93,13 @@ def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Value
 
 
 def _rounding(model: OnnxModel, name: str) -> str:
-    """Returns the operator that rounds a tensor to its type."""
+    """Return the operator that rounds a tensor to its type."""
     info = model.info.get(name)
     return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
 
 
 def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
-    """Returns the model with every weight moved by up to half of one rounding to its type: what a result cannot be told
+    """Return the model with every weight moved by up to half of one rounding to its type: what a result cannot be told
     from. Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
     random = np.random.default_rng(seed)
 
@@ -121,7 +121,7 @@ def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
 
 
 def in_double(proto: Any) -> Any:
-    """Returns the model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
+    """Return the model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
     double = onnx.TensorProto.DOUBLE
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
@@ -143,7 +143,7 @@ def in_double(proto: Any) -> Any:
 def evaluated(
     proto: Any, names: Collection[str], inputs: Mapping[str, Values], operators: Sequence[type[OpRun]] = ()
 ) -> dict[str, Values]:
-    """Returns tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place
+    """Return tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place
     of those of onnx.reference.
 
     The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
@@ -177,17 +177,17 @@ def evaluated(
 
 
 def _reads(node: Any) -> set[str]:
-    """Returns the tensors that a node reads, in its subgraphs too."""
+    """Return the tensors that a node reads, in its subgraphs too."""
     return {*node.input, *(name for graph in subgraphs(node) for inner in graph.node for name in _reads(inner))}
 
 
 def rounded(proto: Any) -> list[str]:
-    """Returns the tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
+    """Return the tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
     return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
 
 
 def cut(proto: Any, names: Collection[str]) -> Any:
-    """Returns the model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN
+    """Return the model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN
     behind the name. Between them lies what it computes in floats."""
     if not names:
         return proto
@@ -200,7 +200,7 @@ def cut(proto: Any, names: Collection[str]) -> Any:
 
 
 def in_precision(model: OnnxModel, code: int) -> Any:
-    """Returns the model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
+    """Return the model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
     makes of the numbers."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model.proto)

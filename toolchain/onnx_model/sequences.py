@@ -28,13 +28,13 @@ class Sequences(ABC):
 
     @abstractmethod
     def _add(self, proto: Any) -> None:
-        """Adds a node with the names of the graph."""
+        """Add a node with the names of the graph."""
 
     @abstractmethod
     def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     def _sequence(self, proto: Any) -> bool:
-        """Expands a node on sequences to copies of tensors; returns False for any other node."""
+        """Expand a node on sequences to copies of tensors; returns False for any other node."""
         inputs = [name for name in proto.input if name]
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         match proto.op_type:
@@ -77,7 +77,7 @@ class Sequences(ABC):
         return self._lists[proto.input[0]]
 
     def _place(self, proto: Any, index: int, last: int, default: int) -> int:
-        """Returns a position, from the front."""
+        """Return a position, from the front."""
         if len(proto.input) <= index or not proto.input[index]:
             at = default
         elif proto.input[index] in self.constants:
@@ -91,7 +91,7 @@ class Sequences(ABC):
         return at + count if at < 0 else at
 
     def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the parts of a tensor along an axis; of one row each where nothing says how long they are."""
+        """Return the parts of a tensor along an axis; of one row each where nothing says how long they are."""
         x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
         if x not in self.info or (sizes and sizes not in self.constants):
             raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "

@@ -34,7 +34,7 @@ class WholeScan:
         """Tensors that each step has one of; they have a first dimension of all steps."""
 
     def build(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
-        """Builds the whole form; returns False where none exists. The first `state` inputs stay constant, `scanned`
+        """Build the whole form; returns False where none exists. The first `state` inputs stay constant, `scanned`
         names are sliced by rows, and their rows make `outputs`."""
         for name in scanned:
             if name not in self._info or not self._info[name].shape:
@@ -62,7 +62,7 @@ class WholeScan:
         self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values)))
 
     def _follow(self, node: Any) -> bool:
-        """Applies a node of the body to whole tensors; returns False where that is impossible."""
+        """Apply a node of the body to whole tensors; returns False where that is impossible."""
         if node.op_type == "Identity":
             self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
             return True
@@ -109,7 +109,7 @@ class WholeScan:
         return len(self._info[name].shape) if name in self._info else None
 
     def _widened(self, name: str, rank: int, result: str) -> str:
-        """Returns a tensor of all steps with dimensions of 1 behind the first, as broadcasting adds them."""
+        """Return a tensor of all steps with dimensions of 1 behind the first, as broadcasting adds them."""
         axes = list(range(1, 1 + rank - self._ranks[name]))
         self._constant(f"{result}/axes", np.array(axes, np.int64))
         self.nodes.append(helper.make_node("Unsqueeze", [name, f"{result}/axes"], [result]))

@@ -33,7 +33,7 @@ class StoredTensor(NamedTuple):
 
 
 def without_values(data: Buffer, small: int) -> tuple[bytes, list[StoredTensor]]:
-    """Returns a serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and
+    """Return a serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and
     those. What is not encoded as protobuf says is all left as it is."""
     try:
         return _without_values(data, small)
@@ -70,7 +70,7 @@ class _MessageField(NamedTuple):
 
 
 def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | None:
-    """Returns a tensor with more than `small` bytes of raw data."""
+    """Return a tensor with more than `small` bytes of raw data."""
     if tensor.end - tensor.content <= small:
         return None
     header_bytes, raw = bytearray(), None
@@ -89,7 +89,7 @@ def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | No
 
 
 def _fields(data: Buffer, at: int, end: int) -> Iterator[_MessageField]:
-    """Yields the fields of a message from byte `at` to `end`. ValueError: they do not end there."""
+    """Yield the fields of a message from byte `at` to `end`. ValueError: they do not end there."""
     while at < end:
         start = at
         key, at = _number(data, at)
@@ -109,7 +109,7 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[_MessageField]:
 
 
 def _number(data: Buffer, at: int) -> tuple[int, int]:
-    """Returns a varint, and where it ends. ValueError: it has more than 64 bits."""
+    """Return a varint, and where it ends. ValueError: it has more than 64 bits."""
     value = 0
     for shift in range(0, 64, 7):
         byte = data[at]

@@ -10,7 +10,7 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def open_limits(node: NodeView) -> bool:
-    """Checks whether a limit of Clip is computed by the run."""
+    """Check whether a limit of Clip is computed by the run."""
     return any(node.has(index) and node.constant(index) is None for index in (1, 2))
 
 
@@ -19,19 +19,19 @@ SIXTHS = {"alpha": 1 / 6, "beta": 0.5}
 
 
 def _line(node: NodeView) -> tuple[float, float]:
-    """Returns slope and offset of a HardSigmoid."""
+    """Return slope and offset of a HardSigmoid."""
     return node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
 
 
 def not_by_sixths(node: NodeView) -> bool:
-    """Checks whether a HardSigmoid differs from that of SIXTHS, as the type of its input has the factor between the
+    """Check whether a HardSigmoid differs from that of SIXTHS, as the type of its input has the factor between the
     two. A factor of two steps, as Paddle's slope of 0.1666667 is, shows where a gate is nearly closed."""
     alpha, beta = _line(node)
     return bool(beta != SIXTHS["beta"] or np.array(6 * alpha, node.numpy_type(0)) != 1)
 
 
 def hard_sigmoid(parts: Decomposition) -> None:
-    """Composes max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the
+    """Compose max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the
     factor goes into the weights of a product before it, and the rest behind its sum."""
     alpha, beta = _line(parts.node)
     if beta == SIXTHS["beta"]:
@@ -43,12 +43,12 @@ def hard_sigmoid(parts: Decomposition) -> None:
 
 
 def not_plain(node: NodeView) -> bool:
-    """Checks whether a Swish has a factor."""
+    """Check whether a Swish has a factor."""
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
 def swish(parts: Decomposition) -> None:
-    """Composes x Sigmoid(alpha x)."""
+    """Compose x Sigmoid(alpha x)."""
     x = parts.input(0)
     parts.result(
         "Mul", x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.0))))
@@ -56,7 +56,7 @@ def swish(parts: Decomposition) -> None:
 
 
 def clip(parts: Decomposition) -> None:
-    """Composes Clip with computed limits; the upper limit wins."""
+    """Compose Clip with computed limits; the upper limit wins."""
     x = parts.input(0)
     if parts.node.has(1):
         x = parts.make("Max", x, parts.input(1))
@@ -66,7 +66,7 @@ def clip(parts: Decomposition) -> None:
 
 
 def sign(parts: Decomposition) -> None:
-    """Composes Sign; 0 and NaN stay themselves."""
+    """Compose Sign; 0 and NaN stay themselves."""
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
     if np.dtype(parts.kind).kind != "f":
@@ -97,12 +97,12 @@ def xor(parts: Decomposition) -> None:
 
 
 def by_divisor(node: NodeView) -> bool:
-    """Checks whether a Mod has the sign of the divisor."""
+    """Check whether a Mod has the sign of the divisor."""
     return not node.attribute("fmod", 0)
 
 
 def modulo(parts: Decomposition) -> None:
-    """Composes Mod with the sign of the divisor: it is added to a remainder of another sign."""
+    """Compose Mod with the sign of the divisor: it is added to a remainder of another sign."""
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
     if np.dtype(parts.kind).kind == "f":
         parts.node.refuse("attribute fmod=0 with floats: supported is 1")
@@ -120,7 +120,7 @@ _PRODUCTS = 1 << 24
 
 
 def integer_power(parts: Decomposition) -> None:
-    """Composes powers of integers with constant exponents, bit by bit of these."""
+    """Compose powers of integers with constant exponents, bit by bit of these."""
     node = parts.node
     values = np.asarray(node.needed(1, "the exponent of an integer"))
     exponents = values.astype(np.int64)
@@ -139,7 +139,7 @@ def integer_power(parts: Decomposition) -> None:
 
 
 def whole_product(parts: Decomposition) -> None:
-    """Composes a product of matrices of integers: all multiplications, and their sums."""
+    """Compose a product of matrices of integers: all multiplications, and their sums."""
     node = parts.node
     (*lead_a, m, k), (*lead_b, _, n) = (
         shape if len(shape) > 1 else (1, *shape) if index == 0 else (*shape, 1)
@@ -158,7 +158,7 @@ def whole_product(parts: Decomposition) -> None:
 
 
 def softplus(parts: Decomposition) -> None:
-    """Composes max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+    """Compose max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
     x, unit = parts.input(0), parts.number(1)
     small = parts.make("Exp", parts.make("Neg", parts.make("Abs", x)))
     parts.result("Add", parts.make("Relu", x), parts.make("Log", parts.make("Add", small, unit)))
@@ -169,7 +169,7 @@ def tangent(parts: Decomposition) -> None:
 
 
 def _axes(node: NodeView) -> list[int] | None:
-    """Returns axes of a reduction, counted from the front; None: there is nothing to reduce."""
+    """Return axes of a reduction, counted from the front; None: there is nothing to reduce."""
     rank = len(node.shape(0))
     axes = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
     if not rank:
@@ -180,7 +180,7 @@ def _axes(node: NodeView) -> list[int] | None:
 
 
 def _turn(parts: Decomposition) -> str:
-    """Returns the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
+    """Return the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
@@ -196,7 +196,7 @@ def arg_min(parts: Decomposition) -> None:
 
 
 def reduce_product(parts: Decomposition) -> None:
-    """Composes a product by halves, which are multiplied until one row is left."""
+    """Compose a product by halves, which are multiplied until one row is left."""
     node, x, axes = parts.node, parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -214,14 +214,14 @@ def reduce_product(parts: Decomposition) -> None:
 
 
 def mean(parts: Decomposition) -> None:
-    """Composes the mean of all inputs, by element."""
+    """Compose the mean of all inputs, by element."""
     count = len(parts.node.proto.input)
     total = parts.make("Sum", *(parts.input(index) for index in range(count)))
     parts.result("Mul", total, parts.number(1 / count))
 
 
 def lp_normalization(parts: Decomposition) -> None:
-    """Composes LpNormalization: division by the norm along an axis; rows of zeros stay."""
+    """Compose LpNormalization: division by the norm along an axis; rows of zeros stay."""
     node, x = parts.node, parts.input(0)
     axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
     along = parts.integers(axis)
@@ -234,7 +234,7 @@ def lp_normalization(parts: Decomposition) -> None:
 
 
 def log_sum_exp(parts: Decomposition) -> None:
-    """Composes ReduceLogSumExp of the differences from the largest element, where that is finite."""
+    """Compose ReduceLogSumExp of the differences from the largest element, where that is finite."""
     x, axes = parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -256,7 +256,7 @@ def log_softmax(parts: Decomposition) -> None:
 
 
 def hardmax(parts: Decomposition) -> None:
-    """Composes Hardmax: 1 at the first of the largest, else 0."""
+    """Compose Hardmax: 1 at the first of the largest, else 0."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
     index = parts.make("ArgMax", parts.input(0), axis=axis)
@@ -284,7 +284,7 @@ def _double_sums(parts: Decomposition, axis: int, size: int) -> None:
 
 
 def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
-    """Returns the elements of an axis `by` places further, or nearer, with zeros where there were none."""
+    """Return the elements of an axis `by` places further, or nearer, with zeros where there were none."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
         return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
@@ -295,7 +295,7 @@ def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: 
 
 
 def einsum(parts: Decomposition) -> None:
-    """Composes Einsum by products of two operands at a time: letters in both and in the result are a list of
+    """Compose Einsum by products of two operands at a time: letters in both and in the result are a list of
     products."""
     node = parts.node
     equation = str(node.attribute("equation")).replace(" ", "")
@@ -334,7 +334,7 @@ def einsum(parts: Decomposition) -> None:
 
 
 def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) -> str:
-    """Returns an operand with whole dimensions where it has 1 for others."""
+    """Return an operand with whole dimensions where it has 1 for others."""
     shape = [sizes[letter] for letter in term]
     if list(parts.node.shape(index)) == shape:
         return parts.input(index)
@@ -342,7 +342,7 @@ def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) ->
 
 
 def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
-    """Extracts the diagonal of letters that occur twice in a term: elements at the same index of both dimensions."""
+    """Extract the diagonal of letters that occur twice in a term: elements at the same index of both dimensions."""
     while twice := next((letter for letter in term if term.count(letter) > 1), ""):
         first, second = term.index(twice), term.rindex(twice)
         others, size = [at for at in range(len(term)) if at not in (first, second)], sizes[twice]
@@ -369,7 +369,7 @@ def _contract(
     output_letters: set[str],
     sizes: dict[str, int],
 ) -> tuple[str, str]:
-    """Contracts two operands; returns the product and its letters."""
+    """Contract two operands; returns the product and its letters."""
     a, left = _sum(parts, *first, output_letters | set(second[1]))
     b, right = _sum(parts, *second, output_letters | set(left))
     common = [letter for letter in left if letter in right]
@@ -400,7 +400,7 @@ MAX_ROWS = 6
 
 
 def determinant(parts: Decomposition) -> None:
-    """Composes the determinant row by row from the last: the determinants of the rows below, in all choices of as many
+    """Compose the determinant row by row from the last: the determinants of the rows below, in all choices of as many
     columns."""
     node, shape = parts.node, parts.node.shape(0)
     size, count = shape[-1], math.prod(shape[:-2])
@@ -425,13 +425,13 @@ def determinant(parts: Decomposition) -> None:
 
 
 def zeros_differ(node: NodeView) -> bool:
-    """Checks whether the columns of the second matrix of a MatMulInteger have different zero points."""
+    """Check whether the columns of the second matrix of a MatMulInteger have different zero points."""
     zeros = node.constant(3) if node.has(3) else None
     return zeros is not None and np.unique(zeros).size > 1
 
 
 def integer_product(parts: Decomposition) -> None:
-    """Composes (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is
+    """Compose (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is
     one number for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")
     common = zeros.reshape(-1)[0]

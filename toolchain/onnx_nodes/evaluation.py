@@ -24,18 +24,18 @@ class TensorInfo(NamedTuple):
 
 
 def type_name(code: int) -> str:
-    """Returns a data type as ONNX calls it; a number that it does not know stays a number."""
+    """Return a data type as ONNX calls it; a number that it does not know stays a number."""
     kinds = TensorProto.DataType
     return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
 
 def known_size(dim: Any) -> bool:
-    """Checks whether a dimension has a value; some exporters write -1 for none."""
+    """Check whether a dimension has a value; some exporters write -1 for none."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def tensor_info(value: Any) -> TensorInfo | None:
-    """Returns type and shape of an onnx.ValueInfoProto; None where one of them is open."""
+    """Return type and shape of an onnx.ValueInfoProto; None where one of them is open."""
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
@@ -45,12 +45,12 @@ def tensor_info(value: Any) -> TensorInfo | None:
 
 
 def is_long_vector(shape: Sequence[int]) -> bool:
-    """Returns whether ONNX, which follows the elements of a vector, would take gigabytes for those of this vector."""
+    """Return whether ONNX, which follows the elements of a vector, would take gigabytes for those of this vector."""
     return len(shape) == 1 and shape[0] > MAX_FOLLOWED
 
 
 def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
-    """Returns the outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
+    """Return the outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
     graph = helper.make_graph(
         [proto], "constant",
@@ -65,7 +65,7 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
 def infer_outputs(
     proto: Any, info: Mapping[str, TensorInfo], values: Mapping[str, Values], opsets: Iterable[Any]
 ) -> dict[str, TensorInfo]:
-    """Returns types and shapes of a node's outputs, as far as they follow from its inputs, some of which have known
+    """Return types and shapes of a node's outputs, as far as they follow from its inputs, some of which have known
     values."""
     kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
     constants = {name: values[name] for name in inputs if name in values}
@@ -107,7 +107,7 @@ class Propagation:
         self._opsets = opsets
 
     def follow_node(self, proto: Any) -> None:
-        """Follows shapes and values of a node's outputs, where they are known."""
+        """Follow shapes and values of a node's outputs, where they are known."""
         if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
             shape = np.array(self.info[proto.input[0]].shape, np.int64)
             attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
@@ -133,13 +133,13 @@ class Propagation:
             return []
 
     def know(self, name: str, values: Values) -> None:
-        """Records a tensor with these values."""
+        """Record a tensor with these values."""
         self.constants[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, Values]) -> dict[str, TensorInfo]:
-    """Returns the output of an operator that chooses elements, where ONNX's inference does not know its shape:
+    """Return the output of an operator that chooses elements, where ONNX's inference does not know its shape:
     Compress, of which it does not read the condition, and GatherND that makes one number."""
     if proto.op_type not in ("Compress", "GatherND") or len(proto.input) != 2:
         return {}

@@ -40,11 +40,11 @@ class _Terms:
         return self("Where", condition, yes, no)
 
     def signed(self, size: str) -> str:
-        """Returns a size, not negative, with the sign of x."""
+        """Return a size, not negative, with the sign of x."""
         return self.where(self("Less", self.x, 0.0), self("Neg", size), size)
 
     def odd(self, x: str, coefficients: Sequence[float]) -> str:
-        """Returns x + x cubed P(x squared)."""
+        """Return x + x cubed P(x squared)."""
         square = self("Mul", x, x)
         total = self("Mul", square, coefficients[0])
         for coefficient in coefficients[1:-1]:
@@ -53,18 +53,18 @@ class _Terms:
         return self("Add", self("Mul", total, x), x)
 
     def log_of_more(self, x: str) -> str:
-        """Returns log(1 + x) for x >= 0: what the sum has rounded away is added again."""
+        """Return log(1 + x) for x >= 0: what the sum has rounded away is added again."""
         sum_ = self("Add", x, 1.0)
         lost = self("Sub", x, self("Sub", sum_, 1.0))
         corrected = self("Add", self("Log", sum_), self("Div", lost, sum_))
         return self.where(self("Less", x, LARGE), corrected, self("Log", x))
 
     def log_of_double(self, x: str) -> str:
-        """Returns log(2 x), where 2 x may overflow."""
+        """Return log(2 x), where 2 x may overflow."""
         return self("Add", self("Log", x), math.log(2))
 
     def arc_sine(self, size: str) -> str:
-        """Computes asin for 0..1."""
+        """Compute asin for 0..1."""
         inner = self.odd(size, ASIN)
         far = self.odd(self("Sqrt", self("Mul", self("Sub", 1.0, size), 0.5)), ASIN)
         return self.where(self("Greater", size, 0.5), self("Sub", math.pi / 2, self("Mul", far, 2.0)), inner)
@@ -75,7 +75,7 @@ def _asin(of: _Terms) -> str:
 
 
 def _acos(of: _Terms) -> str:
-    """Returns acos through the half angle from 1/2 on, where pi / 2 - asin(x) loses what is small."""
+    """Return acos through the half angle from 1/2 on, where pi / 2 - asin(x) loses what is small."""
     size = of("Abs", of.x)
     half = of("Mul", of.odd(of("Sqrt", of("Mul", of("Sub", 1.0, size), 0.5)), ASIN), 2.0)
     far = of.where(of("Less", of.x, 0.0), of("Sub", math.pi, half), half)
@@ -83,7 +83,7 @@ def _acos(of: _Terms) -> str:
 
 
 def _atan(of: _Terms) -> str:
-    """Returns the angle less pi / 4, or less pi / 2, where it is above pi / 8, or 3 pi / 8."""
+    """Return the angle less pi / 4, or less pi / 2, where it is above pi / 8, or 3 pi / 8."""
     size = of("Abs", of.x)
     above, steep = of("Greater", size, math.tan(math.pi / 8)), of("Greater", size, math.tan(3 * math.pi / 8))
     middle = of("Div", of("Sub", size, 1.0), of("Add", size, 1.0))
@@ -102,13 +102,13 @@ def _cosh(of: _Terms) -> str:
 
 
 def _exponentials(of: _Terms) -> tuple[str, str]:
-    """Returns exp(|x|) / 2, which overflows later than exp(|x|), and its counterpart exp(-|x|) / 2."""
+    """Return exp(|x|) / 2, which overflows later than exp(|x|), and its counterpart exp(-|x|) / 2."""
     root = of("Exp", of("Mul", of("Abs", of.x), 0.5))
     return of("Mul", of("Mul", root, 0.5), root), of("Div", of("Div", 0.5, root), root)
 
 
 def _asinh(of: _Terms) -> str:
-    """Returns log(1 + |x| + x squared / (1 + sqrt(x squared + 1))); of large x, log(2 |x|)."""
+    """Return log(1 + |x| + x squared / (1 + sqrt(x squared + 1))); of large x, log(2 |x|)."""
     size = of("Abs", of.x)
     bounded = of("Min", size, LARGE)
     root = of("Sqrt", of("Add", of("Mul", bounded, bounded), 1.0))
@@ -117,14 +117,14 @@ def _asinh(of: _Terms) -> str:
 
 
 def _acosh(of: _Terms) -> str:
-    """Returns log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; of large x, log(2 x)."""
+    """Return log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; of large x, log(2 x)."""
     over = of("Sub", of.x, 1.0)
     inner = of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
     return of.where(of("Less", of.x, LARGE), inner, of.log_of_double(of.x))
 
 
 def _atanh(of: _Terms) -> str:
-    """Returns log(1 + 2 |x| / (1 - |x|)) / 2."""
+    """Return log(1 + 2 |x| / (1 - |x|)) / 2."""
     size = of("Abs", of.x)
     ratio = of("Div", of("Mul", size, 2.0), of("Sub", 1.0, size))
     return of.signed(of("Mul", of.log_of_more(ratio), 0.5))

@@ -13,7 +13,7 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def pad(parts: Decomposition) -> None:
-    """Composes Pad: rows of the image before and behind it, axis by axis; negative pads cut."""
+    """Compose Pad: rows of the image before and behind it, axis by axis; negative pads cut."""
     node, x = parts.node, parts.input(0)
     shape, mode = node.shape(0), node.attribute("mode", "constant")
     rank = len(shape)
@@ -39,7 +39,7 @@ def pad(parts: Decomposition) -> None:
 
 
 def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
-    """Returns the tensor with its own rows around it."""
+    """Return the tensor with its own rows around it."""
     pad_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
     if pad_mode is None:
         parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
@@ -50,7 +50,7 @@ def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, aft
 
 
 def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
-    """Returns rows of an axis in an order: runs of neighbours are slices."""
+    """Return rows of an axis in an order: runs of neighbours are slices."""
     runs = _runs([int(index) for index in order])
     if len(runs) > _RUNS:
         return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
@@ -63,7 +63,7 @@ _RUNS = 16
 
 
 def _runs(order: list[int]) -> list[tuple[int, int, int]]:
-    """Returns (first, step, count) of the stretches with steps of 1 or -1."""
+    """Return (first, step, count) of the stretches with steps of 1 or -1."""
     runs: list[tuple[int, int, int]] = []
     for index in order:
         if runs:
@@ -82,7 +82,7 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
 
 
 def resize(parts: Decomposition) -> None:
-    """Composes Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from a
+    """Compose Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from a
     single pixel."""
     node, x = parts.node, parts.input(0)
     shape, target = node.shape(0), node.out_info().shape
@@ -107,7 +107,7 @@ def resize(parts: Decomposition) -> None:
 
 
 def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
-    """Returns output pixels per input pixel of each of the axes."""
+    """Return output pixels per input pixel of each of the axes."""
     if node.has(2) and (scales := node.needed(2, "scales")).size:
         return [float(scale) for scale in scales.reshape(-1)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
@@ -120,7 +120,7 @@ def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: S
 
 
 def _coordinates(node: NodeView, size: int, length: int, scale: float, region: tuple[float, float]) -> Values:
-    """Returns the coordinate in the image of each pixel of the result."""
+    """Return the coordinate in the image of each pixel of the result."""
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
     x = np.arange(length, dtype=np.float64)
     match mode:
@@ -163,7 +163,7 @@ def _nearest(node: NodeView, at: Values, size: int) -> Values:
 
 
 def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> Values:
-    """Returns rows of the result, columns of the image."""
+    """Return rows of the result, columns of the image."""
     if mode not in ("linear", "cubic"):
         node.refuse(f"attribute mode={mode}: supported are nearest, linear, cubic")
     a = float(node.attribute("cubic_coeff_a", -0.75))
@@ -191,7 +191,7 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
 
 
 def _pick(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
-    """Returns pixels in an order; each several times is one copy."""
+    """Return pixels in an order; each several times is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
         lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -216,7 +216,7 @@ def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Val
 
 
 def transposed_convolution(parts: Decomposition) -> None:
-    """Composes a convolution of the image with zeros between its pixels; where windows do not overlap, a convolution
+    """Compose a convolution of the image with zeros between its pixels; where windows do not overlap, a convolution
     without zeros."""
     node = parts.node
     x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
@@ -257,7 +257,7 @@ _MAX_CHANNELS = (1 << 16) - 1
 def _transposed_pads(
     node: NodeView, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Returns the pads that are cut from the whole result at the begin and at the end; negative: added."""
+    """Return the pads that are cut from the whole result at the begin and at the end; negative: added."""
     rank, output = len(image), node.out_info().shape[2:]
     output_padding = list(node.attribute("output_padding", [0] * rank))
     pads = list(node.attribute("pads", [0] * 2 * rank))
@@ -276,7 +276,7 @@ def _transposed_pads(
 
 
 def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequence[int]) -> str:
-    """Returns zeros between the pixels, stride - 1 of them."""
+    """Return zeros between the pixels, stride - 1 of them."""
     if all(stride == 1 for stride in strides):
         return x
     rank = len(strides)
@@ -290,7 +290,7 @@ def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequenc
 
 
 def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
-    """Composes windows next to each other: each pixel becomes the pixels of its window, by a product."""
+    """Compose windows next to each other: each pixel becomes the pixels of its window, by a product."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
     taps = math.prod(kernel)
@@ -310,7 +310,7 @@ def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[
 
 
 def local_response(parts: Decomposition) -> None:
-    """Composes LRN: the sums over neighbouring channels are a product with a band of ones."""
+    """Compose LRN: the sums over neighbouring channels are a product with a band of ones."""
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
@@ -327,7 +327,7 @@ def local_response(parts: Decomposition) -> None:
 
 
 def instance_normalization(parts: Decomposition) -> None:
-    """Composes InstanceNormalization, by channel of each image."""
+    """Compose InstanceNormalization, by channel of each image."""
     node = parts.node
     batch, channels, *spatial = node.shape(0)
     pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))
@@ -341,7 +341,7 @@ def instance_normalization(parts: Decomposition) -> None:
 
 
 def columns_to_image(parts: Decomposition) -> None:
-    """Composes Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
+    """Compose Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
     node = parts.node
     images, rows, columns = node.shape(0)
     image, block = (
@@ -372,7 +372,7 @@ def columns_to_image(parts: Decomposition) -> None:
 
 
 def depth_to_space(parts: Decomposition) -> None:
-    """Composes blocks of pixels from blocks of channels."""
+    """Compose blocks of pixels from blocks of channels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
@@ -385,14 +385,14 @@ def depth_to_space(parts: Decomposition) -> None:
 
 
 def space_to_depth(parts: Decomposition) -> None:
-    """Composes blocks of channels from blocks of pixels."""
+    """Compose blocks of channels from blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     blocks = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
     parts.reshaped_result(parts.make("Transpose", blocks, perm=[0, 3, 5, 1, 2, 4]))
 
 
 def _block(parts: Decomposition) -> int:
-    """Returns pixels along a side of a block."""
+    """Return pixels along a side of a block."""
     node, size = parts.node, int(parts.node.attribute("blocksize", 0))
     _, channels, *sides = node.shape(0)
     deep = node.proto.op_type == "DepthToSpace"

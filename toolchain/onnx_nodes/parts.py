@@ -48,30 +48,30 @@ class Decomposition:
         return str(self.node.proto.input[index])
 
     def constant(self, values: Any) -> str:
-        """Returns the name of a tensor with these values."""
+        """Return the name of a tensor with these values."""
         name = f"{self._prefix}/constant{len(self.constants)}"
         self.constants[name] = np.asarray(values)
         return name
 
     def number(self, value: float) -> str:
-        """Returns a number of the type of the first input."""
+        """Return a number of the type of the first input."""
         return self.constant(np.array(value, self.kind))
 
     def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
     def make(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Returns the name of the output of a new node."""
+        """Return the name of the output of a new node."""
         return self.several(1, operator, *inputs, **attributes)[0]
 
     def several(self, count: int, operator: str, *inputs: str, **attributes: Any) -> list[str]:
-        """Adds a node with several outputs, like `make`."""
+        """Add a node with several outputs, like `make`."""
         names = [f"{self._prefix}/{len(self.nodes)}.{index}" for index in range(count)]
         self._add(operator, inputs, names, attributes)
         return names
 
     def result(self, operator: str, *inputs: str, index: int = 0, **attributes: Any) -> None:
-        """Adds the node that makes an output."""
+        """Add the node that makes an output."""
         self._add(operator, inputs, [self.node.proto.output[index]], attributes)
 
     def _add(self, operator: str, inputs: Any, outputs: list[str], attributes: dict[str, Any]) -> None:
@@ -86,11 +86,11 @@ class Decomposition:
         return self.make("Reshape", x, self.integers(*shape))
 
     def reshaped_result(self, x: str, index: int = 0) -> None:
-        """Adds an output of its known shape from the same elements."""
+        """Add an output of its known shape from the same elements."""
         self.result("Reshape", x, self.integers(*self.node.out_info(index).shape), index=index)
 
     def sliced(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
-        """Returns elements of an axis; with a negative step `end` is exclusive too, and -1 is before the first."""
+        """Return elements of an axis; with a negative step `end` is exclusive too, and -1 is before the first."""
         stop = end if step > 0 or end >= 0 else -(1 << 31)
         return self.make(
             "Slice", x, self.integers(start), self.integers(stop), self.integers(axis), self.integers(step)
@@ -103,7 +103,7 @@ class Decomposition:
         return names[0] if len(names) == 1 else self.make("Concat", *names, axis=axis)
 
     def row(self, index: int, at: int) -> str:
-        """Returns a row of an input; the compiler computes it if it is constant."""
+        """Return a row of an input; the compiler computes it if it is constant."""
         values = self.node.constant(index)
         if values is not None:
             return self.constant(values[at])

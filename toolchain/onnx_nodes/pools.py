@@ -22,7 +22,7 @@ def global_max_pool(parts: Decomposition) -> None:
 
 
 def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Returns (kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
+    """Return (kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
     kernel, image = list(node.attribute("kernel_shape")), node.shape(0)[2:]
     strides, dilations = (list(node.attribute(name, [1] * len(kernel))) for name in ("strides", "dilations"))
     mode, pads = str(node.attribute("auto_pad", "NOTSET")), list(node.attribute("pads", [0] * 2 * len(kernel)))
@@ -36,12 +36,12 @@ def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]
 
 
 def gives_places(node: NodeView) -> bool:
-    """Checks whether a MaxPool returns the indices of the largest."""
+    """Check whether a MaxPool returns the indices of the largest."""
     return node.gives(1)
 
 
 def maximum_with_places(parts: Decomposition) -> None:
-    """Composes MaxPool with its second output: the elements at the same place of each window are a slice of the image,
+    """Compose MaxPool with its second output: the elements at the same place of each window are a slice of the image,
     and the slices are compared."""
     node, shape = parts.node, parts.node.shape(0)
     kernel, strides, dilations, pads = _windows(node)
@@ -71,7 +71,7 @@ def maximum_with_places(parts: Decomposition) -> None:
 
 
 def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
-    """Returns the index step from a pixel to the next along each axis, in MaxPool's indices."""
+    """Return the index step from a pixel to the next along each axis, in MaxPool's indices."""
     sizes = list(image)
     if node.attribute("storage_order", 0):
         return [math.prod(sizes[:axis]) for axis in range(len(sizes))]
@@ -79,7 +79,7 @@ def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
 
 
 def unpooled(parts: Decomposition) -> None:
-    """Composes MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that
+    """Compose MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that
     is asked for has more zeros behind."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
     kernel = node.attribute("kernel_shape")
@@ -100,7 +100,7 @@ def unpooled(parts: Decomposition) -> None:
 
 
 def lp_pool(parts: Decomposition) -> None:
-    """Composes the root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
+    """Compose the root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
     parts.node.check_constant(channels, *kernel)
@@ -116,7 +116,7 @@ def _powers(parts: Decomposition, x: str, p: int) -> str:
 
 
 def _root(parts: Decomposition, sums: str, p: int) -> None:
-    """Adds the result, the p-th root."""
+    """Add the result, the p-th root."""
     if p == 2:
         parts.result("Sqrt", sums)
     else:

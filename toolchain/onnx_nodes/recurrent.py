@@ -77,16 +77,16 @@ class _RecurrentLayer:
         self.rows = parts.reshaped(source, self.steps * self.batch, self.width)
 
     def _hidden(self) -> int:
-        """Returns elements of the state."""
+        """Return elements of the state."""
         return self.node.shape(2)[2]
 
     def _weights(self) -> list[tuple[int, ...]]:
-        """Returns shapes of the weights of inputs and state."""
+        """Return shapes of the weights of inputs and state."""
         wide = self.gates * self.hidden
         return [(self.directions, wide, self.width), (self.directions, wide, self.hidden)]
 
     def _check_shapes(self) -> None:
-        """Raises ModelError for an input whose shape does not fit the others, which onnx's inference does not
+        """Raise ModelError for an input whose shape does not fit the others, which onnx's inference does not
         compare."""
         state = self.directions, self.batch, self.hidden
         if self.batch_first:
@@ -145,11 +145,11 @@ class _RecurrentLayer:
         return _Direction(gates, parts.row(2, index), state_bias, self.functions(index), peepholes)
 
     def _inputs(self, index: int, bias: str) -> str:
-        """Returns the inputs of all steps times the weights of a direction, and the bias, if any."""
+        """Return the inputs of all steps times the weights of a direction, and the bias, if any."""
         return self.parts.make("Gemm", self.rows, self.parts.row(1, index), *([bias] if bias else []), transB=1)
 
     def initial(self, index: int, direction: int) -> str:
-        """Returns the state before the first step, batch x hidden."""
+        """Return the state before the first step, batch x hidden."""
         parts = self.parts
         if not self.node.has(index):
             return parts.constant(np.zeros((self.batch, self.hidden), parts.kind))
@@ -165,7 +165,7 @@ class _RecurrentLayer:
         return self.parts.make("Clip", x, self.parts.number(-self.clip), self.parts.number(self.clip))
 
     def run(self) -> None:
-        """Composes the whole node."""
+        """Compose the whole node."""
         mode = self.node.attribute("direction", "forward")
         rows: list[list[str]] = [[] for _ in range(self.steps)]
         last: list[list[str]] = []
@@ -184,7 +184,7 @@ class _RecurrentLayer:
                 self._state([states[output - 1] for states in last], output)
 
     def _steps(self, d: _Direction, index: int, order: list[int]) -> tuple[list[str], list[str]]:
-        """Returns (hidden state behind each step, state behind the last)."""
+        """Return (hidden state behind each step, state behind the last)."""
         parts, step_of = self.parts, {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.kind]
         state = [self.initial(5, index), *([self.initial(6, index)] if self.kind == "LSTM" else [])]
         outputs = []
@@ -200,7 +200,7 @@ class _RecurrentLayer:
         return outputs, state
 
     def _product(self, d: _Direction, h: str) -> str:
-        """Returns the state times its weights."""
+        """Return the state times its weights."""
         return self.parts.make("Gemm", h, d.recurrent, transB=1)
 
     def _gate(self, x: str, at: int, count: int = 1) -> str:
@@ -254,7 +254,7 @@ class _RecurrentLayer:
         return [parts.make("Mul", out, k.apply(parts, cell)), cell]
 
     def _sequence(self, rows: list[list[str]]) -> None:
-        """Composes Y: steps x directions x batch x hidden, or batch first."""
+        """Compose Y: steps x directions x batch x hidden, or batch first."""
         parts = self.parts
         flat = parts.joined([y for row in rows for y in row], 0)
         shape = (self.steps, self.directions, self.batch, self.hidden)
@@ -264,7 +264,7 @@ class _RecurrentLayer:
             parts.result("Reshape", flat, parts.integers(*shape))
 
     def _state(self, last: list[str], output: int) -> None:
-        """Composes Y_h and Y_c: directions x batch x hidden, or batch first."""
+        """Compose Y_h and Y_c: directions x batch x hidden, or batch first."""
         parts, shape = self.parts, (self.directions, self.batch, self.hidden)
         flat = parts.joined(last, 0)
         if self.batch_first:
@@ -294,7 +294,7 @@ class _QuantizedLayer(_RecurrentLayer):
         return self._of_codes(h, self._index, 2)
 
     def _of_codes(self, x: str, index: int, weights: int) -> str:
-        """Returns a product with the weights at input 1 or 2; scale and zero point are at 8 and 9, or at 10 and 11."""
+        """Return a product with the weights at input 1 or 2; scale and zero point are at 8 and 9, or at 10 and 11."""
         parts, factor = self.parts, 6 + 2 * weights
         codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", x)
         product = parts.make("MatMulInteger", codes, parts.row(weights, index), zero, parts.row(factor + 1, index))
@@ -303,10 +303,10 @@ class _QuantizedLayer(_RecurrentLayer):
 
 
 def quantized_lstm(parts: Decomposition) -> None:
-    """Composes DynamicQuantizeLSTM."""
+    """Compose DynamicQuantizeLSTM."""
     _QuantizedLayer(parts).run()
 
 
 def recurrent(parts: Decomposition) -> None:
-    """Composes LSTM, GRU or RNN."""
+    """Compose LSTM, GRU or RNN."""
     _RecurrentLayer(parts).run()

@@ -56,7 +56,7 @@ def roi_align(parts: Decomposition) -> None:
 
 
 def _bins(parts: Decomposition, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
-    """Returns the bins along the axis whose corners are columns `first` and `first` + 2 of the regions."""
+    """Return the bins along the axis whose corners are columns `first` and `first` + 2 of the regions."""
     node, count, (add, mul) = parts.node, parts.node.shape(1)[0], ("Add", "Mul")
     half = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale = parts.constant(np.array(node.attribute("spatial_scale", 1.0), np.float32))
@@ -85,7 +85,7 @@ def _number(parts: Decomposition, value: float) -> str:
 
 
 def _inside(parts: Decomposition, at: str, pixels: int) -> str:
-    """Returns 1 where a sample counts: it is less than a pixel outside of the image."""
+    """Return 1 where a sample counts: it is less than a pixel outside of the image."""
     within = parts.make("Clip", at, _number(parts, -1), _number(parts, pixels))
     return parts.cast(parts.make("Equal", at, within), np.float32)
 
@@ -95,7 +95,7 @@ def _clip(parts: Decomposition, at: str, pixels: int) -> str:
 
 
 def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
-    """Computes the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
+    """Compute the weight of each row of pixels in the mean of a bin: regions x bins x pixels."""
     pixel = parts.constant(np.arange(bins.pixels, dtype=np.float32).reshape(1, 1, 1, bins.pixels))
     if sampling:
         sample = parts.constant(np.arange(sampling, dtype=np.float32).reshape(1, 1, sampling, 1))
@@ -115,7 +115,7 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
 
 
 def _samples_around(parts: Decomposition, bins: _Bins, pixel: str) -> str:
-    """Returns numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
+    """Return numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
     before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
     step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))
     first = parts.make("Floor", parts.make("Sub", parts.make("Div", before, step), _number(parts, 0.5)))
@@ -124,7 +124,7 @@ def _samples_around(parts: Decomposition, bins: _Bins, pixel: str) -> str:
 
 
 def _largest(parts: Decomposition, down: _Bins, along: _Bins, sizes: tuple[int, int, int], sampling: int) -> None:
-    """Computes the maximum over the contributions of the four pixels around each sample."""
+    """Compute the maximum over the contributions of the four pixels around each sample."""
     (images, channels, height, width), (count, rows, columns) = parts.node.shape(0), sizes
     pixels = parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1])
     table = parts.reshaped(pixels, images * height * width, channels)
@@ -144,7 +144,7 @@ def _largest(parts: Decomposition, down: _Bins, along: _Bins, sizes: tuple[int, 
 
 
 def _corners(parts: Decomposition, bins: _Bins, sample: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
-    """Returns (pixel, weight) on both sides of a sample."""
+    """Return (pixel, weight) on both sides of a sample."""
     at = parts.make("Add", parts.make("Mul", bins.step, _number(parts, sample + 0.5)), bins.start)
     inside, at = _inside(parts, at, bins.pixels), _clip(parts, at, bins.pixels)
     low = parts.make("Floor", at)

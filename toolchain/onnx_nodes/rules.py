@@ -24,7 +24,7 @@ _EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 
 
 def check_rules(model: Any, name: str) -> None:
-    """Raises ModelError where an onnx.ModelProto breaks a rule."""
+    """Raise ModelError where an onnx.ModelProto breaks a rule."""
     for part in (model.graph, *model.functions):
         for node in all_nodes(part):
             if broken := _broken(node, in_function=part is not model.graph):
@@ -35,7 +35,7 @@ def check_rules(model: Any, name: str) -> None:
 
 
 def _broken(node: Any, *, in_function: bool) -> str:
-    """Returns the rule that a node breaks; empty where it breaks none."""
+    """Return the rule that a node breaks; empty where it breaks none."""
     if node.domain == CORE:
         return f"domain {node.domain} is that of the compiler"
     if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
@@ -54,7 +54,7 @@ def _broken(node: Any, *, in_function: bool) -> str:
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """Yields the constants of a graph, or of a function, and of what is inside."""
+    """Yield the constants of a graph, or of a function, and of what is inside."""
     for node in all_nodes(part):
         for attribute in node.attribute:
             yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
@@ -68,7 +68,7 @@ def _size(tensor: Any) -> int:
 
 
 def _broken_tensor(tensor: Any) -> str:
-    """Returns why a tensor has no values; empty where it has. Values of files beside the model are not read yet."""
+    """Return why a tensor has no values; empty where it has. Values of files beside the model are not read yet."""
     if uses_external_data(tensor):
         return ""
     if any(size < 0 for size in tensor.dims):

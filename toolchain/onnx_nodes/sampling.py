@@ -26,11 +26,11 @@ class _SampledAxis:
         return parts.make("Add", parts.make("Mul", x, parts.number(factor)), parts.number(added))
 
     def bounded(self, x: str) -> str:
-        """Bounds a coordinate to the image."""
+        """Bound a coordinate to the image."""
         return self._parts.make("Clip", x, self._parts.number(0), self._parts.number(self.size - 1))
 
     def reflected(self, x: str) -> str:
-        """Reflects a coordinate into the image: what is outside comes back from its border."""
+        """Reflect a coordinate into the image: what is outside comes back from its border."""
         parts = self._parts
         low, high = (0.0, self.size - 1.0) if self.aligned else (-0.5, self.size - 0.5)
         length = high - low
@@ -43,12 +43,12 @@ class _SampledAxis:
         return self.bounded(self._scaled(folded, 1, low))
 
     def inside(self, x: str) -> str:
-        """Computes whether a pixel is in the image."""
+        """Compute whether a pixel is in the image."""
         return self._parts.make("Equal", x, self.bounded(x))
 
 
 def grid_sample(parts: Decomposition) -> None:
-    """Composes GridSample of images with two dimensions."""
+    """Compose GridSample of images with two dimensions."""
     node, shape, grid = parts.node, parts.node.shape(0), parts.node.shape(1)
     mode, padding = str(node.attribute("mode", "linear")), str(node.attribute("padding_mode", "zeros"))
     if len(shape) != 4:
@@ -82,7 +82,7 @@ def grid_sample(parts: Decomposition) -> None:
 
 
 def _neighbours(parts: Decomposition, axis: _SampledAxis, mode: str) -> list[tuple[str, str]]:
-    """Returns (pixel, weight) along an axis; "": 1."""
+    """Return (pixel, weight) along an axis; "": 1."""
     if mode == "nearest":
         return [(parts.make("Round", axis.at), "")]
     first = parts.make("Floor", axis.at)
@@ -103,7 +103,7 @@ _A = -0.75
 
 
 def _cubic(parts: Decomposition, distance: str) -> str:
-    """Returns the weight of a pixel that is so far away, less than 2."""
+    """Return the weight of a pixel that is so far away, less than 2."""
 
     def polynomial(x: str, *factors: float) -> str:
         value = parts.number(factors[0])
@@ -120,7 +120,7 @@ def _pixels(
     parts: Decomposition, table: str, at: tuple[str, str], weights: list[str], inside: list[str],
     sizes: tuple[int, int, int],
 ) -> str:  # fmt: skip
-    """Returns rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
+    """Return rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
     batch, height, width = sizes
     column, row = (parts.cast(coordinate, np.int64) for coordinate in at)
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
@@ -135,7 +135,7 @@ def _pixels(
 
 
 def affine_grid(parts: Decomposition) -> None:
-    """Composes the places of the pixels of an image, from -1 to 1, times a matrix."""
+    """Compose the places of the pixels of an image, from -1 to 1, times a matrix."""
     node = parts.node
     sizes = [int(size) for size in node.needed(1, "size")[2:]]
     corners = bool(node.attribute("align_corners", 0))

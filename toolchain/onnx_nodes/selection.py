@@ -17,7 +17,7 @@ MAX_ADDED = 1 << 24
 
 
 def top_k(parts: Decomposition) -> None:
-    """Composes TopK: the largest, then the largest of the remaining elements, where those found become -infinity. Where
+    """Compose TopK: the largest, then the largest of the remaining elements, where those found become -infinity. Where
     that is the largest, the first is taken of those that are not found yet. A kernel of the core finds many, and
     integers."""
     node, shape = parts.node, parts.node.shape(0)
@@ -50,7 +50,7 @@ def top_k(parts: Decomposition) -> None:
 
 
 def _sort(parts: Decomposition, axis: int, k: int) -> None:
-    """Sorts by kernel TOP_K, which finds the indices in rows."""
+    """Sort by kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
     inverse = [order.index(at) for at in range(last + 1)]
@@ -72,7 +72,7 @@ def _sort(parts: Decomposition, axis: int, k: int) -> None:
 
 
 def reverse_sequence(parts: Decomposition) -> None:
-    """Composes ReverseSequence: the first rows of each sequence of a batch in reverse; their number may be computed."""
+    """Compose ReverseSequence: the first rows of each sequence of a batch in reverse; their number may be computed."""
     node, shape, lengths = parts.node, parts.node.shape(0), parts.node.constant(1)
     time, batch = (int(node.attribute(f"{name}_axis", at)) for at, name in enumerate(("time", "batch")))
     if {time, batch} != {0, 1}:
@@ -120,14 +120,14 @@ def one_hot(parts: Decomposition) -> None:
 
 
 def _offsets(shape: Sequence[int], indices_shape: Sequence[int], axis: int) -> Any:
-    """Returns for each of the indices its offset in a flat table of this shape, without that along the axis."""
+    """Return for each of the indices its offset in a flat table of this shape, without that along the axis."""
     grids = enumerate(np.indices(indices_shape, sparse=True))
     offsets = (grid * math.prod(shape[at + 1 :]) for at, grid in grids if at != axis)
     return sum(offsets, start=np.zeros(indices_shape, np.int64))
 
 
 def gather_elements(parts: Decomposition) -> None:
-    """Composes GatherElements as Gather from a table of all elements."""
+    """Compose GatherElements as Gather from a table of all elements."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
     step, base = math.prod(shape[axis + 1 :]), _offsets(shape, node.shape(1), axis)
@@ -142,13 +142,13 @@ def gather_elements(parts: Decomposition) -> None:
 
 
 def _positive(parts: Decomposition, indices: str, size: int) -> str:
-    """Returns indices from the end counted from the front."""
+    """Return indices from the end counted from the front."""
     negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
     return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
 
 
 def gather_nd(parts: Decomposition) -> None:
-    """Composes rows of a table of all leading dimensions that the indices name."""
+    """Compose rows of a table of all leading dimensions that the indices name."""
     node, shape, indices = parts.node, parts.node.shape(0), parts.node.shape(1)
     batch, depth = int(node.attribute("batch_dims", 0)), indices[-1]
     lead, count = shape[: batch + depth], math.prod(indices[:-1])
@@ -175,7 +175,7 @@ def gather_nd(parts: Decomposition) -> None:
 
 
 def scatter_elements(parts: Decomposition) -> None:
-    """Composes ScatterElements; with constant indices each element of the result comes from the data or from the
+    """Compose ScatterElements; with constant indices each element of the result comes from the data or from the
     updates."""
     node, shape = parts.node, parts.node.shape(0)
     if reduction := _reduction(node):
@@ -206,7 +206,7 @@ _REDUCTIONS = {
 
 
 def _reduction(node: NodeView) -> _Reduction | None:
-    """Returns the reduction of a node; None: the last update of an element replaces it."""
+    """Return the reduction of a node; None: the last update of an element replaces it."""
     name = str(node.attribute("reduction", "none"))
     if name != "none" and name not in _REDUCTIONS:
         node.refuse(f"attribute reduction={name}: supported are none, {', '.join(_REDUCTIONS)}")
@@ -214,7 +214,7 @@ def _reduction(node: NodeView) -> _Reduction | None:
 
 
 def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
-    """Reduces each element of the data with its updates: all positions along the axis are compared with each index."""
+    """Reduce each element of the data with its updates: all positions along the axis are compared with each index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
     if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
@@ -226,7 +226,7 @@ def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -
 
 
 def _place(parts: Decomposition) -> None:
-    """Selects each element of the data, or its last update: indices are known in the run only."""
+    """Select each element of the data, or its last update: indices are known in the run only."""
     scatter = _compare(parts)
     count, width = scatter.indices, scatter.width
     last = _last(parts, scatter.mask, count, [1, count, 1])
@@ -238,7 +238,7 @@ def _place(parts: Decomposition) -> None:
 
 
 def _last(parts: Decomposition, mask: str, count: int, shape: list[int]) -> str:
-    """Returns the last update of each place, along dimension 1; -1: it has none."""
+    """Return the last update of each place, along dimension 1; -1: it has none."""
     number = parts.constant(np.arange(count).reshape(shape))
     return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
                       keepdims=0)  # fmt: skip
@@ -299,7 +299,7 @@ def _bound(node: NodeView, size: int, count: int, width: int) -> None:
 
 
 def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
-    """Composes the result, the axis in its place again."""
+    """Compose the result, the axis in its place again."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
         parts.reshaped_result(result)
@@ -309,7 +309,7 @@ def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
 
 
 def scatter_nd(parts: Decomposition) -> None:
-    """Composes ScatterND: ScatterElements for rows."""
+    """Compose ScatterND: ScatterElements for rows."""
     node, shape = parts.node, parts.node.shape(0)
     indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
@@ -321,7 +321,7 @@ def scatter_nd(parts: Decomposition) -> None:
 
 
 def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | None) -> None:
-    """Composes `_place` and `_reduce` for rows."""
+    """Compose `_place` and `_reduce` for rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
     _bound(node, size, count, width if reduction else 1)
@@ -345,7 +345,7 @@ def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | 
 
 
 def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
-    """Composes rows of the data, those at `places` from the updates; the last of several wins."""
+    """Compose rows of the data, those at `places` from the updates; the last of several wins."""
     node = parts.node
     count = math.prod(node.shape(0)) // row
     order = np.arange(count)
@@ -356,7 +356,7 @@ def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Composes rows that a constant mask chooses."""
+    """Compose rows that a constant mask chooses."""
     node, condition = parts.node, parts.node.needed(1, "condition")
     places = parts.constant(np.flatnonzero(condition).astype(np.int64))
     x, axis = parts.input(0), node.attribute("axis")
@@ -370,7 +370,7 @@ _DROPPED = 0.5
 
 
 def dropout(parts: Decomposition) -> None:
-    """Composes Dropout as identity: outside of training, and at ratio 0, everything stays."""
+    """Compose Dropout as identity: outside of training, and at ratio 0, everything stays."""
     node = parts.node
     if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
         ratio = float(node.needed(1, "ratio").reshape(-1)[0]) if node.has(1) else _DROPPED

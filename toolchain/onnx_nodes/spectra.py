@@ -9,7 +9,7 @@ MAX_LENGTH = 8192
 
 
 def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (cosines, sines) of exp(-2 pi i row column / length); the inverse turns the other way and divides by
+    """Return (cosines, sines) of exp(-2 pi i row column / length); the inverse turns the other way and divides by
     length."""
     turns = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
     factor = 1 / length if inverse else 1.0
@@ -18,7 +18,7 @@ def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[n
 
 
 def _transform(parts: Decomposition, x: str, shape: tuple[int, ...], bins: int, *, inverse: bool) -> str:
-    """Returns rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
+    """Return rows of real or complex numbers (..., length, 1 or 2) times the matrices: (..., bins, 2)."""
     length, parts_of = shape[-2:]
     cosines, sines = _matrices(length, bins, parts.kind, inverse=inverse)
     rows = int(np.prod(shape[:-2]))
@@ -38,7 +38,7 @@ def _check_length(parts: Decomposition, length: int) -> None:
 
 
 def dft(parts: Decomposition) -> None:
-    """Composes DFT of one axis: the axis goes last, its rows are multiplied."""
+    """Compose DFT of one axis: the axis goes last, its rows are multiplied."""
     node, shape = parts.node, parts.node.shape(0)
     rank, inverse = len(shape), bool(node.attribute("inverse", 0))
     axis = int(node.needed(2, "axis").reshape(-1)[0]) if node.has(2) else int(node.attribute("axis", -2))
@@ -64,7 +64,7 @@ def dft(parts: Decomposition) -> None:
 
 
 def stft(parts: Decomposition) -> None:
-    """Composes STFT of (batch, samples) or (batch, samples, 1): frames, the window, and a transform of each."""
+    """Compose STFT of (batch, samples) or (batch, samples, 1): frames, the window, and a transform of each."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) == 3 and shape[2] != 1:
         node.refuse("a complex signal is not supported: its last dimension must be 1")

@@ -31,11 +31,11 @@ class NodeView:
         self._values = dict[str, Any]()
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raises ModelError for this node, and what of it is not supported."""
+        """Raise ModelError for this node, and what of it is not supported."""
         raise ModelError(f"{self._location}: {reason}")
 
     def check_constant(self, *shape: int) -> None:
-        """Raises ModelError for the shape of a constant that is too large, before there is an array."""
+        """Raise ModelError for the shape of a constant that is too large, before there is an array."""
         if math.prod(shape) > MAX_CONSTANT:
             self.refuse(
                 f"it needs a constant of shape {list(shape)}: the most is {MAX_CONSTANT} elements: smaller shapes"
@@ -56,11 +56,11 @@ class NodeView:
         return _text(value) if isinstance(value, bytes) else value
 
     def texts(self, name: str) -> list[str]:
-        """Returns an attribute of several texts."""
+        """Return an attribute of several texts."""
         return [_text(value) for value in self.attribute(name, [])]
 
     def numbers(self, name: str) -> Values:
-        """Returns an attribute of several integers or floats as an array of INT64 or DOUBLE, empty where there is
+        """Return an attribute of several integers or floats as an array of INT64 or DOUBLE, empty where there is
         none; no list of Python objects is made, of which those of a forest are gigabytes."""
         proto = self._protos.get(name)
         if proto is None:
@@ -70,23 +70,23 @@ class NodeView:
         return np.fromiter(field, np.float64 if floats else np.int64, len(field))
 
     def codes(self, name: str, codes: Mapping[bytes, int]) -> Values:
-        """Returns the codes of an attribute of several texts as an array of INT8; -1: a text that has none."""
+        """Return the codes of an attribute of several texts as an array of INT8; -1: a text that has none."""
         field = self._protos[name].strings if name in self._protos else ()
         return np.fromiter((codes.get(text, -1) for text in field), np.int8, len(field))
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
-        """Returns the attribute axis, counted from the front; refused where a tensor of that rank has none such."""
+        """Return the attribute axis, counted from the front; refused where a tensor of that rank has none such."""
         axis = int(self.attribute("axis", otherwise))
         if not -rank <= axis < rank:
             self.refuse(f"attribute axis={axis}: the tensor has {rank} dimensions")
         return axis % rank
 
     def has(self, index: int) -> bool:
-        """Checks whether the node has an optional input."""
+        """Check whether the node has an optional input."""
         return index < len(self.proto.input) and bool(self.proto.input[index])
 
     def gives(self, index: int) -> bool:
-        """Checks whether the node has an optional output."""
+        """Check whether the node has an optional output."""
         return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def info(self, index: int) -> TensorInfo:
@@ -99,7 +99,7 @@ class NodeView:
         return self._info(self.proto.output[index])
 
     def numpy_type(self, index: int) -> Any:
-        """Returns the array type of an input."""
+        """Return the array type of an input."""
         return helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(self.info(index).type))
 
     def _info(self, name: str) -> TensorInfo:
@@ -111,11 +111,11 @@ class NodeView:
         return info
 
     def constant(self, index: int) -> Values | None:
-        """Returns the values of an input that never changes."""
+        """Return the values of an input that never changes."""
         return self._constants.get(self.proto.input[index])
 
     def needed(self, index: int, label: str) -> Values:
-        """Returns the values of an input that must be known at compile time."""
+        """Return the values of an input that must be known at compile time."""
         values = self.constant(index)
         if values is None:
             self.refuse(f"{label} ({self.proto.input[index]}) must be constant")
@@ -123,12 +123,12 @@ class NodeView:
 
 
 def _text(value: bytes) -> str:
-    """Returns a text; what is no UTF-8 in it is the name of nothing."""
+    """Return a text; what is no UTF-8 in it is the name of nothing."""
     return value.decode(errors="replace")
 
 
 def subgraphs(proto: Any) -> list[Any]:
-    """Returns the graphs that a node has as attributes, of the types of ONNX."""
+    """Return the graphs that a node has as attributes, of the types of ONNX."""
     return [
         graph
         for attribute in proto.attribute
@@ -137,7 +137,7 @@ def subgraphs(proto: Any) -> list[Any]:
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
-    """Yields the nodes of a graph, each followed by those of its subgraphs."""
+    """Yield the nodes of a graph, each followed by those of its subgraphs."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):
@@ -145,7 +145,7 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def node_name(proto: Any) -> str:
-    """Returns the name of a node in messages."""
+    """Return the name of a node in messages."""
     return str(proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}")
 
 

@@ -365,7 +365,7 @@ def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, 
 
 
 def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, TensorIR | None]:
-    """Returns the masks that the compiler knows, as `_mask` gives them; None: nothing is masked."""
+    """Return the masks that the compiler knows, as `_mask` gives them; None: nothing is masked."""
     total = np.where(_visible(node, s), np.float32(0), -np.inf)
     mask = node.constant(3) if node.has(3) else None
     if mask is not None:

@@ -28,7 +28,7 @@ class _Grid(NamedTuple):
 
 
 def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
-    """Returns the grid of the whole tensor, of each element of an axis, or of blocks along it."""
+    """Return the grid of the whole tensor, of each element of an axis, or of blocks along it."""
     scale = node.needed(1, "scale")
     if scale.dtype != np.float32:
         node.refuse(f"scale of type {scale.dtype}: supported is float32")
@@ -71,7 +71,7 @@ def quantize(node: Node) -> None:
 
 
 def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
-    """Emits x / scale as floats of 8 bits, which saturate."""
+    """Emit x / scale as floats of 8 bits, which saturate."""
     if node.attribute("saturate", 1) != 1:
         node.refuse("attribute saturate=0: supported is 1, values beyond the largest become the largest")
     if grid.zero.any():
@@ -85,7 +85,7 @@ def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
 
 
 def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, out: TensorIR) -> None:
-    """Emits rint(x / scale) + zero, clipped, where the zero points are a tensor or codes have 16 bits."""
+    """Emit rint(x / scale) + zero, clipped, where the zero points are a tensor or codes have 16 bits."""
     steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
     if node.graph.constant(scale.id) is not None:  # a scale that the run makes of the values reaches all of them
@@ -131,7 +131,7 @@ def dequantize(node: Node) -> None:
 
 
 def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
-    """Emits floats of 8 bits times their scale."""
+    """Emit floats of 8 bits times their scale."""
     if grid.zero.any():
         node.refuse(f"zero point of {x.dtype.name}: supported is 0")
     if out.dtype is not DataType.FP32:
@@ -142,7 +142,7 @@ def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
 
 
 def dynamic_quantize(node: Node) -> None:
-    """Emits UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
+    """Emit UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
     x = node.tensor(0)
     y, scale, zero = (node.output(index) for index in range(3))
     fp32, rounded = DataType.FP32, (1,)

@@ -20,7 +20,7 @@ def copy(
     at_in: int = 0,
     at_out: int = 0,
 ) -> None:
-    """Emits a COPY layer: `dims` elements along each dimension, `take` and `put` elements apart."""
+    """Emit a COPY layer: `dims` elements along each dimension, `take` and `put` elements apart."""
     loops = [(d, a, b) for d, a, b in zip(dims, take, put, strict=True) if d != 1] or [(1, 1, 1)]
     merged = [loops[0]]
     for size, a, b in loops[1:]:
@@ -39,7 +39,7 @@ def copy(
 
 
 def transposed(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
-    """Returns the tensor with its axes in another order. The compiler moves what has less than a byte per element."""
+    """Return the tensor with its axes in another order. The compiler moves what has less than a byte per element."""
     shape = tuple(source.shape[axis] for axis in order)
     if source.dtype in PACKED.values():
         return node.weight(np.transpose(node.values(source), order), source.dtype)
@@ -53,13 +53,13 @@ def transposed(node: Node, source: TensorIR, order: Sequence[int], target: Tenso
 
 
 def broadcast_steps(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns elements between neighbours when a tensor is read with a wider shape."""
+    """Return elements between neighbours when a tensor is read with a wider shape."""
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
 
 
 def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
-    """Refuses a tensor that has neither the elements of a shape nor, in each dimension, its size or 1."""
+    """Refuse a tensor that has neither the elements of a shape nor, in each dimension, its size or 1."""
     tail = source.shape[max(0, len(source.shape) - len(shape)) :]
     leading_ones = source.elements == math.prod(tail)
     fits = leading_ones and all(size in (1, goal) for size, goal in zip(reversed(tail), reversed(shape), strict=False))
@@ -68,7 +68,7 @@ def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
 
 
 def expanded(node: Node, source: TensorIR, shape: Sequence[int], target: TensorIR | None = None) -> TensorIR:
-    """Returns the tensor broadcast to a shape."""
+    """Return the tensor broadcast to a shape."""
     check_broadcast(node, source, shape)
     if target is None:
         if math.prod(source.shape) == math.prod(shape):

@@ -14,7 +14,7 @@ _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR
 
 
 def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, int] | None:
-    """Returns (broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
+    """Return (broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
     total = math.prod(target_shape)
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     if math.prod(shape) == total:
@@ -31,7 +31,7 @@ def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, 
 
 
 def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
-    """Emits an ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
+    """Emit an ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
     shape = target.shape
     for operand in (first, second):
         check_broadcast(node, operand, shape)
@@ -67,7 +67,7 @@ def binary(function: str) -> Lower:
 
 
 def power(node: Node) -> None:
-    """Emits Pow; integer exponents become floats first."""
+    """Emit Pow; integer exponents become floats first."""
     base, exponent = node.tensor(0), node.tensor(1)
     if base.dtype not in FLOATS:
         node.refuse(f"base of type {node.info(0).type}: supported are floats, and integers with constant exponents")
@@ -101,7 +101,7 @@ def negative(node: Node) -> None:
 
 
 def absolute(node: Node) -> None:
-    """Emits the larger of x and -x."""
+    """Emit the larger of x and -x."""
     x, out = node.tensor(0), node.output()
     if out.dtype is DataType.UINT8:
         node.refuse("data type UINT8 is not supported")
@@ -178,7 +178,7 @@ def cast(node: Node) -> None:
 
 
 def shortened(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
-    """Emits INT32 modulo the range of INT16 or UINT16."""
+    """Emit INT32 modulo the range of INT16 or UINT16."""
     if kind == "UINT16":
         apply(node, "AND", x, node.scalar(SHORT[kind][1], x.dtype), out)
         return
@@ -193,7 +193,7 @@ def bitwise_not(node: Node) -> None:
 
 
 def bit_shift(node: Node) -> None:
-    """Lowers BitShift of unsigned integers; UINT32 and UINT64, held in INT32, have their highest bit filled with 0."""
+    """Lower BitShift of unsigned integers; UINT32 and UINT64, held in INT32, have their highest bit filled with 0."""
     x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
     shift_left = str(node.attribute("direction", "")) == "LEFT"
     if shift_left and kind == "UINT16":

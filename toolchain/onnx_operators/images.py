@@ -32,7 +32,7 @@ class SpatialWindows(NamedTuple):
 
 
 def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> SpatialWindows:
-    """Returns the geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
+    """Return the geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
     rank = len(image) - 2
     strides = tuple(node.attribute("strides", [1] * rank))
     dilations = tuple(node.attribute("dilations", [1] * rank))
@@ -54,7 +54,7 @@ def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Seq
 
 
 def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
-    """Returns the tensor with `value` around it."""
+    """Return the tensor with `value` around it."""
     if not any((*before, *after)):
         return x
     shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
@@ -73,12 +73,12 @@ def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: 
 
 
 def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    """Emits copies of the tensor into a larger tensor that is `value` elsewhere."""
+    """Emit copies of the tensor into a larger tensor that is `value` elsewhere."""
     _fill(node, x, out, before, value)
 
 
 def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
-    """Returns all windows of a padded image, a row each: (batch, output..., channels, kernel...)."""
+    """Return all windows of a padded image, a row each: (batch, output..., channels, kernel...)."""
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
     outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
@@ -89,7 +89,7 @@ def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
 
 
 def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: bool, border: float = 0) -> TensorIR:
-    """Returns all windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
+    """Return all windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
     kernel...)."""
     x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
     batch, channels = x.shape[:2]
@@ -113,7 +113,7 @@ MAX_WORD = (1 << 16) - 1
 
 
 def convolution(node: Node) -> None:
-    """Emits Conv; the bias is added per channel."""
+    """Emit Conv; the bias is added per channel."""
     x, w, out = node.tensor(0), node.tensor(1), node.output()
     if x.dtype is not w.dtype:
         node.refuse(f"operands of types {x.dtype.name} and {w.dtype.name}; both must have one type")
@@ -138,14 +138,14 @@ and a quarter of the default scratchpad holds no more. Chosen by us."""
 
 
 def _spread_rows(x: TensorIR, shape: device.Windows) -> bool:
-    """Checks whether windows are dilated so widely that a tile of a window may not fit: their pixels are collected
+    """Check whether windows are dilated so widely that a tile of a window may not fit: their pixels are collected
     instead."""
     rows = (shape.kh - 1) * shape.dh + 1
     return shape.dh > 1 and rows * shape.w * x.shape[1] * BITS[x.dtype] // 8 > MAX_SPREAD
 
 
 def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:
-    """Returns the attribute group; refused where channels of image and weights do not make so many groups."""
+    """Return the attribute group; refused where channels of image and weights do not make so many groups."""
     groups, channels = int(node.attribute("group", 1)), x.shape[1]
     if groups < 1 or w.shape[1] * groups != channels or w.shape[0] % groups:
         node.refuse(
@@ -164,7 +164,7 @@ def convolve(
     *more: TensorIR,
     **attributes: Attribute,
 ) -> None:
-    """Emits a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are
+    """Emit a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are
     those of the epilogue; `bias` is a layer of its own, for the pass `fusion`."""
     x, w, out = tensors
     pixels, cout = shape.pixels // shape.batch, w.shape[0]
@@ -210,7 +210,7 @@ def maximum_pool(node: Node) -> None:
 
 
 def average_pool(node: Node) -> None:
-    """Emits the mean of each window: of its elements in the image, or in the padded image."""
+    """Emit the mean of each window: of its elements in the image, or in the padded image."""
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
     pads = node.attribute("pads", [0] * 2 * len(shape.kernel))
@@ -239,7 +239,7 @@ def average_pool(node: Node) -> None:
 def _pool(
     node: Node, x: TensorIR, out: TensorIR, shape: SpatialWindows, function: str, **attributes: Attribute
 ) -> bool:
-    """Emits a POOL layer, where the device has such windows."""
+    """Emit a POOL layer, where the device has such windows."""
     on_device = device_windows(x, shape)
     if on_device is None or device.blind(on_device):
         return False
@@ -251,7 +251,7 @@ def _pool(
 
 
 def _needed(x: TensorIR, shape: SpatialWindows) -> list[int]:
-    """Returns per dimension, how far behind the image the last window reaches; negative: it ends before."""
+    """Return per dimension, how far behind the image the last window reaches; negative: it ends before."""
     return [
         (count - 1) * stride + (taps - 1) * dilation + 1 - size - before
         for count, stride, taps, dilation, size, before in zip(
@@ -261,7 +261,7 @@ def _needed(x: TensorIR, shape: SpatialWindows) -> list[int]:
 
 
 def device_windows(x: TensorIR, shape: SpatialWindows) -> device.Windows | None:
-    """Returns the windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole
+    """Return the windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole
     rows. None: it has no such windows."""
     rank = len(shape.kernel)
     if rank > 2:
@@ -279,12 +279,12 @@ def device_windows(x: TensorIR, shape: SpatialWindows) -> device.Windows | None:
 
 
 def _is_a_row(x: TensorIR, shape: SpatialWindows, after: Sequence[int]) -> bool:
-    """Checks whether an image of two dimensions is a single row, and its windows are."""
+    """Check whether an image of two dimensions is a single row, and its windows are."""
     return x.shape[2] == shape.kernel[0] == shape.output[0] == 1 and not shape.before[0] and not after[0]
 
 
 def channels_last(node: Node, x: TensorIR) -> TensorIR:
-    """Returns N x C x pixels as N x pixels x C."""
+    """Return N x C x pixels as N x pixels x C."""
     batch, channels = x.shape[:2]
     pixels = math.prod(x.shape[2:])
     if _same_either_way(x.shape):
@@ -293,7 +293,7 @@ def channels_last(node: Node, x: TensorIR) -> TensorIR:
 
 
 def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
-    """Returns the output of a layer in N x pixels x C, which `_channels_first` transposes to `out`."""
+    """Return the output of a layer in N x pixels x C, which `_channels_first` transposes to `out`."""
     if _same_either_way(out.shape):
         return out
     return node.temporary((out.shape[0], math.prod(out.shape[2:]), out.shape[1]), out.dtype)

@@ -12,7 +12,7 @@ from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 
 
 def gather(node: Node) -> None:
-    """Emits rows of the table whose leading axis is gathered. Constant indices with one step along each of their
+    """Emit rows of the table whose leading axis is gathered. Constant indices with one step along each of their
     dimensions, as those of relative positions, are a copy."""
     data, out = node.tensor(0), node.output()
     axis = node.axis(len(data.shape), 0)
@@ -48,7 +48,7 @@ class _IndexWalk(NamedTuple):
 
 
 def _walk(indices: np.ndarray) -> _IndexWalk | None:
-    """Returns the walk that indices are; None: they are none."""
+    """Return the walk that indices are; None: they are none."""
     first = int(indices.reshape(-1)[0])
     along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
     strides = tuple(int(pair[-1] - pair[0]) for pair in along)
@@ -64,14 +64,14 @@ def _check(node: Node, indices: np.ndarray, rows: int) -> None:
 
 
 def gathered(node: Node, table: TensorIR, indices: TensorIR, out: TensorIR) -> None:
-    """Emits a GATHER layer: rows of the table along its first axis."""
+    """Emit a GATHER layer: rows of the table along its first axis."""
     if indices.dtype is not DataType.INT32:
         node.refuse(f"indices of type {indices.dtype.name}: supported are INT32, INT64")
     node.layer("GATHER", [table, indices], out, m=indices.elements, n=math.prod(table.shape[1:]), k=table.shape[0])
 
 
 def rotary_embedding(node: Node) -> None:
-    """Emits ROPE; rows are positions: (batch, length, heads x size). Tables with a position list are gathered first."""
+    """Emit ROPE; rows are positions: (batch, length, heads x size). Tables with a position list are gathered first."""
     x, out = node.tensor(0), node.output()
     four = len(x.shape) == 4
     heads = x.shape[1] if four else int(node.attribute("num_heads", 0))

@@ -44,7 +44,7 @@ def _quantity(node: Node, scale: int, zero: int) -> Quantity:
 
 
 def _zero(node: Node, index: int) -> int:
-    """Returns a zero point; lists must hold one value."""
+    """Return a zero point; lists must hold one value."""
     if not node.has(index):
         return 0
     values = np.unique(node.needed(index, "zero point"))
@@ -54,7 +54,7 @@ def _zero(node: Node, index: int) -> int:
 
 
 def matmul_integer(node: Node) -> None:
-    """Emits int32 products of INT8 and UINT8. With a zero point of A that is known only to the run, (A - za) (B - zb) =
+    """Emit int32 products of INT8 and UINT8. With a zero point of A that is known only to the run, (A - za) (B - zb) =
     A (B - zb) - za s, where s are the column sums of B - zb."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
     if not node.has(2) or node.constant(2) is not None:
@@ -71,7 +71,7 @@ def matmul_integer(node: Node) -> None:
 
 
 def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
-    """Returns the column sums of B - zero, INT32."""
+    """Return the column sums of B - zero, INT32."""
     values, wide = node.constant(1), DataType.INT32
     if values is not None:
         return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
@@ -84,7 +84,7 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
 
 
 def convolution_integer(node: Node) -> None:
-    """Emits int32 sums of windows times weights; padding holds the zero point. With a zero point of X that is known
+    """Emit int32 sums of windows times weights; padding holds the zero point. With a zero point of X that is known
     only to the run, conv(X - zx, W - zw) = conv(X, W - zw) - zx conv(1, W - zw), the latter by the compiler."""
     x, w, out = node.tensor(0), node.tensor(1), node.output()
     if not node.has(2) or node.constant(2) is not None:
@@ -103,7 +103,7 @@ def convolution_integer(node: Node) -> None:
 
 
 def _kernel_sums(node: Node, shape: tuple[int, ...]) -> Values:
-    """Returns conv(1, W - zw) of one image, by ONNX's own definition."""
+    """Return conv(1, W - zw) of one image, by ONNX's own definition."""
     names = ["x", "w", "", "zw"][: 4 if node.has(3) else 2]
     feeds = {"x": np.ones((1, *shape[1:]), np.uint8), "w": node.needed(1, "w")}
     feeds |= {"zw": node.needed(3, "zero point")} if node.has(3) else {}
@@ -118,7 +118,7 @@ def _multiplier(node: Node, a: Quantity, b: Quantity, y: Quantity) -> TensorIR:
 
 
 def qlinear_matmul(node: Node) -> None:
-    """Emits rint((A - za) (B - zb) sa sb / sy) + zy; sb may be a scale per column."""
+    """Emit rint((A - za) (B - zb) sa sb / sy) + zy; sb may be a scale per column."""
     a, b, out = node.tensor(0), node.tensor(3), node.output()
     left, right, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if right.scale.size not in (1, out.shape[-1]):
@@ -130,7 +130,7 @@ def qlinear_matmul(node: Node) -> None:
 
 
 def qlinear_convolution(node: Node) -> None:
-    """Emits rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be a scale per channel."""
+    """Emit rint(conv(X - zx, W - zw) sx sw / sy) + zy; sw may be a scale per channel."""
     x, w, out = node.tensor(0), node.tensor(3), node.output()
     image, weights, result = (_quantity(node, scale, scale + 1) for scale in (1, 4, 6))
     if weights.scale.size not in (1, w.shape[0]):
@@ -151,7 +151,7 @@ class _Finish(NamedTuple):
     relu: bool = False
 
     def tensors(self, residual: TensorIR | None) -> list[TensorIR]:
-        """Returns the operands in the order of the epilogue; `residual` as the layer sees it."""
+        """Return the operands in the order of the epilogue; `residual` as the layer sees it."""
         return [tensor for tensor in (self.bias, residual, self.scale) if tensor is not None]
 
     def attributes(self) -> dict[str, Attribute]:
@@ -168,7 +168,7 @@ class _Finish(NamedTuple):
 def _convolve(
     node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], finish: _Finish, bias: TensorIR | None = None
 ) -> None:
-    """Emits a convolution; `bias`: added to a float result. Images of three dimensions become patches times weights,
+    """Emit a convolution; `bias`: added to a float result. Images of three dimensions become patches times weights,
     one row per pixel, so that scale and bias are per column."""
     x, w, out = tensors
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
@@ -197,7 +197,7 @@ def _convolve(
 
 
 def fused(node: Node) -> None:
-    """Emits QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result,
+    """Emit QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result,
     residual of the result's type."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
     finish, bias = _finish(node, out), node.tensor(3) if node.has(3) else None
@@ -216,7 +216,7 @@ def fused(node: Node) -> None:
 
 
 def _finish(node: Node, out: TensorIR) -> _Finish:
-    """Returns the epilogue of a fused node. The multiplier of a residual follows those of the channels."""
+    """Return the epilogue of a fused node. The multiplier of a residual follows those of the channels."""
     scale = np.array(node.attribute("scale"))
     residual = node.tensor(4) if node.has(4) else None
     if residual is not None:

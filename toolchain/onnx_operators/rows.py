@@ -57,7 +57,7 @@ def normalization(function: str) -> Callable[[Node], None]:
 
 
 def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | None:
-    """Returns a scale or bias with an element for each of a row of this shape; None: rows have different elements."""
+    """Return a scale or bias with an element for each of a row of this shape; None: rows have different elements."""
     lead, tail = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
     if math.prod(lead) != 1:
         return None
@@ -67,7 +67,7 @@ def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | Non
 
 
 def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:
-    """Emits the outputs Mean and InvStdDev = 1 / sqrt(variance + epsilon), per row."""
+    """Emit the outputs Mean and InvStdDev = 1 / sqrt(variance + epsilon), per row."""
     mean = node.output(1) if node.proto.output[1] else node.temporary((m, 1), x.dtype)
     node.layer("REDUCE", [x], mean, function="MEAN", m=m, n=n)
     if len(node.proto.output) < 3 or not node.proto.output[2]:
@@ -84,7 +84,7 @@ def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None
 
 
 def batch_normalization(node: Node) -> None:
-    """Emits y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a; a and b once, per channel."""
+    """Emit y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a; a and b once, per channel."""
     if node.attribute("training_mode", 0):
         node.refuse("attribute training_mode=1: supported is 0")
     x, out = node.tensor(0), node.output()
@@ -141,7 +141,7 @@ def reduction(function: str) -> Callable[[Node], None]:
 
 
 def _axes(node: Node, rank: int) -> list[int] | None:
-    """Returns axes of a reduction; None: there is nothing to reduce."""
+    """Return axes of a reduction; None: there is nothing to reduce."""
     axes = node.attribute("axes")
     if axes is None and node.has(1):
         axes = [int(axis) for axis in node.needed(1, "axes").reshape(-1)]
@@ -167,12 +167,12 @@ LONG = 1 << 16
 
 
 def _parts(n: int) -> int:
-    """Returns the least number of equal parts of a row of `n` elements that are not too long; 1: it has none."""
+    """Return the least number of equal parts of a row of `n` elements that are not too long; 1: it has none."""
     return next((count for count in range(-(-n // LONG), math.isqrt(n) + 1) if n % count == 0), 1)
 
 
 def argmax(node: Node) -> None:
-    """Emits the first of the largest; for the last of them the axis is read backwards."""
+    """Emit the first of the largest; for the last of them the axis is read backwards."""
     source, out = node.tensor(0), node.output()
     axis = node.axis(len(source.shape), 0)
     if not node.attribute("select_last_index", 0):

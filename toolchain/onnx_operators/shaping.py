@@ -9,7 +9,7 @@ from toolchain.onnx_operators.images import pad_into
 
 
 def renamed(node: Node) -> None:
-    """Emits Reshape, Flatten, Squeeze, Unsqueeze and Identity as the same bytes."""
+    """Emit Reshape, Flatten, Squeeze, Unsqueeze and Identity as the same bytes."""
     node.view(node.tensor(0), node.out_info().shape, node.proto.output[0])
 
 
@@ -78,7 +78,7 @@ def tile(node: Node) -> None:
 
 
 def pads_otherwise(node: Node) -> bool:
-    """Checks whether a Pad repeats the tensor, or cuts it."""
+    """Check whether a Pad repeats the tensor, or cuts it."""
     return node.attribute("mode", "constant") != "constant" or bool((node.needed(1, "pads") < 0).any())
 
 
@@ -96,7 +96,7 @@ def pad(node: Node) -> None:
 
 
 def trilu(node: Node) -> None:
-    """Emits a triangle of the source, and zeros."""
+    """Emit a triangle of the source, and zeros."""
     source, out = node.tensor(0), node.output()
     k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
     square = np.ones(source.shape[-2:], np.uint8)

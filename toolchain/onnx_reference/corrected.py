@@ -16,7 +16,7 @@ _NARROW = ("float16", "bfloat16")
 
 
 def _widen(*tensors: Any) -> list[Any]:
-    """Returns the tensors, those of 16 bits as FP32; None stays."""
+    """Return the tensors, those of 16 bits as FP32; None stays."""
     return [x.astype(np.float32) if x is not None and x.dtype.name in _NARROW else x for x in tensors]
 
 

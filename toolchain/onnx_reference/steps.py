@@ -22,7 +22,7 @@ _WITH_NUMBERS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
 
 
 def _functions(names: Sequence[str], alpha: Sequence[float], beta: Sequence[float]) -> Iterator[Function]:
-    """Yields the functions of a layer; each with numbers takes the next of them."""
+    """Yield the functions of a layer; each with numbers takes the next of them."""
     parameters = [list(alpha), list(beta)]
     for name in names:
         if name in _PLAIN:

@@ -27,11 +27,11 @@ class _WindowAxis(NamedTuple):
     """Elements behind it that count as padding; windows may reach further."""
 
     def beyond(self, size: int) -> int:
-        """Returns elements behind the image that the last window reaches."""
+        """Return elements behind the image that the last window reaches."""
         return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.dilation + 1 - size - self.begin)
 
     def tap(self, at: int) -> slice:
-        """Returns the slice of the padded dimension that tap `at` reads."""
+        """Return the slice of the padded dimension that tap `at` reads."""
         return slice(at * self.dilation, at * self.dilation + (self.windows - 1) * self.step + 1, self.step)
 
 

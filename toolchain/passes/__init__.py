@@ -53,7 +53,7 @@ SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "p
 
 
 def selected(choice: str) -> list[str]:
-    """Returns the passes of `--passes`: `all`, `none`, names to run, or names with a minus to leave out. ModelError."""
+    """Return the passes of `--passes`: `all`, `none`, names to run, or names with a minus to leave out. ModelError."""
     names = choice.split(",")
     for name in names:
         if name not in ("all", "none") and name.removeprefix("-") not in PASSES:
@@ -71,7 +71,7 @@ def selected(choice: str) -> list[str]:
 def run_passes(
     graph: Graph, names: Iterable[str], target: Target, after: Callable[[str, Graph], None] | None = None
 ) -> Graph:
-    """Returns the graph after the named passes; `after(name, graph)` sees each result."""
+    """Return the graph after the named passes; `after(name, graph)` sees each result."""
     verify(graph)
     for name in names:
         graph = PASSES[name].run(graph, remaining(graph, target))

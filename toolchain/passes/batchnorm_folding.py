@@ -17,7 +17,7 @@ from toolchain.ir.uses import TensorUses
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Fuses a product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled
+    """Fuse a product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled
     weights."""
     graph = graph.copy()
     readers: dict[str, list[int]] = {}
@@ -55,7 +55,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Sequence[int]]) -> None:
-    """Turns the sums and factors behind a product that are one constant number, or as large as its only row, into a row
+    """Turn the sums and factors behind a product that are one constant number, or as large as its only row, into a row
     of it. `readers`: places of the layers that read the bytes of a tensor."""
     columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
     while len(places := readers.get(graph.storage(source), ())) == 1:
@@ -80,7 +80,7 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
 
 
 def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[str, int]) -> LayerIR:
-    """Returns a factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of
+    """Return a factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of
     layers in the graph, by their names."""
     before = _maker(graph, layer, uses)
     if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
@@ -105,7 +105,7 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[st
 
 
 def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
-    """Returns the layer that alone makes, for this layer alone, what a factor is applied to."""
+    """Return the layer that alone makes, for this layer alone, what a factor is applied to."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
     if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:
@@ -117,7 +117,7 @@ def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
 
 
 def _product(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
-    """Returns the product that a factor can go into."""
+    """Return the product that a factor can go into."""
     maker = _maker(graph, layer, uses)
     if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):
         return None
@@ -125,7 +125,7 @@ def _product(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
 
 
 def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
-    """Checks whether the factor's rows or columns are those of the product, and its weights are shared by the whole
+    """Check whether the factor's rows or columns are those of the product, and its weights are shared by the whole
     list."""
     if product.op_type == "CONV2D_T":
         return not rows and layer.integer("n") == product.integer("cout")

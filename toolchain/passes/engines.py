@@ -79,7 +79,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _with_part(graph: Graph, layer: LayerIR, target: Target) -> LayerIR:
-    """Returns a product that shares the scratchpad and has too few tiles for all engines with its part of them: on
+    """Return a product that shares the scratchpad and has too few tiles for all engines with its part of them: on
     those that it would not take, a product beside it would begin at once, and stay on these few to its end."""
     part = target.engines // layer.integer("buffers", 1)
     if layer.op_type not in PRODUCTS or not layer.integers("tile") or "engines" in layer.attributes:

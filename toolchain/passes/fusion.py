@@ -102,7 +102,7 @@ def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
 
 
 def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
-    """Fuses an ADD of a whole tensor of the result's type. A bias per row would have to follow it."""
+    """Fuse an ADD of a whole tensor of the result's type. A bias per row would have to follow it."""
     if layer.text("function") != "ADD" or layer.text("broadcast") != "FULL" or len(layer.inputs) != 2:
         return None
     other = graph.tensors[layer.inputs[1 - operand]]

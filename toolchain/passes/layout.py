@@ -229,7 +229,7 @@ class _Layout:
 def _joined(
     graph: Graph, parts: list[LayerIR], swaps: list[AxisSwap | None]
 ) -> tuple[list[AxisSwap], AxisSwap, int] | None:  # fmt: skip
-    """Returns (swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped
+    """Return (swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped
     tensors."""
     present = [swap for swap in swaps if swap is not None]
     if len(present) < len(parts) or len({(swap.batch, swap.rows) for swap in present}) > 1:

@@ -22,7 +22,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
-    """Returns the largest prefetch distance that costs no time: engines that share the layer out need buffers of their
+    """Return the largest prefetch distance that costs no time: engines that share the layer out need buffers of their
     own. 0 where there is no space for a second set of buffers."""
     tile = tile_of(graph, layer, target, 0)
     decided = target.mapping.prefetch

@@ -40,7 +40,7 @@ FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Returns weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not
+    """Return weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not
     there."""
     config = target.qconfig
     _check_device(config, target)
@@ -87,7 +87,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _check_rows(tensor: TensorIR, config: QConfig) -> None:
-    """Checks the promise of `packing.mode: logical`: tensors without padding bits (docs/bit-widths.md, R3)."""
+    """Check the promise of `packing.mode: logical`: tensors without padding bits (docs/bit-widths.md, R3)."""
     size = tensor_bytes(tensor.shape, tensor.qbits)
     if config.packing == "logical" and not tensor.view_of and tensor.size != size:
         raise RuleError(
@@ -98,7 +98,7 @@ def _check_rows(tensor: TensorIR, config: QConfig) -> None:
 
 
 def _numbers(graph: Graph) -> dict[int, int]:
-    """Returns the index of each quantizable product by its layer index. Phases of a model have the same products."""
+    """Return the index of each quantizable product by its layer index. Phases of a model have the same products."""
     indices: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
@@ -109,7 +109,7 @@ def _numbers(graph: Graph) -> dict[int, int]:
 
 
 def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
-    """Checks whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device
+    """Check whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device
     has no such groups, so that these weights keep their width."""
     groups = layer.integer("groups", 1)
     return groups > 1 and config.packing != "unpacked_byte" and bool(layer.integer("cout") // groups * bits % 8)
@@ -136,7 +136,7 @@ def _check_device(config: QConfig, target: Target) -> None:
 
 
 def _quantizable(graph: Graph, layer: LayerIR) -> bool:
-    """Returns a product of two floats, or of two integers, whose constant weights are one matrix."""
+    """Return a product of two floats, or of two integers, whose constant weights are one matrix."""
     if layer.op_type not in PRODUCTS or graph.constant(layer.inputs[1]) is None:
         return False
     single_matrix = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
@@ -147,7 +147,7 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
 
 
 def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
-    """Returns the product of integers with its codes in a type of `bits`, which has to hold them."""
+    """Return the product of integers with its codes in a type of `bits`, which has to hold them."""
     name = layer.inputs[1]
     codes, kind = graph.constant(name), graph.tensors[name].dtype
     assert codes is not None
@@ -192,7 +192,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
 
 
 def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
-    """Returns the product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for
+    """Return the product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for
     gptq."""
     name = layer.inputs[1]
     values = graph.constant(name)
@@ -214,7 +214,7 @@ def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments:
 
 
 def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
-    """Returns the product with codes of vectors, and their codebooks behind its other operands."""
+    """Return the product with codes of vectors, and their codebooks behind its other operands."""
     name, settings = layer.inputs[1], config.vectors
     values = graph.constant(name)
     assert values is not None
@@ -243,7 +243,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
 
 
 def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
-    """Returns products of floats whose weights this pass has made codes, by name, as they are `after` it."""
+    """Return products of floats whose weights this pass has made codes, by name, as they are `after` it."""
     weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
     return {
         layer.id: layer for layer in after.layers
@@ -253,7 +253,7 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
 
 
 def restored(before: Graph, after: Graph) -> Graph:
-    """Returns the graph before this pass with weights that are what the codes after it stand for."""
+    """Return the graph before this pass with weights that are what the codes after it stand for."""
     graph, products = before.copy(), narrowed(before, after)
     for index, layer in enumerate(graph.layers):
         if layer.id not in products:
@@ -266,7 +266,7 @@ def restored(before: Graph, after: Graph) -> Graph:
 
 
 def _restore_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
-    """Returns the restored weights of a product, of all its groups."""
+    """Return the restored weights of a product, of all its groups."""
     layers = {layer.id: layer for layer in after.layers}
     groups = list[Values]()
     while (name := f"{product.id}.group{len(groups)}") in layers:
@@ -278,7 +278,7 @@ def _restore_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
 
 
 def _restore(graph: Graph, layer: LayerIR) -> Values:
-    """Returns the weights that the codes of a product of floats stand for, in their shape on the device."""
+    """Return the weights that the codes of a product of floats stand for, in their shape on the device."""
     codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
     assert codes is not None and last is not None
     if not layer.integer("codebooks"):
@@ -290,7 +290,7 @@ def _restore(graph: Graph, layer: LayerIR) -> Values:
 
 
 def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
-    """Returns (codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last
+    """Return (codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last
     axis."""
     top = (1 << bits - 1) - 1
     wide = values.astype(np.float64)
@@ -301,14 +301,14 @@ def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
 
 
 def _has_groups(layer: LayerIR, config: QConfig) -> bool:
-    """Checks whether a product has several groups of rows of weights: a convolution has none."""
+    """Check whether a product has several groups of rows of weights: a convolution has none."""
     return bool(config.group) and layer.op_type == "GEMM_T" and layer.integer("k") > config.group
 
 
 def _in_groups(
     graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None
 ) -> list[LayerIR]:  # fmt: skip
-    """Returns a product as one of each group of rows of its weights, with scales of its own. `moments`: of
+    """Return a product as one of each group of rows of its weights, with scales of its own. `moments`: of
     `_moments`."""
     n, k, size = layer.integer("n"), layer.integer("k"), config.group
     if not rows_in_order(layer):

@@ -39,7 +39,7 @@ class Coded(NamedTuple):
 
 
 def coded(matrix: Values, settings: VectorQuantization) -> Coded:
-    """Returns the codes and codebooks of a matrix of floats; the last vector of a row is filled up with zeros."""
+    """Return the codes and codebooks of a matrix of floats; the last vector of a row is filled up with zeros."""
     rows, columns = matrix.shape
     padded = np.zeros((rows, -(-columns // VQ_VECTOR) * VQ_VECTOR), np.float32)
     padded[:, :columns] = np.clip(matrix.astype(np.float32), -LARGEST, LARGEST)
@@ -55,7 +55,7 @@ def coded(matrix: Values, settings: VectorQuantization) -> Coded:
 
 
 def k_means(points: Values, rng: np.random.Generator) -> Values:
-    """Returns VQ_ENTRIES centres as FP16, shape (VQ_ENTRIES, VQ_VECTOR), of points of that length: Lloyd's rounds from
+    """Return VQ_ENTRIES centres as FP16, shape (VQ_ENTRIES, VQ_VECTOR), of points of that length: Lloyd's rounds from
     points chosen at random, until no point changes its centre. A centre without points moves to the point that is
     furthest from its own."""
     if len(points) > SAMPLE:
@@ -82,7 +82,7 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
 
 
 def nearest(points: Values, centres: Values) -> Values:
-    """Returns the index of the centre that is nearest to each point, the first of equal centres, as UINT8."""
+    """Return the index of the centre that is nearest to each point, the first of equal centres, as UINT8."""
     norms = (centres.astype(np.float64) ** 2).sum(axis=1)
     codes = np.zeros(len(points), np.uint8)
     for start in range(0, len(points), BLOCK):

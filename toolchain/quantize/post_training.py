@@ -28,7 +28,7 @@ from toolchain.quantize.scales import Samples
 
 
 def without_batchnorm(model: OnnxModel) -> Any:
-    """Returns a copy of the model whose constant batch normalizations behind convolutions are in their weights."""
+    """Return a copy of the model whose constant batch normalizations behind convolutions are in their weights."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     graph, weights = proto.graph, dict(model.initializers)
@@ -61,7 +61,7 @@ def without_batchnorm(model: OnnxModel) -> Any:
 
 
 def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
-    """Returns the model with linear and cubic Resizes as the products that they become on the device, for which they
+    """Return the model with linear and cubic Resizes as the products that they become on the device, for which they
     have scales then; itself where there is none."""
     proto, nodes, products = onnx.ModelProto(), list[Any](), 0
     proto.CopyFrom(model.proto)
@@ -86,7 +86,7 @@ def quantized(
     model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
     method: str = "minmax", *, open_shapes: bool = False,
 ) -> OnnxModel:  # fmt: skip
-    """Returns the model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples` by a method of
+    """Return the model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples` by a method of
     `toolchain.quantize.ranges`; `config` may ask for weights of fewer bits, which are codes of so many bits in INT8.
     `open_shapes`: the model serves other shapes than those of the samples, so that nothing that follows from them is
     folded. ModelError: there is nothing to quantize, or a sample does not fit the model."""

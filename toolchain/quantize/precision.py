@@ -26,7 +26,7 @@ TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
 
 
 def cast(graph: Graph, precision: str) -> Graph:
-    """Returns the graph with all floats in one type. ModelError for a model that is quantized already."""
+    """Return the graph with all floats in one type. ModelError for a model that is quantized already."""
     kind = FLOAT_TYPES[precision]
     for layer in graph.layers:
         if layer.text("function") in ("QUANT", "DEQUANT") or "scale" in layer.text("epilogue"):
@@ -57,7 +57,7 @@ def _changes(tensor: TensorIR, kind: DataType) -> bool:
 
 
 def _round(values: Values, kind: DataType) -> Values:
-    """Rounds to the type, half to even. Finite values stay finite: masks of large negative numbers keep their
+    """Round to the type, half to even. Finite values stay finite: masks of large negative numbers keep their
     effect."""
     with np.errstate(over="ignore"):
         rounded = values.astype(NUMPY[kind])

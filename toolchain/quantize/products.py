@@ -124,7 +124,7 @@ class ProductQuantizer:
         return model
 
     def _fold_weights(self, model: OnnxModel, info: dict[str, TensorInfo]) -> None:
-        """Folds weights that nodes make of constants and shapes, a Transpose for example, to constants."""
+        """Fold weights that nodes make of constants and shapes, a Transpose for example, to constants."""
         graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
         propagation, names = Propagation(opsets, info), weights(list(graph.node))
         for name, values in self._weights.items():
@@ -165,7 +165,7 @@ class ProductQuantizer:
         return node_name(node) not in self._floats
 
     def _count(self) -> list[str]:
-        """Returns products whose constant weights are one matrix: those that a QConfig counts."""
+        """Return products whose constant weights are one matrix: those that a QConfig counts."""
         return [
             name for name, node in self._products.items()
             if (values := self._weights.get(node.input[1])) is not None
@@ -173,7 +173,7 @@ class ProductQuantizer:
         ]  # fmt: skip
 
     def _wide_products(self, config: QConfig) -> list[str]:
-        """Returns products that stay as they are, because the QConfig wants their activations wider."""
+        """Return products that stay as they are, because the QConfig wants their activations wider."""
         counted = self._count()
         for number in config.layers_of("activation"):
             if number >= len(counted):
@@ -184,7 +184,7 @@ class ProductQuantizer:
         return [name for number, name in enumerate(counted) if config.product_activation(number) in FLOAT_BITS]
 
     def _widths(self, config: QConfig) -> dict[str, int]:
-        """Returns the bits of its weights for each product."""
+        """Return the bits of its weights for each product."""
         if config.group:
             raise ModelError(
                 f"--precision int8 with QConfig group_size {config.group}: sums of codes have one scale: drop one"
@@ -200,7 +200,7 @@ class ProductQuantizer:
         return widths
 
     def _top(self, node: Any) -> int:
-        """Returns the largest code of a product's weights."""
+        """Return the largest code of a product's weights."""
         return (1 << self._bits.get(node.output[0], BITS[DataType.INT8]) - 1) - 1
 
     def _is_fp32(self, name: str) -> bool:
@@ -209,7 +209,7 @@ class ProductQuantizer:
         return name in self._info and self._info[name].type == "FLOAT"
 
     def _observed(self) -> list[str]:
-        """Returns tensors that get a scale: what products read, and what is added to products whose sum is one of
+        """Return tensors that get a scale: what products read, and what is added to products whose sum is one of
         these."""
         names: dict[str, None] = {}
         for node in self._products.values():
@@ -221,7 +221,7 @@ class ProductQuantizer:
         return list(names)
 
     def _reads_codes(self, node: Any, index: int) -> bool:
-        """Checks whether an input of a node that has a scale is read as codes: by products, sums of codes, and
+        """Check whether an input of a node that has a scale is read as codes: by products, sums of codes, and
         operators that move codes to such. All others read the numbers, which cost no conversion."""
         name = node.input[index]
         if node.output[0] in self._products:
@@ -233,7 +233,7 @@ class ProductQuantizer:
         return any(name == residual.residual and product in node.input for product, residual in self._sums.items())
 
     def _residuals(self, names: dict[str, None]) -> dict[str, _Sum]:
-        """Returns outputs of convolutions that only an Add of another tensor of their shape reads, where that or the
+        """Return outputs of convolutions that only an Add of another tensor of their shape reads, where that or the
         sum is one of the tensors `names`, which then has both."""
         sums: dict[str, _Sum] = {}
         for add in reversed(self._proto.graph.node):
@@ -255,14 +255,14 @@ class ProductQuantizer:
         return following.output[0] if following is not None and foldable else name
 
     def _limits(self, node: Any) -> bool:
-        """Checks whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its
+        """Check whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its
         results."""
         return node.op_type == "Relu" or (
             node.op_type == "Clip" and all(limit in self._weights for limit in node.input[1:] if limit)
         )
 
     def _move_from(self, name: str) -> str:
-        """Returns the tensor whose values these are, one step back; itself where they are new."""
+        """Return the tensor whose values these are, one step back; itself where they are new."""
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
 
@@ -294,7 +294,7 @@ class ProductQuantizer:
         return scale_of(low, high)
 
     def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
-        """Returns the first tensor with these values that has a scale; an output of the model has none."""
+        """Return the first tensor with these values that has a scale; an output of the model has none."""
         before = self._move_from(name)
         return name if before == name or before not in scales else self._origin(before, scales)
 
@@ -326,13 +326,13 @@ class ProductQuantizer:
         return self._dequantize(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
 
     def _rows(self, node: Any, name: str) -> Any:
-        """Returns a constant first operand, which has one scale as activations have."""
+        """Return a constant first operand, which has one scale as activations have."""
         values = self._weights[name]
         scale = self._scale(float(values.min()), float(values.max()))
         return self._dequantize(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
 
     def _coded(self, node: Any, values: Values) -> Values:
-        """Returns numbers of steps as codes."""
+        """Return numbers of steps as codes."""
         return np.clip(np.rint(values), -self._top(node), self._top(node)).astype(np.int8)
 
     def _dequantize(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
@@ -340,7 +340,7 @@ class ProductQuantizer:
         return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
 
     def _product_of(self, node: Any) -> Any | None:
-        """Returns the product whose bias a node adds: itself, or the MatMul before an Add."""
+        """Return the product whose bias a node adds: itself, or the MatMul before an Add."""
         if node.output[0] in self._products:
             return node if node.op_type != "MatMul" else None
         if node.op_type != "Add":
@@ -350,7 +350,7 @@ class ProductQuantizer:
         return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
 
     def _bias(self, node: Any) -> str:
-        """Returns the constant row that a node adds to a product of codes with constant weights; empty: none."""
+        """Return the constant row that a node adds to a product of codes with constant weights; empty: none."""
         product = self._product_of(node)
         if product is None or product.input[1] not in self._weights or product.input[0] not in self._scales:
             return ""

@@ -86,12 +86,12 @@ class QConfig:
     vectors: VectorQuantization = field(default_factory=VectorQuantization)
 
     def weight_bits(self, layer: int) -> int | None:
-        """Returns the bits of a product's weights; None: unchanged."""
+        """Return the bits of a product's weights; None: unchanged."""
         bits = self.override.get(f"layer_{layer}.weight", self.weight)
         return None if bits in FLOAT_BITS else bits
 
     def kv_bits(self, layer: int, head: int) -> int:
-        """Returns the bits of a head's keys and values (R14: head, then layer, then default)."""
+        """Return the bits of a head's keys and values (R14: head, then layer, then default)."""
         names = (f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv")
         return next((self.override[name] for name in names if name in self.override), self.kv)
 
@@ -101,21 +101,21 @@ class QConfig:
         return self.kv_named or any(name.endswith(".kv") for name in self.override)
 
     def cache_bits(self, layer: int, head: int) -> int | None:
-        """Returns the bits like `kv_bits`, for a decoder that computes; None, for the model's type, where no key
+        """Return the bits like `kv_bits`, for a decoder that computes; None, for the model's type, where no key
         says."""
         named = {f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv"} & self.override.keys()
         return self.kv_bits(layer, head) if named or self.kv_named else None
 
     def alignment_of(self, role: str) -> int | None:
-        """Returns bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
+        """Return bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
         return self.alignment.get(role, None if role in ROLE_ALIGNMENT else self.alignment.get("default"))
 
     def product_activation(self, layer: int) -> int | None:
-        """Returns the activation bits of a product with constant weights; None: no key says."""
+        """Return the activation bits of a product with constant weights; None: no key says."""
         return self.override.get(f"layer_{layer}.activation", self.activation)
 
     def precision(self, precision_name: str) -> str:
-        """Returns the conversion of an ONNX model that `--precision`, or the width of activations, asks for.
+        """Return the conversion of an ONNX model that `--precision`, or the width of activations, asks for.
         QConfigError: they contradict each other, or no kernel has such activations."""
         if self.activation is None:
             return self._overridden(precision_name)
@@ -133,7 +133,7 @@ class QConfig:
         return self._overridden(precision_name or fitting[0])
 
     def _overridden(self, precision: str) -> str:
-        """Returns the precision, which overrides of activations need to be int8."""
+        """Return the precision, which overrides of activations need to be int8."""
         for number in self.layers_of("activation"):
             key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
             if precision != "int8":
@@ -143,7 +143,7 @@ class QConfig:
         return precision
 
     def without_weights(self) -> "QConfig":
-        """Returns the configuration for layers whose weights have their type already: packing, alignment and
+        """Return the configuration for layers whose weights have their type already: packing, alignment and
         scratchpad."""
         return replace(self, weight=None, override={})
 
@@ -153,13 +153,13 @@ class QConfig:
         return self.layers_of("weight")
 
     def layers_of(self, role: str) -> tuple[int, ...]:
-        """Returns layers of which an override names a role."""
+        """Return layers of which an override names a role."""
         matches = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
         return tuple(int(match[1]) for match in matches if match)
 
 
 def read_qconfig(values: Mapping[str, Any]) -> QConfig:
-    """Reads values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
+    """Read values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
     config = QConfig()
     for key, value in sorted(values.items(), key=lambda item: not item[0].startswith("bitwidths.")):
         read = _KEYS.get(key, _override if key.startswith(("override.", "layer_")) else _unknown)

@@ -25,7 +25,7 @@ _STEP = 16
 
 
 def parsed(method: str) -> tuple[str, float]:
-    """Parses `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: it is none."""
+    """Parse `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: it is none."""
     name, colon, text = method.partition(":")
     try:
         share = float(text) if colon else SHARE
@@ -50,7 +50,7 @@ class Histogram:
         self._counts = np.zeros(2 * _BINS, np.int64)
 
     def add(self, values: Any) -> None:
-        """Adds numbers of one more sample."""
+        """Add numbers of one more sample."""
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         largest = max(-self.low, self.high)
         if not self._counting or not np.isfinite(largest) or largest == 0:
@@ -69,7 +69,7 @@ class Histogram:
         self._counts, self._end = result, end
 
     def range(self, method: str, share: float) -> tuple[float, float]:
-        """Returns the (least, largest) number that codes should reach."""
+        """Return the (least, largest) number that codes should reach."""
         if method == "minmax" or not self._counts.any():
             return self.low, self.high
         if method == "entropy":
@@ -84,7 +84,7 @@ class Histogram:
 
 
 def _limit(sizes: Any, codes: int) -> int:
-    """Returns the number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is
+    """Return the number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is
     taken."""
     width, errors = len(sizes) // _VIEW, _squared_errors(sizes, codes)
     last = np.flatnonzero(sizes)[-1] if sizes.any() else 0
@@ -99,7 +99,7 @@ def _limit(sizes: Any, codes: int) -> int:
 
 
 def _squared_errors(sizes: Any, codes: int) -> Any:
-    """Returns squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that
+    """Return squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that
     of what lies beyond."""
     ends, centres = np.arange(1.0, len(sizes) + 1), np.arange(len(sizes)) + 0.5
     tail = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
@@ -108,7 +108,7 @@ def _squared_errors(sizes: Any, codes: int) -> Any:
 
 
 def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
-    """Returns the number of bins of which codes keep most: the least divergence of what they are from what they become,
+    """Return the number of bins of which codes keep most: the least divergence of what they are from what they become,
     with all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins
     may be it: the whole range, and those that have enough less squared error.
 
@@ -138,6 +138,6 @@ def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
 
 
 def _smooth(counts: Any) -> Any:
-    """Returns shares of the bins; none is quite empty."""
+    """Return shares of the bins; none is quite empty."""
     positive = np.maximum(counts, _LITTLE)
     return positive / positive.sum()

@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def codes_of(values: Values, scale: ActivationScale) -> Values:
-    """Returns numbers as codes of a scale, which saturate."""
+    """Return numbers as codes of a scale, which saturate."""
     steps = values / scale.scale
     if not issubclass(scale.kind, np.integer):
         limit = float(ml_dtypes.finfo(scale.kind).max)
@@ -45,7 +45,7 @@ _SHRINKS = np.linspace(1, 0.5, 26)
 
 
 def least_squares_scales(rows: Values, top: int) -> Values:
-    """Returns a scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of
+    """Return a scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of
     fewer bits that of the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
     wide = rows.astype(np.float64)
     full_scale = np.abs(wide).max(axis=1, keepdims=True) / top
@@ -59,7 +59,7 @@ def least_squares_scales(rows: Values, top: int) -> Values:
 
 
 def pair(name: str, scale: ActivationScale) -> Pair:
-    """Returns QuantizeLinear and DequantizeLinear of a tensor."""
+    """Return QuantizeLinear and DequantizeLinear of a tensor."""
     values = {f"{name}.scale": scale.scale, f"{name}.zero": scale.kind(scale.zero)}
     nodes = (
         helper.make_node("QuantizeLinear", [name, *values], [f"{name}.q"], name=f"{name}.quantize"),
@@ -70,12 +70,12 @@ def pair(name: str, scale: ActivationScale) -> Pair:
 
 
 def step_of(step: float) -> np.float32:
-    """Returns a scale that can divide."""
+    """Return a scale that can divide."""
     return np.float32(step if step > TINY else 1)
 
 
 def scale_of(low: float, high: float, kind: type | None = None) -> ActivationScale:
-    """Returns the scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where
+    """Return the scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where
     there are negative values."""
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8

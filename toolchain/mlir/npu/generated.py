@@ -23,12 +23,12 @@ FLAGS = ("-DNPU_GENERATED",)
 
 
 def submitting(program: Program) -> list[Function]:
-    """Returns the function of a model that runs once."""
+    """Return the function of a model that runs once."""
     return [Function(SUBMIT, program.commands)]
 
 
 def emitted(stage: str, program: Program, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
-    """Returns the text of a stage: `npu-mlir` is NPU-IR before the passes, `isa-mlir` the instructions, `llvm` the LLVM
+    """Return the text of a stage: `npu-mlir` is NPU-IR before the passes, `isa-mlir` the instructions, `llvm` the LLVM
     dialect, `asm` RISC-V assembly. ToolchainError where a tool is missing."""
     if stage == "npu-mlir":
         return printed(module_of(program.stages[0][1])).encode()
@@ -40,7 +40,7 @@ def emitted(stage: str, program: Program, functions: Sequence[Function], slot: i
 
 
 def firmware(application: str, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
-    """Returns the ELF of a program of this package with generated code, without the model's data. ToolchainError: a
+    """Return the ELF of a program of this package with generated code, without the model's data. ToolchainError: a
     tool is missing."""
     code = compiled(llvm_module(isa_module(functions), slot), "obj")
     with tempfile.TemporaryDirectory() as scratch:
@@ -55,7 +55,7 @@ def image(
     program: Program, functions: Sequence[Function], inputs: Mapping[str, bytes], slot: int = DEFAULT_SLOT, *,
     application: str = FIRMWARE, arguments: Mapping[str, int] | None = None, bare: bool = False,
 ) -> bytes:  # fmt: skip
-    """Returns the program with the model's constants and inputs; `bare`: without the constants. ModelError for weights
+    """Return the program with the model's constants and inputs; `bare`: without the constants. ModelError for weights
     that the core does not see; ToolchainError as `firmware`."""
     if program.memory.beyond:
         raise ModelError("--submit generated: is for models whose weights are in the image")
@@ -66,7 +66,7 @@ def image(
 
 
 def compiled(text: str, kind: str) -> bytes:
-    """Returns a module of the LLVM dialect as RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
+    """Return a module of the LLVM dialect as RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
     lowered = _tool(TRANSLATE, ["--mlir-to-llvmir"], text.encode())
     return _tool(LLC, [*TARGET, f"-filetype={kind}", "-o", "-"], lowered)
 

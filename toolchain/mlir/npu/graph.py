@@ -36,7 +36,7 @@ _BYTES: dict[np.dtype[Any], Any] = {
 
 
 def module_of(graph: Graph) -> b.ModuleOp:
-    """Returns the module of a graph: a function that declares tensors and has an operation per layer."""
+    """Return the module of a graph: a function that declares tensors and has an operation per layer."""
     block = Block()
     values: dict[str, SSAValue] = {}
     for tensor in sorted(graph.tensors.values(), key=lambda entry: bool(entry.view_of)):
@@ -96,7 +96,7 @@ def _dense(values: Values) -> Attribute:
 
 
 def to_attribute(value: Any) -> Attribute:
-    """Returns a number, a text or a list of whole numbers as an attribute."""
+    """Return a number, a text or a list of whole numbers as an attribute."""
     if isinstance(value, bool):
         return b.IntegerAttr(int(value), b.i1)
     if isinstance(value, tuple):
@@ -121,12 +121,12 @@ def _operation(layer: LayerIR, values: Mapping[str, SSAValue]) -> Operation:
 
 
 def is_graph(source: MlirSource) -> bool:
-    """Checks whether a module holds NPU-IR."""
+    """Check whether a module holds NPU-IR."""
     return any(isinstance(op, FuncOp) and "npu.graph" in op.attributes for op in source.module.body.ops)
 
 
 def graph_of(source: MlirSource) -> Graph:
-    """Returns the graph of a module. ModelError: file:line:column, operation and rule."""
+    """Return the graph of a module. ModelError: file:line:column, operation and rule."""
     functions = [op for op in source.module.body.ops if isinstance(op, FuncOp)]
     if len(functions) != 1 or len(functions[0].body.blocks) != 1:
         raise ModelError(f"{source.name}: NPU-IR is one function of one block: drop the others")
@@ -233,7 +233,7 @@ def _values(source: MlirSource, op: dialect.ConstantOp, tensor: TensorIR) -> Val
 
 
 def from_attribute(source: MlirSource, op: Operation, name: str, otherwise: Any) -> LayerAttribute:
-    """Returns an attribute as NPU-IR has it."""
+    """Return an attribute as NPU-IR has it."""
     value = op.attributes.get(name)
     if value is None:
         return otherwise

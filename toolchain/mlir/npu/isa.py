@@ -36,7 +36,7 @@ class Function(NamedTuple):
 
 
 def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
-    """Returns the module of functions, their commands in the order of submission."""
+    """Return the module of functions, their commands in the order of submission."""
     data, module_functions = list[Operation](), list[FuncOp]()
     numbers = count()
     for function in functions:
@@ -61,7 +61,7 @@ def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
 
 
 def _submit(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -> Iterator[Operation]:
-    """Yields the data of commands; a block gets their submissions, and returns the last ticket. ModelError: there are
+    """Yield the data of commands; a block gets their submissions, and returns the last ticket. ModelError: there are
     none."""
     if not commands:
         raise ModelError("no layer is left after the passes: there is nothing to submit, drop --submit generated")
@@ -80,7 +80,7 @@ def _submit(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -
 
 
 def _data(index: int, command: Command) -> Iterator[Operation]:
-    """Yields the descriptor, behind its extended block."""
+    """Yield the descriptor, behind its extended block."""
     opcode = Opcode(command.descriptor.opcode)
     words: dict[str, Any] = {"sym_name": f"command{index}", "layer": command.layer, "operation": opcode.name}
     values = command.descriptor._asdict()
@@ -113,7 +113,7 @@ class Data(NamedTuple):
 
 
 def data_of(module: b.ModuleOp) -> list[Data]:
-    """Returns the descriptors and blocks of a module. ModelError names a field that does not fit."""
+    """Return the descriptors and blocks of a module. ModelError names a field that does not fit."""
     return [_read(op) for op in module.body.ops if isinstance(op, dialect.DescriptorOp | dialect.ExtendedOp)]
 
 

@@ -43,12 +43,12 @@ def _is_kernel(entry: Data) -> bool:
 
 
 def encoding(name: str) -> CustomEncoding:
-    """Returns the row of an instruction."""
+    """Return the row of an instruction."""
     return next(row for row in CUSTOM_INSTRUCTIONS if row.name == name)
 
 
 def register(name: str) -> int:
-    """Returns offset of a register."""
+    """Return offset of a register."""
     return next(row.offset for row in REGISTERS if row.name == name)
 
 
@@ -57,7 +57,7 @@ def signed(word: int) -> int:
 
 
 def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
-    """Returns the text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
+    """Return the text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
     data = {entry.name: entry for entry in data_of(module)}
     functions = [op for op in module.body.ops if isinstance(op, FuncOp)]
     if not functions:
@@ -79,7 +79,7 @@ def _array(words: tuple[int, ...]) -> str:
 
 
 def _global(entry: Data) -> Iterator[str]:
-    """Yields words in the data section; the address of a block is a relocation."""
+    """Yield words in the data section; the address of a block is a relocation."""
     if not entry.block:
         kind = f"!llvm.array<{len(entry.words)} x i32>"
         yield f"llvm.mlir.global internal @{entry.name}() {{alignment = 64 : i64}} : {kind} {{"
@@ -205,19 +205,19 @@ class _FunctionLowering:
         self._emit(f'llvm.inline_asm has_side_effects "{text}", "~{{memory}}" : () -> ()')
 
     def _work(self, entry: Data) -> None:
-        """Emits work of the core, behind all commands before it; it leaves its time in the descriptor."""
+        """Emit work of the core, behind all commands before it; it leaves its time in the descriptor."""
         pointer = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         tail = self._constant(0) if self.mode == "tight" else self._tail
         self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
 
     def _submit(self, entry: Data) -> str:
-        """Emits a submission; returns its ticket."""
+        """Emit a submission; returns its ticket."""
         if _is_kernel(entry):
             self._work(entry)
         return self._enqueue(entry) if self.mode == "tight" else self._publish(entry)
 
     def _enqueue(self, entry: Data) -> str:
-        """Emits the instruction, again while the queue is full."""
+        """Emit the instruction, again while the queue is full."""
         address = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         busy, retry, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
         self._emit(f"llvm.br {retry}")
@@ -232,7 +232,7 @@ class _FunctionLowering:
         return ticket
 
     def _publish(self, entry: Data) -> str:
-        """Emits stores of the words into the next slot of the ring, a fence, the doorbell."""
+        """Emit stores of the words into the next slot of the ring, a fence, the doorbell."""
         self._wait()
         tail = self._tail
         slot = self._binary("and", tail, "%mask")
@@ -262,7 +262,7 @@ class _FunctionLowering:
         self._emit(f"llvm.store {qualifier}{value}, {at} : i32, !llvm.ptr")
 
     def _wait(self) -> None:
-        """Emits a wait until the ring has a free slot: HEAD is read only when it looks full."""
+        """Emit a wait until the ring has a free slot: HEAD is read only when it looks full."""
         check, full, go = self._label(), self._label(), self._label()
         self._emit(f"llvm.br {check}({self._limit} : i32)")
         limit = f"%limit{self._serial}"

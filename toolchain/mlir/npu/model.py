@@ -14,7 +14,7 @@ OPSET = 20
 
 
 def check_alone(graph: Graph, name: str) -> None:
-    """Raises ModelError for a graph whose layers use caches: its runs follow each other."""
+    """Raise ModelError for a graph whose layers use caches: its runs follow each other."""
     for layer in graph.layers:
         if layer.op_type in CACHING or layer.integer("append") or (layer.op_type == "ATTN_T" and len(layer.inputs) > 3):
             raise ModelError(
@@ -23,7 +23,7 @@ def check_alone(graph: Graph, name: str) -> None:
 
 
 def model_of(graph: Graph, name: str) -> OnnxModel:
-    """Returns a model without nodes that has the inputs, the outputs and the layers of a graph."""
+    """Return a model without nodes that has the inputs, the outputs and the layers of a graph."""
     kinds = {data: kind for kind, data in reversed(ONNX.items())}
 
     def values(names: tuple[str, ...]) -> list[Any]:

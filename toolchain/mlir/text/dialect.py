@@ -64,7 +64,7 @@ class Event(ParametrizedAttribute, TypeAttribute):
 
 
 def space(kind: b.MemRefType) -> str:
-    """Returns the memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
+    """Return the memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
     memory_space = kind.memory_space
     name = (
         memory_space.data
@@ -363,7 +363,7 @@ Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 
 def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
-    """Returns the text of a module, in the dialect's own form or in the generic form. VerifyException where it is
+    """Return the text of a module, in the dialect's own form or in the generic form. VerifyException where it is
     wrong."""
     module.verify()
     text = io.StringIO()

@@ -25,7 +25,7 @@ Parse = Callable[[type[IRDLOperation], Parser], Operation]
 
 @cache
 def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDLOperation]:
-    """Returns an operation with any operands, results, regions and attributes."""
+    """Return an operation with any operands, results, regions and attributes."""
     members: dict[str, Any] = {
         "name": name,
         "__module__": __name__,
@@ -50,7 +50,7 @@ def make(
 
 
 def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%a, %b {attributes} : (types) -> type`."""
+    """Parse `%a, %b {attributes} : (types) -> type`."""
     names = parser.parse_optional_undelimited_comma_separated_list(
         parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand
     )
@@ -65,7 +65,7 @@ def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%a, %b {attributes} : type`: operands and result have it."""
+    """Parse `%a, %b {attributes} : type`: operands and result have it."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     _fast_math(parser)
@@ -82,7 +82,7 @@ _FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq",
 
 
 def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `slt, %a, %b : type`: the result has i1 in its shape."""
+    """Parse `slt, %a, %b : type`: the result has i1 in its shape."""
     position = parser.pos
     predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
     if predicate not in order:
@@ -98,7 +98,7 @@ def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
+    """Parse `%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     attributes = parser.parse_optional_attr_dict()
@@ -109,7 +109,7 @@ def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def converted(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%a : type to type`."""
+    """Parse `%a : type to type`."""
     position = parser.pos
     name = parser.parse_unresolved_operand()
     _fast_math(parser)
@@ -127,7 +127,7 @@ def _fast_math(parser: Parser) -> None:
 
 
 def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b :
+    """Parse `%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b :
     type -> type`, of tensor and, in later versions, of linalg."""
     position = parser.pos
     names, kinds = [parser.parse_unresolved_operand()], list[Attribute]()
@@ -156,7 +156,7 @@ def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
-    """Parses `ins(%a, %b : type, type)`."""
+    """Parse `ins(%a, %b : type, type)`."""
     if parser.parse_optional_keyword(keyword) is None:
         return []
     parser.parse_punctuation("(")
@@ -169,7 +169,7 @@ def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
 
 
 def _results(parser: Parser) -> list[Attribute]:
-    """Parses `-> type`, or `-> (type, type)`; none where there is no arrow."""
+    """Parse `-> type`, or `-> (type, type)`; none where there is no arrow."""
     if parser.parse_optional_punctuation("->") is None:
         return []
     listed = parser.parse_optional_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_type)
@@ -177,7 +177,7 @@ def _results(parser: Parser) -> list[Attribute]:
 
 
 def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps =
+    """Parse `{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps =
     [...]` or `dimension(1)`."""
     attributes = dict[str, Attribute]()
     if parser.parse_optional_keyword("indexing_maps"):
@@ -193,7 +193,7 @@ def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `{attributes} ins(...) outs(...) attrs = {attributes} body -> types`."""
+    """Parse `{attributes} ins(...) outs(...) attrs = {attributes} body -> types`."""
     attributes = parser.parse_optional_attr_dict()
     ins, outs = _operands(parser, "ins"), _operands(parser, "outs")
     if parser.parse_optional_keyword("attrs"):
@@ -204,7 +204,7 @@ def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at
+    """Parse linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at
     the end."""
     short, attributes = "", dict[str, Any]()
     if parser.parse_optional_punctuation("{"):
@@ -229,7 +229,7 @@ def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
 def _short_body(
     parser: Parser, name: str, short: str, attributes: dict[str, Any], ins: list[SSAValue], outs: list[SSAValue]
 ) -> Region:
-    """Returns a body with a single operation on the elements: of the inputs, and for linalg.reduce of result and
+    """Return a body with a single operation on the elements: of the inputs, and for linalg.reduce of result and
     input."""
     kinds = [operand.type.element_type for operand in (*ins, *outs) if isinstance(operand.type, builtin.TensorType)]
     if not ins or len(kinds) != len(ins) + len(outs):
@@ -246,7 +246,7 @@ def _short_body(
 
 
 def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
+    """Parse `%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
     name = parser.parse_unresolved_operand()
 
     def group() -> Attribute:
@@ -265,7 +265,7 @@ def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _global(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses `private mutable @name(value) : type`, as torch-mlir writes the seed of random numbers."""
+    """Parse `private mutable @name(value) : type`, as torch-mlir writes the seed of random numbers."""
     for word in ("private", "public", "nested", "mutable"):
         parser.parse_optional_keyword(word)
     name = parser.parse_symbol_name()
@@ -307,7 +307,7 @@ CASTS = ("extf", "extsi", "extui", "truncf", "trunci", "sitofp", "uitofp", "fpto
 
 
 def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parses tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
+    """Parse tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     kind = parser.parse_type()
@@ -315,13 +315,13 @@ def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def _extend(dialect: Dialect, additions: Iterable[type[Operation]]) -> Dialect:
-    """Returns a dialect of xDSL with operations added or replaced."""
+    """Return a dialect of xDSL with operations added or replaced."""
     operations = {op.name: op for op in dialect.operations} | {op.name: op for op in additions}
     return Dialect(dialect.name, list(operations.values()), list(dialect.attributes))
 
 
 def context() -> Context:
-    """Returns a context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa,
+    """Return a context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa,
     npu, and variables of ml_program, which are read over."""
     context_of_parser = Context(allow_unregistered=True)
     named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]

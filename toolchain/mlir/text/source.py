@@ -48,7 +48,7 @@ class _MlirParser(Parser):
         self._parser_state = ParserState(_Lexer(Input(text, name)))
 
     def _parse_dense_literal_type(self, *arguments: Any) -> Any:
-        """Refuses a type that holds too many equal elements before xDSL writes them out."""
+        """Refuse a type that holds too many equal elements before xDSL writes them out."""
         begins = self._current_token.span.start
         kind = super()._parse_dense_literal_type(*arguments)
         if math.prod(kind.get_shape()) > MAX_ELEMENTS:
@@ -71,7 +71,7 @@ class _MlirParser(Parser):
             depth += {"(": 1, ")": -1}.get(token.text, 0)
 
     def parse_optional_attribute(self) -> Attribute | None:
-        """Parses also places, and values of enumerations as tosa writes them: rounding_mode = DOUBLE_ROUND."""
+        """Parse also places, and values of enumerations as tosa writes them: rounding_mode = DOUBLE_ROUND."""
         token = self._current_token
         if token.kind is MLIRTokenKind.BARE_IDENT and token.text == "loc":
             self.parse_optional_location()
@@ -119,7 +119,7 @@ class MlirSource:
         return f"{self.name}:{line}:{offset - self._lines[line - 1] + 1}"
 
     def place(self, op: Operation) -> str:
-        """Returns file:line:column of an operation; of the operation around it where it is not in the text."""
+        """Return file:line:column of an operation; of the operation around it where it is not in the text."""
         while op not in self._begins:
             parent = op.parent_op()
             if parent is None:
@@ -128,7 +128,7 @@ class MlirSource:
         return self._at(self._begins[op])
 
     def line(self, op: Operation) -> int:
-        """Returns the line of an operation; 0: it is not in the text."""
+        """Return the line of an operation; 0: it is not in the text."""
         return bisect_right(self._lines, self._begins[op]) if op in self._begins else 0
 
     def refuse(self, op: Operation, reason: str) -> NoReturn:
@@ -141,7 +141,7 @@ _REMEDY = ": not read in this form: if mlir-opt accepts the module, give what it
 
 
 def _reason(text: str, error: ParseError) -> tuple[str, str]:
-    """Returns reason and remedy of an error; for an unknown operation, its name."""
+    """Return reason and remedy of an error; for an unknown operation, its name."""
     name = _NAME.search(text[: error.span.start])
     if "builtin.unregistered" in error.msg and name is not None:
         return f"{name[0].strip()}: this operation is not supported", ": lower it to those of `pyv-npu docs mlir`"
@@ -149,7 +149,7 @@ def _reason(text: str, error: ParseError) -> tuple[str, str]:
 
 
 def op_name(op: Operation) -> str:
-    """Returns the name of an operation, also of an operation that is not registered."""
+    """Return the name of an operation, also of an operation that is not registered."""
     name = getattr(op, "op_name", None)
     return str(name.data) if name is not None else op.name
 
@@ -159,7 +159,7 @@ MAX_MODULE = 1 << 30
 
 
 def read(path: Path) -> MlirSource:
-    """Returns the module in a file. ModelError as `MlirSource`."""
+    """Return the module in a file. ModelError as `MlirSource`."""
     try:
         check_input(path, MAX_MODULE)
         return MlirSource(path.read_bytes().decode("utf-8"), str(path))

@@ -35,7 +35,7 @@ SUPPORTED = "f32, f16, bf16, i1, i8, ui8, i32, i64"
 
 
 def element(kind: Attribute) -> str | None:
-    """Returns ONNX's name of an element type; None: there is none here."""
+    """Return ONNX's name of an element type; None: there is none here."""
     if isinstance(kind, b.IntegerType):
         unsigned = kind.signedness.data is b.Signedness.UNSIGNED
         return {8: "UINT8"}.get(kind.width.data) if unsigned else _INTEGERS.get(kind.width.data)
@@ -45,14 +45,14 @@ def element(kind: Attribute) -> str | None:
 
 
 def sizes_of(kind: Attribute) -> tuple[int, ...] | None:
-    """Returns the shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
+    """Return the shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
     if isinstance(kind, b.UnregisteredAttr) and kind.attr_name.data == "tosa.shape" and kind.value.data.isdecimal():
         return (int(kind.value.data),)
     return None
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...] | None:
-    """Returns the shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
+    """Return the shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
     if isinstance(kind, b.TensorType):
         shape = tuple(kind.get_shape())
         return None if any(size < 0 for size in shape) else shape
@@ -60,7 +60,7 @@ def shape_of(kind: Attribute) -> tuple[int, ...] | None:
 
 
 def trouble(kind: Attribute) -> str:
-    """Returns why a type is not supported; "" where it is."""
+    """Return why a type is not supported; "" where it is."""
     if isinstance(kind, b.TensorType):
         inside = kind.element_type
         if shape_of(kind) is None:
@@ -77,13 +77,13 @@ def trouble(kind: Attribute) -> str:
 
 
 def outside(kind: Attribute) -> str:
-    """Returns why the type of an argument or result is not supported; "" where it is."""
+    """Return why the type of an argument or result is not supported; "" where it is."""
     double = isinstance(getattr(kind, "element_type", kind), b.Float64Type)
     return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else trouble(kind)
 
 
 def constant(value: Attribute, context: Context) -> Values | None:
-    """Returns the values of an attribute in the shape of its type; equal values take the memory of a single value.
+    """Return the values of an attribute in the shape of its type; equal values take the memory of a single value.
     None: no constant."""
     if isinstance(value, b.IntegerAttr):
         kind = element(value.type)
@@ -102,7 +102,7 @@ def constant(value: Attribute, context: Context) -> Values | None:
 
 
 def _store(inside: Attribute, kind: str) -> np.dtype[Any]:
-    """Returns the type in which xDSL packs an element: i1 as a byte, index as 64 bits."""
+    """Return the type in which xDSL packs an element: i1 as a byte, index as 64 bits."""
     if isinstance(inside, b.Float64Type):
         return np.dtype(np.float64)
     return np.dtype(np.int8) if kind == "BOOL" else NUMPY[kind]
@@ -116,7 +116,7 @@ def _shape(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
 
 
 def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
-    """Returns the values of a resource: four bytes of alignment, then the elements, in hexadecimal."""
+    """Return the values of a resource: four bytes of alignment, then the elements, in hexadecimal."""
     assert isinstance(value.type, b.TensorType)
     kind, shape = element(value.type.element_type), shape_of(value.type)
     blobs = context.get_dialect("builtin").get_interface(OpAsmDialectInterface)
@@ -134,7 +134,7 @@ def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
 
 
 def splat(values: Values) -> Any | None:
-    """Returns the value that all elements have; None: they differ."""
+    """Return the value that all elements have; None: they differ."""
     if values.size == 1:
         return values.reshape(-1)[0]
     if values.strides and not any(values.strides):
@@ -149,7 +149,7 @@ _WIDTHS = (8, 16, 32, 64)
 
 
 def integers(value: Attribute | None) -> tuple[int, ...] | None:
-    """Returns the numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
+    """Return the numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
     if isinstance(value, b.DenseArrayBase):
         kind = value.elt_type
         if not isinstance(kind, b.IntegerType) or kind.width.data not in _WIDTHS:
