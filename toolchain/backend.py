@@ -19,55 +19,55 @@ from toolchain.passes.kv_forwarding import tiled
 from toolchain.trace import command_lines, tensor_lines
 
 MACRO_ONLY = ("residency", "kv-forwarding", "clusters", "engines")
-"""Passes that tile commands have no use for: each moves its operands, all are for the first cluster, and each takes one
+"""Passes without effect on tile commands. A tile command moves its own operands, runs on the first cluster and uses one
 engine."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Layers as commands, and where everything is."""
+    """Layers compiled to commands, and their memory layout."""
 
     graph: Graph
     memory: DramMap
     commands: tuple[Command, ...]
-    """In the order of submission; the extended blocks have addresses."""
+    """Commands in submission order; param1 holds the addresses of the extended blocks."""
     stages: tuple[tuple[str, Graph], ...]
-    """The layers as imported and after every pass."""
+    """Graph as imported and after every pass."""
     passes: tuple[str, ...]
-    """Those that ran."""
+    """Passes that ran."""
     target: Target
-    """The device that the commands are for."""
+    """Target device."""
 
     @property
     def end(self) -> int:
-        """Address behind everything that the core sees."""
+        """End address of the range that the core accesses."""
         return self.memory.commands + len(self.code())
 
     @property
     def kernels(self) -> int:
-        """Commands that are work of the core."""
+        """Number of commands that the core executes."""
         return sum(command.descriptor.opcode == Opcode.CORE for command in self.commands)
 
     @property
     def last_kernel(self) -> int:
-        """Number of commands up to the last kernel of the core."""
+        """Number of commands up to the last one that the core executes."""
         return max(
             (at for at, command in enumerate(self.commands, 1) if command.descriptor.opcode == Opcode.CORE), default=0
         )
 
     def code(self) -> bytes:
-        """Return descriptors, then extended blocks, as they lie at `memory.commands`."""
+        """Return descriptors, then extended blocks, in the layout at `memory.commands`."""
         blocks = b"".join(command.block.pack() for command in self.commands if command.block is not None)
         return b"".join(command.descriptor.pack() for command in self.commands) + blocks
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes of DRAM from its begin to the end of what is there, without pages of encoded keys and values."""
+        """Bytes of DRAM from its start to the end of the program, without pages of encoded keys and values."""
         return max(self.end, self.memory.end) - mm.DRAM_BASE
 
     @property
     def trace(self) -> Iterator[str]:
-        """npu_ir.jsonl: the layers as imported and after every pass, the tensors, and what is submitted."""
+        """Lines of npu_ir.jsonl: the layers as imported and after every pass, the tensors, and the commands."""
         for stage, graph in self.stages:
             yield from json_lines(graph, stage)
         yield from tensor_lines(self.graph)
@@ -82,11 +82,10 @@ def compile_layers(
     graph: Graph, target: Target, *, passes: str = "all", granularity: str = "macro", name: str = "",
     traced: bool = True, phases: Sequence[tuple[str, int]] = (),
 ) -> Program:  # fmt: skip
-    """Compile layers: passes, addresses, commands. `traced`: keep what every pass made.
+    """Compile layers: passes, addresses, commands. `traced`: keep the graph after every pass.
 
-    `phases`: with tile commands, where attention over a cache is to have them too: what the names of layers begin with,
-    and the position of the first token that their commands take. Layers with an empty name are all others; their phases
-    have equally many commands.
+    `phases`: for tile commands with attention over a cache, (prefix of layer names, position of the first token) of
+    each phase. An empty prefix selects all other layers; their phases have equally many commands.
     """
     names, stages = selected(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
@@ -114,7 +113,8 @@ def compile_layers(
 
 
 def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granularity: str) -> MappingOptions:
-    """Return the decisions of the user for these passes and this form. ModelError where one of them could not act."""
+    """Return the user's mapping decisions for these passes and this form. ModelError: a decision would have no
+    effect."""
     if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
         raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
     if granularity == "tile" and mapping.residency not in (None, Residency.NONE):
@@ -138,8 +138,8 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
 
 
 def _remember(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
-    """Yield the stages without what weights were between passes: only the first, the last and the stage before
-    quantization are asked for values, and each set is as large as the model."""
+    """Yield the stages without intermediate weights. Only the first stage, the last and the one before quantization
+    keep their values, since each set is as large as the model."""
     indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]
     shared = {id(values) for at in indices if stages for values in stages[at][1].constants.values()}
     for stage, graph in stages:
@@ -150,8 +150,7 @@ def _remember(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]
 def _by_phase(
     graph: Graph, memory: DramMap, target: Target, phases: Sequence[tuple[str, int]]
 ) -> list[Command]:  # fmt: skip
-    """Return the commands of each phase; those of the layers without a name are filled up with NOP to the same
-    number."""
+    """Return the commands of all phases. Phases of layers without a prefix are padded with NOP to equal length."""
     named = tuple(name for name, _ in phases if name)
     phase_commands: list[list[Command]] = []
     for name, position in phases:
@@ -169,7 +168,7 @@ def _by_phase(
 
 
 def addressed(commands: list[Command], base: int) -> list[Command]:
-    """Return the commands with param1 of those that have an extended block: `code` puts the blocks there."""
+    """Set param1 of each command that has an extended block to the block's address, as `code` lays it out."""
     at = base + len(commands) * DESCRIPTOR_SIZE
     placed = list[Command]()
     for command in commands:

@@ -19,18 +19,18 @@ from toolchain.quantize.scales import Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled(Program):
-    """An ONNX model with its commands."""
+    """ONNX model compiled to commands."""
 
     model: OnnxModel
     original: OnnxModel | None = None
-    """The model as it was given, where it was converted."""
+    """Model before conversion; None without conversion."""
     precision: str = ""
-    """What it was converted to (`toolchain.quantize.precision`); empty: nothing was converted."""
+    """Target precision of the conversion (`toolchain.quantize.precision`); empty without conversion."""
 
     @property
     def float_products(self) -> dict[str, str]:
-        """Layers that multiply floats although codes were asked for -> the reason: all such layers of a model that was
-        converted to codes, and of any other model those with an operand behind DequantizeLinear."""
+        """Layers that multiply floats although integer codes were requested -> the reason. A model converted to codes
+        lists all such layers, any other model those with an operand from DequantizeLinear."""
         converted, reasons = self.precision in CALIBRATED, self.stages[0][1].floats
         nodes = {layer_name(node_name(node)): node for node in self.model.graph.node}
         named = {layer_name(name): reason for name, reason in reasons.items()}
@@ -54,8 +54,8 @@ def compile_model(
     model: OnnxModel, target: Target, *, passes: str = "all", granularity: str = "macro", precision: str = "",
     samples: Samples = (), method: str = "minmax",
 ) -> Compiled:  # fmt: skip
-    """Compile a checked model, converted to one of `PRECISIONS` if one is named. Some take ranges from `samples`, by a
-    `method` of `toolchain.quantize.ranges`; a rounding of weights may go by samples too."""
+    """Compile a checked model, after conversion to one of `PRECISIONS` if requested. Some precisions calibrate ranges
+    on `samples` by a `method` of `toolchain.quantize.ranges`; calibrated rounding of weights uses the samples too."""
     target = target._replace(samples=samples)
     if precision and precision not in PRECISIONS:
         raise ModelError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
@@ -72,7 +72,7 @@ def compile_graph(
     model: OnnxModel, graph: Graph, target: Target, *, passes: str = "all", granularity: str = "macro",
     phases: Sequence[tuple[str, int]] = (),
 ) -> Compiled:  # fmt: skip
-    """Compile the layers that a model became; `phases` as `toolchain.backend.compile_layers`."""
+    """Compile the imported layers of a model; `phases` as in `toolchain.backend.compile_layers`."""
     program = compile_layers(graph, target, passes=passes, granularity=granularity, name=model.name, phases=phases)
     return Compiled(
         program.graph, program.memory, program.commands, program.stages, program.passes, program.target, model=model

@@ -1,4 +1,4 @@
-"""A small assembler: GNU's syntax, the instruction table of `pyv_ext.isa`, an ELF without the GNU tools.
+"""Assembler with GNU syntax: it uses the instruction table of `pyv_ext.isa` and writes an ELF file without GNU tools.
 
-`assemble` in `program` is the way in; docs/assembler.md says what is understood.
+The entry point is `program.assemble`; docs/assembler.md lists the supported syntax.
 """

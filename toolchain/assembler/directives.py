@@ -8,12 +8,12 @@ NUMBERS = {
     ".byte": 1, ".half": 2, ".short": 2, ".2byte": 2, ".word": 4, ".4byte": 4, ".long": 4, ".int": 4, ".dword": 8,
     ".8byte": 8, ".quad": 8,
 }  # fmt: skip
-"""Bytes of each number."""
+"""Size of one element, bytes."""
 STRINGS = {".ascii": b"", ".asciz": b"\0", ".string": b"\0"}
 ALIGNMENTS = (".align", ".p2align", ".balign")
 SPACES = (".space", ".skip", ".zero")
 IGNORED = (".size", ".file", ".ident", ".attribute", ".local", ".weak", ".cfi_startproc", ".cfi_endproc")
-"""They change nothing of what is made here."""
+"""Directives without effect on the output."""
 _SECTIONS = (".text", ".data", ".bss")
 _OPTIONS = ("norvc", "norelax", "push", "pop", "nopic")
 _MAX_ALIGN = 1 << 16
@@ -70,7 +70,7 @@ class Directives:
         to.add(size, statement.line, lambda address: bytes([fill & 0xFF]) * size)
 
     def set(self, name: str, text: str) -> None:
-        """Define a symbol by `.equ` and its like; a name may get another number later."""
+        """Define or redefine a symbol by `.equ`, `.set` or an assignment."""
         self._to.symbols[name] = self._to.place_of(text)
 
     def other(self, statement: Statement) -> None:

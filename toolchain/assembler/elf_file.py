@@ -18,7 +18,7 @@ class ElfSection(NamedTuple):
     address: int
     data: bytes
     reserved: int = 0
-    """Bytes that hold zeros and are not in the file; then `data` is empty."""
+    """Bytes of zeros that the file does not store; `data` is empty then."""
 
     @property
     def size(self) -> int:
@@ -29,7 +29,7 @@ class ElfSymbol(NamedTuple):
     name: str
     value: int
     section: int | None
-    """Index into the sections; None: an absolute number."""
+    """Index into the sections; None for an absolute value."""
     exported: bool = False
     function: bool = False
     size: int = 0

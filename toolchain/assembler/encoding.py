@@ -1,4 +1,4 @@
-"""Encoding of an instruction in words as a machine word, by the instruction table."""
+"""Encoding of a parsed instruction as a machine word, by the instruction table."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ _MODES = {name: code for code, name in enumerate(("rne", "rtz", "rdn", "rup", "r
 _EXACT = "mode!"
 
 Value = Callable[[str], int]
-"""The value of an expression; ValueError where it has none."""
+"""Function that evaluates an expression. ValueError: the expression has no value."""
 
 
 def encode(isa: Isa, simple: Simple, address: int, value: Value, halves: Value) -> int:
-    """Return the word of an instruction at `address`. ValueError with the reason where it has none.
+    """Return the machine word of an instruction at `address`. ValueError: the operands cannot be encoded.
 
-    `halves` gives, for the label of an auipc, the distance that its %pcrel_hi is about.
+    `halves` maps the label of an auipc to the distance to its %pcrel_hi target.
     """
     row = isa.by_name.get(simple.name)
     if row is None:
@@ -61,7 +61,7 @@ def register(text: str) -> int:
 
 
 def _field(part: str, text: str, address: int, at: int, value: Value, halves: Value) -> dict[str, int]:
-    """Return the fields that one operand gives."""
+    """Return the instruction fields that one operand sets."""
     if part in ("rd", "rs1", "rs2", "rs3"):
         return {part: register(text)}
     if part in ("(rs1)", "imm(rs1)"):
@@ -89,7 +89,7 @@ def _field(part: str, text: str, address: int, at: int, value: Value, halves: Va
 
 _ORDER = {"i": 8, "o": 4, "r": 2, "w": 1}
 _ORDERINGS = {"pred": 4, "succ": 0}
-"""Operands of fence, and where they stand in its immediate."""
+"""Operands of fence -> position in its immediate."""
 
 
 def _ordering(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Expressions of operands: integers, symbols, arithmetic as GNU as has it, with 64-bit values."""
+"""Expressions of operands: integers, symbols and 64-bit arithmetic with the rules of GNU as."""
 
 import re
 from collections.abc import Callable
@@ -6,19 +6,20 @@ from collections.abc import Callable
 from toolchain.assembler.source import ESCAPES
 
 Lookup = Callable[[str], int]
-"""The value of a symbol; ValueError where it has none."""
+"""Function that looks up a symbol. ValueError: the symbol has no value."""
 
 _TOKEN = re.compile(
     r"\s*(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+[bf](?![0-9a-zA-Z])|\d+)|('(?:\\.|[^'\\])')|([A-Za-z_.$][\w.$]*)"
     r"|(<<|>>|[-+*/%&|^~()]))"
 )
 _LEVELS = (("+", "-"), ("|", "&", "^"), ("*", "/", "%", "<<", ">>"))
-"""From the loosest: as in GNU as, where shifts bind like products, and bits closer than sums."""
+"""Operators by precedence, lowest first, as in GNU as: shifts bind like products, bitwise operators tighter than
+sums."""
 _DEEPEST = 100
 
 
 def evaluate(text: str, lookup: Lookup) -> int:
-    """Return the value of an expression. ValueError, with the reason, where it has none."""
+    """Return the value of an expression. ValueError: the expression is malformed or has no value."""
     tokens, at = [], 0
     text = text.rstrip()
     while at < len(text):

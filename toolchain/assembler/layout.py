@@ -9,51 +9,52 @@ from toolchain.assembler.elf_file import ALLOC, EXECUTE, WRITE
 from toolchain.assembler.expressions import evaluate
 
 MAX_BYTES = 1 << 24
-"""Of a section."""
+"""Maximum size of a section."""
 ALIGNMENT = 16
-"""Of sections, at least."""
+"""Minimum alignment of a section, bytes."""
 _USUAL_FLAGS = {".text": ALLOC | EXECUTE, ".rodata": ALLOC, ".data": ALLOC | WRITE, ".bss": ALLOC | WRITE}
-"""Flags of the usual sections, in the order in which they lie in memory; others follow them."""
+"""Flags of the standard sections, in memory order. Other sections follow them."""
 _NOP = 0x13.to_bytes(4, "little")
 
 
 class SectionOffset(NamedTuple):
-    """The value of a symbol: a number, or an offset in a section."""
+    """Value of a symbol: an absolute number, or an offset in a section."""
 
     section: str
-    """Empty: a number."""
+    """Name of the section; empty for an absolute number."""
     offset: int
 
 
 @dataclass
 class SectionContent:
-    """A section in the making."""
+    """Section under construction."""
 
     flags: int
     address: int = 0
     size: int = 0
     pieces: list[tuple[int, int, Callable[[int], bytes]]] = field(default_factory=list)
-    """(offset, line, what gives the bytes at an address)."""
+    """(offset, source line, function that returns the bytes for an address)."""
     reserved: bool = False
-    """Whether it holds zeros that are not in the file."""
+    """Whether the section holds zeros that the file does not store."""
     alignment: int = 1
-    """The largest that was asked for."""
+    """Largest requested alignment, bytes."""
 
 
 class ProgramLayout:
-    """Grows in the first pass; has addresses in the second. ValueError, with the reason, for what cannot be."""
+    """Sections and symbols of a program. The first pass appends to them, the second assigns addresses. ValueError: a
+    value or size is invalid."""
 
     def __init__(self) -> None:
         self.sections = {
             section: SectionContent(flags, reserved=section == ".bss") for section, flags in _USUAL_FLAGS.items()
         }
         self.section = ".text"
-        """The one that grows."""
+        """Current section."""
         self.symbols: dict[str, SectionOffset] = {}
         self.exported: set[str] = set()
         self.functions: set[str] = set()
         self.order = 0
-        """Of the statement in the source."""
+        """Index of the current statement in the source."""
         self._numbered: defaultdict[str, list[tuple[int, SectionOffset]]] = defaultdict(list)
 
     @property
@@ -61,7 +62,7 @@ class ProgramLayout:
         return self.sections[self.section].size
 
     def add(self, size: int, line: int, content: Callable[[int], bytes]) -> None:
-        """Add bytes at the end of the section, known in the second pass."""
+        """Append bytes to the current section; `content` computes them in the second pass."""
         section = self.sections[self.section]
         if section.size + size > MAX_BYTES:
             raise ValueError(f"section {self.section} grows beyond {MAX_BYTES} bytes")
@@ -80,7 +81,7 @@ class ProgramLayout:
             self.symbols[name] = place
 
     def place_of(self, text: str) -> SectionOffset:
-        """Return an expression as a number or an offset in one section, with what is defined so far."""
+        """Evaluate an expression with the symbols defined so far: a number, or an offset in one section."""
         zero = self._shifted(text, "")
         moved = [name for name in self.sections if self._shifted(text, name) != zero]
         if not moved:
@@ -90,14 +91,14 @@ class ProgramLayout:
         raise ValueError(f"{text}: must be a number that is known here, or an address and a number")
 
     def constant(self, text: str) -> int:
-        """Return a number that is known in the first pass."""
+        """Evaluate an expression that must be a number in the first pass."""
         place = self.place_of(text)
         if place.section:
             raise ValueError(f"{text}: is an address, and must be a number that is known here")
         return place.offset
 
     def _shifted(self, text: str, section: str) -> int:
-        """Return the value where one section begins at 1 and all others at 0."""
+        """Evaluate an expression with `section` at address 1 and all others at 0."""
 
         def lookup(name: str) -> int:
             place = SectionOffset(self.section, self.location_counter) if name == "." else self.place(name, self.order)
@@ -106,7 +107,7 @@ class ProgramLayout:
         return evaluate(text, lookup)
 
     def value(self, text: str, order: int, position: int) -> int:
-        """Return the value in the second pass."""
+        """Evaluate an expression in the second pass."""
         return evaluate(text, lambda name: position if name == "." else self.address(self.place(name, order)))
 
     def place(self, name: str, order: int) -> SectionOffset:
@@ -122,7 +123,8 @@ class ProgramLayout:
         return place.offset + (self.sections[place.section].address if place.section else 0)
 
     def lay_out(self, base: int) -> int:
-        """Give each section its address; the end of the last. Code ends at a multiple of its alignment, as GNU's."""
+        """Assign addresses to the sections and return the end of the last. As by GNU as, code is padded to its
+        alignment."""
         at = base
         for name, section in self.sections.items():
             self.section = name
@@ -134,7 +136,7 @@ class ProgramLayout:
         return at
 
     def align(self, to: int, line: int) -> None:
-        """Fill the section up to a multiple of a power of two."""
+        """Pad the current section to a multiple of `to`, a power of two."""
         section = self.sections[self.section]
         section.alignment = max(section.alignment, to)
         size = -section.size % to

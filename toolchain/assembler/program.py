@@ -1,4 +1,4 @@
-"""A source as sections, symbols and bytes, in two passes: what has which size where, then what it holds."""
+"""Two-pass assembly of a source: the first pass lays out sections and symbols, the second encodes their bytes."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from toolchain.assembler.source import AssemblyError, Statement, statements
 
 
 class CodeWord(NamedTuple):
-    """An instruction of the result."""
+    """Encoded instruction."""
 
     line: int
     address: int
@@ -25,17 +25,16 @@ class CodeWord(NamedTuple):
 
 
 class Assembled(NamedTuple):
-    """The result."""
+    """Assembled program."""
 
     elf: bytes
     code: tuple[CodeWord, ...]
     labels: dict[int, tuple[str, ...]]
-    """By address, in the order of the source."""
+    """Address -> its labels, in source order."""
 
 
 def assemble(text: str, isa: Isa, name: str = "program.s", base: int = DRAM_BASE) -> Assembled:
-    """Assemble GNU syntax for `isa`, whose custom instructions count too. AssemblyError names file, line and
-    reason."""
+    """Assemble GNU syntax for `isa`, including its custom instructions. AssemblyError names file, line and reason."""
     if isa.xlen > 32:
         raise AssemblyError(f"{name}: {isa.name}: this assembler writes rv32; `pyv-npu build --march` takes rv64")
     if not 0 <= base < 1 << 32 or base % ALIGNMENT:
@@ -47,7 +46,7 @@ class _Assembler:
     def __init__(self, isa: Isa, name: str, base: int) -> None:
         self.isa, self.name, self.base, self.layout = isa, name, base, ProgramLayout()
         self.halves: dict[tuple[str, int], str] = {}
-        """What the %pcrel_hi of the auipc at a place is about."""
+        """(section, offset) of an auipc -> the expression in its %pcrel_hi."""
         self.code: list[CodeWord] = []
         self.directives = Directives(self.layout)
 

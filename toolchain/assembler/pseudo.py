@@ -1,6 +1,6 @@
-"""Pseudo-instructions: what the manual's assembler mnemonics stand for (RISC-V unprivileged manual, chapter 25).
+"""Pseudo-instructions and their expansions (RISC-V unprivileged manual, chapter 25).
 
-Operands of a row are written {0}, {1}, ...; registers and expressions are put in as they are written.
+In a row, {0}, {1}, ... stand for the operands as written.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ ROWS: dict[tuple[str, int], tuple[str, ...]] = {
     ("rdtimeh", 1): ("csrrs {0}, timeh, x0",),
     ("rdinstret", 1): ("csrrs {0}, instret, x0",),
     ("rdinstreth", 1): ("csrrs {0}, instreth, x0",),
-    # (auipc, then what uses its register): pcrel words mean the auipc of the same pseudo-instruction
+    # (auipc, then the user of its register): the pcrel words refer to the auipc of the same pseudo-instruction
     ("la", 2): ("auipc {0}, %pcrel_hi({1})", "addi {0}, {0}, %pair_lo({1})"),
     ("lla", 2): ("auipc {0}, %pcrel_hi({1})", "addi {0}, {0}, %pair_lo({1})"),
     ("call", 1): ("auipc x1, %pcrel_hi({0})", "jalr x1, %pair_lo({0})(x1)"),
@@ -59,36 +59,36 @@ ROWS: dict[tuple[str, int], tuple[str, ...]] = {
     **{(store, 3): ("auipc {2}, %pcrel_hi({1})", f"{store} {{0}}, %pair_lo({{1}})({{2}})")
        for store in ("sb", "sh", "sw")},
 }  # fmt: skip
-"""(mnemonic, number of operands) -> the instructions that it stands for."""
+"""(mnemonic, number of operands) -> the instructions of its expansion."""
 
 WITH_IMMEDIATE = {
     "add": "addi", "and": "andi", "or": "ori", "xor": "xori", "slt": "slti", "sltu": "sltiu", "sll": "slli",
     "srl": "srli", "sra": "srai", "csrw": "csrwi", "csrs": "csrsi", "csrc": "csrci", "csrrw": "csrrwi",
     "csrrs": "csrrsi", "csrrc": "csrrci",
 }  # fmt: skip
-"""Register forms that GNU as also takes with an immediate as their last operand."""
+"""Register forms that GNU as also accepts with an immediate as last operand."""
 
 MEMORY = frozenset(("lb", "lbu", "lh", "lhu", "lw", "sb", "sh", "sw"))
 
 
 class Simple(NamedTuple):
-    """Real instruction, in words."""
+    """Real instruction as mnemonic and operands."""
 
     name: str
     operands: tuple[str, ...]
     pair: int = 0
-    """Bytes from the instruction that its pcrel words are about to this one."""
+    """Distance in bytes from the auipc of a pair to this instruction, for its pcrel words."""
 
 
 def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Simple]:
-    """Return the expansion of a pseudo instruction; any other instruction itself.
+    """Return the expansion of a pseudo-instruction; any other instruction is returned unchanged.
 
     `is_register`: whether its last operand is a register, which distinguishes some forms.
     """
     if name in WITH_IMMEDIATE and operands and not is_register:
         name = WITH_IMMEDIATE[name]
     if name in MEMORY and operands[1:] and operands[1].endswith(")") and not operands[1].startswith("%pcrel_hi"):
-        return [Simple(name, operands)]  # with a base register
+        return [Simple(name, operands)]  # base register form
     row = ROWS.get((name, len(operands)))
     if name == "jalr" and len(operands) == 1 and operands[0].endswith(")"):
         row = ("jalr x1, {0}",)
@@ -109,7 +109,7 @@ def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Si
 
 
 def load_immediate(register: str, value: int) -> list[Simple]:
-    """Return the expansion of `li`: one instruction where one does, else lui and addi."""
+    """Return the expansion of `li`: one instruction if possible, else lui and addi."""
     value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
     if -2048 <= value < 2048:
         return [Simple("addi", (register, "x0", str(value)))]

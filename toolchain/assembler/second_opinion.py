@@ -1,8 +1,8 @@
-"""Words of instructions by the package riscv-assembler 1.2, an assembler that shares nothing with ours.
+"""Instruction words of the package riscv-assembler 1.2, an independent assembler.
 
-It serves for register, immediate and load instructions, branches and jumps of RV32IM. It is not asked for the others:
-stores have the wrong bits of their offsets, srai is srli, lui and auipc have 33 bits, and ecall, CSRs, fences and
-compressed instructions are missing.
+It checks register, immediate and load instructions, branches and jumps of RV32IM. The other instructions are excluded:
+it encodes wrong offset bits in stores, srai as srli, and 33 bits in lui and auipc, and it lacks ecall, CSRs, fences and
+compressed instructions.
 """
 
 from importlib import import_module
@@ -14,14 +14,14 @@ _WRONG = ("srai", "ecall", "ebreak", "fence", "fence.i")
 
 
 class SecondOpinion:
-    """MissingExtraError: the package is not installed."""
+    """Cross-check of encodings by riscv-assembler. MissingExtraError: the package is not installed."""
 
     def __init__(self) -> None:
         with require_extra("assembler", "--check"):
             self._tables = import_module("riscv_assembler.instr_arr")
 
     def word(self, instruction: Instruction | None) -> int | None:
-        """Return the word of an instruction; None: it is not asked."""
+        """Return the word of an instruction; None for an instruction that is not checked."""
         tables = self._tables
         if instruction is None or instruction.length != 4 or instruction.name in _WRONG:
             return None

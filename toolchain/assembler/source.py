@@ -1,4 +1,4 @@
-"""Text of an assembly program as statements: labels, a word, operands."""
+"""Parser of an assembly source into statements: labels, a word, operands."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from toolchain.errors import ToolchainError
 
 MAX_BYTES = 1 << 20
-"""Of a source."""
+"""Maximum size of a source."""
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT = re.compile(rf"({_STRING}|'(?:\\.|[^'\\\n])')|/\*.*?\*/|//[^\n]*|#[^\n]*", re.DOTALL)
 _PIECE = re.compile(rf"{_STRING}|'(?:\\.|[^'\\])'|.", re.DOTALL)
@@ -15,21 +15,21 @@ LABEL = re.compile(r"\s*([A-Za-z_.$][\w.$]*|\d+)\s*:")
 
 
 class AssemblyError(ToolchainError):
-    """A line that cannot be assembled: FILE:LINE: value: rule."""
+    """Line that cannot be assembled: FILE:LINE: value: rule."""
 
 
 class Statement(NamedTuple):
-    """Statement of a line."""
+    """One statement of the source."""
 
     line: int
     labels: tuple[str, ...]
     word: str
-    """Mnemonic or directive, in small letters, or a symbol that gets a value; empty: only labels."""
+    """Mnemonic or directive in lower case, or the symbol of an assignment; empty for labels alone."""
     operands: tuple[str, ...]
 
 
 def statements(text: str, name: str) -> Iterator[Statement]:
-    """Yield the statements of a source. AssemblyError for a line that is no statement."""
+    """Yield the statements of a source. AssemblyError: a line is not a statement."""
     if len(text) > MAX_BYTES:
         raise AssemblyError(f"{name}: has {len(text)} characters, at most {MAX_BYTES} are assembled; cut it up")
 
@@ -52,7 +52,7 @@ def statements(text: str, name: str) -> Iterator[Statement]:
 
 
 def _split(text: str, at: str) -> list[str]:
-    """Return the parts of `text` between separators that are in no string and no parentheses."""
+    """Split `text` at separators outside strings and parentheses."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += {"(": 1, ")": -1}.get(piece, 0)
@@ -67,7 +67,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f", '"'
 
 
 def characters(text: str) -> bytes | None:
-    """Return the bytes of a quoted string; None: it is none."""
+    """Return the bytes of a quoted string; None if `text` is not a quoted string."""
     if not re.fullmatch(_STRING, text):
         return None
     escaped = re.sub(r"\\([0-7]{1,3}|x[0-9a-fA-F]+|.)", _escape, text[1:-1])

@@ -1,4 +1,4 @@
-"""Layers to commands: descriptors and extended blocks, and where everything is in DRAM."""
+"""Code generation from layers to descriptors, extended blocks and a DRAM layout."""
 
 from toolchain.codegen.commands import Command, Target
 from toolchain.codegen.generate import GRANULARITIES, generate

@@ -1,8 +1,8 @@
 """Attention over a cache as tile commands, for one position (docs/kv-cache.md, "Tile form").
 
-Each KV head: its new rows are loaded once, KV_APPEND writes them to the cache as they are stored there, and attention
-takes them from the scratchpad (docs/bit-widths.md, R23); KV_READ brings what came before, chunk by chunk (R20). Every
-query has products of its own with each chunk, so that no query sees a key behind it.
+For each KV head, the new rows are loaded once and KV_APPEND writes them to the cache in its type. Attention reads the
+new rows from the scratchpad (docs/bit-widths.md, R23); KV_READ loads the earlier rows in chunks (R20). Each query has
+its own products with each chunk, so that no query sees a later key.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import appended
 
 CHUNK = 512
-"""Tokens of a KV_READ, at most."""
+"""Maximum number of tokens of a KV_READ."""
 _FP32 = DataType.FP32
 
 
@@ -27,15 +27,15 @@ class _Sizes(NamedTuple):
     """Sizes of a KV head at one position."""
 
     tokens: int
-    """New ones, which are the queries."""
+    """New tokens, which are also the queries."""
     group: int
-    """Heads of queries."""
+    """Query heads per KV head."""
     dim: int
     old: int
-    """Tokens in the cache before."""
+    """Tokens in the cache before the step."""
     chunk: int
     block: int
-    """Queries that are computed together."""
+    """Queries computed together."""
 
     @property
     def keys(self) -> int:
@@ -43,7 +43,7 @@ class _Sizes(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Some keys, or values, in the scratchpad."""
+    """Range of keys or values in the scratchpad."""
 
     first: int
     tokens: int
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def attention(e: TileEmitter, graph: Graph, target: Target, position: int) -> None:
-    """Emit the commands of a layer that has the attribute `tiles`. ModelError: no chunk fits."""
+    """Emit the commands of a layer with the attribute `tiles`. ModelError: no chunk fits the scratchpad."""
     _Attention(e, graph, target, position).emit()
 
 
@@ -120,12 +120,12 @@ class _Attention:
     # -- keys and values ---------------------------------------------------------------------------------------
 
     def _cache(self, side: int, request: int, head: int, token: int) -> int:
-        """Emit commands head by head, request by request."""
+        """Return the DRAM address of a token's row in the cache of keys (0) or values (1)."""
         row = bytes_of(self.dim, self.stored)
         return self.e.inputs[1 + side] + ((request * self.heads + head) * self.t_max + token) * row
 
     def _new_rows(self, request: int, head: int) -> None:
-        """Load, round as the cache does, and append: a command for each token (R20)."""
+        """Load new rows, round them to the type of the cache and append them, with one command per token (R20)."""
         e, s = self.e, self.sizes
         codes = -(-bytes_of(s.dim, self.stored) // SLOT) * SLOT
         for side, name in enumerate(appended(self.layer)):
@@ -152,7 +152,7 @@ class _Attention:
                    tile_n=self.dim, type_in0=kind, type_out=to, **words)  # fmt: skip
 
     def _parts(self, side: int, request: int, head: int, begin: int) -> Iterator[_Part]:
-        """Yield keys (0) or values (1) from the key `begin` on: chunks that KV_READ brings, then the new keys."""
+        """Yield keys (0) or values (1) from index `begin`: chunks loaded by KV_READ, then the new rows."""
         s, row = self.sizes, bytes_of(self.dim, self.stored)
         scale = {}
         if self.stored not in FLOATS:
@@ -168,12 +168,12 @@ class _Attention:
     # -- queries -----------------------------------------------------------------------------------------------
 
     def _visible_keys(self, query: int) -> tuple[int, int]:
-        """Return the keys from .. up to which a query sees."""
+        """Return (first, end) of the keys that a query sees."""
         end = self.sizes.old + query + 1
         return (max(0, end - self.window) if self.window else 0), end
 
     def _block(self, request: int, head: int, first: int, count: int) -> None:
-        """Emit commands for some queries of a head."""
+        """Emit the commands of a block of queries of a head."""
         e, s, layer = self.e, self.sizes, self.layer
         wide = s.group * s.dim
         pitches = [bytes_of(self.pitches[name], self.kind) for name in (layer.inputs[0], layer.outputs[0])]
@@ -191,7 +191,7 @@ class _Attention:
         e.store(self.spm["out"], e.out + at[1], count, wide, self.kind, pitches[1])
 
     def _visible(self, query: int, part: _Part) -> tuple[int, int]:
-        """Return (first key of a part that a query sees, how many); none: (0, 0)."""
+        """Return (first, count) of the keys of a part that a query sees; (0, 0) for none."""
         low, high = self._visible_keys(query)
         first, end = max(low, part.first), min(high, part.first + part.tokens)
         return (first, end - first) if end > first else (0, 0)
@@ -200,7 +200,7 @@ class _Attention:
         return self.spm["scores"] + index * self.sizes.group * self.sizes.keys * SUM_BYTES
 
     def _scores(self, query: int, index: int, part: _Part) -> None:
-        """Emit Q K^T of each head of the group: a row of scores each."""
+        """Emit Q K^T for each head of the group: one row of scores per head."""
         first, count = self._visible(query, part)
         low, high = self._visible_keys(query)
         for head in range(self.sizes.group if count else 0):
@@ -210,7 +210,7 @@ class _Attention:
                        tile_k=self.dim, in1_nk=1, type_in0=self.kind, type_in1=self.kind, type_out=_FP32)  # fmt: skip
 
     def _weights(self, query: int, index: int) -> int:
-        """Scale and softmax; where the weights are."""
+        """Emit scaling and softmax, and return the address of the attention weights."""
         s, (low, high), at = self.sizes, self._visible_keys(query), self._scores_at(index)
         shape = {"tile_m": s.group, "tile_n": high - low, "in0_addr": at, "type_in0": _FP32}
         put = self.e.put
@@ -224,7 +224,7 @@ class _Attention:
         return place
 
     def _mixed(self, query: int, index: int, part: _Part, weights: int) -> None:
-        """Add the part's values, by their weights, to the sums of the group."""
+        """Accumulate the weighted values of a part into the results of the group."""
         first, count = self._visible(query, part)
         low, high = self._visible_keys(query)
         last = first + count == high
@@ -237,7 +237,7 @@ class _Attention:
 
 
 def _scales(graph: Graph, layer: LayerIR, stored: DataType) -> list[list[float]]:
-    """Return the scales of the keys and values of each head; 1 where only shapes are known."""
+    """Return the scales of keys and values by head; 1 if only shapes are known."""
     heads = layer.integer("kv_heads")
     values = None if stored in FLOATS else graph.constant(layer.inputs[4])
     if values is None:

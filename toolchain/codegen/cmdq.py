@@ -1,4 +1,4 @@
-"""cmdq.json: the commands of a model as a list that runs without a core (docs/model-flow.md, "CMDQ")."""
+"""Command list cmdq.json of a model, which runs without a core (docs/model-flow.md, "CMDQ")."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +17,8 @@ _WORDS = ("zero_point", "per_op")
 
 
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
-    """Return the list, validated as a whole. ToolchainError: it breaks the schema, which is a fault of the
-    compiler."""
+    """Return the command list, validated as a whole. ToolchainError: it violates the schema, which is a compiler
+    fault."""
     listed = [entry for command in commands for entry in _entries(command, target)]
     for index, record in enumerate(listed):
         record["id"] = index
@@ -60,7 +60,7 @@ def _entries(command: Command, target: Target) -> Iterator[dict[str, Any]]:
 
 
 def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
-    """Return a transfer in tile form; those of keys and values say how the cache stores them."""
+    """Return a transfer in tile form. Transfers of keys and values include the type in the cache."""
     load = opcode in (Opcode.LOAD, Opcode.KV_READ)
     dram, spm = (d.in0_addr, d.out_addr) if load else (d.out_addr, d.in0_addr)
     bank, offset = divmod(spm - mm.SPM_BASE, target.bank_bytes)
@@ -84,7 +84,8 @@ def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
 
 
 def _by_width(d: Descriptor) -> bool:
-    """Check whether the list can name a transfer's types, which it names by their bits: enough for a copy."""
+    """Check whether bit widths alone identify the types of a transfer, as the list requires. For a plain copy they
+    do."""
     kinds = [DataType(kind) for kind in (d.type_in0, d.type_out, d.type_kv) if kind]
     return not d.type_kv or all(MOVED_AS[BITS[kind]] is kind for kind in kinds)
 

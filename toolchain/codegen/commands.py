@@ -1,4 +1,4 @@
-"""Target of code generation, and the commands that it makes."""
+"""Target of code generation, and its commands."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -16,37 +16,37 @@ from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import Samples
 
 BROADCAST = {"FULL": 0, "ROW": 1, "COLUMN": 2, "SCALAR": 3}
-"""ELTWISE: the shape of in1."""
+"""ELTWISE: shape of in1."""
 
 
 def float_bits(value: float) -> int:
-    """Return the f32 as a parameter word."""
+    """Return the bits of a value as f32, for a parameter word."""
     bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return bits
 
 
 def word(value: float, kind: DataType) -> int:
-    """Return a value of a type as a parameter word: i32 for integers, else f32."""
+    """Return a value as a parameter word: i32 for integer types, else f32."""
     integer = kind in (DataType.INT32, DataType.INT8, DataType.UINT8)
     return int(value) & 0xFFFF_FFFF if integer else float_bits(value)
 
 
 class Objective(StrEnum):
-    """Cost of a layer that its mapping is chosen for."""
+    """Cost that the mapping of a layer minimizes."""
 
     CYCLES = "cycles"
     ENERGY = "energy"
-    """pJ."""
+    """Energy, pJ."""
     EDP = "edp"
-    """Energy times delay."""
+    """Energy-delay product."""
 
     def cost(self, cycles: int, energy: float) -> int:
-        """Return the cost of NPU cycles and pJ."""
+        """Return the cost of a run of `cycles` NPU cycles and `energy` pJ."""
         return cycles if self is Objective.CYCLES else round(energy if self is Objective.ENERGY else cycles * energy)
 
 
 class Residency(StrEnum):
-    """Operand of a product that stays in the scratchpad while the loops are at a block of tiles."""
+    """Operand of a product that stays in the scratchpad while the loops are inside a block of tiles."""
 
     NONE = "none"
     """No loops over blocks."""
@@ -59,105 +59,105 @@ class Residency(StrEnum):
 
 
 class EnergyModel(NamedTuple):
-    """Energy that a mapping decides, pJ."""
+    """Energy that a mapping influences, pJ."""
 
     moved: float = 0.0
-    """pJ of a byte between DRAM and scratchpad."""
+    """Energy per byte moved between DRAM and scratchpad, pJ."""
     read: float = 0.0
-    """pJ of a byte that an engine reads there."""
+    """Energy per scratchpad byte that an engine reads, pJ."""
     idle: float = 0.0
-    """pJ of an NPU cycle without any event."""
+    """Static energy per NPU cycle, pJ."""
     commands: "Callable[[Sequence[Command]], float] | None" = None
-    """Energy of all events of commands, pJ."""
+    """Function that returns the energy of all events of commands, pJ."""
 
 
 class MappingOptions(NamedTuple):
-    """Decisions of the user about how products are mapped to the device (`compiler` of the configuration); None and
-    absent layers are for the compiler to decide."""
+    """User decisions on the mapping of products (`compiler` of the configuration). The compiler decides where a value
+    is None or a layer is absent."""
 
     tile: tuple[int, ...] | None = None
-    """M, N and K of a tile of a product, at most."""
+    """Maximum M, N and K of a tile of a product."""
     layers: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Names of layers, and the tiles that they have instead."""
+    """(layer name, maximum M, N and K), which overrides `tile`."""
     prefetch: int | None = None
-    """Tiles that macro commands load ahead."""
+    """Prefetch distance of macro commands, tiles."""
     loop_order: LoopOrder | None = None
     residency: Residency | None = None
     search: bool = False
-    """Whether the best mappings by estimate are measured, and the best is taken."""
+    """Whether the mappings with the best estimates are measured and the fastest is chosen."""
     objective: Objective = Objective.CYCLES
     energy: EnergyModel = EnergyModel()
-    """Energy of the device, for objectives besides cycles."""
+    """Energy model of the device, for objectives other than cycles."""
 
     def tile_of(self, layer: str) -> tuple[int, ...] | None:
-        """Return the largest tile of a product, by the name of its layer."""
+        """Return the maximum tile of a layer, or None."""
         return dict(self.layers).get(layer, self.tile)
 
 
 AUTOMATIC = MappingOptions()
-"""All decisions are the compiler's."""
+"""Mapping decided by the compiler alone."""
 
 
 class Target(NamedTuple):
-    """The sizes of a device that the compiler has to know."""
+    """Properties of a device that the compiler needs."""
 
     spm_bytes: int = mm.SPM_SIZE
     banks: int = 8
     acc_bytes: int = 131_072
-    """Of the accumulator of one tensor engine."""
+    """Accumulator size of one tensor engine, bytes."""
     dram_bytes: int = mm.DRAM_SIZE
     visible_bytes: int = mm.DRAM_CORE_VISIBLE
-    """Of the DRAM, what the core sees."""
+    """Bytes of DRAM in the core's address space."""
     clusters: int = 1
-    """Each with engines, DMA channels and a scratchpad of its own."""
+    """Number of clusters, each with its own engines, DMA channels and scratchpad."""
     engines: int = 2
-    """Tensor engines of a cluster."""
+    """Tensor engines per cluster."""
     te: TeConfig = TeConfig()
-    """Configuration of an engine, for its time (`npu_device.cost.tensor`)."""
+    """Configuration of a tensor engine, for its timing (`npu_device.cost.tensor`)."""
     port: int = 64
-    """Bytes per core cycle of a bank's port; the operands of a tile may share one."""
+    """Bytes per core cycle of a bank's port; the operands of a tile may share a port."""
     vectors: int = 4
-    """Vector engines of a cluster."""
+    """Vector engines per cluster."""
     lanes: int = 64
-    """Of one of them."""
+    """Lanes per vector engine."""
     ve_f_a: Mapping[int, Fraction] = SPEEDS
-    """Operations per cycle of a lane by the bits of an element, relative to 8 bits."""
+    """Throughput of a lane by element width in bits, relative to 8 bits."""
     operations: Mapping[Opcode, int] = VECTOR_OPS
-    """Of the vector engine per element."""
+    """Vector engine operations per element."""
     vector_latency: int = 16
     """NPU cycles before the first element of a tile."""
     channels: int = 2
     outstanding: int = 1
-    """Transfers of a channel whose latencies overlap."""
+    """Transfers of a channel with overlapping latency."""
     channel_rate: int = 128
-    """Bytes per NPU cycle of one channel; rates that are not limited are very large."""
+    """Bytes per NPU cycle of one channel; a very large number means no limit."""
     dram_rate: Fraction = Fraction(256, 3)
-    """Bytes per NPU cycle of the DRAM, or of the NoC where that is slower."""
+    """Bytes per NPU cycle of the DRAM or the NoC, whichever is slower."""
     latency: int = 128
-    """NPU cycles of a transfer before its first byte."""
+    """Latency of a transfer before its first byte, NPU cycles."""
     lookups: int = 64
-    """Elements of a codebook that one channel expands per NPU cycle."""
+    """Codebook elements that one channel expands per NPU cycle."""
     resident: int = 0
-    """Bytes of the scratchpad, at its end, where tensors stay."""
+    """Bytes at the end of the scratchpad reserved for resident tensors."""
     alignment: int = 64
-    """Bytes that accesses of DRAM are widened to."""
+    """Granularity of DRAM accesses, bytes."""
     most_aligned: int = 4096
-    """Bytes that an access of DRAM may be aligned to."""
+    """Maximum alignment of a DRAM access, bytes."""
     qconfig: QConfig = QConfig()
-    """How wide weights are to be."""
+    """Bit widths of weights."""
     samples: Samples = ()
-    """Inputs of the model that a rounding of weights goes by."""
+    """Model inputs for calibrated rounding of weights."""
     mapping: MappingOptions = AUTOMATIC
-    """Decisions of the user."""
+    """User decisions on the mapping."""
     tile_form: bool = False
-    """Whether every tile is a command, or the device expands layers into tiles."""
+    """Whether every tile is a command. If false, the device expands layers into tiles."""
     measured: "Callable[[Sequence[Command]], int | None] | None" = None
-    """NPU cycles of commands that run alone, None for one that is refused, by the model of the device; nothing: what
-    is chosen goes by estimates."""
+    """Function that runs commands alone on the device model and returns NPU cycles, or None if the device refuses one.
+    Without it the compiler relies on estimates."""
 
     @property
     def workspace(self) -> int:
-        """Bytes of the scratchpad for the buffers of tiles."""
+        """Bytes of the scratchpad available for tile buffers."""
         return self.spm_bytes - self.resident
 
     @property
@@ -166,7 +166,7 @@ class Target(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One descriptor. `param1` of a descriptor with an extended block is filled in when the block has a place."""
+    """Descriptor with its layer and extended block. `param1` is set when the block has an address."""
 
     layer: str
     descriptor: Descriptor

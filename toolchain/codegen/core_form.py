@@ -1,4 +1,4 @@
-"""The commands of a layer that the core works on (docs/firmware.md, "Kernels")."""
+"""Commands of a layer that the core executes (docs/firmware.md, "Kernels")."""
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.extended import Extended
@@ -10,8 +10,8 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 def commands(graph: Graph, layer: LayerIR, memory: DramMap) -> list[Command]:
-    """Return a barrier, so that the device has the order of the run in it without a core too, and the CORE command
-    that firmware submits behind its work. ModelError names a tensor that the core does not see."""
+    """Return a barrier and the CORE command that firmware submits after its work. The barrier keeps the order on the
+    device in runs without a core. ModelError names a tensor outside the core's address space."""
     for name in (*layer.inputs, *layer.outputs):
         if memory.address(graph, name) >= BEYOND:
             raise ModelError(f"layer {layer.id}: tensor {name} lies beyond what the core sees: use a smaller model")

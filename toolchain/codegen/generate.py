@@ -1,4 +1,4 @@
-"""Code generation: all commands of a graph, in the order of its layers."""
+"""Code generation: all commands of a graph, in layer order."""
 
 from toolchain.codegen import attention_tiles, core_form, macro_form, tile_form
 from toolchain.codegen.commands import Command, Target
@@ -8,13 +8,13 @@ from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS
 
 GRANULARITIES = ("macro", "tile")
-"""macro: the device expands each layer into tiles; tile: the host submits every tile (products
-of integers with zero points or scales have the macro form only)."""
+"""macro: the device expands each layer into tiles; tile: the host submits every tile (integer products with zero points
+or scales have the macro form only)."""
 
 
 def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, position: int = 0) -> list[Command]:
-    """Return the commands. `position`: of the first token, for attention in tile form. ModelError names a layer of
-    which no tile fits."""
+    """Return the commands of all layers. `position`: position of the first token, for attention in tile form.
+    ModelError names a layer without a tile that fits."""
     commands: list[Command] = []
     products = [0] * target.clusters
     for layer in graph.layers:

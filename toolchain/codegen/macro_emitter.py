@@ -1,5 +1,5 @@
-"""Emitter of a layer's macro commands: addresses, types and pitches of the operands, the tile, and the share of the
-scratchpad that each command works in."""
+"""Emitter of a layer's macro commands: operand addresses, types and pitches, the tile, and the scratchpad share of each
+command."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from toolchain.ir.operations import LAYER_OPS
 
 
 class MacroEmitter:
-    """Writes the commands of one layer. Products take their shares of the scratchpad in turn, so that the next product
-    can begin before this product has ended; other layers take the share that the latest product has not, or that they
-    name."""
+    """Emitter of the commands of one layer. Products alternate between shares of the scratchpad, so that the next
+    product can start before the previous one ends. Other layers use the share not used by the latest product, or the
+    one they name."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
@@ -26,13 +26,13 @@ class MacroEmitter:
         self.kind = graph.tensors[layer.outputs[0]].dtype
         self.bytes_in = [graph.tensors[name].size for name in layer.inputs]
         self.bytes_out = graph.tensors[layer.outputs[-1]].size
-        """Bytes of the last output: of keys or values, which are alike."""
+        """Bytes of the last output. Keys and values have the same size."""
         self.sizes = [graph.tensors[name].elements for name in layer.inputs]
         self.inputs = [memory.address(graph, name) for name in layer.inputs]
         self.outs = [memory.address(graph, name) for name in layer.outputs]
         self.out = self.outs[0]
         self.pitches = [graph.tensors[name].pitch for name in (layer.inputs[0], layer.outputs[0])]
-        """Elements between the rows of in0 and of the result; 0: they follow each other."""
+        """Row pitch of in0 and of the result, elements; 0 for contiguous rows."""
         self._operands = StoredOperands(graph, layer, memory)
         self.input_pitches = [graph.tensors[name].pitch for name in layer.inputs]
         self._commands: list[Command] = []
@@ -47,11 +47,11 @@ class MacroEmitter:
         self.share = (remainder if unaware else target).workspace // self._shares // SLOT * SLOT
 
     def rows_in(self, rows: int, columns: int) -> int:
-        """Return bytes from a row of in0 to the row that is `rows` further."""
+        """Return the distance in bytes of `rows` rows of in0."""
         return rows * (self.pitches[0] or columns) * BITS[self.kinds[0]] // 8
 
     def rows_out(self, rows: int, columns: int) -> int:
-        """Return the same of the result."""
+        """Return the distance in bytes of `rows` rows of the result."""
         return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
     def commands(self) -> list[Command]:
@@ -60,8 +60,8 @@ class MacroEmitter:
     def put(
         self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
     ) -> None:
-        """Emit a command, by default of the layer's operation: fields of the descriptor, words of the extended
-        block."""
+        """Emit a command, by default of the layer's operation. `fields`: descriptor fields; `block`: words of the
+        extended block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
         share = (self._turn + len(self._commands)) % self._shares
         for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
@@ -84,7 +84,7 @@ class MacroEmitter:
         self._commands.append(Command(self.layer.id, descriptor, extended))
 
     def _alignments(self, words: dict[str, Any]) -> int:
-        """Return the word of alignments for the operands whose addresses are among a command's words."""
+        """Return the alignment word for the operands whose addresses are among a command's words."""
         operand_alignments = {
             name: self._operands.at(words.get(word, 0)).alignment for name, word in _ADDRESSES.items()
         }
@@ -92,4 +92,4 @@ class MacroEmitter:
 
 
 _ADDRESSES = {"in0": "in0_addr", "in1": "in1_addr", "in2": "in2", "out": "out_addr", "bias": "bias", "scale": "scale"}
-"""Operand -> the word that has its address."""
+"""Operand -> word with its address."""

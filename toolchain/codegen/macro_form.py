@@ -1,6 +1,6 @@
 """Layers as macro commands: one descriptor each, which the device expands (docs/interface.md, "Macro form").
 
-All share addresses, tile and share of the scratchpad; products (GEMM_T, CONV2D_T) have an epilogue.
+All commands have addresses, a tile and a scratchpad share in common; products (GEMM_T, CONV2D_T) add an epilogue.
 """
 
 import itertools
@@ -19,12 +19,12 @@ from toolchain.ir.operations import appended, epilogue_of, windows_of
 
 
 def _operands(e: MacroEmitter) -> dict[str, int]:
-    """Return the address of the tensor of each step of the epilogue."""
+    """Map each step of the epilogue to the address of its tensor."""
     return dict(zip(epilogue_of(e.layer), e.inputs[2:], strict=False))
 
 
 def _finish(e: MacroEmitter) -> dict[str, Any]:
-    """Return the words of the epilogue; a bias per row has no place in it."""
+    """Return the words of the epilogue. A bias per row is not supported there."""
     layer, operands = e.layer, _operands(e)
     word = 0 if "bias_column" in operands else int(Activation[layer.text("activation", "NONE")])
     for step, bit in (("bias", Epilogue.BIAS), ("residual", Epilogue.RESIDUAL), ("scale", Epilogue.REQUANTIZE)):
@@ -37,7 +37,7 @@ def _finish(e: MacroEmitter) -> dict[str, Any]:
 
 
 def _codebooks(e: MacroEmitter) -> tuple[dict[str, int], dict[str, int]]:
-    """Return (parts of the descriptor, own words) that say where the codebooks of the weights are; none for others."""
+    """Return (descriptor fields, per-op words) for the codebooks of the weights; both empty without codebooks."""
     count = e.layer.integer("codebooks")
     return ({"param0": count}, {"codebook": e.inputs[-1]}) if count else ({}, {})
 
@@ -47,7 +47,7 @@ def _tile(e: MacroEmitter) -> dict[str, int]:
 
 
 def gemm(e: MacroEmitter) -> None:
-    """Emit a command per product of the list. A bias per row follows it, in place."""
+    """Emit one command per product of the batch. A bias per row follows as separate in-place commands."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     words = _finish(e)
@@ -79,7 +79,7 @@ def convolution(e: MacroEmitter) -> None:
 
 
 def _column_bias(e: MacroEmitter, m: int, n: int, bias: int, activation: str) -> None:
-    """Emit an ADD of one value per row, then the activation, on the result of the product."""
+    """Emit an ADD of one value per row and then the activation, both in place on the result of the product."""
     fields = {"in0_addr": e.out, "type_in0": int(e.kind), "out_addr": e.out, "tile_m": e.tile[0], "tile_n": e.tile[1]}
     second = {"function": int(Eltwise.ADD), "in1_addr": bias, "type_in1": int(e.kind)}
     per_op = {"broadcast1": BROADCAST["COLUMN"]}
@@ -91,11 +91,11 @@ def _column_bias(e: MacroEmitter, m: int, n: int, bias: int, activation: str) ->
 
 
 MAX_BYTE = 255
-"""Of windows in tile form."""
+"""Maximum of a window attribute in tile form, which is one byte."""
 APPEND = 2
-"""Of attn_flags: the command appends the new keys and values."""
+"""Bit of attn_flags: the command appends the new keys and values."""
 COPY_DIMS = 4
-"""Dimensions that one COPY command walks."""
+"""Dimensions of one COPY command."""
 
 
 def _plain(
@@ -161,7 +161,7 @@ def pool(e: MacroEmitter) -> None:
 
 
 def copy(e: MacroEmitter) -> None:
-    """Emit the four largest dimensions as one command; loop over the others."""
+    """Emit one command for the four largest dimensions, in a loop over the others."""
     layer, size = e.layer, BITS[e.kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
     walked = sorted(sorted(range(len(axes)), key=lambda axis: axes[axis][0])[: max(0, len(axes) - COPY_DIMS)])
@@ -189,14 +189,14 @@ def copy(e: MacroEmitter) -> None:
 
 
 PIECES = 16
-"""Tiles of a COPY."""
+"""Number of tiles of a COPY."""
 PIECE_BYTES = 1 << 14
-"""Least bytes of a tile of COPY: less is a matter of latency."""
+"""Minimum bytes of a COPY tile; smaller tiles are bound by latency."""
 
 
 def _copy_tile(rows: int, columns: int, layer: LayerIR, size: int, e: MacroEmitter) -> tuple[int, int]:
-    """Return rows and columns of which the buffers fit the share: in and out, each `prefetch` + 1 times. A copy has
-    `PIECES` tiles, so that stores go beside loads, or tiles of `PIECE_BYTES`."""
+    """Return rows and columns of a tile whose buffers fit the share: input and output, `prefetch` + 1 of each. A copy
+    has `PIECES` tiles to overlap stores with loads, or tiles of `PIECE_BYTES`."""
     room = e.share // (2 * (layer.integer("prefetch") + 1)) // SLOT * SLOT // size
     wide = min(columns, room)
     high = -(-max(PIECE_BYTES, rows * columns * size // PIECES) // (wide * size))
@@ -214,7 +214,7 @@ def gather(e: MacroEmitter) -> None:
 
 
 def rope(e: MacroEmitter) -> None:
-    """Emit a command per batch. The tables have a row for each row of x, or begin with position 0."""
+    """Emit one command per batch. The tables have one row per row of x, or start at position 0."""
     layer = e.layer
     m, n, heads = (layer.integer(name) for name in ("m", "n", "heads"))
     per_op = {
@@ -229,12 +229,12 @@ def rope(e: MacroEmitter) -> None:
 
 
 def kv_append(e: MacroEmitter) -> None:
-    """Emit commands that append rows of tokens to a log, from the position on."""
+    """Emit commands that append token rows to a log, starting at the position."""
     _append(e, e.inputs[0], e.out, e.inputs[1], e.kinds[0], e.input_pitches[0], {}, Appended.ACTIVATION)
 
 
 def kv_update(e: MacroEmitter) -> None:
-    """Emit commands that append new keys, then new values if any, to their caches: one command per batch."""
+    """Emit commands that append new keys, and new values if any, to their caches: one command per batch."""
     sides = len(e.outs)
     for side, out in enumerate(e.outs):
         index = sides + 1 + side
@@ -259,7 +259,7 @@ def _append(
 
 
 def attention(e: MacroEmitter) -> None:
-    """Emit a command per batch. With a position the queries from there on see all keys up to their own."""
+    """Emit one command per batch. With a position, each query sees the keys up to its own."""
     layer = e.layer
     m, n, heads, kv_heads, t_max = (layer.integer(name) for name in ("m", "n", "heads", "kv_heads", "t_max"))
     size = n // heads
@@ -286,8 +286,8 @@ def attention(e: MacroEmitter) -> None:
 
 
 def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
-    """Return address of the appended keys, type, bytes to the values, bytes from row to row, for an ATTN_T that
-    appends. ModelError where the values are too far away."""
+    """Return (address of the appended keys, type, byte offset to the values, row pitch in bytes) for an ATTN_T that
+    appends. ModelError: the offset to the values exceeds 32 bits."""
     if not appended(e.layer):
         return 0, DataType.NONE, 0, 0
     (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
@@ -302,8 +302,8 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
 
 
 def _kv_scale(e: MacroEmitter, index: int) -> dict[str, Any]:
-    """Return the scales of keys and values that are integers, one per head, or per head and token in a table; the
-    parameter block of encoded keys and values."""
+    """Return the words for `scale`: scales of integer keys and values, per head or per head and token, or the parameter
+    block of encoded ones."""
     per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
     bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
     return {"scale": e.inputs[index], "epilogue": int(bits)}
@@ -328,7 +328,7 @@ FORMS: dict[str, Callable[[MacroEmitter], None]] = {
 
 
 def is_macro_only(layer: LayerIR) -> bool:
-    """Check whether a layer has a macro form only: tables, zero points, scales that are tensors, codebooks, some
+    """Check whether a layer has a macro form only: tables, zero points, tensor scales, codebooks, or unsupported
     windows."""
     if layer.integer("codebooks"):
         return True

@@ -1,8 +1,8 @@
 """DRAM layout: the address of every tensor (docs/bit-widths.md, R5, R6, R25, R26).
 
-A tensor begins at a multiple of what the device widens accesses to: rows that straddle two of them would move one more.
-Weights have addresses of their own. A tensor that the run writes has its range from the first layer that writes it to
-the last that reads it; others use the range before and after.
+A tensor starts at a multiple of the device's access granularity: rows that straddle it would cost an extra access.
+Weights have exclusive addresses. A tensor that the run writes occupies its range from the first layer that writes it to
+the last that reads it; other tensors reuse the range before and after.
 """
 
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ from toolchain.ir.graph import SPM, Graph, LayerIR, Role, TensorIR
 from toolchain.ir.operations import on_core
 
 FIRMWARE_BYTES = 8 << 20
-"""DRAM that the submitting firmware may use; the model comes after it."""
+"""DRAM reserved for the submitting firmware; the model follows it."""
 MODEL_BASE = mm.DRAM_BASE + FIRMWARE_BYTES
 PAGE = 4096
 SLOT = 64
-"""Alignment of what stays in the scratchpad."""
+"""Alignment of resident tensors in the scratchpad."""
 BEYOND = mm.DRAM_BASE + mm.DRAM_CORE_VISIBLE
-"""Where constants begin that the core does not see."""
+"""Start address of constants outside the core's address space."""
 
 
 class DramMap(NamedTuple):
-    """Addresses of the stored tensors, of encoded keys and values virtual; `commands` is where descriptors and their
-    blocks begin."""
+    """Address of every stored tensor; encoded keys and values have virtual addresses. `commands`: start of the
+    descriptors and their extended blocks."""
 
     addresses: dict[str, int]
     commands: int
     weights: tuple[int, int]
-    """Where the constants begin and end."""
+    """Start and end of the constants."""
     end: int
-    """Behind the constants, and what only the device touches where that comes behind them."""
+    """End of the constants and of the device-only tensors placed after them."""
 
     def address(self, graph: Graph, tensor: str) -> int:
         """Return the address of a tensor or a view."""
@@ -45,32 +45,32 @@ class DramMap(NamedTuple):
 
     @property
     def beyond(self) -> bool:
-        """True if the constants lie beyond the core's address space."""
+        """Whether the constants lie outside the core's address space."""
         return self.weights[0] >= BEYOND
 
 
 class StoredOperand(NamedTuple):
-    """Bytes that a command may move, and the tensor that they belong to."""
+    """Byte range of a tensor that a command accesses."""
 
     start: int
     end: int
     role: Role
     alignment: int
-    """Of the accesses of DRAM where the tensor has its own, bytes; 0: that of the device."""
+    """Alignment of DRAM accesses specific to the tensor, bytes; 0 for that of the device."""
 
 
 class StoredOperands:
-    """The stored tensors that a layer names, by address."""
+    """Stored tensors of a layer, by address."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap) -> None:
         names = dict.fromkeys(map(graph.storage, (*layer.inputs, *layer.outputs)))
         tensors = [(memory.addresses[name], graph.tensors[name]) for name in names]
         self._stored = [StoredOperand(at, at + stored.size, stored.role, stored.alignment) for at, stored in tensors]
         self.aligned = any(operand.alignment for operand in self._stored)
-        """Whether one of them has an alignment of its own."""
+        """Whether an operand has its own alignment."""
 
     def at(self, address: int) -> StoredOperand:
-        """Return the operand at an address; without one an activation with the device's alignment."""
+        """Return the operand at an address; by default an activation with the device's alignment."""
         for operand in self._stored:
             if operand.start <= address < operand.end:
                 return operand
@@ -84,13 +84,13 @@ class _Place(NamedTuple):
     start: int
     end: int
     last: int
-    """The layer after which it is free."""
+    """Index of the last layer that uses the range."""
 
 
 def place(graph: Graph, target: Target) -> DramMap:
-    """Return an address for every stored tensor. Constants lie before the others while the core sees all of them, else
-    behind what it sees, and so does what only the device touches where that is too much. ModelError names a tensor that
-    does not fit."""
+    """Assign an address to every stored tensor. Constants precede the other tensors if the core can address all of
+    them; otherwise they follow the core's address space. Device-only tensors move there too if space is still short.
+    ModelError names a tensor that does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
     layout = _place(graph, target, MODEL_BASE, inside)
@@ -107,7 +107,7 @@ def place(graph: Graph, target: Target) -> DramMap:
 
 
 def constants(graph: Graph) -> list[TensorIR]:
-    """Return stored tensors that no layer writes and that are no inputs: weights, with values or without."""
+    """Return stored tensors that are not inputs and that no layer writes: weights, with or without values."""
     written = {graph.storage(layer.outputs[0]) for layer in graph.layers} | set(map(graph.storage, graph.inputs))
 
     def fixed(tensor: TensorIR) -> bool:
@@ -117,12 +117,12 @@ def constants(graph: Graph) -> list[TensorIR]:
 
 
 def resident_bytes(graph: Graph) -> int:
-    """Return bytes of the scratchpad that tensors take which stay there."""
+    """Return the scratchpad bytes of resident tensors."""
     return _resident(graph).end
 
 
 def remaining(graph: Graph, target: Target) -> Target:
-    """Return the device without what tensors take that stay in the scratchpad."""
+    """Return the target with the scratchpad bytes of resident tensors reserved."""
     return target._replace(resident=resident_bytes(graph))
 
 
@@ -132,7 +132,7 @@ class _Arena(NamedTuple):
 
 
 def _resident(graph: Graph) -> _Arena:
-    """Return addresses from 0 on of the tensors that stay in the scratchpad, the largest first: few gaps."""
+    """Assign offsets from 0 to the resident tensors, largest first to limit fragmentation."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
     addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
     for tensor in sorted(stored, key=lambda candidate: (-candidate.size, spans[candidate.id])):
@@ -152,7 +152,7 @@ def _end(placed: DramMap) -> int:
 
 
 def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
-    """Return addresses of encoded keys and values: the device gives them pages of DRAM where they are touched."""
+    """Assign virtual addresses to encoded keys and values. The device allocates pages of DRAM on first access."""
     end, addresses = mm.KV_BASE, dict[str, int]()
     for tensor in graph.tensors.values():
         if tensor.dtype is DataType.ENCODED and not tensor.view_of:
@@ -162,8 +162,7 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
 
 
 def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, split: bool = False) -> DramMap:
-    """Return the layout with constants from the address `weights` on; `split`: what only the device touches comes
-    behind them."""
+    """Return a layout with constants from the address `weights`. `split`: place device-only tensors after them."""
     end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
@@ -183,7 +182,7 @@ def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *
 
 
 def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Arena:
-    """Return addresses of tensors that the run writes, from `base` on: each has its bytes while it lives."""
+    """Assign addresses from `base` to tensors that the run writes. A tensor owns its bytes during its live range."""
     end, addresses, occupied = base, dict[str, int](), list[_Place]()
     spans = lives(graph)
     for tensor in sorted(tensors, key=lambda candidate: spans[candidate.id]):
@@ -197,8 +196,8 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
 
 
 def lives(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Return (first layer that writes it, last that touches it) of each tensor; inputs, outputs and caches of keys and
-    values live for the whole run."""
+    """Return the live range of each tensor: (first layer that writes it, last layer that accesses it). Inputs, outputs
+    and caches of keys and values live for the whole run."""
     spans: dict[str, tuple[int, int]] = {}
     for index, layer in enumerate(graph.layers):
         for name in (*layer.outputs, *layer.inputs):
@@ -211,7 +210,7 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
 
 
 def _gap(occupied: list[_Place], base: int, size: int, alignment: int) -> int:
-    """Return the lowest address where `size` bytes fit between ranges that are in use."""
+    """Return the lowest address with `size` free bytes between occupied ranges."""
     at = _up(base, alignment)
     for interval in occupied:
         if at + size <= interval.start:
@@ -221,7 +220,7 @@ def _gap(occupied: list[_Place], base: int, size: int, alignment: int) -> int:
 
 
 def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoReturn:
-    """Name the first tensor that reaches beyond the DRAM, and a size that would do."""
+    """Raise an error that names the first tensor beyond the DRAM, and a sufficient size."""
     limit = mm.DRAM_BASE + (dram_bytes if placed.beyond else min(dram_bytes, visible))
     ends = sorted((at + graph.tensors[name].size, name) for name, at in placed.addresses.items() if at < mm.KV_BASE)
     end, name = next((end for end in ends if end[0] > limit), ends[-1])

@@ -1,8 +1,8 @@
-"""Lowering of layers without a tile form: a convolution as the product of patches, a reduction over the middle of three
-dimensions as a reduction over rows.
+"""Lowering of layers without a tile form: a convolution becomes the product of its patches (im2col), a reduction over
+the middle of three dimensions becomes a reduction over rows.
 
-The patches of a group are rows of pixels, kernel positions and channels (docs/npu-timing.md, F9). A convolution with
-zero points or scales stays as it is.
+The patches of a group form a matrix with one row per pixel and one column per kernel position and channel
+(docs/npu-timing.md, F9). A convolution with zero points or scales is not lowered.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
 def lowered(graph: Graph) -> Graph:
-    """Return the graph of tile commands that computes the same."""
+    """Return an equivalent graph of layers with a tile form."""
     graph = graph.copy()
     before, graph.layers = graph.layers, []
     for layer in before:
@@ -40,7 +40,7 @@ def _macro(layer: LayerIR) -> bool:
 
 
 class _Lowering:
-    """Lowering of a layer: the layers and tensors that replace it."""
+    """Lowering of one layer to the layers and tensors that replace it."""
 
     def __init__(self, graph: Graph, layer: LayerIR) -> None:
         self.graph = graph
@@ -49,7 +49,7 @@ class _Lowering:
         self._layers: list[LayerIR] = []
 
     def reduction(self) -> list[LayerIR]:
-        """Lower m x n x k over n: the rows are m x k."""
+        """Lower the reduction of m x n x k over n to one over m x k rows."""
         m, n, k = (self.layer.integer(name) for name in "mnk")
         turned = self._copy(self.layer.inputs[0], (m, k, n), (n * k, 1, k))
         attributes: dict[str, Attribute] = {"function": self.layer.text("function"), "m": m * k, "n": n}
@@ -83,7 +83,7 @@ class _Lowering:
         return self._copy(image, dims, take)
 
     def _padded(self, shape: Windows, channels: int) -> tuple[str, int, int]:
-        """Return (image, rows, columns) with zeros around it."""
+        """Return (image, rows, columns) after zero padding."""
         if not any((shape.pt, shape.pl, shape.pb, shape.pr)):
             return self.layer.inputs[0], shape.h, shape.w
         h, w = shape.pt + shape.h + shape.pb, shape.pl + shape.w + shape.pr
@@ -104,7 +104,7 @@ class _Lowering:
         return padded, h, w
 
     def _finished(self, total: str, m: int, n: int) -> None:
-        """Add the epilogue of groups as layers of its own."""
+        """Add the epilogue of a grouped convolution as separate layers."""
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []
         for name, tensor in epilogue_of(layer).items():
@@ -135,7 +135,7 @@ class _Lowering:
         return name
 
     def _copy(self, source: str, dims: tuple[int, ...], take: tuple[int, ...]) -> str:
-        """Return elements of a tensor, `take` apart, one after the other."""
+        """Copy elements of a tensor, with strides `take`, to a contiguous tensor."""
         out = self._tensor(dims)
         self._add("COPY", (source,), out, {"dims": dims, "from": take, "to": steps(dims)})
         return out

@@ -1,6 +1,6 @@
 """Layers as tile commands: LOAD, one operation on the scratchpad, STORE (docs/interface.md, "Tile form").
 
-Consecutive tiles use the sets of buffers in turn; the device keeps each command behind those whose bytes it needs.
+Consecutive tiles alternate between sets of buffers; the device orders each command after those that it depends on.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from toolchain.ir.operations import windows_of
 
 
 class TileEmitter:
-    """Writes the commands of one layer."""
+    """Emitter of the commands of one layer."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target) -> None:
         self.layer = layer
@@ -35,7 +35,7 @@ class TileEmitter:
         self.kind = graph.tensors[layer.outputs[0]].dtype
         self.inputs = [memory.address(graph, name) for name in layer.inputs]
         self.pitch = graph.tensors[layer.inputs[0]].pitch
-        """Elements between the rows of in0; 0: they follow each other."""
+        """Row pitch of in0, elements; 0 for contiguous rows."""
         self.out = memory.address(graph, layer.outputs[0])
         self.sum = sum_type(graph, layer)
         self._operands = StoredOperands(graph, layer, memory)
@@ -56,7 +56,7 @@ class TileEmitter:
 
     @property
     def room(self) -> int:
-        """Bytes of one set."""
+        """Bytes of one set of buffers."""
         return self._target.spm_bytes // len(self._sets)
 
     def commands(self) -> list[Command]:
@@ -75,7 +75,7 @@ class TileEmitter:
 
     def _move(self, opcode: Opcode, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int,
               stored: StoredOperand) -> None:  # fmt: skip
-        """Emit a LOAD or STORE with role and alignment of the tensor in DRAM."""
+        """Emit a LOAD or STORE with the role and alignment of the tensor in DRAM."""
         packed = distance == bytes_of(columns, kind) or rows == 1
         function = Carried.WEIGHT if stored.role is Role.WEIGHT else Carried.ACTIVATION
         self.put(opcode, in0_addr=source, out_addr=target, tile_m=rows, tile_k=columns, type_in0=kind, type_out=kind,
@@ -88,7 +88,7 @@ class TileEmitter:
 
 
 class OutputBlock(NamedTuple):
-    """A part of a matrix."""
+    """Block of rows and columns of a matrix."""
 
     row: int
     column: int
@@ -185,7 +185,7 @@ def rowwise(e: TileEmitter) -> None:
 
 
 def copy(e: TileEmitter) -> None:
-    """Emit slabs of two dimensions, in and out again; loops over the other dimensions."""
+    """Emit slabs of two dimensions, loaded and stored again, in a loop over the other dimensions."""
     layer, kind = e.layer, e.kind
     size = BITS[kind] // 8
     axes = list(zip(layer.integers("dims"), layer.integers("from"), layer.integers("to"), strict=True))
@@ -210,7 +210,7 @@ def copy(e: TileEmitter) -> None:
 
 
 def pool(e: TileEmitter) -> None:
-    """Emit whole rows of one image, of some channels."""
+    """Emit tiles of whole rows of one image, over some channels."""
     layer, shape = e.layer, windows_of(e.layer)
     channels, size = layer.integer("channels"), BITS[e.kind] // 8
     rows, wide = e.tile[0] // shape.q, e.tile[1]
@@ -238,7 +238,7 @@ def _bytes(*values: int) -> int:
 
 
 def gemm(e: TileEmitter) -> None:
-    """Emit an output-stationary product: the sum of a tile stays in the accumulator while its k tiles pass."""
+    """Emit an output-stationary product: the sum of a tile stays in the accumulator over its k tiles."""
     layer = e.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     sizes = [BITS[kind] // 8 for kind in e.kinds]
@@ -274,8 +274,8 @@ def gemm(e: TileEmitter) -> None:
 
 
 def _finish(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, at: int) -> tuple[DataType, int]:
-    """Return the epilogue on a tile in the scratchpad, which begins at element `at` of the output; (type, address) of
-    the result."""
+    """Emit the epilogue of a tile in the scratchpad; `at`: index of its first element in the output. Return (type,
+    address) of the result."""
     layer = e.layer
     if not finishes(layer):
         return e.kind, spm["out"]
@@ -309,8 +309,8 @@ def _finish(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, at: int) -> t
 
 
 def _residual(e: TileEmitter, spm: SpmAddresses, block: OutputBlock, source: int, step: Callable[..., None]) -> None:
-    """Load the residual's part of the tile, in the type of the sum; a narrower residual is first loaded to the place
-    of the result, then cast."""
+    """Load the residual's part of the tile in the type of the sum. A narrower residual is loaded to the result buffer
+    first, then cast."""
     arrives = spm["residual" if e.sum is e.kind else "final"]
     e.load(source, arrives, block.rows, block.columns, e.kind, e.layer.integer("n") * BITS[e.kind] // 8)
     if e.sum is not e.kind:

@@ -1,4 +1,5 @@
-"""Built-in decoders: from a shape to the commands of one step, by the passes and the code generator of any model."""
+"""Built-in decoders: compilation of a shape to the commands of one step, by the passes and code generator of all
+models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from toolchain.decoders.step import IDS, POSITION, blocks_of, step_graph
 
 @dataclass(frozen=True)
 class CompiledShape:
-    """The commands that take `tokens` tokens of every request of a job; they read the position when they start."""
+    """Commands that process `tokens` tokens of every request of a job. They read the position at their start."""
 
     job: Job
     tokens: int
@@ -30,13 +31,13 @@ class CompiledShape:
         return caches_of(self.program)
 
     def position(self, first: int) -> dict[int, bytes]:
-        """Return contents of memory when the commands start: the position of the first token, by address. Caches of a
-        sliding window have the latest tokens, of which it is the first of the new tokens."""
+        """Return the initial memory contents by address: the position of the first token, and parameter blocks. In the
+        caches of a sliding window, which hold the latest tokens, it is the row of the first new token."""
         row = min(first, self.job.t_max - self.tokens)
         return {self.program.address(POSITION): row.to_bytes(4, "little"), **blocks_of(self.program)}
 
     def conversation(self, tokens: Sequence[int] = ()) -> bytes:
-        """Return the words by which firmware submits the commands once; `tokens`: known tokens."""
+        """Return the words with which firmware submits the commands once; `tokens`: known tokens."""
         ids = self.program.address(IDS)
         return conversation(
             self.program.address(POSITION), ids, ids, ids, prompt=self.tokens, total=self.tokens, tokens=tokens
@@ -46,8 +47,8 @@ class CompiledShape:
 def compile_shape(
     job: Job, target: Target, tokens: int, passes: str = "all", position: int | None = None
 ) -> CompiledShape:
-    """Compile a step. `position`: of its first token, for tile commands, which serve no other position. ModelError:
-    what does not fit DRAM or scratchpad, one line."""
+    """Compile a step. `position`: position of its first token, to which tile commands are fixed. ModelError: the step
+    does not fit DRAM or scratchpad, in one line."""
     job.check_capacity(target.dram_bytes)
     form, phases = ("macro", ()) if position is None else ("tile", (("", position),))
     program = compile_layers(step_graph(job, tokens), target, passes=passes, granularity=form, phases=phases)

@@ -1,4 +1,4 @@
-"""Addresses of the keys and values of each decoder layer, in any form of its commands (docs/kv-cache.md)."""
+"""Addresses of the keys and values of each decoder layer, in macro and tile form (docs/kv-cache.md)."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from toolchain.codegen import Command
 from toolchain.ir.graph import LayerIR, Role
 
 SIDES = ("k", "v")
-"""Keys, values."""
+"""Sides of a cache: keys, values."""
 
 
 class StoredCache(NamedTuple):
@@ -19,7 +19,7 @@ class StoredCache(NamedTuple):
 
     tensor: str
     layer: int
-    """Of the decoder, from 0."""
+    """Index of the decoder layer, from 0."""
     side: int
     """Index in SIDES."""
     heads: int
@@ -28,16 +28,16 @@ class StoredCache(NamedTuple):
     start: int
     end: int
     scale_bytes: int = 0
-    """Bytes of the scales of one token, where each has its own."""
+    """Bytes of the scales of one token; 0 without per-token scales."""
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token of all its heads and requests, and of its scales."""
+        """Bytes of one token over all heads and requests, including its scales."""
         return (self.end - self.start) // self.t_max + self.scale_bytes
 
     @property
     def bytes_alloc(self) -> int:
-        """Bytes of T_max tokens."""
+        """Allocated bytes, for T_max tokens."""
         return self.end - self.start + self.scale_bytes * self.t_max
 
 
@@ -60,15 +60,14 @@ def caches_of(program: Program) -> tuple[StoredCache, ...]:
 
 
 def _write(layer: LayerIR) -> tuple[str, ...]:
-    """Return keys and values that a layer appends to."""
+    """Return the caches of keys and values that a layer appends to."""
     if layer.op_type == "KV_UPDATE":
         return layer.outputs
     return layer.outputs[1:] if layer.integer("append") else ()
 
 
 def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
-    """Yield for each command the indices of the caches whose elements it moves: none, one, or keys and values
-    alike."""
+    """Yield for each command the indices of the caches that it accesses: none, one, or both keys and values."""
     starts = [cache.start for cache in caches]
 
     def holding(address: int) -> tuple[int, ...]:

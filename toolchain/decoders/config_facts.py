@@ -1,4 +1,4 @@
-"""Shapes of decoders from the fields of a Hugging Face config.json, or from facts of `Shape` by name (docs/llm.md, "Any
+"""Decoder shapes from a Hugging Face config.json, or from the fields of `Shape` by name (docs/llm.md, "Any
 decoder")."""
 
 from collections.abc import Callable, Mapping
@@ -25,23 +25,23 @@ UNUSED = frozenset((
     "router_jitter_noise", "scoring_func", "seq_aux", "_sliding_window_pattern", "topk_group", "topk_method",
     "torch_dtype", "transformers_version", "use_cache", "use_mrope",
 ))  # fmt: skip
-"""Fields that change neither sizes nor commands."""
+"""Fields that affect neither sizes nor commands."""
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,), "attention_bias": (False,), "decoder_sparse_step": (1,),
     "is_encoder_decoder": (False,), "mlp_bias": (False,), "mlp_only_layers": ([], None), "mlp_type": ("default",),
     "moe_layer_freq": (1,), "norm_type": ("layer_norm",), "qk_layernorm": (False,),
     "use_bidirectional_attention": (False, None), "use_qk_norm": (False,),
 }  # fmt: skip
-"""Fields with the values at which they change nothing, of families that do not read them."""
+"""Fields that some families ignore -> the only values accepted there, which have no effect."""
 WINDOWED, FULL = "sliding_attention", "full_attention"
-"""Words of `layer_types`."""
+"""Values of `layer_types`."""
 FIELDS = {
     "layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
     "ffn": "intermediate_size", "vocab": "vocab_size", "width": "hidden_size", "active": "num_experts_per_tok",
     "dense_layers": "first_k_dense_replace", "latent": "kv_lora_rank", "latent_rotary": "qk_rope_head_dim",
     "value_dim": "v_head_dim", "query_latent": "q_lora_rank",
 }  # fmt: skip
-"""Fact of a shape -> field of a configuration."""
+"""Field of a shape -> field of a configuration."""
 ACTIVATIONS = {
     "silu": "SILU", "swish": "SILU", "relu": "RELU", "gelu": "GELU", "gelu_new": "GELU_TANH",
     "gelu_pytorch_tanh": "GELU_TANH", "gelu_fast": "GELU_TANH",
@@ -49,13 +49,13 @@ ACTIVATIONS = {
 
 
 class ConfigFields:
-    """Fields of a config.json; each that is asked for counts as used."""
+    """Fields of a config.json, with a record of the names read."""
 
     def __init__(self, data: Mapping[str, Any], origin: str) -> None:
         self.data, self.origin, self.read_names = data, origin, set[str]()
 
     def number(self, name: str, otherwise: int | None = None, minimum: int = 1) -> int:
-        """Return a whole number. ModelError: none, another value."""
+        """Return an integer field. ModelError: the field is missing or out of range."""
         self.read_names.add(name)
         value = self.data.get(name)
         if value is None:
@@ -69,8 +69,8 @@ class ConfigFields:
         return value
 
     def rotary(self, head_dim: int) -> int:
-        """Return the elements of a head that rotary positions turn; 0: all. ModelError: no share of 1, no whole
-        pairs."""
+        """Return the elements of a head with rotary positions; 0 for all. ModelError: the share is not in (0, 1], or
+        the count is odd."""
         rope = self.data.get("rope_parameters")
         values = {**(rope if isinstance(rope, Mapping) else {}), **self.data}
         for name in ("rotary_pct", "partial_rotary_factor"):
@@ -89,8 +89,8 @@ class ConfigFields:
         return 0
 
     def window(self, *, whole_every: int = 0, otherwise: int = 0) -> dict[str, int]:
-        """Return the sliding window, and which layers have none, by default each `whole_every`-th. ModelError: layers
-        that a shape cannot say."""
+        """Return the sliding window and the period of layers without one, by default `whole_every`. ModelError: a shape
+        cannot express the layers."""
         window = self.number("sliding_window", otherwise=otherwise, minimum=0)
         self.read_names.add("layer_types")
         whole_every = self.number("sliding_window_pattern", otherwise=whole_every)
@@ -109,7 +109,7 @@ class ConfigFields:
         return {"window": window, "whole_every": period}
 
     def flag(self, name: str, otherwise: bool = False) -> bool:
-        """ModelError: neither true nor false."""
+        """Return a boolean field. ModelError: it is neither true nor false."""
         self.read_names.add(name)
         value = self.data.get(name)
         if value is None:
@@ -119,7 +119,7 @@ class ConfigFields:
         return value
 
     def activation(self, *names: str, otherwise: str = "silu") -> str:
-        """Name of an activation of the device. ModelError: another."""
+        """Return the device's name of the activation. ModelError: the device does not support it."""
         self.read_names.update(names)
         name = next((name for name in names if self.data.get(name) is not None), names[0])
         value = self.data.get(name)
@@ -129,7 +129,7 @@ class ConfigFields:
         return ACTIVATIONS[value]
 
     def check(self) -> None:
-        """ModelError for fields that nothing asked for."""
+        """Raise ModelError for unknown fields."""
         for name in sorted((set(self.data) - self.read_names) & set(FIXED)):
             if self.data[name] not in FIXED[name]:
                 raise ModelError(
@@ -146,7 +146,7 @@ class ConfigFields:
 
 
 def _common(c: ConfigFields, activation: str = "silu") -> dict[str, Any]:
-    """Return the facts that configurations of most families name alike. `activation`: where the file names none."""
+    """Return the fields that configurations of most families share. `activation`: default if the file names none."""
     width, heads = c.number("hidden_size"), c.number("num_attention_heads")
     if c.data.get("head_dim") is None and width % heads:
         raise ModelError(
@@ -271,11 +271,11 @@ FAMILIES: Mapping[str, Callable[[ConfigFields], dict[str, Any]]] = {
     "glm4": lambda c: _glm(c) | {"post_norm": True}, "cohere": _cohere,
     "cohere2": lambda c: _cohere(c) | c.window(whole_every=4, otherwise=4096),
 }  # fmt: skip
-"""model_type -> facts of its configuration."""
+"""model_type -> function that returns the shape's fields."""
 
 
 def from_config(data: Mapping[str, Any], name: str, origin: str) -> Shape:
-    """Return the shape of a Hugging Face configuration. ModelError."""
+    """Return the shape of a Hugging Face configuration. ModelError: a field is missing, unknown or invalid."""
     family = str(data.get(MODEL_TYPE))
     if family not in FAMILIES:
         hint = did_you_mean(family, FAMILIES)
@@ -289,7 +289,7 @@ def from_config(data: Mapping[str, Any], name: str, origin: str) -> Shape:
 
 
 def from_facts(data: Mapping[str, Any], name: str, origin: str) -> Shape:
-    """Return the shape of facts by their names in `Shape`. ModelError."""
+    """Return a shape from its fields by name. ModelError: a field is missing, unknown or invalid."""
     facts = {field.name: field for field in fields(Shape) if field.name != "name"}
     for key, value in data.items():
         if key not in facts:
@@ -311,16 +311,16 @@ NEEDS = (
     ("dense_layers", "experts"), ("shared_ffn", "experts"), ("shared_norm", "parallel"), ("latent", "latent_rotary"),
     ("latent_rotary", "latent"), ("query_latent", "latent"), ("value_dim", "latent"),
 )  # fmt: skip
-"""(fact, another fact without which it says nothing)."""
+"""(field, another field that it requires)."""
 EXCLUDES = (
     ("positions", "rotary"), ("positions", "latent"), ("parallel", "post_norm"), ("latent", "rotary"),
     ("latent", "qkv_bias"), ("latent", "qk_norm"),
 )  # fmt: skip
-"""Pairs of facts of which a shape has one at most."""
+"""Pairs of mutually exclusive fields."""
 
 
 def _check(shape: Shape, origin: str, names: Mapping[str, str]) -> Shape:
-    """ModelError for facts that contradict each other. `names`: of facts in the file, where they differ."""
+    """Return the shape. ModelError: fields contradict each other. `names`: field -> its different name in the file."""
     defaults = {field.name: field.default for field in fields(Shape)}
 
     def text(*facts: str) -> str:
@@ -365,8 +365,8 @@ def _check(shape: Shape, origin: str, names: Mapping[str, str]) -> Shape:
 
 
 def derived(shape: Shape) -> dict[str, Any]:
-    """Return the figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values of a token,
-    facts."""
+    """Return the figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values per token, and the
+    fields that differ from their defaults."""
     return {
         "parameters": shape.parameters, "weight_bytes": shape.weight_bytes(), "kv_bytes_per_token": shape.kv_bytes(1),
         **{field.name: value for field in fields(Shape) if (value := getattr(shape, field.name)) != field.default},

@@ -1,7 +1,7 @@
 """ONNX decoders with a key/value cache: two graphs of one model that share weights and caches.
 
-The prompt is one graph, a step that takes one token the other. Both read the position when they run, so that the
-commands of a step serve every token. What a model has to look like: docs/llm.md, "Your own decoder".
+One graph processes the prompt, the other a step of one token. Both read the position at run time, so the commands of a
+step serve every token. docs/llm.md, "Your own decoder", lists the requirements on a model.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,25 +37,25 @@ from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
 IDS, POSITIONS, LOGITS = exported.IDS, exported.POSITIONS, exported.LOGITS
 LOG, NEXT, CONVERSATION = "logits.log", "next", "conversation"
-"""Tensors that are added: the logits of every token, the tokens that follow, what firmware and host share."""
+"""Additional tensors: logits of all tokens, next tokens, and the words shared by firmware and host."""
 MAX_SHORT = 0xFFFF
-"""Heads, and elements of one, that a word of an extended block holds."""
+"""Maximum of a 16-bit field in an extended block, such as the head count or size."""
 CODES = frozenset((DataType.INT8, DataType.UINT8))
 CACHED = FLOATS | CODES
-"""Types of caches."""
+"""Supported cache types."""
 CACHE_TYPES = BY_BITS | {32: DataType.FP32}
-"""Bits of keys and values -> the type that they are stored in."""
+"""Bits of keys and values -> storage type."""
 KvBits = Callable[[int, int], int | None]
-"""(layer, KV head) -> bits; None: the type of the model."""
+"""(layer, KV head) -> bits; None for the type of the model."""
 
 
 def own_type(layer: int, head: int) -> int | None:
-    """Return None, as KvBits: every cache has the type of the model."""
+    """Return None, as a `KvBits`: every cache has the type of the model."""
     return None
 
 
 PROMPT = "prompt."
-"""Before the names of the prompt's graph."""
+"""Prefix of the names in the prompt's graph."""
 
 
 @dataclass(frozen=True)
@@ -67,32 +67,32 @@ class KvTensor:
     heads: int
     head_dim: int
     kind: DataType
-    """Of the model; integers are codes behind DequantizeLinear."""
+    """Type in the model; integers are codes with DequantizeLinear before Attention."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder model that can be compiled for a prompt."""
+    """Decoder model that can be compiled for a prompt."""
 
     name: str
     proto: Any
     caches: tuple[KvTensor, ...]
-    """Keys and values of each Attention, in turn."""
+    """Keys and values of each Attention, alternating."""
     vocab: int
     positions: bool
     """Whether the model has position_ids."""
     external: Mapping[str, Values] = field(default_factory=dict)
-    """Initializers that are not in `proto`, which has inputs of their names."""
+    """Initializers outside `proto`, which has inputs of their names."""
     original: "Decoder | None" = None
-    """What it was before an option quantized it."""
+    """Decoder before quantization by an option."""
     floats: Mapping[str, str] = field(default_factory=dict)
-    """Products that stay products of floats although codes were asked for -> the reason."""
+    """Products that remain floating-point although codes were requested -> the reason."""
     source: Any = None
-    """The model as an exporter wrote it, of which `proto` is made (`toolchain.decoders.exported`)."""
+    """Model as written by its exporter, from which `proto` was derived (`toolchain.decoders.exported`)."""
 
     @property
     def attended(self) -> tuple[str, ...]:
-        """Output of each layer's Attention."""
+        """Output of the Attention of each layer."""
         keys = {cache.present for cache in self.caches[::2]}
         links = _Links(self.proto, (), keys)
         nodes = (node for node in self.proto.graph.node if node.op_type == "Attention" and len(node.output) > 1)
@@ -100,7 +100,7 @@ class Decoder:
 
     @property
     def rotary(self) -> tuple[Rotary, ...]:
-        """Rotary positions of the keys of each layer, where a RotaryEmbedding makes them; those of others are none."""
+        """Rotary positions of the keys of each layer; `NO_POSITIONS` for keys without RotaryEmbedding."""
         nodes, attended = self.proto.graph.node, set(self.attended)
         makers = {name: node for node in nodes for name in node.output}
         tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
@@ -113,7 +113,7 @@ class Decoder:
         return tuple(positions)
 
     def _rotary(self, node: Any, tensors: Mapping[str, Any]) -> Rotary:
-        """Return positions of a RotaryEmbedding whose tables are constants."""
+        """Return the positions of a RotaryEmbedding with constant tables; `NO_POSITIONS` for any other."""
         tables = []
         for name in node.input[1:3]:
             if name not in self.external and name not in tensors:
@@ -127,11 +127,11 @@ class Decoder:
 
     @property
     def rounded(self) -> tuple[str, ...]:
-        """The tensors that the model rounds numbers to."""
+        """Tensors that the model rounds to integer codes."""
         return tuple(rounded(self.proto))
 
     def model(self, tokens: int) -> OnnxModel:
-        """Return the model with `tokens` new tokens. The length of the past is nominal: caches take its place."""
+        """Return the model for `tokens` new tokens. The length of the past is nominal, since caches replace it."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens)}
@@ -145,7 +145,8 @@ class Decoder:
 
 @dataclass(frozen=True)
 class CompiledDecoder:
-    """Commands and addresses; `compiled.commands[:prompt_commands]` take the prompt, the others one token."""
+    """Commands and addresses of a decoder: `compiled.commands[:prompt_commands]` process the prompt, the rest one
+    token."""
 
     decoder: Decoder
     compiled: Compiled
@@ -153,25 +154,25 @@ class CompiledDecoder:
     prompt_tokens: int
     t_max: int
     scales: Mapping[str, Values] = field(default_factory=dict)
-    """Past -> f32 per head, of caches whose elements are integers."""
+    """Past -> f32 scale per head, for integer caches."""
     tiled: int = 0
-    """So many tokens have commands of their own; 0: the same commands take every token."""
+    """Number of tokens with their own tile commands; 0 if one set of commands serves every token."""
     kv_blocks: tuple[Values, ...] = ()
-    """The parameter block of each layer, of encoded caches."""
+    """Parameter block of each layer, for encoded caches."""
 
     @property
     def step_commands(self) -> int:
-        """Number of commands for a token."""
+        """Number of commands per token."""
         return (len(self.compiled.commands) - self.prompt_commands) // max(1, self.tiled)
 
     def step(self, index: int) -> tuple[Command, ...]:
-        """Return the commands of a token behind the prompt."""
+        """Return the commands of the token at `index` after the prompt."""
         size = self.step_commands
         first = self.prompt_commands + (index * size if self.tiled else 0)
         return self.compiled.commands[first : first + size]
 
     def logits(self, log: bytes) -> Values:
-        """Return the logits in the bytes of LOG, shape (t_max, vocabulary)."""
+        """Return the logits from the bytes of LOG, shape (t_max, vocabulary)."""
         tensor = self.compiled.graph.tensors[LOG]
         rows = np.frombuffer(log, NUMPY[tensor.dtype]).reshape(tensor.shape[1:])
         return rows.transpose(1, 0, 2).reshape(self.t_max, -1)
@@ -182,11 +183,12 @@ class CompiledDecoder:
         return caches_of(self.compiled)
 
     def stored(self, past: str) -> list[TensorIR]:
-        """Return the tensors that hold a cache."""
+        """Return the tensors that store a cache."""
         return parts_of(self.compiled.graph.tensors, past)
 
     def token_scales(self, past: str, first: int, read: Callable[[str], bytes]) -> Values | None:
-        """Scales (heads, T_max) of the tokens of the part of a cache that begins with a head; None: it has none."""
+        """Return the per-token scales (heads, T_max) of the cache part that starts at head `first`; None without
+        scales."""
         index = next(at for at, cache in enumerate(self.decoder.caches) if cache.past == past)
         keys = self.decoder.caches[index // 2 * 2].past
         table = self.compiled.graph.tensors.get(f"{keys}{SCALES}.{first}")
@@ -196,7 +198,7 @@ class CompiledDecoder:
         return self.compiled.memory.address(self.compiled.graph, tensor)
 
     def conversation(self, tokens: Sequence[int], total: int) -> bytes:
-        """Return the words for firmware, with the known tokens, of `total`."""
+        """Return the words for firmware: the known tokens, and the total number of tokens."""
         last = self.address(PROMPT + NEXT) + 4 * (self.prompt_tokens - 1)
         return conversation(
             self.address(POSITION), self.address(IDS), last, self.address(NEXT), prompt=self.prompt_tokens, total=total,
@@ -205,13 +207,13 @@ class CompiledDecoder:
 
 
 def load_decoder(path: Path) -> Decoder:
-    """Return the decoder in a file. ModelError: why it is none, in one line."""
+    """Return the decoder in a file. ModelError: the file is not a supported decoder, in one line."""
     proto, external = read_file(path)
     return make_decoder(proto, str(path), external)
 
 
 def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = None) -> Decoder:
-    """Return the decoder in a model; `external` as in Decoder. ModelError names what a decoder has to have."""
+    """Return the decoder in a model; `external` as in Decoder. ModelError names the unmet requirement."""
     external, source = external or {}, None
     check_rules(proto, name)
     if exported.is_exported(proto):
@@ -253,8 +255,8 @@ def make_decoder(proto: Any, name: str, external: Mapping[str, Values] | None = 
 
 
 class _Links:
-    """Caches of codes have DequantizeLinear between the past and its Attention, and QuantizeLinear before the present
-    (`toolchain.onnx_frontend.qdq_graph`)."""
+    """DequantizeLinear between a past and its Attention, and QuantizeLinear before a present, of caches that store
+    codes (`toolchain.onnx_frontend.qdq_graph`)."""
 
     def __init__(self, proto: Any, inputs: Collection[str], outputs: Collection[str]) -> None:
         self._nodes = nodes = proto.graph.node
@@ -265,16 +267,16 @@ class _Links:
         self._coded = {node.input[0]: node.output[0] for node in coders if node.output[0] in outputs}
 
     def before(self, past: str) -> str:
-        """Return the input of the model that Attention has as its past."""
+        """Return the model input behind the past of an Attention."""
         return self._decoded.get(past, past)
 
     def behind(self, present: str) -> str:
-        """Return the output of the model that a present becomes."""
+        """Return the model output for the present of an Attention."""
         return self._coded.get(present, present)
 
     def check_alone(self, name: str, caches: Sequence[KvTensor]) -> None:
-        """Raise ModelError where a cache is more than the past or present of one Attention: its length is not
-        known."""
+        """Raise ModelError if any other node reads a cache, or two Attention nodes share one: the cache length is
+        unknown there."""
         pasts, presents = [cache.past for cache in caches], {cache.present for cache in caches}
         for node in self._nodes:
             for index, tensor in enumerate(node.input):
@@ -306,12 +308,12 @@ def compile_decoder(
     kv_bits: KvBits = own_type, kv_scales: Mapping[str, Values] | None = None, tiled: int = 0,
     kv_blocks: Sequence[Values] = (), token_scales: bool = False, kv_element: DataType | None = None,
 ) -> CompiledDecoder:  # fmt: skip
-    """Return commands for a prompt of so many tokens, 0: none, and for one token, with caches of `t_max` tokens.
+    """Compile a prompt of `prompt` tokens (0 for none) and a step of one token, with caches of `t_max` tokens.
 
-    `tiled`: so many tokens behind the prompt have tile commands of their own, for their positions; 0: macro commands
-    serve all. `kv_bits`: of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`: the parameter
-    block of each layer: keys and values are encoded as it says (docs/oaken.md). `token_scales`: integers have
-    a scale for each head and token, made when it is appended, instead. `kv_element`: type of elements instead of bits.
+    `tiled`: number of tokens after the prompt with their own tile commands, fixed to their positions; 0 for macro
+    commands that serve all. `kv_bits`: bits of each head; integers need `kv_scales`: past -> f32 per head. `kv_blocks`:
+    parameter block of each layer, by which keys and values are encoded (docs/oaken.md). `token_scales`: integers have a
+    scale per head and token instead, computed at the append. `kv_element`: element type, instead of bits.
     """
     if not 0 <= prompt <= t_max:
         raise ModelError(f"{decoder.name}: a prompt of {prompt} tokens: must be 0..{t_max}, the caches' t_max")
@@ -339,7 +341,7 @@ def _shared(
     decoder: Decoder, model: OnnxModel, t_max: int, bits: KvBits, scales: Mapping[str, Values],
     blocks: Sequence[Values], element: DataType | None,
 ) -> Graph:  # fmt: skip
-    """Return the graph that prompt and step share: caches, the log of logits, and scales."""
+    """Return a graph of the tensors that prompt and step share: caches, the log of logits, and scales."""
     graph = Graph(decoder.name)
     for index, cache in enumerate(decoder.caches):
         if blocks:
@@ -370,7 +372,7 @@ def _shared(
 
 
 def _add_tables(decoder: Decoder, graph: Graph) -> None:
-    """Add tables of scales of the tokens of each part of the caches that has integers, keys and values together."""
+    """Add per-token scale tables for each integer part of the caches. Keys and values share a table."""
     for keys in decoder.caches[::2]:
         first = 0
         for part in parts_of(graph.tensors, keys.past):
@@ -382,7 +384,7 @@ def _add_tables(decoder: Decoder, graph: Graph) -> None:
 
 
 def _check_encoded(name: str, cache: TensorIR) -> None:
-    """Raise ModelError for a cache whose token-vectors cannot be encoded."""
+    """Raise ModelError for a cache whose token vectors cannot be encoded."""
     try:
         cache.encoded(0)
     except NpuDeviceError as error:
@@ -390,8 +392,8 @@ def _check_encoded(name: str, cache: TensorIR) -> None:
 
 
 def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[TensorIR]:
-    """Yield the tensors of a cache [1, H, T_max, D]. With several widths each run of heads of one width has a tensor
-    of its own, and the whole stands for them while the model is imported."""
+    """Yield the tensors of a cache [1, H, T_max, D]. With mixed widths, each run of heads of equal width has its own
+    tensor, and the complete tensor represents them during import."""
     complete = TensorIR(cache.past, Role.KV, (1, cache.heads, t_max, cache.head_dim), cache.kind)
     first = 0
     for width, heads in groupby(bits):
@@ -406,8 +408,8 @@ def _store(cache: KvTensor, t_max: int, bits: Sequence[int | None]) -> Iterator[
 
 
 def _log_parts(decoder: Decoder) -> int:
-    """Return the number of parts of the log of logits, a cache; its heads are equal parts of the vocabulary, as few as
-    there can be. ModelError."""
+    """Return the number of parts of the log of logits. Each part is stored as a head, with an equal share of the
+    vocabulary; the number is minimal. ModelError: the vocabulary has no such divisor."""
     min_parts = -(-decoder.vocab // MAX_SHORT)
     parts = next((parts for parts in range(min_parts, MAX_SHORT + 1) if decoder.vocab % parts == 0), None)
     if parts is None:
@@ -427,7 +429,7 @@ def _kind(name: str, tensor: str, onnx_type: str, allowed: Collection[DataType])
 
 
 def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Graph:
-    """Return the layers of a model, then those that log the logits and choose the next token."""
+    """Return the layers of a model, followed by those that log the logits and choose the next token."""
     tokens = model.info[IDS].shape[1]
     graph = import_model(model, base=_initial_tensors(decoder, shared, tokens))
     if LOGITS not in graph.tensors:
@@ -448,8 +450,8 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
 
 
 def _initial_tensors(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
-    """Return tensors that are there before the model's nodes: caches, and the position, which position_ids begin
-    with."""
+    """Return the tensors that precede the model's nodes: caches, and the position, which is the first of
+    position_ids."""
     graph = shared.copy()
     del graph.tensors[LOG]
     if decoder.positions:
@@ -461,7 +463,7 @@ def _initial_tensors(decoder: Decoder, shared: Graph, tokens: int) -> Graph:
 
 
 def _forget(proto: Any) -> None:
-    """Forget shapes of outputs, and of values between, which follow from those of the inputs."""
+    """Remove the shapes of outputs and intermediate values; shape inference restores them from the inputs."""
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         for dim in value.type.tensor_type.shape.dim:

@@ -1,9 +1,9 @@
-"""Decoders as exporters write them, in the form that is compiled (docs/llm.md, "Your own decoder").
+"""Decoders in the forms of exporters, and their conversion to the compiled form (docs/llm.md, "Your own decoder").
 
-Exporters join past and new keys with Concat, make a mask of `attention_mask`, and count positions from the length of
-the past (optimum, transformers and torch.onnx, opset 13 and newer); onnxruntime's own builder writes
-GroupQueryAttention. Here each becomes an Attention with its past and present; what follows from the length of the past
-becomes a function of `position_ids`. Anything else that depends on it is refused by name.
+Exporters join past and new keys with Concat, compute a mask from `attention_mask`, and count positions from the length
+of the past (optimum, transformers and torch.onnx, opset 13 and newer); onnxruntime's own builder writes
+GroupQueryAttention. The conversion replaces each by an Attention with past and present. Values that depend on the
+length of the past become functions of `position_ids`. Any other dependence on it is refused by name.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,29 +23,28 @@ from toolchain.onnx_nodes.evaluation import known_size
 from toolchain.onnx_nodes.view import all_nodes, node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
-"""Names of an exported decoder's tensors. BRANCH is that of models that are exported with and without past in one."""
+"""Tensor names of an exported decoder. BRANCH selects between a graph with and one without a past in the same model."""
 _INT64 = TensorProto.INT64
 _TOKENS, _PASTS = 3, (2, 5)
-"""Of the lengths at which a model is looked at."""
+"""Number of tokens and lengths of the past at which a model is evaluated."""
 _OTHER_TOKENS, _OTHER_PAST = 4, 11
-"""Of the look that tells constants from lengths."""
+"""Tokens and past of an evaluation that distinguishes constants from lengths."""
 _FAR_PAST = 1 << 14
-"""Of the look that tells windows of masks: longer than those of models."""
+"""Past of an evaluation that detects windows of masks: longer than the windows of real models."""
 _WINDOWED = 25
-"""The operator set of Attention with a sliding window."""
+"""First operator set whose Attention has a sliding window."""
 _AXES = (2, -2)
-"""Of the tokens in a cache."""
+"""Token axis of a cache, as Concat states it."""
 
 
 def is_exported(proto: Any) -> bool:
-    """Check whether a model has a cache in a form of an exporter."""
+    """Check whether a model has a cache in an exporter's form."""
     pasts = {value.name for value in proto.graph.input if len(value.type.tensor_type.shape.dim) == 4}
     return any(_appends(node) and pasts.intersection(node.input) for node in all_nodes(proto.graph))
 
 
 def _appends(node: Any) -> bool:
-    """Check whether a node appends to a cache in another form than an Attention of three dimensions with the causal
-    mask alone."""
+    """Check whether a node appends to a cache in another form than a causal Attention without mask on 3-D inputs."""
     if node.op_type == "Attention":
         masked = len(node.input) > 3 and bool(node.input[3])
         return masked or not any(attribute.name == "q_num_heads" for attribute in node.attribute)
@@ -53,8 +52,7 @@ def _appends(node: Any) -> bool:
 
 
 def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any:
-    """Return the decoder with an Attention for each pair of caches. ModelError: what it has that no such decoder
-    has."""
+    """Return the decoder with an Attention for each pair of caches. ModelError names an unsupported input or node."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     _set_sizes(copy, name, external)
@@ -80,7 +78,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
 
 
 def _check_inputs(values: Iterable[Any], name: str) -> None:
-    """Raise ModelError where ids, positions or mask are not INT64 or INT32, or numbers of tokens are fixed."""
+    """Raise ModelError if ids, positions or mask are not INT64 or INT32, or a number of tokens is fixed."""
     for value in values:
         kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
         if value.name in (IDS, POSITIONS, MASK) and kind not in ("INT64", "INT32"):
@@ -95,7 +93,8 @@ def _check_inputs(values: Iterable[Any], name: str) -> None:
 
 
 def feeds(proto: Any, tokens: int, past: int) -> dict[str, Values]:
-    """Return an exported model's inputs besides tokens and caches: a mask of 1, positions, the branch with a past."""
+    """Return an exported model's inputs other than tokens and caches: a mask of 1, positions, and the branch with a
+    past."""
     names = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     inputs = {
         MASK: np.ones((1, past + tokens)), POSITIONS: np.arange(past, past + tokens)[None], BRANCH: np.ones(1)
@@ -105,7 +104,7 @@ def feeds(proto: Any, tokens: int, past: int) -> dict[str, Values]:
 
 
 def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the inputs at a length of the past."""
+    """Return the shapes of the inputs for a past of `past` tokens."""
     shapes: dict[str, tuple[int, ...]] = {
         IDS: (1, tokens), POSITIONS: (1, tokens), MASK: (1, past + tokens), BRANCH: (1,)
     }  # fmt: skip
@@ -117,7 +116,7 @@ def _shapes(inputs: Mapping[str, Any], past: int, tokens: int = _TOKENS) -> dict
 
 
 def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
-    """Return the outputs with the size of the vocabulary."""
+    """Return the outputs, with the vocabulary size in the shape of the logits."""
     outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in proto.graph.output]
     for value in outputs:
         info = model.info.get(value.name)
@@ -128,7 +127,7 @@ def _outputs(proto: Any, model: OnnxModel) -> list[Any]:
 
 
 class _Form:
-    """A prepared model on its way."""
+    """Prepared model during its conversion."""
 
     def __init__(self, proto: Any, name: str, external: Mapping[str, Values], inputs: Mapping[str, Any]) -> None:
         self.proto, self.graph = proto, proto.graph
@@ -138,7 +137,7 @@ class _Form:
         self._free()
 
     def _free(self) -> None:
-        """Open dimensions again that were given a size."""
+        """Make the dimensions symbolic again that `prepare` fixed."""
         dims: dict[str, list[str | int | None]] = {
             IDS: [1, "tokens"], POSITIONS: [1, "tokens"], MASK: [1, "past_and_tokens"]
         }  # fmt: skip
@@ -151,7 +150,7 @@ class _Form:
             value.type.tensor_type.ClearField("shape")
 
     def _tensors_at(self, past: int, first: int, tokens: int = _TOKENS) -> KnownTensors:
-        """Return the known tensors at a length of the past, with positions from `first`."""
+        """Return the known tensors for a past of `past` tokens, with positions starting at `first`."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
         inputs = {value.name for value in copy.graph.input}
@@ -164,7 +163,7 @@ class _Form:
         return KnownTensors(prepare(copy, self._name, shapes, self._external), values)
 
     def _replace(self, nodes: list[Any]) -> None:
-        """Replace the nodes of the graph by those of `nodes` that an output depends on."""
+        """Replace the graph's nodes by those of `nodes` that an output depends on."""
         live_names = {value.name for value in self.graph.output}
         live = []
         for node in reversed(nodes):
@@ -177,8 +176,8 @@ class _Form:
     # -- attention -----------------------------------------------------------------------------------------------------
 
     def attention(self) -> dict[str, int]:
-        """Replace each attention over a cache by an Attention; returns the windows by node name. ModelError: a cache
-        without attention."""
+        """Replace each attention over a cache by an Attention, and return the windows by node name. ModelError: a cache
+        has no attention."""
         pasts = {key for key in self._inputs if key not in (IDS, POSITIONS, MASK, BRANCH)}
         self._pass_on(pasts)
         appends = {
@@ -211,7 +210,7 @@ class _Form:
         return {heads.name: heads.window for heads in attentions if heads.window}
 
     def _pass_on(self, pasts: Collection[str]) -> None:
-        """Let the readers of a copy of a cache read the cache: exporters join it with a cache that is empty."""
+        """Redirect the readers of a copied cache to the cache. Some exporters copy it by Concat with an empty cache."""
         copies = dict[str, str]()
         for node in self.graph.node:
             if len(node.input) == 1 and node.op_type in ("Concat", "Identity"):
@@ -244,8 +243,8 @@ class _Form:
     # -- the length of the past ----------------------------------------------------------------------------------------
 
     def positions(self) -> None:
-        """Replace tensors that depend on the length of the past by functions of the positions. ModelError where that
-        is impossible."""
+        """Replace tensors that depend on the length of the past by functions of the positions. ModelError: a tensor is
+        not such a function."""
         if POSITIONS not in {value.name for value in self.graph.input}:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
         starts = zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]), strict=True)
@@ -279,8 +278,8 @@ class _Form:
                 self.graph.input.remove(value)
 
     def _by_position(self, node: Any, first: KnownTensors, far: KnownTensors) -> list[Any]:
-        """Return the nodes that make of the positions what a node makes of the length of the past; none: it is
-        something else."""
+        """Return nodes that compute a tensor from the positions instead of the length of the past; none if the tensor
+        has another form."""
         name = node.output[0]
         base, other = first.values[name], far.values.get(name)
         if other is None:
@@ -317,7 +316,7 @@ class _Form:
 
 
 def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
-    """Give caches whose size has a name the size of a head of the keys: the builder of onnxruntime-genai names it."""
+    """Set the head size of caches with a symbolic one, as the builder of onnxruntime-genai exports them."""
     inputs = {value.name: value for value in proto.graph.input}
     for node in proto.graph.node:
         if not _group(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
@@ -334,7 +333,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
 
 
 def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -> int:
-    """Return elements in a row of a tensor that the tokens lead to before any cache is read."""
+    """Return the row size of a tensor that depends on the tokens alone, not on a cache."""
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     ancestors, nodes = {tensor}, list[Any]()
@@ -354,7 +353,7 @@ def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -
 
 
 def _without_grouped(proto: Any, name: str) -> dict[str, int]:
-    """Replace each GroupQueryAttention over caches by RotaryEmbedding and Attention, in place; returns the windows by
+    """Replace each GroupQueryAttention over caches by RotaryEmbedding and Attention, in place. Return the windows by
     node name."""
     graph, windows = proto.graph, dict[str, int]()
     inputs = {value.name: value for value in graph.input}
@@ -413,7 +412,7 @@ def _group(node: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def _window(proto: Any, windows: Mapping[str, int]) -> None:
-    """Add the sliding windows, which an Attention has in a newer operator set than that which models are raised to."""
+    """Add the sliding windows, and raise the operator set to one whose Attention supports them."""
     if not windows:
         return
     for node in proto.graph.node:

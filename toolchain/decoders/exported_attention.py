@@ -1,8 +1,8 @@
-"""Attention over a cache that exporters write as Concat, MatMul, mask, Softmax and MatMul, or as Attention with a mask:
-recognition, and the replacement by one causal Attention.
+"""Recognition of attention over a cache in exported models, and its replacement by one causal Attention.
 
-The nodes between its products (scale, cap, mask, repetition of the heads of grouped queries, casts) have many forms.
-They are not matched but computed: on sample numbers they must do what Attention does.
+Exporters write it as Concat, MatMul, mask, Softmax and MatMul, or as Attention with a mask. The nodes between the
+products (scale, cap, mask, repetition of the heads of grouped queries, casts) have many forms. They are not matched but
+evaluated: on sample values they must have the effect of Attention.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,12 +16,12 @@ from toolchain.ir.graph import Values
 
 _PRODUCTS = ("MatMul", "Gemm", "Softmax", "Attention")
 _UNSEEN = -1000.0
-"""A mask adds at most that where a query does not see a key: Softmax makes 0 of it."""
+"""Maximum mask value at a hidden key; Softmax maps it to 0."""
 _TURN = [0, 2, 1, 3]
-"""From a row per token to rows of each head, and back."""
+"""Permutation between rows per token and rows per head, in both directions."""
 _TOLERANCE = {np.dtype(np.float16): 2e-2}
 _NEAR, _SAMPLE, _FAR = 2.0**-9, 64.0, 2.0**15
-"""Factors of sample scores: where tanh of a cap is linear, bent and flat."""
+"""Factors of sample scores in the linear, curved and saturated range of a tanh cap."""
 
 
 class Append(NamedTuple):
@@ -33,24 +33,24 @@ class Append(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """An Attention of an exported model."""
+    """Attention in an exported model."""
 
     end: Any
-    """The node whose output it makes."""
+    """Node with the output of the attention."""
     query: str
     shape: tuple[int, ...]
-    """Of the query: [1, heads, tokens, size], or [heads, tokens, size]."""
+    """Shape of the query: [1, heads, tokens, size], or [heads, tokens, size]."""
     appended: tuple[Append, Append]
-    """Of the keys and of the values."""
+    """Appends of keys and of values."""
     kv_heads: int
     scale: float
     cap: float = 0.0
-    """Scores are cap * tanh(scores / cap); 0: they have no bound."""
+    """Bound of the scores, cap * tanh(scores / cap); 0 for no bound."""
     window: int = 0
-    """Keys up to its own that a query sees; 0: all."""
+    """Number of keys up to its own that a query sees; 0 for all."""
 
     flat: bool = False
-    """Whether the node has a row per token with all heads already, and keeps its operands."""
+    """Whether the node already has one row per token with all heads, and keeps its operands."""
 
     @property
     def heads(self) -> int:
@@ -63,8 +63,8 @@ class Heads(NamedTuple):
 
 
 class Finder:
-    """Recognition of the attention of a model. `appends`: the Concat nodes behind its caches, by their output; `pasts`:
-    its inputs that are caches; `masks`: only masks are looked at, not the keys and values of a long past."""
+    """Search for the attention nodes of a model. `appends`: output -> Concat node of a cache; `pasts`: inputs that are
+    caches; `masks`: examine masks only, without evaluating keys and values of a long past."""
 
     def __init__(
         self, tensors: KnownTensors, appends: Mapping[str, Any], pasts: Collection[str], past: int, *,
@@ -74,7 +74,7 @@ class Finder:
         self._random = np.random.default_rng(0)
 
     def all(self) -> Iterator[Heads]:
-        """Yield each Attention, in the order of the nodes."""
+        """Yield each attention, in node order."""
         for node in self._tensors.nodes:
             heads = None
             try:
@@ -82,7 +82,7 @@ class Finder:
                     heads = self._primitives(node)
                 elif node.op_type == "Attention":
                     heads = self._operator(node)
-            except Exception:  # a table of the model ends before a long past
+            except Exception:  # with a long past, a table of the model may be too short
                 if not self._masks:
                     raise
             if heads is not None:
@@ -92,7 +92,7 @@ class Finder:
         return node.op_type in _PRODUCTS or node.output[0] in self._appends
 
     def _cache(self, name: str) -> Span | None:
-        """Return the nodes between the Concat of a cache and a tensor."""
+        """Return the nodes from the Concat of a cache to a tensor."""
         span = self._tensors.span(name, self._ends)
         return span if span is not None and span.source.output[0] in self._appends else None
 
@@ -101,7 +101,7 @@ class Finder:
         return span if span is not None and span.source.op_type == operator else None
 
     def _primitives(self, node: Any) -> Heads | None:
-        """Return the attention that ends with a MatMul of weights and values."""
+        """Return the attention whose last node is this MatMul of weights and values; None if it is not one."""
         weights = self._span(node.input[0], "Softmax") if self._tensors.is_data(node.input[0]) else None
         if weights is None or (values := self._cache(node.input[1])) is None:
             return None
@@ -122,8 +122,8 @@ class Finder:
         return self._result(node, query, (keys_span.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
-        """Return an Attention whose keys and values are caches, or come from the Concat of a cache, with a causal
-        mask."""
+        """Return a causal Attention whose keys and values are caches or come from the Concat of a cache; None for any
+        other."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         shape = self._shape(inputs[0])
@@ -144,7 +144,7 @@ class Finder:
     def _with_pasts(
         self, node: Any, inputs: list[str], attributes: Mapping[str, Any], shape: tuple[int, ...]
     ) -> Heads | None:
-        """Return an Attention that appends to caches itself."""
+        """Return an Attention that appends to its own caches; None if its mask is not supported."""
         if len(node.output) < 3 or len(shape) not in (3, 4):
             return None
         kv_heads, keys, size = (self._shape(inputs[4])[axis] for axis in (1, 2, 3))
@@ -160,7 +160,7 @@ class Finder:
         return Heads(node, inputs[0], query, (appends[0], appends[1]), kv_heads, scale, cap, window, flat)
 
     def _window(self, mask: str, attributes: Mapping[str, Any], shape: tuple[int, ...], keys: int = 0) -> int | None:
-        """Return the window of an Attention by its mask and attributes, as `_pattern`."""
+        """Return the window of an Attention from its mask and attributes, as `_pattern`."""
         size = (*shape[:3], keys or self._past + shape[2])
         causal = self._visible(size)
         visible = causal if attributes.get("is_causal") else np.ones_like(causal)
@@ -170,7 +170,7 @@ class Finder:
                 return None
             added = np.where(values, 0.0, -np.inf) if values.dtype == np.bool_ else values
             missing = size[-1] - added.shape[-1] if added.ndim else 0
-            if missing > 0:  # keys behind the mask's end are not seen
+            if missing > 0:  # keys after the end of the mask are hidden
                 added = np.pad(added, [(0, 0)] * (added.ndim - 1) + [(0, missing)], constant_values=-np.inf)
             try:
                 added = np.broadcast_to(added, size)
@@ -183,8 +183,8 @@ class Finder:
         return self._pattern(visible)
 
     def _pattern(self, visible: Values) -> int | None:
-        """Return the window in which every query sees the keys up to its own, and no other; 0: it sees all of them.
-        None: it sees something else. `visible`: (..., queries, keys)."""
+        """Return the window of a causal mask, 0 for no window, None for any other mask. `visible`: (..., queries,
+        keys)."""
         causal = self._visible(visible.shape)
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
         if window == visible.shape[-1]:
@@ -211,13 +211,14 @@ class Finder:
     # -- what stands between the products ------------------------------------------------------------------------------
 
     def _sample(self, name: str) -> Values:
-        """Return numbers of a tensor's type and shape."""
+        """Return random values with a tensor's type and shape."""
         info = self._tensors.info[name]
         kind = helper.tensor_dtype_to_np_dtype(getattr(helper.TensorProto, info.type))
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
     def _factor(self, result: Values, reference: Values) -> float | None:
-        """Return the number by which all values are multiplied, in this order; None: there is no such number."""
+        """Return the factor of all values relative to the reference, element by element; None without a common
+        factor."""
         if result.size != reference.size or not reference.size:
             return None
         wide, right = result.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
@@ -232,19 +233,20 @@ class Finder:
         return self._factor(self._tensors.through(span, sample, name), sample)
 
     def _heads(self, span: Span, name: str, heads: int, *, turned: bool = False) -> float | None:
-        """Return the factor of keys or values whose heads are repeated for those of the queries."""
+        """Return the factor of keys or values after repetition of their heads for those of the queries."""
         if self._masks:
             return 1.0
         sample = self._sample(span.source.output[0])
         if heads % sample.shape[1]:
             return None
         result = self._tensors.through(span, sample, name)
-        broadcast = sample.shape[1] == 1 and result.size == sample.size  # MatMul itself repeats one head
+        broadcast = sample.shape[1] == 1 and result.size == sample.size  # MatMul broadcasts a single head
         reference = sample if broadcast else sample.repeat(heads // sample.shape[1], axis=1)
         return self._factor(result, reference.swapaxes(-1, -2) if turned else reference)
 
     def _mask(self, span: Span, name: str) -> tuple[float, float, int] | None:
-        """Return (scale, cap, window) of the scores, where everything behind a query is masked. cap 0: none."""
+        """Return (scale, cap, window) of causally masked scores; cap 0 for none. None for any other function of the
+        scores."""
         sample = self._sample(span.source.output[0])
         result = self._tensors.through(span, sample, name)
         if result.shape[-3:] != sample.shape[-3:] or result.size != sample.size:
@@ -282,15 +284,15 @@ def _last_axis(softmax: Any, rank: int) -> bool:
 
 
 def _by_head(shape: tuple[int, ...]) -> bool:
-    """Check whether a tensor of a single request has rows of each head."""
+    """Check whether a tensor of a single request has rows per head."""
     return len(shape) == 3 or (len(shape) == 4 and shape[0] == 1)
 
 
 def as_operator(
     attention: Heads, makers: Mapping[str, Any], presents: tuple[str, str], readers: Collection[Any]
 ) -> list[Any]:
-    """Return the nodes that stand for an attention; `presents`: names of the present keys and values; `readers`: the
-    nodes that read its result."""
+    """Return the nodes that replace an attention; `presents`: names of the present keys and values; `readers`: nodes
+    that read its result."""
     prefix, nodes = f"{attention.end.output[0]}/", list[Any]()
     pasts = [append.past for append in attention.appended]
     numbers: dict[str, Any] = {
@@ -307,7 +309,7 @@ def as_operator(
         ]
 
     def rows(name: str, role: str) -> str:
-        """Return a row per token of a tensor with rows of each head."""
+        """Convert a tensor with rows per head to one row per token."""
         if role == "q" and len(attention.shape) == 3:
             nodes.append(helper.make_node("Reshape", [name, f"{prefix}whole"], [f"{prefix}q/whole"]))
             name = f"{prefix}q/whole"
@@ -341,5 +343,5 @@ def as_operator(
 
 
 def turns(node: Any) -> bool:
-    """Check whether a node changes between a row per token and rows of each head."""
+    """Check whether a node transposes between rows per token and rows per head."""
     return node.op_type == "Transpose" and [list(attribute.ints) for attribute in node.attribute] == [_TURN]

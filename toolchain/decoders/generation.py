@@ -1,5 +1,5 @@
-"""Generation besides commands: the graphs of prompt and step merged as two phases, and the words that
-firmware/apps/generate.c and the host share: addresses of a step, and the tokens."""
+"""Parts of generation besides the commands: the merged graph of prompt and step, and the words shared by
+firmware/apps/generate.c and the host (addresses of a step, and the tokens)."""
 
 import struct
 from collections.abc import Collection, Sequence
@@ -10,9 +10,9 @@ import numpy as np
 from toolchain.ir.graph import Graph
 
 GENERATE = "generate"
-"""The program of this package that submits the commands of a decoder."""
+"""Packaged firmware program that submits the commands of a decoder."""
 WITH_KERNELS = "generate_kernels"
-"""The same where some of them are work of the core."""
+"""Program for decoders with commands that the core executes."""
 HEAD = struct.Struct("<7I")
 
 
@@ -21,8 +21,8 @@ def conversation(
 ) -> bytes:
     """Return the words of `struct conversation`.
 
-    `position`, `ids`: addresses that a step reads; `first`, `following`: addresses of the token that the prompt, and a
-    step, lead to; `prompt`, `total`: how many tokens; `tokens`: those that are known, the prompt's first.
+    `position`, `ids`: addresses that a step reads; `first`, `following`: addresses of the next token after the prompt
+    and after a step; `prompt`, `total`: token counts; `tokens`: known tokens, the prompt's first.
     """
     head = HEAD.pack(position, ids, first, following, prompt, len(tokens), total)
     return head + np.asarray(tokens, "<u4").tobytes()
@@ -35,8 +35,8 @@ def tokens_of(words: bytes) -> list[int]:
 
 
 def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
-    """Merge `first`, its names behind `prefix`, and `second`. One tensor for both: those in `shared`, and constants of
-    the same name and values."""
+    """Merge `first`, with `prefix` on its names, and `second`. Tensors in `shared` and equal constants of the same name
+    are merged into one."""
     same = {*shared, *(name for name in first.constants if _equal(first, second, name))}
 
     def renamed(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A decoder that is given as NPU-IR: the layers of a prompt of one length and of a step, with their caches."""
+"""Decoder given as NPU-IR: the layers of a prompt of fixed length and of a step, with their caches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +34,12 @@ class LayerDecoder(Decoder):
 
     @property
     def prompt(self) -> int:
-        """Tokens of the prompt that it takes."""
+        """Number of tokens of the prompt."""
         return self.graph.tensors[PROMPT + IDS].elements
 
     @property
     def t_max(self) -> int:
-        """Tokens that its caches hold."""
+        """Capacity of the caches, tokens."""
         return self.graph.tensors[LOG].shape[2]
 
     def compiled(self, target: Target, passes: str = "all") -> CompiledDecoder:
@@ -49,7 +49,7 @@ class LayerDecoder(Decoder):
         return CompiledDecoder(self, compiled, count, self.prompt, self.t_max)
 
     def steps(self, tokens: Sequence[int], codes: Sequence[Mapping[str, Any]] = ()) -> Iterator[DecodeStep]:
-        """Yield the prompt at once, then token by token, without the last."""
+        """Yield the step of the whole prompt, then one step per further token except the last."""
         run, past = ReferenceExecution(self.graph), 0
         for prefix, part in ((PROMPT, tokens[: self.prompt]), *(("", [token]) for token in tokens[self.prompt : -1])):
             positions = np.arange(past, past + len(part))
@@ -64,7 +64,7 @@ class LayerDecoder(Decoder):
 
 
 def load_layers(path: Path) -> LayerDecoder:
-    """Return the decoder in a module of NPU-IR. ModelError: why it is none, in one line."""
+    """Return the decoder in an NPU-IR module. ModelError: it is not a decoder, in one line."""
     source = read(path)
     if not is_graph(source):
         raise ModelError(f"{path}: is no decoder: --generate takes one in ONNX, or its NPU-IR (--emit npu-mlir)")

@@ -1,7 +1,7 @@
-"""Evaluation of an exported decoder's lengths: shapes, positions and masks, at one length of the past.
+"""Evaluation of an exported decoder's lengths: shapes, positions and masks, for one length of the past.
 
-A tensor is known where it depends on shapes, on `attention_mask` and `position_ids` only, and not on the numbers of
-tokens, keys or values. Two lengths of the past tell which known tensors change with it.
+A tensor is known if it depends only on shapes, `attention_mask` and `position_ids`, not on the values of tokens, keys
+or values. A comparison of two lengths of the past shows which known tensors change with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,20 @@ from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.evaluation import TensorInfo, evaluate, infer_outputs, type_name
 
 _SMALL = 4096
-"""Elements of constants of which known values begin."""
+"""Maximum size of constants from which evaluation starts, elements."""
 _LARGE = 1 << 22
-"""Elements of known values."""
+"""Maximum size of a known tensor, elements."""
 
 
 class Span(NamedTuple):
-    """Nodes between one tensor and another: `source` leads to the tensor that the walk began with."""
+    """Nodes from the output of `source` to the tensor at which the search began."""
 
     source: Any
     nodes: tuple[Any, ...]
 
 
 class KnownTensors:
-    """The known tensors of a model whose dimensions have a size. `inputs`: values of its inputs."""
+    """Known tensors of a model with fixed dimensions. `inputs`: values of its inputs."""
 
     def __init__(self, model: OnnxModel, inputs: Mapping[str, Values]) -> None:
         self.model = model
@@ -42,7 +42,7 @@ class KnownTensors:
             self._follow(node)
 
     def constant(self, name: str) -> Values | None:
-        """Return the values of a tensor that is known, or an initializer."""
+        """Return the values of a known tensor or an initializer; None for any other."""
         value = self.values.get(name)
         return self.model.initializers.get(name) if value is None else value
 
@@ -50,12 +50,12 @@ class KnownTensors:
         return self.values[name] if name in self.values else self.model.initializers[name]
 
     def is_data(self, name: str) -> bool:
-        """Check whether a tensor depends on the numbers of tokens, keys or values."""
+        """Check whether a tensor depends on the values of tokens, keys or values."""
         return bool(name) and name not in self.values and name not in self.model.initializers
 
     def span(self, name: str, ends: Callable[[Any], bool]) -> Span | None:
-        """Return the nodes between a tensor and the one node behind which it lies where `ends` says so; None: there
-        are several, or it begins with an input."""
+        """Return the nodes from the only node that satisfies `ends` to a tensor; None if several nodes do, or the path
+        starts at an input."""
         sources, nodes, todo = dict[str, Any](), dict[str, Any](), [name]
         while todo:
             node = self.makers.get(todo.pop())
@@ -72,8 +72,8 @@ class KnownTensors:
         return Span(source, tuple(sorted(nodes.values(), key=lambda node: self._order[node.output[0]])))
 
     def through(self, span: Span, values: Values, target: str) -> Values:
-        """Return the tensor that a span ends with, where it begins with these values; no element, where ONNX has no
-        result."""
+        """Return the tensor at the end of a span when its source outputs `values`; an empty array if the evaluation
+        fails."""
         values_by_name = {span.source.output[0]: values}
         try:
             for node in span.nodes:
@@ -83,7 +83,7 @@ class KnownTensors:
                     if name
                 }
                 values_by_name |= dict(zip(node.output, self._evaluated(node, feeds), strict=False))
-        except Exception:  # refused by name when the model is imported
+        except Exception:  # import refuses it by name
             return np.empty(0)
         return values_by_name[target]
 
@@ -97,7 +97,7 @@ class KnownTensors:
         if self._begins(node):
             try:
                 results = self._evaluated(node, {name: self._number(name) for name in node.input if name})
-            except Exception:  # refused by name when the model is imported
+            except Exception:  # import refuses it by name
                 results = []
             for name, values in zip((name for name in node.output if name), results, strict=False):
                 if values.size <= _LARGE:
@@ -110,12 +110,12 @@ class KnownTensors:
                 return
 
     def _evaluated(self, node: Any, feeds: Mapping[str, Values]) -> list[Values]:
-        """Return a node's outputs. The lowest number, which masks add, may leave the range."""
+        """Evaluate a node. Sums with the lowest number, which masks contain, may overflow."""
         with np.errstate(all="ignore"):
             return evaluate(node, feeds, self._opsets)
 
     def _begins(self, node: Any) -> bool:
-        """Check whether a node's outputs are known: inputs that are weights alone do not count, unless small."""
+        """Check whether a node's outputs are known. Weights alone count only if they are small."""
         if "Random" in node.op_type or any(map(self.is_data, node.input)):
             return False
         constants = [self._number(name) for name in node.input if name]
@@ -137,12 +137,12 @@ def same(values: Values, other: Values | None) -> bool:
 
 
 def constant(values: Any, name: str) -> Any:
-    """Return a node that makes a constant."""
+    """Return a Constant node."""
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(values)))
 
 
 def rows_of(values: Values, table: Values, first: int, count: int) -> int | None:
-    """Return the axis along which values are `count` rows of a tensor from `first`; None: they are none."""
+    """Return the axis along which `values` are rows `first` to `first + count` of `table`; None if there is none."""
     for axis, size in enumerate(table.shape):
         if values.ndim == table.ndim and values.shape[axis] == count and first + count <= size:
             rows: Sequence[int] = range(first, first + count)

@@ -1,7 +1,7 @@
-"""The step of a server as NPU-IR: each request brings a chunk of its own length, at a position of its own.
+"""Step of a server as NPU-IR: each request has a chunk of its own length and position.
 
-Products see the rows of all requests at once, in the order of the chunks. Positions, keys and values are those of each
-request: an ATTN_T command attends to one cache. What a step reads when it starts is a word per request, its position.
+Products process the rows of all requests at once, in chunk order. Positions, keys and values are separate for each
+request, since an ATTN_T command attends to one cache. At its start a step reads one word per request, its position.
 """
 
 from collections.abc import Sequence
@@ -23,28 +23,28 @@ class Chunk(NamedTuple):
     """Tokens of a request in a step."""
 
     tokens: int
-    """New ones: 1 in generation, a part of the prompt before."""
+    """New tokens: 1 during generation, a part of the prompt before."""
     context: int
-    """Tokens that are in its caches already."""
+    """Tokens already in the caches."""
 
 
 class Parts(StrEnum):
-    """Part of a step for which commands are generated."""
+    """Part of a step to generate commands for."""
 
     ALL = "all"
     ATTENTION = "attention"
-    """Positions, appends and attention of the layers, behind a sum of the size of their operands."""
+    """Positions, appends and attention of all layers. A sum in place of the previous layers writes their operands."""
     PRODUCTS = "products"
-    """All but those: a copy of the queries in their place."""
+    """Everything except attention, with a copy of the queries in its place."""
     BETWEEN = "between"
-    """Of those, from the queries of the first layer to those of the last: what a layer takes among others."""
+    """PRODUCTS from the queries of the first layer to those of the last: the time of an inner layer."""
     HEAD = "head"
-    """What is behind the layers, behind a sum of the size of its operand."""
+    """Part after the layers. A sum in their place writes its operand."""
 
 
 @dataclass(frozen=True)
 class CompiledMixedStep:
-    """The commands of a step, and where it reads the positions."""
+    """Commands of a step with its initial memory contents."""
 
     chunks: tuple[Chunk, ...]
     program: Program
@@ -57,7 +57,7 @@ class CompiledMixedStep:
 
     @property
     def memory(self) -> dict[int, bytes]:
-        """Memory contents when the commands start, by address: positions, and the counts of encoded caches."""
+        """Initial memory contents by address: positions, parameter blocks, and counts of encoded caches."""
         words = b"".join(chunk.context.to_bytes(4, "little") for chunk in self.chunks)
         contents = {self.program.address(POSITION): words}
         for tensor in self.program.graph.tensors.values():
@@ -71,9 +71,9 @@ class CompiledMixedStep:
 def compile_mixed_step(
     job: Job, target: Target, chunks: Sequence[Chunk], parts: Parts = Parts.ALL, passes: str = "all", beside: int = 1
 ) -> CompiledMixedStep:
-    """Compile a step. Requests and T_max are those of the chunks: a cache is as long as its request is behind the step.
-    `beside`: requests that attend side by side, each on one engine and with a part of the scratchpad; 1: one after the
-    other on all engines. ModelError: a chunk that cannot be, or what does not fit, one line."""
+    """Compile a step. The chunks set the requests and T_max: the caches hold the longest request after the step.
+    `beside`: requests that attend in parallel, each on one engine with a share of the scratchpad; 1 for one request at
+    a time on all engines. ModelError: a chunk is invalid, or the step does not fit, in one line."""
     if not chunks:
         raise ModelError(f"{job.shape.name}: a step without requests: must have at least one")
     for chunk in chunks:
@@ -89,8 +89,8 @@ def compile_mixed_step(
 
 
 def is_resident(job: Job, target: Target, rows: int) -> bool:
-    """Check whether the operands of attention stay in the scratchpad in a step of so many rows, of whichever requests;
-    attention itself counts as a copy."""
+    """Check whether the operands of attention stay in the scratchpad in a step of `rows` rows, for any mix of requests.
+    Attention itself is modelled as a copy."""
     graph = _MixedStep(replace(job, t_max=rows), (Chunk(rows, 0),), Parts.PRODUCTS).graph
     early = [name for name in selected("all") if name not in SCHEDULING]
     scheduled = run_passes(graph, [*early, "schedule", "residency"], target)
@@ -118,7 +118,7 @@ class _MixedStep(DecoderStep):
         x = self._tokens()
         if not self.shape.positions:
             return x
-        entries = max(self.shape.positions, LEARNED_OFFSET + self.job.t_max)  # times are looked for beyond the table
+        entries = max(self.shape.positions, LEARNED_OFFSET + self.job.t_max)  # time is also estimated beyond the table
         table = self._weight("positions.table", (entries, width))
         for index, (first, chunk) in enumerate(zip(self.firsts, self.chunks, strict=True)):
             block = chunk.tokens, width
@@ -167,8 +167,8 @@ class _MixedStep(DecoderStep):
             super()._head(x)
 
     def _last_rows(self, x: str) -> str:
-        """Return a copy of the rows, unless all are last rows; rows of requests that bring one token lie side by
-        side."""
+        """Copy the last row of each request, unless every row is one. Consecutive requests of one token are copied
+        together."""
         width, count = self.shape.width, len(self.chunks)
         if count == self.rows:
             return x
@@ -186,7 +186,7 @@ class _MixedStep(DecoderStep):
         return rows
 
     def _sum(self, name: str, width: int) -> str:
-        """Return rows that lie where the layers before would have left them."""
+        """Add a sum that writes rows to the address where the omitted layers would write them."""
         rows = self._tensor(f"{name}.in", (self.rows, width))
         self._boundary.append(rows)
         return self._eltwise(name, "ADD", rows, rows)

@@ -1,4 +1,4 @@
-"""Decoders in INT8: post-training quantization of their products, and of their caches, calibrated on prompts."""
+"""INT8 decoders: post-training quantization of products and caches, calibrated on prompts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ def in_int8(
 ) -> Decoder:  # fmt: skip
     """Return the decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
-    `prompts`: tokens on which the ranges are observed; `config` may ask for weights of fewer bits. ModelError as
+    `prompts`: tokens for the calibration of ranges; `config` may request narrower weights. ModelError as
     `toolchain.quantize.post_training.quantized`.
     """
     samples = [step_feeds(decoder, prompt, empty_past(decoder)) for prompt in prompts]
@@ -39,7 +39,7 @@ def in_int8(
 
 
 def _free(proto: Any, decoder: Decoder) -> None:
-    """Free the shapes of inputs and outputs as in the original: the numbers of tokens stay open."""
+    """Restore the symbolic shapes of inputs and outputs, so that numbers of tokens stay open."""
     original = decoder.proto.graph
     inputs = [value for value in original.input if value.name not in decoder.external]
     for field, infos in ((proto.graph.input, inputs), (proto.graph.output, original.output)):
@@ -49,10 +49,8 @@ def _free(proto: Any, decoder: Decoder) -> None:
 
 
 def with_int8_caches(decoder: Decoder, prompts: Prompts) -> Decoder:
-    """Return the decoder with caches of codes: new keys and values are quantized with one scale each before Attention,
-    which has the past behind DequantizeLinear; QuantizeLinear makes the present. What is quantized already keeps its
-    codes.
-    """
+    """Return the decoder with INT8 caches. New keys and values are quantized with one scale each before Attention. Its
+    past comes from DequantizeLinear; QuantizeLinear computes the present. Already quantized caches keep their codes."""
     proto = onnx.ModelProto()
     proto.CopyFrom(decoder.proto)
     graph, result = proto.graph, list[Any]()
@@ -90,7 +88,7 @@ def _parts(node: Any) -> tuple[tuple[int, int, int], ...]:
 
 
 def _largest(decoder: Decoder, names: Sequence[str], prompts: Prompts) -> dict[str, float]:
-    """Return the largest absolute value of each tensor."""
+    """Return the maximum absolute value of each tensor over the prompts."""
     evaluator = ReferenceEvaluator(decoder.proto, new_ops=CORRECTED)
     maxima = dict.fromkeys(names, 0.0)
     for prompt in prompts:

@@ -1,4 +1,4 @@
-"""A decoder by onnx.reference: the reference of every token."""
+"""Reference results of a decoder for every token, computed by onnx.reference."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ class DecodeStep(NamedTuple):
     """Result of a step."""
 
     logits: Values
-    """Of its tokens, shape (tokens, vocabulary)."""
+    """Logits of the new tokens, shape (tokens, vocabulary)."""
     past: dict[str, Values]
-    """After them."""
+    """Past after the step."""
     codes: dict[str, Values]
-    """What the reference itself makes of the tensors that it takes."""
+    """The reference's own values of the overridden tensors."""
     watched: dict[str, Values]
-    """The tensors that were asked for."""
+    """Values of the watched tensors."""
 
 
 def empty_past(decoder: Decoder) -> dict[str, Values]:
@@ -38,7 +38,7 @@ def empty_past(decoder: Decoder) -> dict[str, Values]:
 
 
 def step_feeds(decoder: Decoder, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-    """Return the inputs of a step: tokens and positions behind a past, and the external data."""
+    """Return the inputs of a step: tokens, positions and past, and the external data."""
     feeds = {**decoder.external, IDS: np.array([tokens], np.int64), **past}
     if decoder.positions:
         first = next(iter(past.values())).shape[2]
@@ -47,9 +47,9 @@ def step_feeds(decoder: Decoder, tokens: Sequence[int], past: dict[str, Values])
 
 
 class Reference:
-    """Runs a decoder with its past as ONNX has it: an array that grows. `overrides`: tensors of
-    `toolchain.onnx_model.reference.rounded` that every step is given; `watched`: others that every step leaves. Of an
-    exported model the file as it is is run, unless inner tensors are asked for."""
+    """Reference execution of a decoder with an ONNX past, an array that grows. `overrides`: tensors of
+    `toolchain.onnx_model.reference.rounded` whose values the caller supplies in every step; `watched`: tensors to
+    return. An exported model is executed as written unless `overrides` or `watched` are set."""
 
     def __init__(self, decoder: Decoder, overrides: Collection[str] = (), watched: Collection[str] = ()) -> None:
         self._decoder = decoder
@@ -64,7 +64,7 @@ class Reference:
         return empty_past(self._decoder)
 
     def _inputs(self, tokens: Sequence[int], past: dict[str, Values]) -> dict[str, Values]:
-        """Return the inputs of the model that is run."""
+        """Return the inputs of the executed model."""
         inputs = step_feeds(self._decoder, tokens, past)
         if self._source is None:
             return inputs
@@ -74,7 +74,7 @@ class Reference:
     def step(
         self, tokens: Sequence[int], past: dict[str, Values], codes: Mapping[str, Values] | None = None
     ) -> DecodeStep:
-        """Execute tokens behind a past; `codes`: what is taken."""
+        """Execute new tokens after a past; `codes`: values of the overridden tensors."""
         decoder = self._decoder
         names = [LOGITS, *(cache.present for cache in decoder.caches)]
         computed_names = [name + COMPUTED for name in self._overrides]
@@ -93,7 +93,8 @@ class Reference:
     def steps(
         self, tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]] | None = None
     ) -> Iterator[DecodeStep]:
-        """Yield the prompt at once, then token by token, without the last; `codes`: what is taken by each step."""
+        """Yield the step of the whole prompt, then one step per further token except the last; `codes`: overrides of
+        each step."""
         past = self.empty()
         parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]
         for part, step_codes in zip(parts, codes or [{}] * len(parts), strict=True):
@@ -103,8 +104,8 @@ class Reference:
 
 
 def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[str, Values]:
-    """Return the scale of each head by past: the largest value of the prompt's keys, or values, is the largest
-    integer. Heads of floats have one too, which nothing uses."""
+    """Return past -> scale of each head, which maps the maximum of the prompt's keys or values to the largest integer.
+    Floating-point heads have an unused scale."""
     reference = Reference(decoder)
     past = reference.step(prompt, reference.empty()).past
     scales = {}
@@ -116,5 +117,5 @@ def head_scales(decoder: Decoder, prompt: Sequence[int], bits: KvBits) -> dict[s
 
 
 def _contribute(proto: Any) -> bool:
-    """Check whether a model has operators that onnx.reference does not know."""
+    """Check whether a model has operators that onnx.reference does not implement."""
     return proto is not None and any(map(is_foreign, proto.graph.node))

@@ -1,7 +1,7 @@
-"""Shapes of published decoder models, the sizes that follow from them, and the demands on a decoder.
+"""Shapes of published decoder models, derived sizes, and the workload of a decoder.
 
-Sources: the configuration files that the models were published with (OPT: Zhang et al., arXiv 2205.01068; Llama 2:
-arXiv 2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
+Sources: the configuration files published with the models (OPT: Zhang et al., arXiv 2205.01068; Llama 2: arXiv
+2307.09288; Llama 3: arXiv 2407.21783; Mistral 7B: arXiv 2310.06825; Mixtral: arXiv 2401.04088).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ from toolchain.errors import ModelError, RuleError
 from toolchain.quantize.codebook import VQ_BITS
 
 LEARNED_OFFSET = 2
-"""Row of a learned table of positions, those of OPT, that belongs to position 0."""
+"""Row of position 0 in a learned position table, as in OPT."""
 MAX_HEADS = 1 << 20
-"""Heads of all layers together: widths of keys and values are listed head by head."""
+"""Maximum number of heads over all layers: widths of keys and values are listed per head."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder: layers of attention and a feed-forward network, both behind a normalization."""
+    """Decoder shape: layers of attention and a feed-forward network, each after a normalization."""
 
     name: str
     layers: int
@@ -35,60 +35,60 @@ class Shape:
     ffn: int
     vocab: int
     gated: bool = True
-    """A feed-forward network has gate, up and down matrices; else up and down."""
+    """Whether a feed-forward network has gate, up and down matrices; else up and down."""
     activation: str = "SILU"
     norm: str = "RMS"
-    """RMS, or LAYER, which has a bias, too."""
+    """RMS, or LAYER, which also has a bias."""
     qkv_bias: bool = False
     output_bias: bool = False
-    """Bias of the matrix after attention."""
+    """Whether the output matrix of attention has a bias."""
     ffn_bias: bool = False
     head_bias: bool = False
-    """Bias of the output matrix."""
+    """Whether the output matrix of the model has a bias."""
     tied: bool = False
-    """The embedding is the output matrix, too."""
+    """Whether the embedding is also the output matrix."""
     experts: int = 1
     active: int = 1
-    """Experts that see a token."""
+    """Experts per token."""
     shared_ffn: int = 0
-    """Width of the expert that sees every token; 0: none."""
+    """Width of the expert shared by all tokens; 0 for none."""
     dense_layers: int = 0
-    """First layers with one feed-forward network in place of experts."""
+    """Number of leading layers with one feed-forward network in place of experts."""
     dense_ffn: int = 0
-    """Its width."""
+    """Width of the feed-forward network in dense layers."""
     window: int = 0
-    """Sliding window of attention; 0: none."""
+    """Sliding window of attention, tokens; 0 for none."""
     whole_every: int = 0
-    """Every so many layers one without a window, the last of them; 0: all have it."""
+    """Period of layers without a window, the last of each period; 0 if all layers have it."""
     positions: int = 0
-    """Rows of a learned table of positions; 0: rotary."""
+    """Rows of a learned position table; 0 for rotary positions."""
     rotary: int = 0
-    """Elements of a head that rotary positions turn; 0: all."""
+    """Elements of a head with rotary positions; 0 for all."""
     parallel: bool = False
-    """Attention and feed-forward network read the same input, and their sum is added to it."""
+    """Whether attention and feed-forward network read the same input, to which their sum is added."""
     shared_norm: bool = False
     """Whether both parts of a parallel block read the same normalization."""
     post_norm: bool = False
-    """Whether results of attention and of the feed-forward network are normalized, too."""
+    """Whether the results of attention and feed-forward network are also normalized."""
     qk_norm: bool = False
-    """Queries and keys are normalized by head."""
+    """Whether queries and keys are normalized per head."""
     latent: int = 0
-    """Elements of the latent that stands for keys and values of all heads; 0: each head has its own."""
+    """Elements of the latent that replaces keys and values of all heads; 0 if each head has its own."""
     latent_rotary: int = 0
-    """Elements of a key beside the latent, which has the position."""
+    """Elements of a key beside the latent, which carry the position."""
     query_latent: int = 0
-    """Elements of the latent of queries; 0: none."""
+    """Elements of the query latent; 0 for none."""
     value_dim: int = 0
-    """Elements of a value of a head, where keys have others; 0: as many as a key."""
+    """Elements of a value of a head; 0 for the size of a key."""
 
     @property
     def matrices(self) -> int:
-        """Matrices of one feed-forward network."""
+        """Number of matrices of one feed-forward network."""
         return 3 if self.gated else 2
 
     @property
     def cache_window(self) -> int:
-        """Tokens that caches need; 0: all, which some layers see."""
+        """Capacity that caches need, tokens; 0 for all tokens, if some layers have no window."""
         return 0 if self.whole_every else self.window
 
     def window_of(self, layer: int) -> int:
@@ -96,7 +96,7 @@ class Shape:
         return 0 if self.whole_every and (layer + 1) % self.whole_every == 0 else self.window
 
     def layer_shape(self, layer: int) -> "Shape":
-        """Return the shape of a model whose layers are all like this one."""
+        """Return a shape whose layers all equal this layer."""
         equal = replace(self, window=self.window_of(layer), whole_every=0, dense_layers=0, dense_ffn=0)
         if layer >= self.dense_layers:
             return equal
@@ -104,27 +104,27 @@ class Shape:
 
     @property
     def cache_heads(self) -> int:
-        """Heads of a cache; a latent is one head, whose values are a view of its keys."""
+        """Heads of a cache. A latent counts as one head, whose values are a view of its keys."""
         return 1 if self.latent else self.kv_heads
 
     @property
     def cache_dim(self) -> int:
-        """Elements of a token of a head of a cache."""
+        """Elements per token and head of a cache."""
         return self.latent + self.latent_rotary if self.latent else self.head_dim
 
     @property
     def cache_sides(self) -> int:
-        """Caches of a layer: keys and values, or the latent that is both."""
+        """Caches per layer: keys and values, or the latent in place of both."""
         return 1 if self.latent else 2
 
     @property
     def turned(self) -> int:
-        """Elements of a head that rotary positions turn."""
+        """Elements of a head with rotary positions."""
         return self.latent_rotary or self.rotary or self.head_dim
 
     @property
     def qkv_width(self) -> int:
-        """Elements of the queries, keys and values of a token that attention sees."""
+        """Elements of queries, keys and values per token, as attention reads them."""
         return (self.heads + self.cache_sides * self.cache_heads) * self.cache_dim
 
     @property
@@ -133,12 +133,12 @@ class Shape:
 
     @property
     def kv_width(self) -> int:
-        """Elements of K (or V) of one token and layer."""
+        """Elements of K (or V) per token and layer."""
         return self.kv_heads * self.head_dim
 
     @property
     def attention_parameters(self) -> int:
-        """Q, K, V and output matrices of a layer."""
+        """Parameters of the Q, K, V and output matrices of a layer."""
         if not self.latent:
             return self.width * (2 * self.q_width + 2 * self.kv_width)
         value = self.value_dim or self.head_dim
@@ -149,23 +149,23 @@ class Shape:
 
     @property
     def ffn_parameters(self) -> int:
-        """Parameters of one feed-forward network: one expert."""
+        """Parameters of one feed-forward network, or of one expert."""
         return self.matrices * self.width * self.ffn
 
     def layer_parameters(self, layer: int, experts: int) -> int:
-        """Return the matrices of a layer, with so many experts."""
+        """Return the matrix parameters of a layer with `experts` experts."""
         if layer < self.dense_layers:
             return self.attention_parameters + self.matrices * self.width * self.dense_ffn
         return self.attention_parameters + experts * self.ffn_parameters + self.matrices * self.width * self.shared_ffn
 
     @property
     def embedding_parameters(self) -> int:
-        """Input embedding and, unless it is the same, the output matrix."""
+        """Parameters of the input embedding and, unless tied, the output matrix."""
         return self.vocab * self.width * (1 if self.tied else 2)
 
     @property
     def small_parameters(self) -> int:
-        """Parameters outside the large matrices: norms, biases, learned positions, the routers of experts."""
+        """Parameters outside the large matrices: norms, biases, learned positions, expert routers."""
         norm = self.width * (1 if self.norm == "RMS" else 2)
         norms = (1 if self.shared_norm else 2) + 2 * self.post_norm
         biases = self.qkv_bias * (self.q_width + 2 * self.kv_width) + self.output_bias * self.width
@@ -210,23 +210,23 @@ MODELS = {
         Shape("mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000, experts=8, active=2, window=4096),
     )
 }
-"""Name -> shape: what `pyv-npu run NAME --phase decode` knows. Mixtral has the window of Mistral."""
+"""Name -> built-in shape, for `pyv-npu run NAME --phase decode`. Mixtral has the window of Mistral."""
 
 
 ACTIVATION = DataType.FP16
-"""Type of what has no width of its own: activations, and weights that are not matrices of a layer."""
+"""Type of activations, and of weights outside the matrices of layers."""
 ACTIVATIONS = {16: ACTIVATION, 8: DataType.E4M3FN}
-"""Bits of activations -> their type."""
+"""Bits of activations -> type."""
 BY_BITS = {16: DataType.FP16, 8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
-"""Bits of weights, or of keys and values -> the type that they are stored in."""
+"""Bits of weights, or of keys and values -> storage type."""
 WEIGHTS = {**BY_BITS, VQ_BITS: DataType.VQ8}
-"""The same of weights, which may be in vector quantization."""
+"""Bits of weights -> storage type, including vector quantization."""
 KV_BITS = 4
-"""Of built-in shapes, unless said otherwise (docs/llm.md)."""
+"""Default bits of keys and values of built-in shapes (docs/llm.md)."""
 
 
 class HeadGroup(NamedTuple):
-    """KV heads side by side with keys and values of one width: what one command can attend to."""
+    """Adjacent KV heads with one width of keys and values, which one command can attend to."""
 
     first: int
     heads: int
@@ -235,26 +235,26 @@ class HeadGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A built-in model with `requests` conversations, caches of `t_max` tokens, and widths of weights and KV."""
+    """Built-in model with `requests` conversations, caches of `t_max` tokens, and widths of weights and KV."""
 
     shape: Shape
     layers: int
     t_max: int
     requests: int = 1
     weight_bits: int = 16
-    """VQ_BITS: vector quantization."""
+    """Bits of the matrices of layers; VQ_BITS for vector quantization."""
     kv_bits: Callable[[int, int], int] = lambda layer, head: KV_BITS
     """(layer, KV head) -> bits (docs/bit-widths.md, R14)."""
     codebooks: int = 1
-    """Of each matrix of a layer in vector quantization."""
+    """Codebooks per matrix of a layer in vector quantization."""
     layer_weights: Mapping[int, int] = field(default_factory=dict)
-    """Layer -> bits of its matrices, where they are not `weight_bits`."""
+    """Layer -> bits of its matrices, which override `weight_bits`."""
     activation_bits: int = 16
     unpacked: bool = False
-    """Elements below 8 bits have a byte each (`packing.mode: unpacked_byte`)."""
+    """Whether elements below 8 bits take a byte each (`packing.mode: unpacked_byte`)."""
     pad_rows: bool = False
     storage: KvMethod = FP16
-    """How keys and values are stored; those of numbers have the widths of `kv_bits`."""
+    """Storage method of keys and values; plain numbers have the widths of `kv_bits`."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "t_max", "requests"):
@@ -289,7 +289,7 @@ class Job:
         return self.layer_weights.get(layer, self.weight_bits)
 
     def stored_kind(self, bits: int) -> DataType:
-        """Return the type that elements of so many bits are stored in."""
+        """Return the storage type of elements of `bits` bits."""
         return BY_BITS[max(bits, 8) if self.unpacked else bits]
 
     def head_bits(self, layer: int) -> tuple[int, ...]:
@@ -297,7 +297,7 @@ class Job:
         return tuple(self.kv_bits(layer, head) for head in range(self.shape.cache_heads))
 
     def groups(self, layer: int) -> list[HeadGroup]:
-        """Return the heads of a layer, as few commands as their widths allow."""
+        """Return the heads of a layer, in the minimum number of groups of equal width."""
         head_groups, first = [], 0
         for bits, heads in groupby(self.head_bits(layer)):
             count = len(list(heads))
@@ -306,7 +306,7 @@ class Job:
         return head_groups
 
     def cache(self, layer: int, base: int) -> KvCache:
-        """Return K or V of a layer, of all requests (docs/bit-widths.md, R15)."""
+        """Return the layout of K or V of a layer, over all requests (docs/bit-widths.md, R15)."""
         shape = self.shape
         bits = tuple(BITS[self.stored_kind(head_bit)] for head_bit in self.head_bits(layer))
         return KvCache(base, self.requests, shape.cache_heads, self.t_max, shape.cache_dim, bits, self.pad_rows)
@@ -318,13 +318,13 @@ class Job:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters that a run of these layers touches: the matrices in their width, all else in that of
+        """Bytes of the parameters that a run of these layers reads: matrices in their width, others in that of
         activations."""
         other_parameters = self.shape.embedding_parameters + self.shape.small_parameters
         return self.matrix_bytes(self.shape.experts) + bytes_total(other_parameters, self.activation_bits)
 
     def matrix_bytes(self, experts: int) -> int:
-        """Return the bytes of the matrices of all layers, with so many experts each."""
+        """Return the bytes of the matrices of all layers, with `experts` experts each."""
         total = 0
         for layer in range(self.layers):
             count = self.shape.layer_parameters(layer, experts)
@@ -332,13 +332,14 @@ class Job:
         return total
 
     def codebook_bytes(self, layer: int, experts: int) -> int:
-        """Return the bytes of the codebooks of a layer with so many experts."""
+        """Return the bytes of the codebooks of a layer with `experts` experts."""
         matrices = 2 + experts * self.shape.matrices
         return matrices * self.codebooks * CODEBOOK_BYTES if self.weight_of(layer) == VQ_BITS else 0
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), pages of encoded caches."""
+        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), or of the pages of encoded
+        caches."""
         return sum(map(self.kv_bytes_alloc, range(self.layers)))
 
     def kv_bytes_alloc(self, layer: int) -> int:
@@ -348,12 +349,12 @@ class Job:
         )
 
     def kv_bytes_of(self, layer: int, tokens: int) -> int:
-        """Return the bytes of keys and values of so many tokens of all requests."""
+        """Return the bytes of keys and values for `tokens` tokens of all requests."""
         return self.requests * self.storage.stored_bytes(self.cache(layer, 0), tokens) * self.shape.cache_sides // 2
 
     def check_capacity(self, dram_bytes: int, others: int = 0) -> None:
-        """Check that weights, other tensors and the caches of T_max tokens fit (docs/bit-widths.md, R25 and R26).
-        ModelError, one line."""
+        """Check that weights, other tensors and the caches of T_max tokens fit the DRAM (docs/bit-widths.md, R25 and
+        R26). ModelError, in one line."""
         need = self.weight_bytes + others + self.kv_bytes
         if need > dram_bytes:
             raise RuleError(
@@ -368,5 +369,5 @@ class Job:
 
 
 def _beside(others: int) -> str:
-    """Return a mention of the bytes of activations and commands."""
+    """Return the part of a message on the bytes of activations and commands."""
     return f" and {others / 1e9:.1f} GB beside them" if others else ""

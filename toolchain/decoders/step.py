@@ -1,8 +1,8 @@
-"""The step of a built-in decoder as NPU-IR: the prompt of every request, or one token of each.
+"""Step of a built-in decoder as NPU-IR: the prompt of every request, or one token of each.
 
-The position is read when the commands start, so that one list of commands serves every token. A request has caches of
-its own; products see the rows of all requests at once. The experts of a mixture are balanced: the tokens of the first
-of `experts / active` blocks see the first `active` experts, and so on. Weights have shapes and types, no values.
+The commands read the position at their start, so one command list serves every token. Each request has its own caches;
+products process the rows of all requests at once. The experts of a mixture are balanced: tokens are split into `experts
+/ active` blocks; the first uses the first `active` experts, and so on. Weights have shapes and types but no values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,41 +19,41 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 EPSILON = 1e-5
 POSITION, IDS = "position", "ids"
-"""What the step reads: the position of its first token, and the tokens; ARGMAX writes the next ones over them."""
+"""Inputs of a step: position of its first token, and tokens. ARGMAX overwrites the tokens with the next ones."""
 KEYS, VALUES = "keys", "values"
-"""In the names of caches."""
+"""Infix in the names of caches."""
 
 
 def blocks_of(program: Program) -> dict[int, bytes]:
-    """Return parameter blocks of encoded keys and values by address, of those that are not all zeros."""
+    """Return the parameter blocks of encoded keys and values by address, except those with zeros only."""
     blocks = {program.address(name): words for name, words in program.graph.constants.items() if words.any()}
     return {address: words.tobytes() for address, words in blocks.items()}
 
 
 def step_graph(job: Job, tokens: int) -> Graph:
-    """Return the layers that take `tokens` tokens of every request through the model, from the position on."""
+    """Return the layers that process `tokens` tokens of every request, from the position on."""
     return DecoderStep(job, tokens, tokens * job.requests).graph
 
 
 class AttentionBatch(NamedTuple):
-    """Requests whose queries attend in one command for a group of heads."""
+    """Requests whose queries are processed by one attention command per group of heads."""
 
     label: str
-    """In the names of its layers."""
+    """Infix of the layer names."""
     tokens: int
-    """New ones of each request."""
+    """New tokens per request."""
     t_max: int
     position: str
-    """Tensor."""
+    """Tensor with the position."""
     requests: int = 1
     row: int = 0
-    """First of its rows."""
+    """Index of the first row."""
     engines: Mapping[str, Attribute] = {}
-    """Attributes of ATTN_T that say which engines it gets."""
+    """Attributes of ATTN_T that assign engines."""
 
 
 class DecoderStep:
-    """The step of requests that bring `tokens` tokens each, at one position."""
+    """Step of requests with `tokens` new tokens each, at one position."""
 
     def __init__(self, job: Job, tokens: int, rows: int, positions: int = 1) -> None:
         self.job, self.shape, self.tokens, self.rows = job, job.shape, tokens, rows
@@ -103,8 +103,8 @@ class DecoderStep:
         return self._output(name, self._attended(name, index, self._project(name, x)), x)
 
     def _project(self, name: str, x: str) -> str:
-        """Return the queries, keys and values of the rows of x, side by side. A norm of queries and keys is timed on
-        the values, too, which lie in the same rows."""
+        """Return the queries, keys and values of the rows of x, side by side. A norm of queries and keys is also timed
+        on the values, which lie in the same rows."""
         shape, dim = self.shape, self.shape.head_dim
         self._normed = self._norm(f"{name}.norm", x)
         if shape.latent:
@@ -119,15 +119,15 @@ class DecoderStep:
         return qkv
 
     def _latents(self, name: str) -> str:
-        """Return queries and the latent of the rows, with the matrices that expand keys and values absorbed into
-        queries and output (DeepSeek-AI, arXiv 2405.04434, section 2.1): heads share one key, whose elements without
-        position are the value, too. A head of queries is its part with position, then the latent."""
+        """Return queries and the latent of the rows. The matrices that expand keys and values are absorbed into query
+        and output matrices (DeepSeek-AI, arXiv 2405.04434, section 2.1). Heads share one key, whose elements without
+        position are also the value. A query head is its part with position, then the latent."""
         shape, rows, source = self.shape, self.rows, self._normed
         heads, dim, rotary, latent = shape.heads, shape.cache_dim, shape.latent_rotary, shape.latent
         plain = shape.head_dim - rotary
         if shape.query_latent:
             source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", source, shape.query_latent))
-        q = self._product(f"{name}.q", source, heads * shape.head_dim)  # heads' parts with position, then without
+        q = self._product(f"{name}.q", source, heads * shape.head_dim)  # per head, the parts with position, then those without
         q_plain = self._moved(f"{name}.q_plain", q, (heads, rows, plain), (plain, heads * shape.head_dim, 1),
                             heads * rotary, self._tensor(f"{name}.q_plain.out", (heads * rows, plain)),
                             (rows * plain, plain, 1))  # fmt: skip
@@ -145,15 +145,15 @@ class DecoderStep:
         return self._moved(f"{name}.qkv", normed, (rows, latent), (latent, 1), 0, qkv, (width, 1), heads * dim + rotary)
 
     def _batches(self) -> Sequence[AttentionBatch]:
-        """Return the batches that attend together: all requests, which are at one position."""
+        """Return the batches of attention: here one, since all requests have the same position."""
         return [AttentionBatch("", self.tokens, self.job.t_max, POSITION, self.job.requests)]
 
     def _part(self, base: str, batch: AttentionBatch, first: int, count: int) -> str:
-        """Return some columns of the rows of a batch."""
+        """Return a view of some columns of the rows of a batch."""
         return self._columns(base, first, count)
 
     def _attended(self, name: str, index: int, qkv: str) -> str:
-        """Return the results of attention, after positions and appends."""
+        """Return the results of attention, after rotary positions and appends."""
         shape, dim, heads = self.shape, self.shape.cache_dim, self.shape.heads
         batches = self._batches()
         for batch in () if shape.positions else batches:
@@ -180,7 +180,7 @@ class DecoderStep:
         return attended
 
     def _output(self, name: str, attended: str, x: str) -> str:
-        """Return the results of attention through the output matrix, added to x."""
+        """Return the results of attention times the output matrix, added to x."""
         shape, rows = self.shape, self.rows
         if shape.latent:
             heads, dim, latent, value = shape.heads, shape.cache_dim, shape.latent, shape.value_dim or shape.head_dim
@@ -197,12 +197,12 @@ class DecoderStep:
         self, name: str, x: str, sizes: tuple[int, ...], steps: tuple[int, ...], first: int, out: str,
         to: tuple[int, ...], at: int = 0,
     ) -> str:  # fmt: skip
-        """Move elements of x, `steps` apart from `first` on, into `out`, `to` apart from `at` on."""
+        """Copy elements of x, from index `first` with strides `steps`, to `out`, from index `at` with strides `to`."""
         offsets: dict[str, Attribute] = {key: value for key, value in (("at_in", first), ("at_out", at)) if value}
         return self._layer(name, "COPY", (x,), out, **{"dims": sizes, "from": steps, "to": to, **offsets})
 
     def _products(self, name: str, x: str, heads: int, n: int) -> str:
-        """Return rows of each head (heads x rows, k) times a matrix of its own."""
+        """Return the rows (heads x rows, k) times a separate matrix per head."""
         rows, k = self.graph.tensors[x].shape
         rows //= heads
         weights = self._weight(f"{name}.weights", (heads * k, n), self._kind)
@@ -213,7 +213,7 @@ class DecoderStep:
                            step0=rows * k, step1=k * n, **epilogue)  # fmt: skip
 
     def _add(self, name: str, x: str, residual: str, bias: bool) -> str:
-        """Return x times weights, added to a residual; before that normalized where the model does so."""
+        """Return x times weights plus a residual; the product is normalized first if the model requires it."""
         shape = self.shape
         if not shape.post_norm:
             return self._product(name, x, shape.width, residual=residual, bias=bias)
@@ -221,7 +221,7 @@ class DecoderStep:
         return self._eltwise(f"{name}.sum", "ADD", residual, normed)
 
     def _caches(self, name: str, index: int, group: HeadGroup, qkv: str, batch: AttentionBatch) -> list[str]:
-        """Append the keys and values of a group of heads: what attention reads behind the queries."""
+        """Append the keys and values of a group of heads, and return the operands of attention after the queries."""
         shape, dim = self.shape, self.shape.cache_dim
         n, dims = group.heads * dim, (batch.requests, group.heads, batch.t_max, dim)
         new, caches, scales = list[str](), list[str](), list[str]()
@@ -247,8 +247,8 @@ class DecoderStep:
         self.graph.tensors[name] = TensorIR(name, Role.KV, dims, group.kind, is_kv_head_split=split, codec=codec)
 
     def _kv_parameters(self, name: str, group: HeadGroup, side: int | None = None) -> list[str]:
-        """Return the target of `scale` of a command, about keys (0), values (1) or both: the parameter block of
-        encoded keys and values, the scales of integers, one per head, all without values."""
+        """Return the operand for `scale` of a command on keys (0), values (1) or both: the parameter block of encoded
+        keys and values, one scale per head of integers, none for floats."""
         if group.kind in FLOATS:
             return []
         codecs = self.job.storage.codecs
@@ -283,7 +283,7 @@ class DecoderStep:
         return x
 
     def _routing(self, name: str, normed: str) -> str:
-        """Return the weights of the experts, a row for each expert."""
+        """Return the expert weights, one row per expert."""
         rows, experts = self.rows, self.shape.experts
         logits = self._product(f"{name}.router", normed, experts, kind=self.job.activation_kind)
         weights = self._layer(f"{name}.routing", "SOFTMAX", (logits,), (rows, experts), m=rows, n=experts)
@@ -292,7 +292,7 @@ class DecoderStep:
         })  # fmt: skip
 
     def _expert(self, name: str, normed: str, residual: str = "", width: int = 0) -> str:
-        """Add a feed-forward network; `width`: of another network than an expert."""
+        """Add a feed-forward network; `width`: its width if it is not that of an expert."""
         shape, width = self.shape, width or self.shape.ffn
         bias = shape.ffn_bias
         if shape.gated:
@@ -306,7 +306,7 @@ class DecoderStep:
         return self._product(f"{name}.down", inner, shape.width, bias=bias)
 
     def _head(self, x: str) -> None:
-        """Add the logits of the last token of every request, and the largest of them as the next token."""
+        """Add the logits of the last token of every request, and the next token as their ARGMAX."""
         shape, requests = self.shape, self.job.requests
         last = self._last_rows(x)
         normed = self._norm("head.norm", last)
@@ -327,8 +327,8 @@ class DecoderStep:
         self, name: str, x: str, n: int, *, residual: str = "", activation: str = "", kind: DataType | None = None,
         weights: str = "", bias: bool = False,
     ) -> str:  # fmt: skip
-        """Return x times weights of their own, or `weights` (n x k); narrow weights have a multiplier per column.
-        Matrices of `kind` are no part of a layer."""
+        """Return x times its own weights, or times `weights` (n x k). Narrow weights have a multiplier per column.
+        Matrices with `kind` are not part of a layer."""
         m, k = self.graph.tensors[x].shape
         inputs, epilogue = [x, weights or self._weight(f"{name}.weights", (k, n), kind or self._kind)], []
         if bias:
@@ -370,7 +370,7 @@ class DecoderStep:
 
     def _layer(self, name: str, op: str, inputs: "list[str] | tuple[str, ...]", out: "str | tuple[int, ...]",
                **attributes: Attribute) -> str:  # fmt: skip
-        """Add a layer that writes the tensor `out`, or a new tensor of that shape."""
+        """Add a layer with output tensor `out`, or with a new tensor if `out` is a shape."""
         target = out if isinstance(out, str) else self._tensor(f"{name}.out", out)
         self.graph.layers.append(LayerIR(name, op, tuple(inputs), (target,), attributes))
         return target

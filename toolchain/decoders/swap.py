@@ -1,7 +1,6 @@
-"""Keys and values of a request on their way between its caches and swap space: COPY commands, a block of tokens each.
+"""Transfer of keys and values between a request's caches and swap space, by COPY commands of one token block each.
 
-A block of swap space has the tokens of all runs of all caches, one run behind the other. Bytes are copied as they are
-stored, whatever they mean.
+A block of swap space holds its tokens of all runs of all caches, run after run. Bytes are copied unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,22 +15,22 @@ from toolchain.codegen.tiles import SLOT
 from toolchain.decoders.caches import StoredCache
 
 SHARES = 2
-"""Of the scratchpad: a copy is read while the one before it is written."""
+"""Shares of the scratchpad: one copy is read while the previous one is written."""
 
 
 class CacheRun(NamedTuple):
-    """Rows of a cache in which tokens lie one behind the other: those of its heads, or one that all heads share."""
+    """Rows of a cache with contiguous tokens: one row per head, or one row for all heads."""
 
     address: int
     rows: int
     token: int
-    """Bytes of a token in a row."""
+    """Bytes of a token within a row."""
     stride: int
-    """Bytes from row to row."""
+    """Row pitch, bytes."""
 
 
 def runs_of(caches: Iterable[StoredCache]) -> list[CacheRun]:
-    """Return the runs of the caches of a request, whose elements are whole bytes."""
+    """Return the runs of a request's caches. Their elements must be whole bytes."""
     runs = []
     for cache in caches:
         token = cache.token_bytes // cache.heads
@@ -40,15 +39,15 @@ def runs_of(caches: Iterable[StoredCache]) -> list[CacheRun]:
 
 
 def block_bytes(runs: Iterable[CacheRun], block_size: int) -> int:
-    """Return bytes of a block of swap space."""
+    """Return the size of a block of swap space, bytes."""
     return block_size * sum(run.rows * run.token for run in runs)
 
 
 def copies(
     runs: Sequence[CacheRun], tokens: int, block_size: int, blocks: Sequence[int], target: Target, out: bool
 ) -> list[Command]:
-    """Copy the first `tokens` of a request's caches to the blocks of swap space at these addresses, or (not `out`) back
-    from there. The extended blocks have no addresses yet."""
+    """Return commands that copy the first `tokens` of a request's caches to the swap blocks at these addresses or,
+    without `out`, back. The extended blocks have no addresses yet."""
     commands: list[Command] = []
     for index, (first, block) in enumerate(zip(range(0, tokens, block_size), blocks, strict=True)):
         count, at = min(block_size, tokens - first), block
@@ -65,9 +64,9 @@ def copies(
 def _copy(
     name: str, source: tuple[int, int], result: tuple[int, int], size: tuple[int, int], target: Target, turn: int
 ) -> Command:
-    """Return a command; source and result: (address, bytes from row to row), size: rows and their bytes."""
+    """Return a COPY command; source and result: (address, row pitch in bytes); size: (rows, bytes per row)."""
     share = target.workspace // SHARES // SLOT * SLOT
-    room = share // 2 // SLOT * SLOT  # of what is read, and of what is written
+    room = share // 2 // SLOT * SLOT  # for input and output
     rows, columns = size
     wide = min(columns, room)
     return Command(
