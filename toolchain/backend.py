@@ -113,8 +113,7 @@ def compile_layers(
 
 
 def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granularity: str) -> MappingOptions:
-    """Return the user's mapping decisions for these passes and this form. ModelError: a decision would have no
-    effect."""
+    """Return the user's mapping decisions for these passes and this form. ModelError: a decision has no effect."""
     if granularity == "tile" and mapping.loop_order is LoopOrder.WEIGHT:
         raise ModelError("compiler.loop_order = weight: tile commands keep sums; auto, output, or --granularity macro")
     if granularity == "tile" and mapping.residency not in (None, Residency.NONE):

@@ -1,7 +1,7 @@
-"""image.elf: the submitting firmware and a model in one program (docs/model-flow.md, "Image").
+"""Program image image.elf: the submitting firmware and a model in one ELF file (docs/model-flow.md, "Image").
 
-The model's bytes become further PT_LOAD segments behind the firmware; the firmware's own notes get their values: how
-many commands there are and where, and how much DRAM the program needs.
+The model's bytes become additional PT_LOAD segments after the firmware. The firmware's notes receive the number and
+address of the commands and the DRAM size of the program.
 """
 
 import struct
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from elftools.construct.lib.container import Container
 
 FIRMWARE = "run_model"
-"""The program of this package that an image is made from."""
+"""Packaged program on which an image is based."""
 WEIGHTS = "weights.bin"
-"""The sidecar file of an image: constants which are not in it."""
+"""Sidecar file of an image, for constants outside it."""
 
 
 class ImagePiece(NamedTuple):
@@ -38,12 +38,11 @@ def build_image(
     firmware: bytes, compiled: Program, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
     *, apart: bool = False, bare: bool = False,
 ) -> bytes:  # fmt: skip
-    """Return an ELF with the firmware, the model and its inputs; `arguments` of the firmware besides where the commands
-    are.
+    """Return an ELF with the firmware, the model and its inputs; `arguments`: further arguments of the firmware.
 
-    `apart`: without the constants, which are always left out where the core does not see them; the image then names
-    the sidecar file WEIGHTS and its address. `bare`: without them too, for one who loads them himself.
-    ToolchainError when the firmware is not one for models.
+    `apart`: omit the constants, which are always omitted if the core cannot address them; the image then names the
+    sidecar file WEIGHTS and its address. `bare`: omit them for a caller that loads them itself. ToolchainError: the
+    firmware does not run models.
     """
     values = {"commands": len(compiled.commands), "descriptors": compiled.memory.commands}
     if compiled.kernels:
@@ -58,7 +57,7 @@ def build_image(
 
 
 def weights_file(compiled: Program) -> bytes:
-    """Return the content of weights.bin: the constants as they lie in DRAM."""
+    """Return the content of weights.bin: the constants in their DRAM layout."""
     at, end = compiled.memory.weights
     parts: list[bytes | memoryview] = []
     for piece in sorted(constants(compiled), key=lambda piece: piece.address):
@@ -68,8 +67,8 @@ def weights_file(compiled: Program) -> bytes:
 
 
 def with_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, arguments: Mapping[str, int]) -> bytes:
-    """Return the firmware with more in memory, up to the address `end`, and values for its arguments.
-    ToolchainError."""
+    """Return the firmware with additional memory contents up to the address `end`, and values of its arguments.
+    ToolchainError: the firmware does not take an argument."""
     from elftools.construct.lib.container import Container
     from elftools.elf.constants import P_FLAGS
 
@@ -95,7 +94,7 @@ def with_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, argume
 
 
 def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[ImagePiece]:
-    """Yield the memory contents of the model at the begin of a run; `apart`: without the constants."""
+    """Yield the memory contents of the model at the start of a run; `apart`: without the constants."""
     for name, data in inputs.items():
         yield ImagePiece(compiled.memory.address(compiled.graph, name), data)
     yield ImagePiece(compiled.memory.commands, compiled.code())
@@ -120,7 +119,7 @@ def _digest(compiled: Program) -> bytes:
 
 
 def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
-    """Return the image with one more section of notes, which names the file of the weights and its hash."""
+    """Return the image with an additional note section that holds the name and hash of the weights file."""
     from elftools.construct.lib.container import Container
 
     first, end = compiled.memory.weights
@@ -140,7 +139,7 @@ def _naming(image: bytes, compiled: Program, digest: bytes) -> bytes:
 
 
 class _Elf:
-    """The headers of an ELF file, as records of pyelftools."""
+    """Headers of an ELF file, as pyelftools records."""
 
     def __init__(self, data: bytes) -> None:
         from elftools.elf.structs import ELFStructs
@@ -157,7 +156,7 @@ class _Elf:
         return [record.parse_stream(self.stream) for _ in range(count)]
 
     def notes(self, owner: str) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (type, offset of the description in the file, description) of the notes of an owner."""
+        """Yield (type, file offset of the description, description) of the notes of an owner."""
         from elftools.elf.enums import ENUM_NOTE_N_TYPE
         from elftools.elf.notes import iter_notes
 
@@ -169,14 +168,14 @@ class _Elf:
                         yield ENUM_NOTE_N_TYPE.get(note.n_type, note.n_type), at, note.n_descdata
 
     def with_header(self, image: bytearray) -> bytes:
-        """Return the file with the header of this object."""
+        """Return the file with this object's header."""
         header = self.structs.Elf_Ehdr.build(self.header)
         image[: len(header)] = header
         return bytes(image)
 
 
 def _patch(image: bytearray, elf: _Elf, end: int, arguments: Mapping[str, int]) -> None:
-    """Give the firmware's notes their values."""
+    """Write the arguments into the firmware's notes."""
     values = dict(arguments)
     for kind, at, desc in elf.notes(mm.NOTE_OWNER):
         if kind == mm.NOTE_REQUIREMENTS:

@@ -1,4 +1,4 @@
-"""npu_ir.jsonl: layers after every pass, then tensors, then what is submitted (docs/model-flow.md, "NPU-IR")."""
+"""Lines of npu_ir.jsonl: layers after every pass, tensors, commands (docs/model-flow.md, "NPU-IR")."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from toolchain.ir.graph import Graph
 from toolchain.passes.schedule import dependencies
 
 TENSORS, COMMANDS = "tensors", "commands"
-"""Stages behind those of the passes."""
+"""Stages after those of the passes."""
 KV_READ, KV_WRITE = "kv_read", "kv_write"
 _MOVES = {Opcode.KV_READ: Opcode.LOAD, Opcode.KV_APPEND: Opcode.STORE}
 _TYPES = ("type_in0", "type_in1", "type_out", "type_kv")
@@ -34,8 +34,7 @@ def tensor_lines(graph: Graph) -> Iterator[str]:
 
 def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: Target) -> Iterator[str]:
     """Yield a JSON object per instruction: WAIT for the tickets that a layer depends on, each operation with its
-    submission, ENQCMD_T, and at the end TWAIT for the last ticket. Descriptors lie from `base` on; tickets count from
-    1."""
+    submission ENQCMD_T, and finally TWAIT for the last ticket. Descriptors start at `base`; tickets start at 1."""
     last = {command.layer: index + 1 for index, command in enumerate(commands)}
     layers = {layer.id: layer for layer in graph.layers}
     before = _direct(graph)
@@ -55,7 +54,7 @@ def command_lines(graph: Graph, commands: Sequence[Command], base: int, target: 
 
 
 def _direct(graph: Graph) -> dict[str, list[str]]:
-    """Return the layers that each layer waits for, without what these wait for themselves."""
+    """Return the direct dependencies of each layer, without transitive ones."""
     before = dependencies(graph)
     direct = {}
     for index, layer in enumerate(graph.layers):
@@ -86,7 +85,7 @@ def _operation(command: Command, op_type: str, target: Target) -> dict[str, Any]
 
 
 def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str, Any]]:
-    """Return the tiles of keys and values that a command moves: of a macro command the largest of each kind."""
+    """Return the tiles of keys and values that a command moves; for a macro command, the largest of each kind."""
     if not d.type_kv:
         return []
     qbits = BITS[DataType(d.type_kv)]
@@ -109,7 +108,7 @@ def _kv_tiles(command: Command, d: Descriptor, opcode: Opcode) -> list[dict[str,
 
 
 def _unit(opcode: Opcode) -> str:
-    """Return the engine that an operation needs."""
+    """Return the engine that executes an operation."""
     if opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GATHER, *_MOVES):
         return "DMA"
     if opcode is Opcode.CORE:

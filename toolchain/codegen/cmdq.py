@@ -17,8 +17,7 @@ _WORDS = ("zero_point", "per_op")
 
 
 def document(commands: tuple[Command, ...], target: Target) -> dict[str, Any]:
-    """Return the command list, validated as a whole. ToolchainError: it violates the schema, which is a compiler
-    fault."""
+    """Return the validated command list. ToolchainError: it violates the schema, which is a compiler fault."""
     listed = [entry for command in commands for entry in _entries(command, target)]
     for index, record in enumerate(listed):
         record["id"] = index
@@ -84,8 +83,7 @@ def _move(d: Descriptor, opcode: Opcode, target: Target) -> dict[str, Any]:
 
 
 def _by_width(d: Descriptor) -> bool:
-    """Check whether bit widths alone identify the types of a transfer, as the list requires. For a plain copy they
-    do."""
+    """Check whether bit widths alone identify the types of a transfer, as the list requires; true for a plain copy."""
     kinds = [DataType(kind) for kind in (d.type_in0, d.type_out, d.type_kv) if kind]
     return not d.type_kv or all(MOVED_AS[BITS[kind]] is kind for kind in kinds)
 

@@ -16,8 +16,8 @@ from toolchain.ir.operations import LAYER_OPS
 
 class MacroEmitter:
     """Emitter of the commands of one layer. Products alternate between shares of the scratchpad, so that the next
-    product can start before the previous one ends. Other layers use the share not used by the latest product, or the
-    one they name."""
+    product can start before the previous one ends. Other layers use the share not used by the latest product, or a
+    named share."""
 
     def __init__(self, graph: Graph, layer: LayerIR, memory: DramMap, target: Target, turn: int) -> None:
         self.layer = layer
@@ -60,8 +60,8 @@ class MacroEmitter:
     def put(
         self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
     ) -> None:
-        """Emit a command, by default of the layer's operation. `fields`: descriptor fields; `block`: words of the
-        extended block."""
+        """Emit a command, by default of the layer's operation. `fields`: of the descriptor; `block`: of the extended
+        block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
         share = (self._turn + len(self._commands)) % self._shares
         for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):

@@ -303,7 +303,7 @@ def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
 
 def _kv_scale(e: MacroEmitter, index: int) -> dict[str, Any]:
     """Return the words for `scale`: scales of integer keys and values, per head or per head and token, or the parameter
-    block of encoded ones."""
+    block of encoded keys and values."""
     per = Epilogue.PER_TOKEN if e.roles[index] is Role.KV else Epilogue.PER_CHANNEL
     bits = Epilogue.REQUANTIZE if e.kinds[index] is DataType.INT32 else Epilogue.REQUANTIZE | per
     return {"scale": e.inputs[index], "epilogue": int(bits)}
@@ -328,8 +328,7 @@ FORMS: dict[str, Callable[[MacroEmitter], None]] = {
 
 
 def is_macro_only(layer: LayerIR) -> bool:
-    """Check whether a layer has a macro form only: tables, zero points, tensor scales, codebooks, or unsupported
-    windows."""
+    """Check whether a layer has a macro form only: tables, zero points, tensor scales, codebooks, some windows."""
     if layer.integer("codebooks"):
         return True
     if layer.op_type == "GEMM_T":
