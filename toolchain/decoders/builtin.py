@@ -1,5 +1,4 @@
-"""Built-in decoders: compilation of a shape to the commands of one step, by the passes and code generator of all
-models."""
+"""Built-in decoders: compilation of a shape to the commands of one step, by the passes and generator of all models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -145,8 +145,7 @@ class Decoder:
 
 @dataclass(frozen=True)
 class CompiledDecoder:
-    """Commands and addresses of a decoder: `compiled.commands[:prompt_commands]` process the prompt, the rest one
-    token."""
+    """Commands and addresses: `compiled.commands[:prompt_commands]` process the prompt, the rest one token."""
 
     decoder: Decoder
     compiled: Compiled
@@ -187,8 +186,7 @@ class CompiledDecoder:
         return parts_of(self.compiled.graph.tensors, past)
 
     def token_scales(self, past: str, first: int, read: Callable[[str], bytes]) -> Values | None:
-        """Return the per-token scales (heads, T_max) of the cache part that starts at head `first`; None without
-        scales."""
+        """Return the per-token scales (heads, T_max) of the cache part that starts at head `first`, or None."""
         index = next(at for at, cache in enumerate(self.decoder.caches) if cache.past == past)
         keys = self.decoder.caches[index // 2 * 2].past
         table = self.compiled.graph.tensors.get(f"{keys}{SCALES}.{first}")

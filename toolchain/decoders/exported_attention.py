@@ -122,8 +122,7 @@ class Finder:
         return self._result(node, query, (keys_span.source, values.source), factors)
 
     def _operator(self, node: Any) -> Heads | None:
-        """Return a causal Attention whose keys and values are caches or come from the Concat of a cache; None for any
-        other."""
+        """Return a causal Attention with caches, or Concat of caches, as keys and values; None for any other."""
         inputs = [*node.input, *[""] * (7 - len(node.input))]
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         shape = self._shape(inputs[0])
@@ -183,7 +182,7 @@ class Finder:
         return self._pattern(visible)
 
     def _pattern(self, visible: Values) -> int | None:
-        """Return the window of a causal mask, 0 for no window, None for any other mask. `visible`: (..., queries,
+        """Return the window of a causal mask (0 for all keys); None for any other mask. `visible`: (..., queries,
         keys)."""
         causal = self._visible(visible.shape)
         window = int(visible.reshape(-1, *causal.shape)[0, -1].sum())
@@ -217,8 +216,7 @@ class Finder:
         return self._random.uniform(0.5, 1.5, info.shape).astype(kind)
 
     def _factor(self, result: Values, reference: Values) -> float | None:
-        """Return the factor of all values relative to the reference, element by element; None without a common
-        factor."""
+        """Return the common factor of all values relative to the reference; None if there is none."""
         if result.size != reference.size or not reference.size:
             return None
         wide, right = result.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)

@@ -1,5 +1,5 @@
-"""Parts of generation besides the commands: the merged graph of prompt and step, and the words shared by
-firmware/apps/generate.c and the host (addresses of a step, and the tokens)."""
+"""Graph and words for generation: the merged graph of prompt and step, and the words shared by firmware/apps/generate.c
+and the host (addresses of a step, and the tokens)."""
 
 import struct
 from collections.abc import Collection, Sequence

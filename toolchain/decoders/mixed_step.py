@@ -1,4 +1,4 @@
-"""Step of a server as NPU-IR: each request has a chunk of its own length and position.
+"""Step of a server as NPU-IR: each request has a separate chunk with its length and position.
 
 Products process the rows of all requests at once, in chunk order. Positions, keys and values are separate for each
 request, since an ATTN_T command attends to one cache. At its start a step reads one word per request, its position.

@@ -93,8 +93,8 @@ class Reference:
     def steps(
         self, tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]] | None = None
     ) -> Iterator[DecodeStep]:
-        """Yield the step of the whole prompt, then one step per further token except the last; `codes`: overrides of
-        each step."""
+        """Yield the step of the whole prompt, then a step per further token except the last; `codes`: overrides by
+        step."""
         past = self.empty()
         parts = [tokens[:prompt], *([token] for token in tokens[prompt:-1])]
         for part, step_codes in zip(parts, codes or [{}] * len(parts), strict=True):

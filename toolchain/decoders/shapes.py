@@ -92,7 +92,7 @@ class Shape:
         return 0 if self.whole_every else self.window
 
     def window_of(self, layer: int) -> int:
-        """Return the sliding window of a layer; 0: none."""
+        """Return the sliding window of a layer; 0 for none."""
         return 0 if self.whole_every and (layer + 1) % self.whole_every == 0 else self.window
 
     def layer_shape(self, layer: int) -> "Shape":
@@ -318,8 +318,7 @@ class Job:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the parameters that a run of these layers reads: matrices in their width, others in that of
-        activations."""
+        """Bytes of the parameters that these layers read: matrices in their width, others in that of activations."""
         other_parameters = self.shape.embedding_parameters + self.shape.small_parameters
         return self.matrix_bytes(self.shape.experts) + bytes_total(other_parameters, self.activation_bits)
 
@@ -338,8 +337,7 @@ class Job:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), or of the pages of encoded
-        caches."""
+        """Bytes of DRAM of all caches (docs/bit-widths.md, R15: `kv_bytes_alloc`), or of pages of encoded caches."""
         return sum(map(self.kv_bytes_alloc, range(self.layers)))
 
     def kv_bytes_alloc(self, layer: int) -> int:

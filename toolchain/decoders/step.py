@@ -19,7 +19,7 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 EPSILON = 1e-5
 POSITION, IDS = "position", "ids"
-"""Inputs of a step: position of its first token, and tokens. ARGMAX overwrites the tokens with the next ones."""
+"""Inputs of a step: position of its first token, and tokens. ARGMAX overwrites the tokens with their successors."""
 KEYS, VALUES = "keys", "values"
 """Infix in the names of caches."""
 
@@ -127,7 +127,7 @@ class DecoderStep:
         plain = shape.head_dim - rotary
         if shape.query_latent:
             source = self._norm(f"{name}.q_norm", self._product(f"{name}.q_down", source, shape.query_latent))
-        q = self._product(f"{name}.q", source, heads * shape.head_dim)  # per head, the parts with position, then those without
+        q = self._product(f"{name}.q", source, heads * shape.head_dim)  # per head: positioned parts, then the others
         q_plain = self._moved(f"{name}.q_plain", q, (heads, rows, plain), (plain, heads * shape.head_dim, 1),
                             heads * rotary, self._tensor(f"{name}.q_plain.out", (heads * rows, plain)),
                             (rows * plain, plain, 1))  # fmt: skip

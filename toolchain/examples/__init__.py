@@ -1,4 +1,4 @@
-"""Models made here, with random weights of a fixed seed: what the tests and the documentation run."""
+"""Generated example models with random weights of a fixed seed, for tests and documentation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +20,10 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
     **{f"{name}_fp16": in_fp16(make) for name, make in _FLOAT.items()},
     **{f"{name}_int8": in_int8(make) for name, make in _FLOAT.items()},
 }
-"""Name -> a function that makes the ONNX model."""
+"""Name -> function that builds the ONNX model."""
 
 LARGE = ("resnet18", "mobilenet_v2")
-"""What the names of large ones begin with."""
+"""Name prefixes of large models."""
 
 _DECODERS: dict[str, Callable[..., Any]] = {
     "decoder_kv": decoder_kv,
@@ -38,4 +38,4 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "decoder_concat": decoder_concat,
     "decoder_concat_learned": decoder_concat_learned,
 }
-"""Models with a key/value cache: they run with `--generate` (docs/llm.md)."""
+"""Models with a key/value cache, for `--generate` (docs/llm.md)."""

@@ -1,4 +1,4 @@
-"""A few lines around onnx.helper: nodes whose outputs get names, weights from one random generator."""
+"""Small layer on onnx.helper: nodes with generated output names, and weights from one random generator."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ OPSET = 20
 
 
 class Builder:
-    """Collects nodes and weights; `kind` is the type of activations and weights."""
+    """Builder of nodes and weights; `kind` is the type of activations and weights."""
 
     def __init__(self, kind: str = "float32") -> None:
         self.kind = np.dtype(kind)
@@ -22,13 +22,13 @@ class Builder:
         self.weights: list[Any] = []
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Return normally distributed weights, by default with the variance that keeps activations in range."""
+        """Return normally distributed weights. The default scale keeps the variance of activations."""
         fan = int(np.prod(shape[1:])) if len(shape) > 1 else shape[0]
         width = fan**-0.5 if scale is None else scale
         return self.constant((self._random.standard_normal(shape) * width).astype(self.kind))
 
     def positive(self, *shape: int) -> str:
-        """Return values between 0.5 and 1.5: variances and gains."""
+        """Return values between 0.5 and 1.5, for variances and gains."""
         return self.constant(self._random.uniform(0.5, 1.5, shape).astype(self.kind))
 
     def constant(self, values: NDArray[Any]) -> str:
@@ -37,7 +37,7 @@ class Builder:
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Return the name of the node's output."""
+        """Add a node and return the name of its output."""
         name = f"{operator.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, **attributes))
         return name

@@ -1,4 +1,4 @@
-"""A decoder layer of a language model, for a whole sequence at once."""
+"""Decoder layer of a language model, for a whole sequence at once."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ EPSILON = 1e-5
 
 
 def decoder(length: int = 32, width: int = 128, heads: int = 4, kv_heads: int = 2, kind: str = "float32") -> Any:
-    """Return a decoder layer: layer normalization, causal attention with grouped heads, and a feed-forward network;
-    residuals around both."""
+    """Return a decoder layer: layer normalization, causal attention with grouped heads, and a feed-forward network,
+    both with residual connections."""
     b = Builder(kind)
     size = width // heads
     x = _attention(b, "x", length, width, heads, kv_heads, size)
@@ -42,7 +42,7 @@ def _attention(b: Builder, x: str, length: int, width: int, heads: int, kv_heads
 
 
 def _heads(b: Builder, x: str, length: int, width: int, count: int, size: int) -> str:
-    """Return (length, width) projected and split: (count, length, size)."""
+    """Project (length, width) and split it into heads: (count, length, size)."""
     y = b.node("MatMul", x, b.weight(width, count * size, scale=width**-0.5))
     split = b.constant(np.array([length, count, size], np.int64))
     return b.node("Transpose", b.node("Reshape", y, split), perm=[1, 0, 2])

@@ -1,5 +1,5 @@
-"""Decoders as exporters write them at opset 17: caches grow by Concat, attention is made of primitives, and the mask
-and the positions of a step follow from shapes (the graphs of torch.onnx of Llama and GPT-2 in transformers 4)."""
+"""Decoders as exporters write them at opset 17: Concat extends caches, attention consists of primitives, and mask and
+positions of a step follow from shapes (as torch.onnx exports Llama and GPT-2 of transformers 4)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ OPSET, IR_VERSION = 17, 8
 
 
 class _Graph:
-    """Nodes in the way of torch.onnx: sizes are computed from shapes."""
+    """Nodes in the style of torch.onnx, which computes sizes from shapes."""
 
     def __init__(self, kind: str) -> None:
         self.b = Builder(kind)
@@ -23,7 +23,7 @@ class _Graph:
         return self.b.constant(np.array(values, np.int64))
 
     def size(self, x: str, axis: int) -> str:
-        """Return a dimension of a tensor, a list of one number."""
+        """Return the size of a dimension as a 1-element list."""
         scalar = self.node("Gather", self.node("Shape", x), self.b.constant(np.array(axis, np.int64)), axis=0)
         return self.node("Unsqueeze", scalar, self.ints(0))
 
@@ -40,25 +40,25 @@ class _Graph:
         return self.number(float(np.finfo(self.b.kind).min))
 
     def by_head(self, x: str, heads: int, size: int) -> str:
-        """Return rows of each head."""
+        """Return rows per head."""
         sizes = (self.size(x, 0), self.size(x, 1), self.ints(heads), self.ints(size))
         return self.node("Transpose", self.reshaped(x, *sizes), perm=[0, 2, 1, 3])
 
     def by_token(self, x: str, width: int) -> str:
-        """Return a row per token."""
+        """Return one row per token."""
         turned = self.node("Transpose", x, perm=[0, 2, 1, 3])
         return self.reshaped(turned, self.size(turned, 0), self.size(turned, 1), self.ints(width))
 
 
 def _mean_square(g: _Graph, x: str, width: int) -> str:
-    """Return Llama's norm in primitives."""
+    """Return Llama's RMS norm in primitives."""
     mean = g.node("ReduceMean", g.node("Pow", x, g.number(2)), axes=[-1], keepdims=1)
     root = g.node("Sqrt", g.node("Add", mean, g.number(EPSILON)))
     return g.node("Mul", g.b.positive(width), g.node("Mul", x, g.node("Div", g.number(1), root)))
 
 
 def _mask(g: _Graph, past: str, total: str) -> str:
-    """Return 0 where a query sees a key and the lowest number elsewhere: causal, and where `attention_mask` is 0."""
+    """Return 0 where a query sees a key and the lowest number elsewhere: causal, combined with `attention_mask`."""
     tokens = g.size("input_ids", 1)
     shape = g.node("Concat", tokens, total, axis=0)
     low = g.node("ConstantOfShape", shape, value=helper.make_tensor("v", g.b.code, [1], [0.0]))
@@ -76,7 +76,7 @@ def _mask(g: _Graph, past: str, total: str) -> str:
 
 
 def _rotate(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
-    """Return queries or keys turned by their positions."""
+    """Return queries or keys with rotary positions applied."""
     far = g.node("Slice", x, g.ints(size // 2), g.ints(1 << 62), g.ints(3))
     first = g.node("Slice", x, g.ints(0), g.ints(size // 2), g.ints(3))
     half = g.node("Concat", g.node("Neg", far), first, axis=-1)
@@ -84,7 +84,7 @@ def _rotate(g: _Graph, x: str, cos: str, sin: str, size: int) -> str:
 
 
 def _repeat(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
-    """Repeat each head of keys or values for its share of the queries; MatMul itself repeats a single head."""
+    """Repeat each head of keys or values for its group of queries. MatMul broadcasts a single head."""
     if kv_heads in (1, heads):
         return x
     share, batch, length = heads // kv_heads, g.size(x, 0), g.size(x, 2)
@@ -96,7 +96,7 @@ def _repeat(g: _Graph, x: str, heads: int, kv_heads: int, size: int) -> str:
 def decoder_concat(
     layers: int = 2, width: int = 128, heads: int = 4, kv_heads: int = 2, vocab: int = 256, kind: str = "float32",
 ) -> Any:  # fmt: skip
-    """Return Llama's layers with scaled_dot_product_attention, and `position_ids`."""
+    """Return a Llama decoder with scaled_dot_product_attention and `position_ids`."""
     g = _Graph(kind)
     size = width // heads
     past = g.size("past_key_values.0.key", 2)
@@ -136,8 +136,8 @@ def decoder_concat(
 def decoder_concat_learned(
     layers: int = 2, width: int = 128, heads: int = 4, vocab: int = 256, positions: int = 256, kind: str = "float32",
 ) -> Any:  # fmt: skip
-    """Return GPT-2's layers: one product for queries, keys and values, learned positions counted from the length of
-    the past, a triangle of bools that is cut to the step, and nothing but tokens as input."""
+    """Return a GPT-2 decoder: one product for queries, keys and values, learned positions counted from the length of
+    the past, a triangular mask sliced to the step, and tokens as the only input besides caches."""
     g = _Graph(kind)
     size, scalar = width // heads, g.ints()
     past = g.size("past_key_values.0.key", 2)
@@ -177,14 +177,14 @@ def _normalize(g: _Graph, x: str, width: int) -> str:
 
 
 def _linear(g: _Graph, x: str, rows: int, columns: int) -> str:
-    """Return GPT-2's Conv1D: Gemm of a matrix with a row per token."""
+    """Return GPT-2's Conv1D: a Gemm on one row per token."""
     flat = g.reshaped(x, g.ints(-1), g.ints(rows))
     product = g.node("Gemm", flat, g.matrix(rows, columns), g.b.weight(columns))
     return g.reshaped(product, g.size(x, 0), g.size(x, 1), g.ints(columns))
 
 
 def _cache_rows(g: _Graph, layer: int, k: str, v: str) -> list[str]:
-    """Return keys and values behind their past."""
+    """Append keys and values to their past."""
     names = []
     for part, new in (("key", k), ("value", v)):
         name = f"present.{layer}.{part}"

@@ -1,4 +1,4 @@
-"""Decoder layers with a key/value cache, as exporters write them: docs/llm.md, "Your own decoder"."""
+"""Decoder layers with a key/value cache, in the form of docs/llm.md, "Your own decoder"."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from toolchain.examples.builder import Builder
 
 OPSET, IR_VERSION = 23, 11
 OPSET_WINDOW = 25
-"""Of Attention with a sliding window."""
+"""First operator set whose Attention has a sliding window."""
 EPSILON = 1e-5
 BASE = 10_000.0
-"""Of the rotary frequencies (Su et al., arXiv 2104.09864)."""
+"""Base of the rotary frequencies (Su et al., arXiv 2104.09864)."""
 
 
 def decoder_kv(
     layers: int = 2, width: int = 128, heads: int = 4, kv_heads: int = 2, vocab: int = 256, positions: int = 256,
     kind: str = "float32", window: int = 0,
 ) -> Any:  # fmt: skip
-    """Return Llama's layers: RMS norms, rotary positions, grouped heads, a gated feed-forward network; `window`:
-    tokens that a query sees, 0: all."""
+    """Return a Llama decoder: RMS norms, rotary positions, grouped heads, a gated feed-forward network. `window`:
+    tokens that a query sees; 0 for all."""
     b = Builder(kind)
     size = width // heads
     angles = np.arange(positions)[:, None] * BASE ** (-np.arange(0, size, 2) / size)

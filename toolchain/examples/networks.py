@@ -9,13 +9,13 @@ from toolchain.examples.builder import Builder
 
 
 def gemm(m: int = 256, n: int = 256, k: int = 256, kind: str = "float16") -> Any:
-    """Return the model of a product with a bias."""
+    """Return a model of one product with a bias."""
     b = Builder(kind)
     return b.model("gemm", [m, k], b.node("Gemm", "x", b.weight(k, n), b.weight(n)), [m, n])
 
 
 def mlp(batch: int | str = 16, kind: str = "float32") -> Any:
-    """Return 784 - 256 - 128 - 10, as for digits. A name as `batch` leaves that dimension open."""
+    """Return a 784 - 256 - 128 - 10 network, as for digits. A string as `batch` names an open dimension."""
     b = Builder(kind)
     x, sizes = "x", (784, 256, 128, 10)
     for index, (k, n) in enumerate(pairwise(sizes)):
@@ -26,7 +26,7 @@ def mlp(batch: int | str = 16, kind: str = "float32") -> Any:
 
 
 def qdq_mlp(batch: int = 16) -> Any:
-    """Return two layers whose activations and weights pass through int8."""
+    """Return two layers with activations and weights quantized to int8."""
     b = Builder()
     x = _through_int8(b, "x", 1 / 64)
     x = b.node("Relu", b.node("Gemm", x, _int8_weight(b, 64, 32), b.weight(32)))
@@ -46,14 +46,14 @@ def _int8_weight(b: Builder, k: int, n: int) -> str:
 
 
 def _conv(b: Builder, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
-    """Return convolution and batch normalization."""
+    """Return a convolution with batch normalization."""
     pad, weights = kernel // 2, b.weight(cout, cin // groups, kernel, kernel)
     x = b.node("Conv", x, weights, strides=[stride] * 2, pads=[pad] * 4, group=groups)
     return b.node("BatchNormalization", x, b.positive(cout), b.weight(cout), b.weight(cout), b.positive(cout))
 
 
 def cnn(kind: str = "float32") -> Any:
-    """Return two convolutions and a classifier on 28 x 28."""
+    """Return two convolutions and a classifier on 28 x 28 images."""
     b = Builder(kind)
     x = b.node("Relu", _conv(b, "x", 1, 8, 3))
     x = b.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
@@ -64,7 +64,7 @@ def cnn(kind: str = "float32") -> Any:
 
 
 def resnet18(kind: str = "float32", size: int = 224) -> Any:
-    """Return ResNet-18 of He et al., arXiv 1512.03385, table 1: 18 layers."""
+    """Return ResNet-18 (He et al., arXiv 1512.03385, table 1: 18 layers)."""
     b = Builder(kind)
     x = b.node("Relu", _conv(b, "x", 3, 64, 7, 2))
     x = b.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -96,7 +96,7 @@ MOBILENET_V2 = (
 
 
 def mobilenet_v2(kind: str = "float32", size: int = 224) -> Any:
-    """Return MobileNetV2 of Sandler et al., arXiv 1801.04381, table 2: inverted residuals around depthwise
+    """Return MobileNetV2 (Sandler et al., arXiv 1801.04381, table 2): inverted residuals around depthwise
     convolutions."""
     b = Builder(kind)
     x, channels = _clip(b, _conv(b, "x", 3, 32, 3, 2)), 32

@@ -1,4 +1,4 @@
-"""The examples in other types: made in fp16, or quantized after training on random inputs of a fixed seed."""
+"""Example models in other types: fp16, or int8 by post-training quantization on random inputs of a fixed seed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +14,11 @@ from toolchain.quantize.post_training import quantized
 Make = Callable[..., Any]
 SAMPLES = 2
 PROMPT = 16
-"""Tokens of a prompt on which a decoder is calibrated."""
+"""Prompt tokens for the calibration of a decoder."""
 
 
 def in_fp16(make: Make) -> Make:
-    """Return the model with weights and activations in fp16."""
+    """Wrap a builder to convert weights and activations to fp16."""
 
     def build(**options: Any) -> Any:
         return make(kind="float16", **options)
@@ -27,7 +27,7 @@ def in_fp16(make: Make) -> Make:
 
 
 def in_int8(make: Make) -> Make:
-    """Return the fp32 model with QuantizeLinear and DequantizeLinear around its products."""
+    """Wrap a builder of an fp32 model to add QuantizeLinear and DequantizeLinear around its products."""
 
     def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)
@@ -40,7 +40,7 @@ def in_int8(make: Make) -> Make:
 
 
 def decoder_in_int8(make: Make, *, caches: bool = False) -> Make:
-    """Return the maker of an int8 decoder, like `in_int8`: calibrated on random prompts. `caches`: in int8 too."""
+    """Wrap a builder of a decoder as `in_int8`, with calibration on random prompts. `caches`: quantize caches too."""
 
     def build(**options: Any) -> Any:
         proto = make(kind="float32", **options)
