@@ -1,4 +1,4 @@
-"""Errors of this package: one base, and those of missing packages, of programs and of models."""
+"""Exceptions of this package: the base class, and those for missing packages, programs and models."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,18 +15,18 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class ToolchainError(Exception):
-    """A tool is missing or refused its input; the message says value, rule and remedy."""
+    """Missing tool, or input that a tool refused. The message states value, rule and remedy."""
 
 
 class MissingExtraError(ToolchainError):
-    """A package of an extra is not installed; the message has the command that installs it."""
+    """Missing package of an extra. The message contains the command that installs it."""
 
 
 @contextmanager
 def require_extra(extra: str, user: str) -> Iterator[None]:
-    """Run imports of optional packages. MissingExtraError: they are not installed.
+    """Run imports of optional packages. MissingExtraError: a package is not installed.
 
-    `extra`: their name in pyproject.toml; `user`: the command, option or function that needs them.
+    `extra`: name of the extra in pyproject.toml; `user`: command, option or function that needs the packages.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def require_extra(extra: str, user: str) -> Iterator[None]:
 
 
 class CompilerError(ToolchainError):
-    """A tool says what is wrong with a program, in lines of its own."""
+    """Diagnostics of a tool about a program; `output` holds all its lines."""
 
     def __init__(self, text: str, output: str) -> None:
         super().__init__(f"{text}: {output.splitlines()[0]}" if output else text)
@@ -46,26 +46,26 @@ class CompilerError(ToolchainError):
 
 
 class ModelError(ToolchainError):
-    """A model, or what was said about it on the command line, is wrong or not supported."""
+    """Invalid or unsupported model, or an invalid option for it."""
 
     def __init__(self, text: str) -> None:
-        """`text`: one line, whatever characters the names of a model have."""
+        """`text`: message, which is reduced to one line even if names in the model contain line breaks."""
         super().__init__(" ".join(text.split()) if not text.isprintable() else text)
 
 
 class CapacityError(ModelError):
-    """A model that needs more DRAM than the device has."""
+    """Model that needs more DRAM than the device has."""
 
     def __init__(self, text: str, size: int) -> None:
-        """`size`: bytes of DRAM that hold it."""
+        """`size`: sufficient DRAM size, bytes."""
         super().__init__(text)
         self.size = size
 
 
 class RuleError(ModelError):
-    """A rule of docs/bit-widths.md is broken: code, field and value (R25), found before anything runs."""
+    """Violated rule of docs/bit-widths.md, with code, field and value (R25), detected before a run."""
 
     def __init__(self, code: str, field: str, value: object, text: str) -> None:
-        """`text`: the line that a person sees behind the code."""
+        """`text`: message after the code."""
         self.code, self.field, self.value = code, field, value
         super().__init__(f"{code}: {text}")

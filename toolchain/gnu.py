@@ -1,6 +1,6 @@
-"""Builds firmware with riscv64-unknown-elf-gcc and picolibc, as Debian ships them (docs/firmware.md).
+"""Firmware builds with riscv64-unknown-elf-gcc and picolibc, as packaged by Debian (docs/firmware.md).
 
-`APPLICATIONS` lists the programs of this package and the sources that make them.
+`APPLICATIONS` lists the programs of this package and their sources.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ BOTH = (LOOSE, TIGHT)
 
 
 class Application(NamedTuple):
-    """Program of the firmware. Paths are relative to the folder of the firmware."""
+    """Firmware program. Paths are relative to the firmware folder."""
 
     name: str
     text: str
     modes: tuple[str, ...] = BOTH
-    """Modes of submission in which it has something to show."""
+    """Submission modes that the program supports."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -69,38 +69,38 @@ RUNTIME_SOURCES = (
     "lib/kernels.c",
     "lib/busy.c",
 )
-"""Linked into every program."""
+"""Sources linked into every program."""
 
 LINKER_SCRIPT = "lib/link.ld"
 HEADERS = "include"
 
 
 def application(name: str) -> Application | None:
-    """Return the program of that name."""
+    """Return the program of that name, or None."""
     return next((row for row in APPLICATIONS if row.name == name), None)
 
 
 COMPILER = "riscv64-unknown-elf-gcc"
 PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
-"""Debian's names."""
+"""Debian packages of compiler and C library."""
 
 SPECS = "picolibc.specs"
 LIBRARY_FLAGS = (f"--specs={SPECS}",)
 MARCH = "rv32im"
 _MARCH = re.compile(r"rv(32|64)i[a-z]*(_[a-z][a-z0-9]*)*")
 _ABI = {"rv32": "ilp32", "rv64": "lp64"}
-"""By how an instruction set begins; the letter of floating point follows."""
+"""Prefix of an instruction set -> ABI; a letter for floating point is appended."""
 _MODEL = "-mcmodel=medany"
-"""Addresses relative to pc: those of RAM do not fit into 32 bits with a sign."""
+"""PC-relative code model: RAM addresses exceed the signed 32-bit range."""
 _SYSTEM = ("zicsr", "zifencei")
-"""Extensions that the start-up code needs."""
+"""Extensions required by the start-up code."""
 COMPILE_FLAGS = (
     "-std=c99", "-O2", "-ffreestanding", *LIBRARY_FLAGS,
     "-Wall", "-Wextra", "-Werror", "-fno-common", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
-"""Of the sources of this package."""
+"""Compiler flags for sources of this package."""
 OWN_FLAGS = ("-O2", "-ffreestanding", *LIBRARY_FLAGS, "-ffunction-sections", "-fdata-sections")
-"""Of a user's sources; flags of the user follow."""
+"""Compiler flags for a user's sources, before the user's own flags."""
 LINK_FLAGS = (
     *LIBRARY_FLAGS, "-nostartfiles", "-static", f"-T{LINKER_SCRIPT}",
     "-Wl,--gc-sections,--nmagic,--fatal-warnings",
@@ -108,22 +108,22 @@ LINK_FLAGS = (
 
 CPLUSPLUS = (".cc", ".cpp", ".cxx")
 CPLUSPLUS_FLAGS = ("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
-"""Debian ships no C++ library for this target, and a hart has one thread."""
+"""C++ features to disable: Debian ships no C++ library for this target, and a hart has one thread."""
 
 
 class Architecture(NamedTuple):
-    """The instruction set of a program."""
+    """Compiler options for the instruction set of a program."""
 
     compile: tuple[str, ...]
     runtime: tuple[str, ...]
-    """Of the sources of the package, without Zbs: with it, gcc 12 has no instruction for the constant 2048, which the
-    driver needs, and ends in an internal error."""
+    """Options for sources of the package, without Zbs: with it, gcc 12 fails with an internal error on the constant
+    2048 in the driver."""
     link: tuple[str, ...]
-    """Without suffixes: with them, gcc 12 links the wrong multilib."""
+    """Options for linking, without extension suffixes: with them, gcc 12 selects the wrong multilib."""
 
     @classmethod
     def of(cls, march: str) -> "Architecture":
-        """Return the architecture of text like `rv32imac_zba`. ToolchainError for any other text."""
+        """Return the architecture of a string like `rv32imac_zba`. ToolchainError: any other string."""
         if not _MARCH.fullmatch(march):
             raise ToolchainError(
                 f"--march {march}: must begin with rv32i or rv64i, for example rv32imac, rv64imac or {MARCH}"
@@ -139,15 +139,15 @@ class Architecture(NamedTuple):
 
 
 def compile_flags(march: str = MARCH, slot: int = DEFAULT_SLOT) -> list[str]:
-    """Return the flags with which `riscv64-unknown-elf-gcc` compiles a source for this runtime in another build system.
-    ToolchainError for a wrong instruction set or slot."""
+    """Return the `riscv64-unknown-elf-gcc` flags for compiling a source for this runtime in another build system.
+    ToolchainError: invalid instruction set or slot."""
     folder = firmware_folder()
     options = _options(folder, slot, True, portable=False)
     return [*Architecture.of(march).compile, *OWN_FLAGS, *options, f"-I{folder / HEADERS}"]
 
 
 def link_flags(march: str = MARCH) -> list[str]:
-    """Return the flags with which it links: the objects of `runtime_sources` belong to every program."""
+    """Return the flags for linking; every program needs the objects of `runtime_sources`."""
     script = f"-T{LINKER_SCRIPT}"
     flags = [f"-T{link_script()}" if flag == script else flag for flag in LINK_FLAGS]
     return [*Architecture.of(march).link, *flags]
@@ -158,12 +158,12 @@ def link_script() -> Path:
 
 
 def runtime_sources() -> list[Path]:
-    """Return start-up code and driver."""
+    """Return the sources of start-up code and driver."""
     return [firmware_folder() / source for source in RUNTIME_SOURCES]
 
 
 ISA = Architecture.of(MARCH)
-"""Of the programs of this package."""
+"""Options for the programs of this package."""
 
 DEBUG_FLAGS = ("-g",)
 LINE_FLAGS = ("-g1", "-gno-column-info")
@@ -172,17 +172,17 @@ MANIFEST = "manifest.json"
 
 
 class CrossCompiler(NamedTuple):
-    """A compiler that was found."""
+    """Installed compiler."""
 
     path: str
     version: str
-    """As it prints it, packaging included: equal versions give equal bytes."""
+    """Version string, including that of the package: equal versions give equal bytes."""
     library: str
-    """The picolibc that it finds: path, size and time of its specs."""
+    """Identity of the picolibc in use: path, size and time of its specs."""
 
 
 def find_compiler() -> CrossCompiler:
-    """Return the cross compiler; ToolchainError says how to get it."""
+    """Return the cross compiler. ToolchainError explains how to install it."""
     path = find_tool(COMPILER, PACKAGES, "it builds firmware")
     specs = Path(run_tool([path, f"-print-file-name={SPECS}"]).decode().strip())
     if specs == Path(SPECS):
@@ -193,7 +193,7 @@ def find_compiler() -> CrossCompiler:
 
 
 def firmware_folder() -> Path:
-    """Return the folder of the firmware's sources and prebuilt programs."""
+    """Return the folder of firmware sources and prebuilt programs."""
     return Path(FOLDER)
 
 
@@ -204,17 +204,18 @@ def build(
     slot: int = DEFAULT_SLOT,
     debug: bool = True,
 ) -> list[Path]:
-    """Compile the named programs of the package (default: all) into `out`/NAME.elf, with a manifest; return the paths.
+    """Compile the named programs of the package (default: all) into `out`/NAME.elf, with a manifest, and return the
+    paths.
 
-    `slot` is the opcode slot of the custom instructions. With `debug` there is all that a debugger asks for, else only
-    source lines. Equal compilers give equal bytes anywhere. Raises ToolchainError: no compiler, unknown name, or the
-    compiler's own message.
+    `slot` is the opcode slot of the custom instructions. `debug` includes full debug information, else only source
+    lines. Equal compilers give equal bytes on any machine. Raises ToolchainError: no compiler, unknown name, or a
+    compiler diagnostic.
     """
     rows = APPLICATIONS if names is None else [_application(name) for name in dict.fromkeys(names)]
     compiler, folder = find_compiler(), firmware_folder()
     out.mkdir(parents=True, exist_ok=True)
     elfs = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program is there already
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program exists by then
         job = _Job(compiler, folder, Path(scratch), _options(folder, slot, debug), ISA)
         runtime = job.compile(RUNTIME_SOURCES)
         for row in rows:
@@ -235,14 +236,14 @@ def build_program(
     debug: bool = True,
     objects: Iterable[Path] = (),
 ) -> Path:
-    """Compile a program of a user, C, C++ or assembly, with start-up code and driver of this package into `out`;
-    `objects` are linked too. A debugger finds the sources of the driver where this package is installed.
+    """Compile a user's C, C++ or assembly program with start-up code and driver of this package into `out`; `objects`
+    are linked too. Debug information refers to the driver sources of this installation.
 
-    `flags` go to the compiler with each of the sources, for example `-DN=4` or `-Wall`; paths in them are relative to
+    `flags` are passed to the compiler for each source, for example `-DN=4` or `-Wall`; paths in them are relative to
     the working directory. Raises ToolchainError as `build` does.
     """
     compiler, folder = find_compiler(), firmware_folder()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program is there already
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the program exists by then
         options = _options(folder, slot, debug, portable=False)
         job = _Job(compiler, folder, Path(scratch), options, Architecture.of(march))
         user_objects = [job.compile_own(source, flags) for source in sources]
@@ -251,7 +252,7 @@ def build_program(
 
 
 class _Job(NamedTuple):
-    """Run of the tools. Sources of the package are named relative to `folder`: no path gets into the bytes."""
+    """One build. Sources of the package are named relative to `folder`, so the output contains no local path."""
 
     compiler: CrossCompiler
     folder: Path
@@ -260,7 +261,7 @@ class _Job(NamedTuple):
     architecture: Architecture
 
     def compile(self, sources: Iterable[str]) -> list[Path]:
-        """Compile sources of the package. Their objects are kept with native code, and compiled where none are kept."""
+        """Compile sources of the package. Objects are cached with native code."""
         cache, hashes = code_cache(), source_hashes(self.folder)
         flags = [*self.architecture.runtime, *COMPILE_FLAGS, *self.options, f"-I{HEADERS}"]
         objects = []
@@ -278,7 +279,7 @@ class _Job(NamedTuple):
         return objects
 
     def compile_own(self, source: Path, flags: Sequence[str]) -> Path:
-        """Compile a source of the user, named as the user names it."""
+        """Compile a user's source, under the name the user gave."""
         output = self.scratch / f"own_{len(list(self.scratch.iterdir()))}.o"
         language = CPLUSPLUS_FLAGS if source.suffix in CPLUSPLUS else ()
         options = [*self.architecture.compile, *OWN_FLAGS, *language, *self.options]
@@ -293,8 +294,8 @@ class _Job(NamedTuple):
 
 
 def _options(folder: Path, slot: int, debug: bool, *, portable: bool = True) -> list[str]:
-    """Return flags of every source; `portable`: source files are named without the path of this installation, so that a
-    debugger does not find those of the driver."""
+    """Return the flags of every source; `portable`: source names omit the path of this installation, so a debugger
+    cannot locate the driver sources."""
     if not 0 <= slot < len(CUSTOM_OPCODES):
         raise ToolchainError(f"opcode slot {slot}: must be 0..{len(CUSTOM_OPCODES) - 1}")
     paths = [f"-f{kind}-prefix-map={folder}=firmware" for kind in ("file", "debug")]  # gcc passes only debug on to as
@@ -321,7 +322,7 @@ def manifest(compiler: CrossCompiler, folder: Path, elfs: Sequence[Path]) -> dic
 
 
 def source_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file that goes into a program, by path relative to `folder`."""
+    """Return the SHA-256 of every source file of the programs, by path relative to `folder`."""
     kinds = (".c", ".h", ".S", ".ld")
     folders = (HEADERS, "lib", "apps")
     paths = sorted(path for name in folders for path in (folder / name).rglob("*") if path.suffix in kinds)
@@ -329,7 +330,7 @@ def source_hashes(folder: Path) -> dict[str, str]:
 
 
 def find_tool(name: str, packages: str, purpose: str) -> str:
-    """Return the path of a program; ToolchainError says which Debian packages it is in."""
+    """Return the path of a tool. ToolchainError names its Debian packages."""
     path = shutil.which(name)
     if path is None:
         raise ToolchainError(f"{name} is not on the PATH: {purpose}; apt-get install {packages}")
@@ -337,7 +338,7 @@ def find_tool(name: str, packages: str, purpose: str) -> str:
 
 
 def run_tool(command: Sequence[str], folder: Path | None = None, data: bytes = b"") -> bytes:
-    """Run a tool on `data`; return its output. CompilerError: its exit code, and its own message."""
+    """Run a tool on `data` and return its output. CompilerError: a nonzero exit code, with the tool's own message."""
     done = subprocess.run(command, cwd=folder, input=data, capture_output=True, check=False)
     if done.returncode:
         text = done.stderr.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""Element types: of ONNX, of the device, of numpy."""
+"""Element types of ONNX, the device and numpy."""
 
 from typing import Any
 
@@ -23,8 +23,7 @@ NUMPY = {
     DataType.VQ8: np.dtype(np.uint8),
     DataType.ENCODED: np.dtype(np.uint8),
 }
-"""The array type of each type on the host; `stored` gives their bytes in DRAM. Elements of VQ8 are the code of their
-vector."""
+"""Data type -> host array type; `stored` gives the bytes in DRAM. An element of VQ8 is the code of its vector."""
 
 ONNX = {
     "FLOAT": DataType.FP32,
@@ -43,24 +42,24 @@ ONNX = {
     "UINT32": DataType.INT32,
     "UINT64": DataType.INT32,
 }
-"""ONNX's name of an element type -> the device's. A bool is a byte, 0 or 1; INT64, UINT32 and UINT64 have the range of
-INT32, DOUBLE range and precision of FLOAT."""
+"""ONNX element type -> device type. A bool is a byte, 0 or 1; INT64, UINT32 and UINT64 have the range of INT32, DOUBLE
+range and precision of FLOAT."""
 
 LARGER = frozenset(("INT64", "UINT32", "UINT64"))
-"""Types of which INT32 does not hold all values."""
+"""Types with values outside INT32."""
 SHORT = {"INT16": (-(1 << 15), (1 << 15) - 1), "UINT16": (0, (1 << 16) - 1)}
-"""Types that INT32 holds, and their ranges."""
+"""Types stored in INT32, and their ranges."""
 
 PACKED = {"INT4": DataType.INT4, "UINT4": DataType.UINT4}
-"""Types that only constant factors of products have."""
+"""Types allowed only for constant operands of products."""
 
 FLOATS = frozenset((DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN, DataType.E5M2))
 INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 
 def stored(values: NDArray[Any], kind: DataType) -> memoryview:
-    """Return the bytes in DRAM of values: row-major, below 8 bits element 2i in the low bits and every row at a byte
-    (docs/numerics.md). Those of the values themselves where they are the same."""
+    """Return values as they are stored in DRAM: row-major; below 8 bits, element 2i is in the low bits and every row
+    starts at a byte (docs/numerics.md). Unpacked values are returned without a copy."""
     return np.ascontiguousarray(_rows(values, kind)).reshape(-1).view(np.uint8).data
 
 

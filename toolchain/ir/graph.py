@@ -1,4 +1,4 @@
-"""TensorIR and LayerIR, and the graph that they form."""
+"""TensorIR and LayerIR, and their graph."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Values = NDArray[Any]
 
 
 class Role(StrEnum):
-    """Role of a tensor: it decides alignment and how traffic is counted (docs/bit-widths.md, R6)."""
+    """Role of a tensor, which determines alignment and traffic accounting (docs/bit-widths.md, R6)."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -30,42 +30,41 @@ DRAM, SPM = "DRAM", "SPM"
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return elements between neighbours along each dimension of a row-major tensor."""
+    """Return the strides of a row-major tensor, elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True)
 class TensorIR:
-    """A tensor in DRAM, row-major in its own shape."""
+    """Tensor in DRAM or scratchpad, row-major in its shape."""
 
     id: str
     role: Role
     shape: tuple[int, ...]
     dtype: DataType
     view_of: str = ""
-    """The tensor whose bytes it shares; empty: it has its own."""
+    """Tensor whose bytes a view shares; empty for a tensor with its own bytes."""
     storage_class: str = DRAM
-    """DRAM, or SPM: it stays in the scratchpad."""
+    """DRAM, or SPM for a tensor that stays in the scratchpad."""
     alignment: int = 0
-    """Bytes; 0: that of the role."""
+    """Alignment, bytes; 0 for that of the role."""
     offset: int = 0
-    """Of a view: the element of the stored tensor that it begins with."""
+    """Offset of a view in the stored tensor, elements."""
     pitch: int = 0
-    """Of a view: elements from one row to the next; 0: rows follow each other."""
+    """Row pitch of a view, elements; 0 for contiguous rows."""
     is_kv_head_split: bool = False
-    """Of keys or values: the heads of a layer are in several tensors, each with a width of its own."""
+    """Whether the heads of a layer's keys or values are split over several tensors of different widths."""
     codec: int = 0
-    """Number of the codec of keys or values of type ENCODED."""
+    """Index of the codec, for keys or values of type ENCODED."""
 
     @property
     def qbits(self) -> int:
-        """Bits of one element."""
+        """Bits per element."""
         return BITS[self.dtype]
 
     @property
     def layout(self) -> str:
-        """Names of the dimensions of a cache, batch, heads, tokens and size of a head (docs/bit-widths.md, R11); others
-        are row-major."""
+        """Layout of a cache: batch, heads, tokens, head size (docs/bit-widths.md, R11); others are row-major."""
         return "[B, H, T, D]" if self.role is Role.KV else "row_major"
 
     @property
@@ -74,14 +73,14 @@ class TensorIR:
 
     @property
     def size(self) -> int:
-        """Bytes (docs/bit-widths.md, R1); below 8 bits each row begins at a byte (R3). Encoded keys or values take
-        address space for outliers everywhere (docs/oaken.md, "In DRAM")."""
+        """Size in bytes (docs/bit-widths.md, R1); below 8 bits each row starts at a byte (R3). Encoded keys or values
+        reserve address space for outliers in every token (docs/oaken.md, "In DRAM")."""
         if self.dtype is DataType.ENCODED:
             return self.shape[0] * self.encoded(0).size
         return tensor_bytes(self.shape, self.qbits, "packed_rows")
 
     def encoded(self, base: int) -> EncodedCache:
-        """Return keys or values of type ENCODED of one request. NpuDeviceError: a shape that cannot be encoded."""
+        """Return the layout of one request's encoded keys or values. NpuDeviceError: the shape cannot be encoded."""
         _, heads, t_max, size = self.shape
         return EncodedCache(base, heads, t_max, size, CODECS[self.codec])
 
@@ -91,7 +90,7 @@ class TensorIR:
 
     @property
     def extent(self) -> int:
-        """Elements of the stored tensor from the first to the last of this view."""
+        """Elements of the stored tensor from the first to the last element of this view."""
         return (self.elements // self.shape[-1] - 1) * self.pitch + self.shape[-1] if self.pitch else self.elements
 
 
@@ -106,13 +105,13 @@ class LayerIR:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def integer(self, name: str, otherwise: int = 0) -> int:
-        """Return an attribute that is a whole number."""
+        """Return an integer attribute."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int)
         return value
 
     def real(self, name: str, otherwise: float | None = None) -> float:
-        """Return an attribute that is a number."""
+        """Return a real attribute."""
         value = self.attributes.get(name, otherwise)
         assert isinstance(value, int | float)
         return float(value)
@@ -123,7 +122,7 @@ class LayerIR:
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return an attribute that is a list of whole numbers; empty when it is missing."""
+        """Return an attribute with a list of integers; empty if it is missing."""
         value = self.attributes.get(name, ())
         assert isinstance(value, tuple)
         return value
@@ -139,34 +138,34 @@ class LayerIR:
 
 
 class Swapped(NamedTuple):
-    """Source of a tensor's values after its COPY was removed."""
+    """Source of a tensor's values after the removal of its COPY."""
 
     source: str
     size: tuple[int, int, int]
-    """Of the source: batch, rows and columns; the tensor has rows and columns swapped."""
+    """(batch, rows, columns) of the source; the tensor has rows and columns swapped."""
     shape: tuple[int, ...]
-    """Of the tensor."""
+    """Shape of the tensor."""
 
 
 class WeightBlocks(NamedTuple):
-    """The codes of a matrix of weights (rows, columns): number = (code - zero) scale, with a scale and a zero for each
-    column of each block of rows."""
+    """Integer codes of a weight matrix (rows, columns): number = (code - zero) scale, with a scale and a zero per
+    column and block of rows."""
 
     codes: Values
     scales: Values
     """Shape (blocks, columns)."""
     zeros: Values | None
-    """Shape as `scales`; None: all are 0."""
+    """Shape as `scales`; None if all are 0."""
     size: int
-    """Rows of a block."""
+    """Rows per block."""
     bits: int
 
 
 @dataclass
 class Graph:
-    """Layers in the order of execution. `constants` holds the values of weights by tensor. `swapped` says where the
-    values of tensors are that a pass has removed, `floats` why products of an imported model are none of codes, by the
-    names of its nodes, `blocks` the codes of weights that are numbers in `constants`; none is part of the text."""
+    """Layers in execution order. `constants`: tensor -> weight values; `swapped`: sources of tensors that a pass
+    removed; `floats`: node name -> reason why a product of an imported model uses no integer codes; `blocks`: codes of
+    weights that `constants` holds as numbers. The last three are not part of the text."""
 
     name: str
     tensors: dict[str, TensorIR] = field(default_factory=dict)
@@ -179,31 +178,31 @@ class Graph:
     blocks: dict[str, WeightBlocks] = field(default_factory=dict)
 
     def storage(self, tensor: str) -> str:
-        """Return the tensor whose bytes `tensor` has: itself, or what it is a view of."""
+        """Return the stored tensor of `tensor`: itself, or the base of the view."""
         return self.tensors[tensor].view_of or tensor
 
     def part(self, tensor: str) -> bool:
-        """Check whether a tensor is a view of a part of the storage that it shares."""
+        """Check whether a tensor is a view of only a part of its storage."""
         view = self.tensors[tensor]
         return bool(view.pitch) or self.tensors[self.storage(tensor)].elements != view.elements
 
     def resident(self, tensor: str) -> bool:
-        """Check whether the bytes of a tensor stay in the scratchpad."""
+        """Check whether a tensor stays in the scratchpad."""
         return self.tensors[self.storage(tensor)].storage_class == SPM
 
     def constant(self, tensor: str) -> Values | None:
-        """Return the values of a tensor that never changes, in its shape."""
+        """Return the values of a constant tensor in its shape; None for any other."""
         values = self.constants.get(self.storage(tensor))
         return None if values is None or self.part(tensor) else values.reshape(self.tensors[tensor].shape)
 
     def readers(self, tensor: str) -> list[LayerIR]:
-        """Return layers that read the bytes of a tensor, by whatever view."""
+        """Return the layers that read a tensor's storage through any view."""
         stored = self.storage(tensor)
         return [layer for layer in self.layers if any(self.storage(name) == stored for name in layer.inputs)]
 
     def index_bound(self, tensor: str) -> int | None:
-        """Return rows of the smallest table that is looked up by values which follow those of a tensor; None: there is
-        none. Places that a layer finds, and answers of comparisons, are in their range whatever the tensor holds."""
+        """Return the row count of the smallest table that values derived from a tensor index; None without such a
+        table. ARGMAX, comparisons and core kernels end the search, since their results are in range for any input."""
         bounds: dict[str, int] = {}
         for layer in reversed(self.layers):
             if layer.attributes.get("function") in ("ARGMAX", "EQUAL", "GREATER", "LESS") or layer.op_type == "CORE":
@@ -217,14 +216,14 @@ class Graph:
         return bounds.get(self.storage(tensor))
 
     def copy(self) -> "Graph":
-        """Return a graph that can be changed without changing the original; tensors, layers and values are shared."""
+        """Return a shallow copy: the graph can be changed, tensors, layers and values are shared."""
         return Graph(
             self.name, dict(self.tensors), list(self.layers), dict(self.constants), self.inputs, self.outputs,
             dict(self.swapped), blocks=self.blocks,
         )  # fmt: skip
 
     def dropped_unused(self) -> "Graph":
-        """Return the graph without tensors that nothing names."""
+        """Return the graph without unused tensors."""
         named = {*self.inputs, *self.outputs}
         for layer in self.layers:
             named.update((*layer.inputs, *layer.outputs))

@@ -1,6 +1,6 @@
 """Operations of NPU-IR.
 
-Every tensor is seen as a matrix, or as a list of matrices, that the attributes describe:
+The attributes describe every tensor as a matrix, or as a batch of matrices:
 
 | op_type | inputs | output | attributes |
 |---|---|---|---|
@@ -23,16 +23,15 @@ m tokens, n, heads, t_max, qbits_kv, kv_layer (of the decoder), batch |
 | ROPE | x, cos, sin (m x rotary / 2 each) | m x n | m, n, heads, rotary, neighbours |
 | ROPE | x, cos, sin (t_max x rotary / 2 each), position | batch x m x n | the same, t_max, batch |
 
-step0 and step1 are the elements from one product's A and B to the next. `epilogue` joins with + those of
-`bias` (n), `bias_column` (m), `residual` (m x n), `scale` (1 or n) that it has, in the order of their tensors. zero0,
-zero1, zero_in2, zero_out are the zero points of integers. A product with B of type VQ8 has `codebooks` of them, and
-behind all others the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
+step0 and step1 are the distances between consecutive products in A and B, elements. `epilogue` joins the names of
+present operands with +, in the order of their tensors: `bias` (n), `bias_column` (m), `residual` (m x n), `scale`
+(1 or n). zero0, zero1, zero_in2, zero_out are zero points of integers. A product with B of type VQ8 has the number
+`codebooks`, and as its last input the tensor of their vectors. Images are batch x h x w x channels, weights of CONV2D_T
 kh x kw x cin / groups x cout; windows are the fields of `npu_device.operations.windows.Windows`: batch, h, w, kh, kw,
 strides, dilations, pads at top, left, bottom, right.
 Tiling adds `tile`, `buffers` and, to products, `loop_order` and `block` (M, N and K of a block of the loops);
-placement `spread`, prefetch `prefetch`, schedule `rank`;
-engines adds `engines`, the most that a layer uses; clusters adds `cluster`, that of a part, and `clusters`, how many
-parts run at the same time.
+placement adds `spread`, prefetch `prefetch`, schedule `rank`; engines adds `engines`, the maximum for a layer;
+clusters adds `cluster`, that of a part, and `clusters`, the number of parts that run in parallel.
 """
 
 from typing import NamedTuple
@@ -43,7 +42,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 class LayerOp(NamedTuple):
-    """Operation: numbers of its tensors, and its attributes."""
+    """Operation: opcode, allowed numbers of inputs and outputs, and attributes."""
 
     opcode: Opcode
     inputs: range
@@ -53,11 +52,11 @@ class LayerOp(NamedTuple):
 
 
 SCHEDULING = ("phase", "cluster", "clusters", "tile", "buffers", "spread", "prefetch", "engines", "turn", "rank")
-"""Attributes of any layer: `phase`, where a graph holds several that run one after the other, and what passes add. A
-layer that comes with `buffers` has that part of the scratchpad, the one that `turn` says."""
+"""Attributes of any layer: `phase`, for graphs of several consecutive phases, and those that passes add. A layer with
+`buffers` on entry uses that share of the scratchpad, selected by `turn`."""
 
 FINISH = ("epilogue", "activation", "zero0", "zero1", "zero_in2", "zero_out", "codebooks", "loop_order", "block")
-"""Attributes of products: the steps of the sum on its way out, the codebooks of B, and the order of the loops."""
+"""Attributes of products: the epilogue of the sum, codebooks of B, and loop order."""
 PRODUCTS = ("GEMM_T", "CONV2D_T")
 IMAGES = ("CONV2D_T", "POOL")
 CACHING = ("KV_APPEND", "KV_UPDATE")
@@ -99,11 +98,11 @@ PITCHED = {
     "LAYERNORM": ("in0",), "ROPE": ("in0", "out"),
     "GEMM_T": ("in1", "out", "residual"), "CONV2D_T": ("out", "residual"),
 }  # fmt: skip
-"""Operands whose rows may lie apart."""
+"""Operands that may have a row pitch."""
 
 
 def epilogue_of(layer: LayerIR) -> dict[str, str]:
-    """Return the tensor of each step of a product's epilogue."""
+    """Map each step of a product's epilogue to its tensor."""
     steps = list(filter(None, layer.text("epilogue").split("+")))
     return dict(zip(steps, layer.inputs[2 : 2 + len(steps)], strict=True))
 
@@ -115,25 +114,23 @@ def windows_of(layer: LayerIR) -> Windows:
 
 
 def appended(layer: LayerIR) -> tuple[str, ...]:
-    """Return the new keys and values that an ATTN_T appends itself (docs/bit-widths.md, R23); empty: it appends
-    none."""
+    """Return the new keys and values that an ATTN_T itself appends (docs/bit-widths.md, R23); empty for none."""
     return layer.inputs[-2:] if layer.integer("append") else ()
 
 
 def on_core(graph: Graph) -> set[str]:
-    """Return the stored tensors that the core itself reads or writes."""
+    """Return the stored tensors that the core reads or writes."""
     layers = [layer for layer in graph.layers if layer.op_type == "CORE"]
     return {graph.storage(name) for layer in layers for name in (*layer.inputs, *layer.outputs)}
 
 
 def keys_of(layer: LayerIR) -> int:
-    """Return the keys that an ATTN_T may see: all of a tensor, or as many as a cache holds."""
+    """Return the maximum number of keys of an ATTN_T: those of a tensor, or the capacity of a cache."""
     return layer.integer("keys") or layer.integer("t_max")
 
 
 def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
-    """Return (M, N, K) of a product, of one of the list or one of the groups (docs/npu-timing.md, "Closed forms",
-    F9)."""
+    """Return (M, N, K) of one product of the batch or of one group (docs/npu-timing.md, "Closed forms", F9)."""
     if layer.op_type == "GEMM_T":
         return layer.integer("m"), layer.integer("n"), layer.integer("k")
     shape = windows_of(layer)
@@ -141,16 +138,16 @@ def matrix_of(layer: LayerIR) -> tuple[int, int, int]:
 
 
 def filters_of(layer: LayerIR) -> int:
-    """Return filters of a group of a CONV2D_T."""
+    """Return the number of filters in a group of a CONV2D_T."""
     return layer.integer("cout") // layer.integer("groups")
 
 
 def channels_of(layer: LayerIR) -> int:
-    """Return channels of the image that a filter of a CONV2D_T sees: those of its group."""
+    """Return the image channels that one filter of a CONV2D_T reads: those of its group."""
     return layer.integer("cin") // layer.integer("groups")
 
 
 def macs(layer: LayerIR) -> int:
-    """Return multiplications of a product."""
+    """Return the number of multiplications of a product."""
     m, n, k = matrix_of(layer)
     return layer.integer("batch" if layer.op_type == "GEMM_T" else "groups") * m * n * k

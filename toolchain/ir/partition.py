@@ -1,5 +1,5 @@
-"""A layer as several that each compute a part of its result: some rows of it, some columns, some of its images or
-products. Parts are views of the tensors; weights of a convolution, whose rows must follow each other, are cut."""
+"""Partition of a layer into several that each compute a part of its result: some rows, columns, images or products.
+Parts are views of the tensors, except the weights of a convolution, whose rows must be contiguous and are copied."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,23 +16,23 @@ BYTE = 8
 
 @dataclass
 class Partition:
-    """Layers that take the place of a layer, with the tensors and constants that only they name."""
+    """Layers that replace a layer, with their additional tensors and constants."""
 
     layers: list[LayerIR] = field(default_factory=list)
     tensors: dict[str, TensorIR] = field(default_factory=dict)
     constants: dict[str, Values] = field(default_factory=dict)
 
     def added(self, graph: Graph) -> Graph:
-        """Return the graph with these tensors; its layers are as before."""
+        """Return the graph with these tensors added; its layers are unchanged."""
         return replace(graph, tensors=graph.tensors | self.tensors, constants=graph.constants | self.constants)
 
 
 class IndivisibleError(Exception):
-    """A layer has no such parts."""
+    """Layer that cannot be partitioned in this way."""
 
 
 def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Partition]:
-    """Yield the ways to cut a layer into `count` parts that are about equal."""
+    """Yield the partitions of a layer into `count` parts of about equal size, one per dimension."""
     for cut in CUTS.get(layer.op_type, ()):
         try:
             yield cut(_Cutter(graph, layer, count))
@@ -41,14 +41,14 @@ def partitions(graph: Graph, layer: LayerIR, count: int) -> Iterator[Partition]:
 
 
 class _Cutter:
-    """Cuts one layer."""
+    """Builder of a partition of one layer."""
 
     def __init__(self, graph: Graph, layer: LayerIR, count: int) -> None:
         self.graph, self.layer, self.count = graph, layer, count
         self.partition = Partition()
 
     def ranges(self, extent: int, unit: int = 1) -> list[tuple[int, int]]:
-        """Return (first, number) of each part of a dimension; parts are multiples of `unit`, but for the last."""
+        """Return (first, count) of each part of a dimension; parts are multiples of `unit`, except the last."""
         if extent < self.count * unit:
             raise IndivisibleError
         blocks = -(-extent // unit)
@@ -69,16 +69,16 @@ class _Cutter:
         return self.view(tensor, (rows, count), first, (entry.pitch or columns) if rows > 1 else 0, count)
 
     def view(self, tensor: str, shape: tuple[int, ...], offset: int, pitch: int, columns: int) -> str:
-        """Return a view of elements from `offset` on, in rows of `columns`."""
+        """Return a view from element `offset` on, with rows of `columns` elements."""
         entry = self.graph.tensors[tensor]
         bits = BITS[entry.dtype]
         if any(value * bits % BYTE for value in (offset, pitch, columns)):
-            raise IndivisibleError  # rows of short elements begin at bytes
+            raise IndivisibleError  # rows of elements below 8 bits start at bytes
         stored, first = self.graph.storage(tensor), entry.offset + offset
         return self._named(TensorIR("", entry.role, shape, entry.dtype, stored, entry.storage_class, 0, first, pitch))
 
     def sliced(self, tensor: str, first: int, count: int, *, more: int = 0) -> str:
-        """Return a copy of a part of the last dimension of weights, and of the last `more` elements."""
+        """Return a copy of a range of the last dimension of weights, plus its last `more` elements."""
         entry, values = self.graph.tensors[tensor], self.graph.constant(tensor)
         if (values is None and entry.role is not Role.WEIGHT) or entry.view_of:
             raise IndivisibleError
@@ -106,7 +106,7 @@ class _Cutter:
 
 
 def _matrix_rows(cut: _Cutter) -> Partition:
-    """Return rows of an operation on rows."""
+    """Partition a row-wise operation by rows."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     broadcast = layer.text("broadcast", "FULL")
@@ -126,14 +126,14 @@ def _matrix_rows(cut: _Cutter) -> Partition:
 
 
 def _epilogue(cut: _Cutter, take: Callable[[str, str], str]) -> tuple[str, ...]:
-    """Return the operands of a product behind the first two, each as `take(step, tensor)` cuts it."""
+    """Return the operands of the epilogue, each cut by `take(step, tensor)`."""
     if cut.layer.integer("codebooks"):
         raise IndivisibleError
     return tuple(take(step, name) for step, name in epilogue_of(cut.layer).items())
 
 
 def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """Return the epilogue of some rows."""
+    """Return the epilogue operands of a range of rows."""
 
     def take(step: str, name: str) -> str:
         if step in ("bias_column", "residual"):
@@ -144,7 +144,7 @@ def _by_rows(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, .
 
 
 def _by_columns(cut: _Cutter, first: int, count: int, rows: int, columns: int) -> tuple[str, ...]:
-    """Return the epilogue of some columns."""
+    """Return the epilogue operands of a range of columns."""
 
     def take(step: str, name: str) -> str:
         elements = cut.graph.tensors[name].elements
@@ -176,7 +176,7 @@ def _product_rows(cut: _Cutter) -> Partition:
 
 
 WIDTH = 16
-"""Columns of a part are a multiple of it, so that rows of it begin at accesses of DRAM."""
+"""Granularity of parts in columns, which keeps their rows aligned to DRAM accesses."""
 
 
 def _product_columns(cut: _Cutter) -> Partition:
@@ -195,7 +195,7 @@ def _product_columns(cut: _Cutter) -> Partition:
 
 
 def _products(cut: _Cutter) -> Partition:
-    """Return products of a list."""
+    """Partition a batch of products."""
     layer = cut.layer
     m, n, k = (layer.integer(name) for name in "mnk")
     if "residual" in layer.text("epilogue") and any(cut.graph.tensors[name].pitch for name in layer.inputs):
@@ -221,7 +221,7 @@ def _products(cut: _Cutter) -> Partition:
 
 
 def _images(cut: _Cutter) -> Partition:
-    """Return images of a batch."""
+    """Partition a batch of images."""
     layer, shape = cut.layer, windows_of(cut.layer)
     deep, wide = _channels(layer)
     image, pixels = shape.h * shape.w * deep, shape.p * shape.q
@@ -233,7 +233,7 @@ def _images(cut: _Cutter) -> Partition:
 
 
 def _image_rows(cut: _Cutter) -> Partition:
-    """Return rows of pixels of one image, each part with what its windows see of the others'."""
+    """Partition one image by rows of pixels; each part includes the adjacent rows that its windows read."""
     layer, s = cut.layer, windows_of(cut.layer)
     if s.batch > 1:
         raise IndivisibleError
@@ -251,7 +251,7 @@ def _image_rows(cut: _Cutter) -> Partition:
 
 
 def _filters(cut: _Cutter) -> Partition:
-    """Return filters of a convolution without groups."""
+    """Partition a convolution without groups by filters."""
     layer, pixels, wide = cut.layer, windows_of(cut.layer).pixels, cut.layer.integer("cout")
     if layer.integer("groups") > 1:
         raise IndivisibleError
@@ -263,14 +263,14 @@ def _filters(cut: _Cutter) -> Partition:
 
 
 def _channels(layer: LayerIR) -> tuple[int, int]:
-    """Return the channels of the image and of the result."""
+    """Return (channels of the image, channels of the result)."""
     if layer.op_type == "POOL":
         return layer.integer("channels"), layer.integer("channels")
     return layer.integer("cin"), layer.integer("cout")
 
 
 def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ...]:
-    """Return the operands behind the image, for some pixels of the result."""
+    """Return the operands after the image, for a range of pixels of the result."""
     layer = cut.layer
     return () if layer.op_type == "POOL" else (layer.inputs[1], *_by_rows(cut, first, count, columns))
 
@@ -279,7 +279,7 @@ def _finish(cut: _Cutter, first: int, count: int, columns: int) -> tuple[str, ..
 
 
 def _batches(cut: _Cutter) -> Partition:
-    """Return requests of an attention without a cache."""
+    """Partition an attention without a cache by requests."""
     layer = cut.layer
     m, n, keys = (layer.integer(name) for name in ("m", "n", "keys"))
     wide = n // layer.integer("heads") * layer.integer("kv_heads")
@@ -293,7 +293,7 @@ def _batches(cut: _Cutter) -> Partition:
 
 
 def _queries(cut: _Cutter) -> Partition:
-    """Return queries of an attention that sees all keys."""
+    """Partition an attention in which every query sees all keys by queries."""
     layer = cut.layer
     m, n = layer.integer("m"), layer.integer("n")
     everything = not layer.integer("causal", 1) and not layer.integer("window") and layer.integer("batch", 1) == 1
@@ -312,4 +312,4 @@ CUTS: dict[str, tuple[Callable[[_Cutter], Partition], ...]] = {
     "ATTN_T": (_batches, _queries),
     **dict.fromkeys(("ELTWISE", "LAYERNORM", "SOFTMAX", "GELU", "REDUCE"), (_matrix_rows,)),
 }
-"""Operation -> how it can be cut."""
+"""Operation -> functions that partition it."""

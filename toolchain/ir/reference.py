@@ -1,8 +1,7 @@
 """Reference of a graph in numpy: the definition of each layer on whole tensors, in fp64 between two roundings.
 
-It knows neither tiles nor commands nor the kernels of the device. It is the reference of graphs that come
-from no model of ONNX (docs/mlir.md, "NPU-IR as a module"), and of those whose weights a QConfig narrows
-(docs/quantization.md).
+It is independent of tiles, commands and device kernels. It serves as reference for graphs without an ONNX model
+(docs/mlir.md, "NPU-IR as a module") and for those whose weights a QConfig narrows (docs/quantization.md).
 """
 
 import math
@@ -20,11 +19,11 @@ from toolchain.ir.graph import Graph, LayerIR, Values
 from toolchain.ir.operations import windows_of
 
 _CUBIC = 0.044715
-"""Of GELU's tanh form (arXiv 1606.08415)."""
+"""Coefficient of GELU's tanh form (arXiv 1606.08415)."""
 
 
 def executed(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Return the outputs of a graph."""
+    """Execute a graph and return its outputs."""
     run = ReferenceExecution(graph)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
@@ -33,7 +32,7 @@ def executed(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
 
 
 class ReferenceExecution:
-    """The memory of a graph while it is executed."""
+    """Memory of a graph during its execution."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -45,7 +44,7 @@ class ReferenceExecution:
             self.memory[name] = np.array(values).reshape(-1)
 
     def layers(self, layers: Iterable[LayerIR]) -> None:
-        """Execute layers, one after the other. ModelError for one that has no definition here."""
+        """Execute layers in order. ModelError: a layer has no definition here."""
         with np.errstate(all="ignore"):
             for layer in layers:
                 if layer.op_type not in LAYERS or layer.integer("append"):
@@ -53,7 +52,7 @@ class ReferenceExecution:
                 LAYERS[layer.op_type](self, layer)
 
     def position(self, layer: LayerIR, index: int = 3) -> int | None:
-        """Return the position of the first token, of a layer that reads a position."""
+        """Return the position of the first token, for a layer that reads a position."""
         return int(self.wide(layer.inputs[index])[0]) if len(layer.inputs) > index else None
 
     def _at(self, name: str) -> Any:
@@ -65,11 +64,11 @@ class ReferenceExecution:
         return (tensor.offset + steps).reshape(-1)
 
     def read(self, name: str) -> Values:
-        """Return the elements, one after the other."""
+        """Return the elements as a flat array."""
         return self.memory[self.graph.storage(name)][self._at(name)]
 
     def wide(self, name: str) -> Values:
-        """Return the elements as fp64, or as int64."""
+        """Return the elements as fp64 or int64."""
         values = self.read(name)
         return values.astype(np.int64 if values.dtype.kind in "iub" else np.float64)
 
@@ -127,7 +126,7 @@ UNARY: dict[str, Callable[[Values], Values]] = {
     "SILU": lambda x: x * _sigmoid(x), "HARD_SIGMOID": _hard_sigmoid, "HARD_SWISH": lambda x: x * _hard_sigmoid(x),
     "MISH": lambda x: x * np.tanh(np.logaddexp(0, x)),
 }  # fmt: skip
-"""Activations that ELTWISE has too."""
+"""Activations that are also functions of ELTWISE."""
 ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
     "": lambda x: x, "NONE": lambda x: x, "GELU": _gelu, "GELU_TANH": _gelu_tanh, **UNARY,
 }  # fmt: skip
@@ -136,7 +135,7 @@ ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
 
 
 def _finish(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int) -> None:
-    """Write the epilogue of sums: rows x columns, or a list of them."""
+    """Apply the epilogue to sums (rows x columns, or a batch of them) and write the result."""
     kind = run.kind(layer.outputs[0])
     parts = dict(zip(filter(None, layer.text("epilogue").split("+")), layer.inputs[2:], strict=True))
     read = {name: run.wide(tensor) for name, tensor in parts.items()}
@@ -178,7 +177,7 @@ def _gemm(run: ReferenceExecution, layer: LayerIR) -> None:
 
 
 def _patches(image: Values, layer: LayerIR, fill: float) -> Values:
-    """Return batch x p x q x kh x kw x channels."""
+    """Return patches: batch x p x q x kh x kw x channels."""
     w = windows_of(layer)
     padded = np.pad(image, ((0, 0), (w.pt, w.pb), (w.pl, w.pr), (0, 0)), constant_values=fill)
     rows = np.arange(w.p)[:, None] * w.sh + np.arange(w.kh) * w.dh
@@ -217,7 +216,7 @@ def _where(condition: Values, a: Values, b: Values) -> Values:
 
 
 def _shift(a: Values, b: Values, shift: Callable[..., Values]) -> Values:
-    """Return shifted numbers; places beyond 32 bits shift everything out."""
+    """Return shifted integers; shifts beyond 31 bits give 0 or the sign."""
     return shift(a, np.where((b < 0) | (b > 31), 32, b))
 
 
@@ -371,7 +370,7 @@ def _rope(run: ReferenceExecution, layer: LayerIR) -> None:
 
 
 def _append(run: ReferenceExecution, layer: LayerIR) -> None:
-    """Append new rows behind those that a cache, or the log of logits, has already."""
+    """Append new rows to a cache or to the log of logits, at the position."""
     updates = layer.op_type == "KV_UPDATE"
     m, heads, t_max = (layer.integer(name) for name in ("m", "heads", "t_max"))
     size, batch = layer.integer("n") // heads, layer.integer("batch", 1)
@@ -388,4 +387,4 @@ LAYERS: dict[str, Callable[[ReferenceExecution, LayerIR], None]] = {
     "GELU": _activation, "REDUCE": _reduce, "POOL": _pool, "COPY": _copy, "GATHER": _gather, "ATTN_T": _attention,
     "ROPE": _rope, "KV_UPDATE": _append, "KV_APPEND": _append,
 }  # fmt: skip
-"""Operation -> its definition; caches are of floats."""
+"""Operation -> its definition; caches must be floating-point."""

@@ -1,7 +1,7 @@
-"""NPU-IR as text that can be read back, and as JSON lines.
+"""NPU-IR as parseable text, and as JSON lines.
 
-One line per tensor and layer. Constants of up to 64 elements are written out; larger constants by their hash, and are
-not there when the text is read.
+One line per tensor and layer. Constants of up to 64 elements are written in full, larger ones as a hash; their values
+are absent from a parsed graph.
 """
 
 import ast
@@ -18,7 +18,7 @@ from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import DRAM, Attribute, Graph, LayerIR, Role, TensorIR, Values
 
 SHOWN = 64
-"""Elements of a constant that is written out."""
+"""Maximum number of elements of a constant written in full."""
 
 _VIEW = r"(?: view of (\S+)(?: from (\d+))?(?: pitch (\d+))?)?"
 _TENSOR = re.compile(
@@ -68,7 +68,7 @@ def _attribute(value: Attribute) -> str:
 
 
 def parse(text: str) -> Graph:
-    """Return the graph of a text. ToolchainError names the line that is none."""
+    """Parse the text of a graph. ToolchainError names the invalid line."""
     graph = Graph("")
     for number, line in enumerate(text.splitlines(), 1):
         word, _, rest = line.partition(" ")
@@ -116,7 +116,7 @@ def _read_layer(graph: Graph, line: str) -> None:
 
 
 def json_lines(graph: Graph, stage: str) -> Iterator[str]:
-    """Yield a JSON object per layer; `stage` names the pass before it."""
+    """Yield a JSON object per layer; `stage` names the preceding pass."""
     for layer in graph.layers:
         tensor = graph.tensors[layer.outputs[0]]
         yield json.dumps(

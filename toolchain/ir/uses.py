@@ -1,4 +1,4 @@
-"""Readers and writers of each tensor's bytes, while a pass replaces layers."""
+"""Readers and writers of each stored tensor, updated while a pass replaces layers."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from toolchain.ir.graph import Graph, LayerIR
 
 
 class TensorUses:
-    """Readers and writers of each tensor's bytes."""
+    """Readers and writers of each stored tensor."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -26,7 +26,7 @@ class TensorUses:
                 table[self._graph.storage(name)].pop(id(layer), None)
 
     def replace(self, removed: Iterable[LayerIR], added: Iterable[LayerIR]) -> None:
-        """Replace layers by others."""
+        """Update the uses after a replacement of layers."""
         for layer in removed:
             self.remove(layer)
         for layer in added:
@@ -36,6 +36,6 @@ class TensorUses:
         return len(self._readers.get(stored, ()))
 
     def only_maker(self, stored: str) -> LayerIR | None:
-        """Return the only maker; None: there are several, or none."""
+        """Return the only layer that writes a tensor; None for none or several."""
         makers = list(self._makers.get(stored, {}).values())
         return makers[0] if len(makers) == 1 else None

@@ -21,12 +21,11 @@ from toolchain.ir.operations import (
 ATTRIBUTES = {
     name: dict.fromkeys((*op.required, *op.optional, *SCHEDULING)) for name, op in LAYER_OPS.items()
 }  # fmt: skip
-"""Names that each operation may have, in their order."""
+"""Operation -> names of its attributes, in order."""
 
 
 class IrError(ToolchainError):
-    """A graph breaks a rule of NPU-IR: the pass that made it, or the text that was parsed, is wrong. Code, field and
-    value: docs/bit-widths.md, R25."""
+    """Violation of a rule of NPU-IR, by a pass or by parsed text. Code, field and value: docs/bit-widths.md, R25."""
 
     def __init__(self, text: str, code: str = "E_IR", field: str = "", value: object = None) -> None:
         self.code, self.field, self.value = code, field, value
@@ -34,7 +33,7 @@ class IrError(ToolchainError):
 
 
 def verify(graph: Graph) -> None:
-    """Raise IrError for a broken rule, with the layer or tensor."""
+    """Raise IrError for a violated rule, with the layer or tensor."""
     for tensor in graph.tensors.values():
         if tensor.view_of:
             base = graph.tensors.get(tensor.view_of)
@@ -58,7 +57,8 @@ def verify(graph: Graph) -> None:
 
 
 def _widths(tensor: TensorIR) -> None:
-    """Check widths that roles may have, or full precision; caches lie in DRAM (docs/bit-widths.md, R10 and R12)."""
+    """Check that a role allows the width, unless it is full precision, and that caches are in DRAM (docs/bit-widths.md,
+    R10 and R12)."""
     if tensor.role is Role.KV and tensor.storage_class != DRAM:
         rule = f"tensor {tensor.id}: storage_class {tensor.storage_class}: keys and values lie in {DRAM}"
         raise IrError(rule, "E_STORAGE", "storage_class", tensor.storage_class)
@@ -116,7 +116,7 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
 
 
 def _pitches(graph: Graph, layer: LayerIR) -> None:
-    """Check that rows lie apart only where the operation takes them so."""
+    """Check that only operands that support a row pitch have one."""
     ends = {"in0": layer.inputs[0], "in1": layer.inputs[1] if len(layer.inputs) > 1 else "", "out": layer.outputs[0]}
     ends |= dict(zip(("new0", "new1"), appended(layer), strict=False))
     if layer.op_type in PRODUCTS and epilogue_of(layer).get("residual"):
@@ -159,7 +159,7 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
 
 
 def _caches(graph: Graph, layer: LayerIR) -> None:
-    """Check that each cache is [B, H, T_max, D] in DRAM, and takes rows of its heads (docs/bit-widths.md, R11 to
+    """Check that each cache is [B, H, T_max, D] in DRAM, and that new rows have its heads (docs/bit-widths.md, R11 to
     R13)."""
     attends = layer.op_type == "ATTN_T"
     caches = layer.outputs[1:] if attends else layer.outputs
