@@ -1,6 +1,6 @@
 """MLIR: modules as models, the dialect `npu`, and code for the four instructions (docs/mlir.md).
 
-Whatever imports a module of this package without xdsl ends here, in one line.
+Without xdsl, any import from this package fails here with a one-line error.
 """
 
 from toolchain.errors import require_extra

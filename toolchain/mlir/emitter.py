@@ -1,7 +1,7 @@
-"""Emitter of ONNX nodes for the operations of MLIR.
+"""Emitter of ONNX nodes for MLIR operations.
 
-The operator table, the passes and the reference of ONNX models therefore hold for modules too. Constants that only
-change their shape are computed here.
+Modules thereby share the operator table, the passes and the reference of ONNX models. Shape changes of constants are
+folded here.
 """
 
 import math
@@ -20,33 +20,33 @@ from toolchain.onnx_nodes.evaluation import evaluate
 OPSET = 20
 _INDICES = ("INT64", "BOOL")
 _MAX_FOLDED = 64
-"""Elements of a result that is computed here."""
+"""Maximum size of a folded result, elements."""
 MAX_CONSTANT = 1 << 30
-"""Bytes of a constant that a node reads."""
+"""Maximum size of a constant that a node reads, bytes."""
 
 
 class MlirTensor(NamedTuple):
-    """A value of the module: a tensor of the model, or a constant."""
+    """Value of the module: a tensor of the model, or a constant."""
 
     name: str
     kind: str
-    """ONNX's name of its element type."""
+    """ONNX name of the element type."""
     shape: tuple[int, ...]
     values: Values | None = None
-    """Of a constant."""
+    """Values of a constant; None for any other tensor."""
 
     @property
     def rank(self) -> int:
         return len(self.shape)
 
     def equals(self, value: float) -> bool:
-        """Check whether all elements are known to equal a value."""
+        """Check whether the tensor is a constant with all elements equal to `value`."""
         value_of_splat = None if self.values is None else splat(self.values)
         return value_of_splat is not None and bool(value_of_splat == value)
 
 
 class OnnxEmitter:
-    """Nodes, and the tensors of the values that they stand for."""
+    """ONNX nodes under construction, and the tensors of the module's values."""
 
     def __init__(self, source: MlirSource) -> None:
         self.source = source
@@ -59,13 +59,13 @@ class OnnxEmitter:
         self._names: dict[str, int] = {}
         self.op: Operation = source.module
 
-    # -- what it is given ----------------------------------------------------------------------------------------
+    # -- operands and attributes ---------------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> NoReturn:
         self.source.refuse(self.op, reason)
 
     def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
-        """Return (element type, shape); refused where there is none."""
+        """Return (element type, shape). ModelError: the type is not supported."""
         if reason := trouble(kind):
             self.refuse(reason)
         inside, shape = element(getattr(kind, "element_type", kind)), shape_of(kind)
@@ -73,7 +73,7 @@ class OnnxEmitter:
         return inside, shape
 
     def define(self, value: SSAValue, tensor: MlirTensor) -> None:
-        """Say what a value of the module is; refused where its type says something else."""
+        """Bind a value of the module to a tensor. ModelError: its declared type differs."""
         kind, shape = self.typed(value.type)
         if (kind, shape) != (tensor.kind, tensor.shape):
             self.refuse(f"gives {tensor.kind} {list(tensor.shape)}, its type is {value.type}: correct the types")
@@ -86,7 +86,7 @@ class OnnxEmitter:
         return tensor
 
     def attribute(self, *names: str) -> Attribute | None:
-        """Return the first attribute of these that the operation has."""
+        """Return the first of these attributes that the operation has; None for none."""
         for name in names:
             for attributes in (self.op.properties, self.op.attributes):
                 if name in attributes:
@@ -94,7 +94,7 @@ class OnnxEmitter:
         return None
 
     def numbers(self, name: str, otherwise: Sequence[int] | None = None, size: int | None = None) -> tuple[int, ...]:
-        """Return an attribute that is a list of whole numbers."""
+        """Return an attribute with a list of integers."""
         attribute = self.attribute(name)
         values = integers(attribute) if attribute is not None else None if otherwise is None else tuple(otherwise)
         if values is None:
@@ -114,14 +114,14 @@ class OnnxEmitter:
     # -- constants -----------------------------------------------------------------------------------------------
 
     def constant_of(self, value: Attribute | None) -> MlirTensor:
-        """Return a constant from an attribute."""
+        """Return the constant of an attribute."""
         value_of_constant = None if value is None else constant(value, self.source.context)
         if value_of_constant is None:
             self.refuse("holds no values that can be read: write dense<...> or dense_resource<...> with its blob")
         return self.constant(value_of_constant)
 
     def constant(self, values: Values, kind: str = "") -> MlirTensor:
-        """Return a constant; its values get into the model where a node reads it."""
+        """Return a constant; it becomes an initializer when a node reads it."""
         kind = kind or next(name for name, array in NUMPY.items() if array == values.dtype)
         return MlirTensor("", kind, values.shape, values.astype(NUMPY[kind], copy=False))
 
@@ -129,7 +129,7 @@ class OnnxEmitter:
         return self.constant(np.array(value).astype(NUMPY[kind]))
 
     def needed(self, tensor: MlirTensor, label: str) -> Values:
-        """Return the values of what must be constant."""
+        """Return the values of an operand that must be constant."""
         if tensor.values is None:
             self.refuse(f"{label} must be constant")
         return tensor.values
@@ -137,14 +137,14 @@ class OnnxEmitter:
     def index(self, *numbers: int) -> MlirTensor:
         return self.constant(np.array(numbers, np.int64))
 
-    # -- what it makes -------------------------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------------------------
 
     def unique_name(self, stem: str) -> str:
         count = self._names[stem] = self._names.get(stem, 0) + 1
         return stem if count == 1 else f"{stem}_{count}"
 
     def name(self, tensor: MlirTensor) -> str:
-        """Return the name by which nodes read a tensor."""
+        """Return the name by which nodes read a tensor; a constant becomes an initializer."""
         if tensor.values is None:
             return tensor.name
         if id(tensor.values) not in self._named:
@@ -158,7 +158,7 @@ class OnnxEmitter:
     def node(
         self, operator: str, inputs: Sequence[MlirTensor | None], kind: str, shape: Sequence[int], **attributes: Any
     ) -> MlirTensor:
-        """Return the output of a node; of indices that are constant, its values."""
+        """Add a node and return its output. A node on small constant indices is folded."""
         constants = [tensor.values for tensor in inputs if tensor is not None and tensor.values is not None]
         if kind in _INDICES and len(constants) == len(inputs) and math.prod(shape) <= _MAX_FOLDED:
             names = [f"x{index}" for index in range(len(inputs))]
@@ -173,7 +173,7 @@ class OnnxEmitter:
         return MlirTensor(name, kind, tuple(shape))
 
     def elementwise(self, operator: str, *inputs: MlirTensor, kind: str = "") -> MlirTensor:
-        """Return an operator on elements that broadcasts; constants of equal elements are read as a scalar."""
+        """Add a broadcasting elementwise operator. A constant with equal elements becomes a scalar."""
         try:
             shape = np.broadcast_shapes(*(operand.shape for operand in inputs))
         except ValueError:
@@ -204,7 +204,7 @@ class OnnxEmitter:
         return self.node("Reshape", [tensor, self.index(*shape)], tensor.kind, shape)
 
     def transpose(self, tensor: MlirTensor, order: Sequence[int]) -> MlirTensor:
-        """Return the tensor transposed: dimension i of the result is dimension order[i]."""
+        """Transpose: dimension i of the result is dimension order[i]."""
         if sorted(order) != list(range(tensor.rank)):
             self.refuse(f"permutation {list(order)} must name the {tensor.rank} dimensions once")
         if list(order) == list(range(tensor.rank)):
@@ -217,7 +217,7 @@ class OnnxEmitter:
         return self.node("Transpose", [tensor], tensor.kind, shape, perm=list(order))
 
     def expand(self, tensor: MlirTensor, shape: Sequence[int]) -> MlirTensor:
-        """Broadcast to a shape, by the rules of numpy."""
+        """Broadcast to a shape by numpy's rules."""
         if tensor.shape == tuple(shape):
             return tensor
         try:
@@ -233,7 +233,7 @@ class OnnxEmitter:
     def slice(
         self, tensor: MlirTensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
     ) -> MlirTensor:
-        """Return elements starts, starts + steps, ... of each dimension."""
+        """Return the elements starts, starts + steps, ... of each dimension."""
         lasts = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
         for start, last, size, step, length in zip(starts, lasts, sizes, steps, tensor.shape, strict=True):
             if size < 1 or step < 1 or start < 0 or last >= length:
@@ -276,12 +276,12 @@ class OnnxEmitter:
         return self.node("Pad", [tensor, self.index(*low, *high), zero_rank], tensor.kind, shape, mode="constant")
 
     def added(self, total: MlirTensor, term: MlirTensor, zero: float = 0) -> MlirTensor:
-        """Return the sum, where the second operand is not known to be `zero`."""
+        """Return the sum; a term known to be `zero` is omitted."""
         return total if term.equals(zero) else self.elementwise("Add", total, term)
 
     def reduce(self, operator: str, tensor: MlirTensor, axes: Sequence[int]) -> MlirTensor:
-        """Return ReduceSum, ReduceProd, ReduceMax, ReduceMin, of bools ReduceAnd and ReduceOr: without dimensions
-        `axes`."""
+        """Reduce over `axes`, which are dropped: ReduceSum, ReduceProd, ReduceMax, ReduceMin, and ReduceAnd and
+        ReduceOr for bools."""
         if not axes:
             return tensor
         if operator in ("ReduceAnd", "ReduceOr"):
@@ -305,7 +305,7 @@ class OnnxEmitter:
 
 
 def _sum(e: OnnxEmitter, tensor: MlirTensor, axes: Sequence[int], shape: Sequence[int]) -> MlirTensor:
-    """Return the sum of integers, which no reduction of the device has: halves are added until one element is left."""
+    """Return an exact integer sum, which the device cannot reduce: add the two halves until one element remains."""
     for axis in axes:
         while (count := tensor.shape[axis]) > 1:
             parts = []
@@ -319,7 +319,7 @@ def _sum(e: OnnxEmitter, tensor: MlirTensor, axes: Sequence[int], shape: Sequenc
 
 
 def code(kind: str) -> int:
-    """Return ONNX's number of an element type."""
+    """Return the ONNX code of an element type."""
     return int(helper.np_dtype_to_tensor_dtype(NUMPY[kind]))
 
 

@@ -25,15 +25,15 @@ COMBINERS = {
     "arith.mulf": ("ReduceProd", "Mul", 1.0), "arith.muli": ("ReduceProd", "Mul", 1.0),
     "arith.andi": ("ReduceAnd", "And", 1.0), "arith.ori": ("ReduceOr", "Or", 0.0),
 }  # fmt: skip
-"""What joins the elements of a reduction: the reduction, the operator for two, and the value that changes nothing."""
+"""Combiner of a reduction -> (ONNX reduction, binary operator, neutral element)."""
 
 
 _NUMBERS = ("arith.maxnumf", "arith.minnumf")
-"""Combiners that NaN does not take part in."""
+"""Combiners that ignore NaN."""
 
 
 class OperandMap(NamedTuple):
-    """Indexing map of an operand: dimensions of the iteration space, None for a broadcast element."""
+    """Indexing map of an operand: its dimensions in the iteration space, None for a broadcast dimension."""
 
     dims: tuple[int | None, ...]
 
@@ -106,7 +106,7 @@ def _sizes(e: OnnxEmitter, operands: Sequence[MlirTensor], spaces: Sequence[Oper
 
 
 def aligned(e: OnnxEmitter, tensor: MlirTensor, space: OperandMap, order: Sequence[int]) -> MlirTensor:
-    """Return the tensor with a dimension for each of the iteration space in `order`, of size 1 where it has none."""
+    """Return the tensor with one dimension per dimension of `order`, of size 1 where the operand has none."""
     squeezed = e.reshape(tensor, [s for s, dim in zip(tensor.shape, space.dims, strict=True) if dim is not None])
     dims = sorted(space.named_dims, key=list(order).index)
     turned = e.transpose(squeezed, [space.named_dims.index(dim) for dim in dims])
@@ -140,7 +140,7 @@ def elementwise(
 
 
 class Reduction(NamedTuple):
-    """A linalg.generic, or a named form of it, that joins elements over the dimensions `reduced`."""
+    """linalg.generic, or a named form of it, that reduces over the dimensions `reduced`."""
 
     block: Block
     operands: Sequence[MlirTensor]
@@ -149,13 +149,13 @@ class Reduction(NamedTuple):
     reduced: Sequence[int]
 
     def yielded(self, at: int) -> SSAValue | None:
-        """Return the value that the body yields for a result, counted from the last, which is -1."""
+        """Return the value that the body yields for a result; `at` counts from the end, -1 for the last."""
         last = self.block.last_op
         return None if last is None or len(last.operands) < -at else last.operands[at]
 
 
 def reduction(e: OnnxEmitter, nest: Reduction) -> list[MlirTensor]:
-    """Return the result, or a maximum or minimum with its position, which is how exporters write a softmax."""
+    """Return the result, or a maximum or minimum with its index: exporters write softmax in that form."""
     results = len(e.op.results)
     if results == 1:
         return [_join(e, nest, -1, 1)]
@@ -165,7 +165,7 @@ def reduction(e: OnnxEmitter, nest: Reduction) -> list[MlirTensor]:
 
 
 def _combiner(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> tuple[str, SSAValue]:
-    """Return (operation that joins, value that it joins with the result so far, which is used so often)."""
+    """Return (combiner, value combined with the accumulator); `uses`: required number of uses of the accumulator."""
     yielded, total = nest.yielded(at), nest.block.args[at]
     joined = None if yielded is None else yielded.owner
     if not isinstance(joined, Operation) or op_name(joined) not in COMBINERS or total not in joined.operands:
@@ -190,7 +190,7 @@ def _elements(e: OnnxEmitter, nest: Reduction, value: SSAValue, out: OperandMap)
 
 
 def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
-    """Reduce a result."""
+    """Return one result of a reduction."""
     name, value = _combiner(e, nest, at, uses)
     operator, join, neutral = COMBINERS[name]
     out, start = nest.spaces[at], nest.operands[at]
@@ -213,11 +213,11 @@ def _neutral(start: MlirTensor, join: str, neutral: float) -> bool:
 
 
 _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "arith.cmpi": 2}}
-"""Predicates of a value that is more than the result so far: ogt and sgt, olt and slt."""
+"""Predicates of a new extremum: ogt and sgt for Max, olt and slt for Min."""
 
 
 def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
-    """Return the index of the first maximum, or minimum, that a body selects; None: it does not."""
+    """Return the index of the first maximum or minimum that a body selects; None for any other body."""
     yielded, (values, indices) = nest.yielded(-1), nest.block.args[-2:]
     select = None if yielded is None else yielded.owner
     if not isinstance(select, Operation) or op_name(select) != "arith.select" or select.operands[2] is not indices:
@@ -246,7 +246,7 @@ def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
 
 
 def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
-    """Check whether all elements are the smallest, or largest, number of their type."""
+    """Check whether all elements are the lowest or, with `top`, the highest number of their type, or infinite."""
     if tensor.values is None:
         return False
     kind = tensor.values.dtype
@@ -262,7 +262,7 @@ def _evaluate(
     e: OnnxEmitter, block: Block, value: SSAValue, arguments: dict[SSAValue, MlirTensor], order: Sequence[int],
     sizes: tuple[int, ...],
 ) -> MlirTensor:  # fmt: skip
-    """Return a value inside the body, from the inputs alone."""
+    """Evaluate a value of the body from the inputs alone."""
     ramps = scalars.iota(e, tuple(sizes[dim] for dim in order))
     values = dict(arguments)
     indices = {dim: ramps[order.index(dim)] for dim in range(len(sizes))}
@@ -288,7 +288,7 @@ def _evaluate(
 
 
 def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
-    """Return the block argument that a factor is, and the cast that it goes through."""
+    """Return (index of the block argument, cast) of a factor; None for any other value."""
     owner = value.owner
     cast = ""
     if isinstance(owner, Operation) and op_name(owner) in CASTS:
@@ -297,8 +297,8 @@ def _factor(block: Block, value: SSAValue) -> tuple[int, str] | None:
 
 
 def contraction(e: OnnxEmitter, nest: Reduction, value: SSAValue, result: OperandMap) -> MlirTensor | None:
-    """Return a sum of products of two operands as a product of matrices, in the order of the result's dimensions;
-    None: it is none."""
+    """Return a sum of products of two operands as a matrix product, in the dimension order of the result; None for any
+    other sum."""
     block, operands, spaces, sizes, reduced = nest
     owner = value.owner
     if not isinstance(owner, Operation) or op_name(owner) not in ("arith.mulf", "arith.muli"):
@@ -329,7 +329,7 @@ def summed(
     sizes: tuple[int, ...],
     kind: str,
 ) -> MlirTensor:
-    """Return the sum of products over the dimensions that the result, whose space is the last, does not have."""
+    """Sum products over the dimensions absent from the result. `spaces`: maps of both factors and the result."""
     a, b, out = (space.named_dims for space in spaces)
     batch = [dim for dim in out if dim in a and dim in b]
     rows = [dim for dim in out if dim in a and dim not in b]
@@ -351,7 +351,7 @@ def summed(
 
 
 def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirTensor:
-    """Return a product of matrices with indexing maps."""
+    """Return a contraction with indexing maps as a matrix product."""
     maps = e.attribute("indexing_maps")
     if not isinstance(maps, ArrayAttr) or len(maps.data) != 3:
         e.refuse("needs three indexing_maps")
@@ -369,7 +369,7 @@ def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirT
 def product(
     e: OnnxEmitter, a: MlirTensor, b: MlirTensor, kind: str, zeros: tuple[MlirTensor, MlirTensor] | None = None
 ) -> MlirTensor:
-    """Return the product of matrices, or of lists of them; `zeros`: zero points of integers."""
+    """Return the product of matrices, or of batches of them; `zeros`: zero points of integers."""
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         e.refuse(f"shapes {list(a.shape)} and {list(b.shape)} do not fit each other")
     shape = (*a.shape[:-1], b.shape[-1])

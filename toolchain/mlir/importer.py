@@ -1,4 +1,4 @@
-"""A module to a model: every operation of its function becomes nodes of ONNX."""
+"""Import of a module as a model: every operation of its function becomes ONNX nodes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +24,11 @@ from toolchain.mlir.tosa import TOSA
 from toolchain.onnx_model.model import OnnxModel, prepare
 
 ENTRIES = ("main", "forward")
-"""Names of the function that is the model, where there are several."""
+"""Names of the model's function in a module with several functions."""
 MAX_STEPS = 4096
-"""Of a loop."""
+"""Maximum number of steps of a loop."""
 MAX_OPERATIONS = 50_000
-"""Nodes of a model that loops are unrolled to."""
+"""Maximum number of nodes after loop unrolling."""
 
 
 def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> OnnxModel:
@@ -81,14 +81,14 @@ def imported(source: MlirSource) -> OnnxModel:
 
 
 class _Body:
-    """Operations of a block in their order: calls are inlined, loops of known bounds unrolled. `callers`: the functions
-    around it."""
+    """Lowering of the operations of a block, in order: calls are inlined, loops with known bounds unrolled. `callers`:
+    enclosing functions."""
 
     def __init__(self, e: OnnxEmitter, callers: tuple[FuncOp, ...]) -> None:
         self._e, self._callers = e, callers
 
     def run(self, block: Block) -> list[MlirTensor]:
-        """Run a function; return the operands of its terminator."""
+        """Lower a block and return the operands of its terminator."""
         e = self._e
         for op in block.ops:
             e.op = op
@@ -174,7 +174,7 @@ def _function(source: MlirSource) -> FuncOp:
 
 
 def _lower(e: OnnxEmitter, op: Operation) -> list[MlirTensor]:
-    """Lower an operation; return its results."""
+    """Lower an operation and return its results."""
     dialect, _, name = op_name(op).partition(".")
     if op_name(op) == "linalg.generic":
         if len(op.results) == 0:

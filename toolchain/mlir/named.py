@@ -1,4 +1,4 @@
-"""Named operations of linalg: what each becomes."""
+"""Lowering of the named operations of linalg."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ Lower = Callable[[OnnxEmitter], MlirTensor]
 
 
 def _operands(e: OnnxEmitter, ins: int) -> tuple[list[MlirTensor], MlirTensor]:
-    """Return inputs, and what the result starts from."""
+    """Return (inputs, initial value of the result)."""
     if len(e.op.operands) != ins + 1:
         e.refuse(f"takes {ins} inputs and one output, got {len(e.op.operands)} operands")
     values = [e.get(operand) for operand in e.op.operands]
@@ -55,8 +55,8 @@ def _contract(e: OnnxEmitter) -> MlirTensor:
 
 
 def _tile(batch: int) -> Lower:
-    """Return the lowering of mmt4d: tiles of rows by tiles of columns, the second factor transposed; `batch`:
-    dimensions before."""
+    """Return the lowering of mmt4d: row tiles times column tiles, with the second factor transposed. `batch`: number of
+    leading dimensions."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (a, b), start = _operands(e, 2)
@@ -98,7 +98,7 @@ NCHW = (0, 2, 3, 1)
 
 
 def to_nchw(e: OnnxEmitter, x: MlirTensor, layout: str) -> MlirTensor:
-    """Return an image with its channels, which a layout such as nhwc has last, in dimension 1."""
+    """Move the channels of an image to dimension 1, if its layout (such as nhwc) has them last."""
     return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if layout[-1] == "c" else x
 
 
@@ -110,7 +110,7 @@ def window(
     e: OnnxEmitter, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (),
 ) -> tuple[list[int], dict[str, Any]]:  # fmt: skip
-    """Return (sizes of the result, attributes of ONNX) of windows over an image."""
+    """Return (sizes of the result, ONNX attributes) of windows over an image."""
     axes = len(kernel)
     pads = pads or [0] * (2 * axes)
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads) < 0:
@@ -129,8 +129,8 @@ def convolved(
     pads: Sequence[int] = (), groups: int = 1, zeros: tuple[MlirTensor, MlirTensor] | None = None,
     bias: MlirTensor | None = None,
 ) -> MlirTensor:  # fmt: skip
-    """Return a convolution in ONNX's layouts: x is n x c x h x w, w is cout x cin / groups x kh x kw, of one to three
-    axes."""
+    """Return a convolution in ONNX layout: x is n x c x h x w, w is cout x cin / groups x kh x kw, for one to three
+    spatial axes."""
     if not 3 <= x.rank == w.rank <= 5 or w.shape[1] * groups != x.shape[1]:
         e.refuse(f"an image of {list(x.shape)} and weights of {list(w.shape)} do not fit each other")
     out, attributes = window(e, x.shape[2:], w.shape[2:], strides, dilations, pads)
@@ -154,7 +154,7 @@ def _steps(e: OnnxEmitter, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _convolution(layout: str, order: Sequence[int]) -> Lower:
-    """Return the lowering of a convolution; `order`: dimensions of the weights in that of ONNX."""
+    """Return the lowering of a convolution; `order`: permutation of the weights to ONNX layout."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
@@ -169,7 +169,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
 
 
 def _single(axes: int) -> Lower:
-    """Return the lowering of a convolution of one image of one channel with one kernel."""
+    """Return the lowering of a convolution of one single-channel image with one kernel."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         (x, w), start = _operands(e, 2)
@@ -183,7 +183,7 @@ def _single(axes: int) -> Lower:
 
 
 def _group(e: OnnxEmitter) -> MlirTensor:
-    """Return the convolution of an image n x groups x c x h x w, weights groups x cout x c x kh x kw."""
+    """Return the convolution of an image n x groups x c x h x w with weights groups x cout x c x kh x kw."""
     (x, w), start = _operands(e, 2)
     if x.rank != 5 or w.rank != 5:
         e.refuse("takes an image and weights of 5 dimensions")
@@ -196,7 +196,7 @@ def _group(e: OnnxEmitter) -> MlirTensor:
 
 
 def depthwise_weights(e: OnnxEmitter, w: MlirTensor) -> MlirTensor:
-    """Return weights kh x kw x channels x multiplier as ONNX has them: a group of kernels per channel."""
+    """Return weights kh x kw x channels x multiplier in ONNX layout: one group of kernels per channel."""
     axes = w.rank - 2
     turned = e.transpose(w, (axes, axes + 1, *range(axes)))
     return e.reshape(turned, (w.shape[axes] * w.shape[axes + 1], 1, *w.shape[:axes]))
@@ -223,7 +223,7 @@ def pooled(
     e: OnnxEmitter, function: str, x: MlirTensor, kernel: Sequence[int], strides: Sequence[int],
     dilations: Sequence[int], pads: Sequence[int] = (), *, count_pads: bool = True,
 ) -> MlirTensor:  # fmt: skip
-    """Return max, min, sum or average of windows; x is n x c x h x w, of one to three axes."""
+    """Return max, min, sum or average of windows; x is n x c x h x w, with one to three spatial axes."""
     if x.rank != len(kernel) + 2:
         e.refuse(f"an image has {len(kernel) + 2} dimensions, got {x.rank}")
     out, attributes = window(e, x.shape[2:], kernel, strides, dilations, pads)
@@ -315,7 +315,7 @@ def _map(e: OnnxEmitter) -> MlirTensor:
 
 
 def _elements(operator: str, count: int, kind: str = "") -> Lower:
-    """Return an operation on elements whose operands have the shape of the result."""
+    """Return the lowering of an elementwise operation whose operands have the shape of the result."""
 
     def lower(e: OnnxEmitter) -> MlirTensor:
         operands, _ = _operands(e, count)
@@ -369,4 +369,4 @@ LINALG: Mapping[str, Lower] = {
     **{name: _elements(operator, 2) for name, operator in _BINARY.items()},
     "select": _elements("Where", 3),
 }  # fmt: skip
-"""Operation of linalg, without its dialect -> what makes its result."""
+"""Operation of linalg, without its dialect -> function that lowers it."""

@@ -1,9 +1,9 @@
-"""tosa.rescale, bit for bit: (value * multiplier + half) >> shift, saturated.
+"""Bit-exact tosa.rescale: (value * multiplier + half) >> shift, saturated.
 
-The device has no product of 64 bits. A byte has 256 values, so that its results are a table. A wider value becomes a
-byte in two steps: a product of floats that is at most one too small, and one comparison with the smallest value that
-reaches the next code, from a table of these. The comparison is left out where the product alone is right for every
-value, which its 256 steps show since both functions only rise.
+The device has no 64-bit product. A byte has 256 values, so its results are a table. A wider value becomes a byte in two
+steps: a floating-point product that is at most one too small, then one comparison with the smallest value of the next
+code, from a table. The comparison is omitted if the product alone is exact for every value. A check at the 256 code
+boundaries proves that, since both functions are monotonic.
 """
 
 from typing import Any, NamedTuple
@@ -27,10 +27,10 @@ class Rescale(NamedTuple):
     input_zero: int
     output_zero: int
     twice: bool
-    """Shifts beyond 31 round twice."""
+    """Whether shifts beyond 31 round twice."""
 
     def exact(self, value: int, channel: int, kind: str) -> int:
-        """Return the result for one value."""
+        """Return the exact result for one value."""
         multiplier, shift = self.multipliers[channel], self.shifts[channel]
         moved = value - self.input_zero
         total = moved * multiplier + (1 << (shift - 1))
@@ -41,8 +41,7 @@ class Rescale(NamedTuple):
 
 
 def lookup(e: OnnxEmitter, x: MlirTensor, table: Values, kind: str, rows: int = 1) -> MlirTensor:
-    """Return the value of a table for each byte; with `rows` above 1 the last dimension of x chooses one of as many
-    tables."""
+    """Look up each byte in a table; with `rows` above 1, the last dimension of x selects one of `rows` tables."""
     at = e.elementwise("Sub", e.cast(x, "INT32"), e.scalar(int(np.iinfo(NUMPY[x.kind]).min), "INT32"))
     return _take(e, at, table, kind, rows)
 
@@ -54,7 +53,7 @@ def _take(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -
 
 
 def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
-    """Return INT32 saturated to a narrower type."""
+    """Saturate INT32 to a narrower type."""
     if kind == "INT32":
         return x
     limits = np.iinfo(NUMPY[kind])
@@ -63,7 +62,7 @@ def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
 
 
 def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
-    """Return the values of x times a scale, as codes of another type."""
+    """Rescale x to codes of another type."""
     for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
         if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
             e.refuse(f"multiplier {multiplier}, shift {shift}: must be 0..{INT32.max} and 2..62")
@@ -89,8 +88,7 @@ def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTe
 
 
 def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
-    """Return the smallest value of INT32 that gives each code but the lowest; one above the largest where none
-    does."""
+    """Return the smallest INT32 value of each code except the lowest; INT32.max + 1 for an unreachable code."""
     lowest = int(np.iinfo(NUMPY[kind]).min)
     limits = []
     for code in range(lowest + 1, lowest + CODES):
@@ -106,11 +104,11 @@ def thresholds(scale: Rescale, channel: int, kind: str) -> list[int]:
 
 
 def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
-    """Return INT32 narrowed to a byte."""
+    """Narrow INT32 to a byte."""
     steps = np.array([thresholds(scale, channel, kind) for channel in range(len(scale.multipliers))])
     factors = np.array([m / 2.0**s for m, s in zip(*scale[:2], strict=True)])
     lowest = int(np.iinfo(NUMPY[kind]).min)
-    # The position of a code above the lowest, as floats see it.
+    # Distance of a code from the lowest, in floating point.
     offsets = scale.output_zero - scale.input_zero * factors - lowest
 
     def approximated(add: float) -> tuple[Any, Any]:
@@ -163,5 +161,5 @@ def _row(e: OnnxEmitter, values: Values) -> MlirTensor:
 
 
 def _byte(e: OnnxEmitter, position: MlirTensor, lowest: int, kind: str) -> MlirTensor:
-    """Return the code from its position above the lowest."""
+    """Return the code from its distance to the lowest code."""
     return e.cast(e.elementwise("Add", position, e.scalar(lowest, "INT32")), kind)

@@ -1,4 +1,4 @@
-"""arith and math: operations on elements, in bodies of linalg and on whole tensors."""
+"""Lowering of arith and math: elementwise operations, in bodies of linalg and on whole tensors."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from toolchain.mlir.text.source import op_name
 Lower = Callable[..., MlirTensor]
 _BYTE = 1 << 8
 ASSERTION = "cf.assert"
-"""What it says is taken to hold: it is how exporters guard indices."""
+"""Assertion, assumed to hold: exporters guard indices with it."""
 
 
 def _same(operator: str) -> Lower:
@@ -27,7 +27,7 @@ def _cast(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
 
 
 def _signed(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Return an integer in a wider type, or a float: i1 true is -1."""
+    """Convert an integer to a wider integer or a float; i1 true is -1."""
     return e.elementwise("Neg", _cast(e, x)) if x.kind == "BOOL" else _cast(e, x)
 
 
@@ -58,7 +58,7 @@ def _product(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
 
 
 def _number(operator: str) -> Lower:
-    """Return the larger or smaller operand, or that which is a number."""
+    """Return the lowering of a maximum or minimum that ignores NaN."""
 
     def lower(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
         result = e.elementwise(operator, x, y)
@@ -91,12 +91,12 @@ def _fpowi(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
 
 
 def below_zero(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
-    """Return one of two tensors, chosen by the sign of x."""
+    """Select one of two tensors by the sign of x."""
     return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
 
 
 def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    """Return the nearest whole number, halves away from zero. The fraction is exact, so that no sum rounds."""
+    """Round to the nearest integer, halves away from zero. The fraction is exact, so no sum rounds."""
     size = e.elementwise("Abs", x)
     floor = e.elementwise("Floor", size)
     low = e.elementwise("Less", e.elementwise("Sub", size, floor), e.scalar(0.5, x.kind), kind="BOOL")
@@ -109,7 +109,7 @@ def _truncate(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
 
 
 def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
-    """Return an operator of (x * before + add), times `after`, less `less`."""
+    """Return the lowering of operator(x * before + add) * after - less."""
 
     def lower(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
         x = x if before == 1 else e.elementwise("Mul", x, e.scalar(before, x.kind))
@@ -121,7 +121,7 @@ def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, l
 
 
 def _extract(e: OnnxEmitter, table: MlirTensor, *indices: MlirTensor) -> MlirTensor:
-    """Return an element for each index: whole rows where the other indices count all of a row, else one by one."""
+    """Return one element per index: whole rows if the other indices enumerate a row, else single elements."""
     if len(indices) != table.rank or not indices:
         e.refuse(f"takes {table.rank} indices, got {len(indices)}")
     first, *others = indices
@@ -144,15 +144,15 @@ def _same_values(x: MlirTensor, y: MlirTensor) -> bool:
 
 _INTEGER_PREDICATES = ("Equal", "!Equal", "Less", "!Greater", "Greater", "!Less",
                        "Less", "!Greater", "Greater", "!Less")  # fmt: skip
-"""eq ne slt sle sgt sge ult ule ugt uge: the operator; ! inverts its result."""
+"""Operators of eq ne slt sle sgt sge ult ule ugt uge; ! inverts the result."""
 _UNSIGNED = 6
-"""The first predicate of unsigned integers."""
+"""First predicate of unsigned integers."""
 _FLOAT_PREDICATES = (
     "", "Equal", "Greater", "Greater|Equal", "Less", "Less|Equal", "Less|Greater", "Less|Greater|Equal",
     "!Less|Greater", "!Less|Equal", "!Less", "!Greater|Equal", "!Greater", "!Equal", "!Less|Greater|Equal", "!",
 )  # fmt: skip
-"""false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true, in the order of their numbers. A comparison with
-NaN is false, an inverted one true."""
+"""Operators of false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true, by predicate number. A comparison
+with NaN is false, an inverted one true."""
 
 
 def _compare(predicates: tuple[str, ...]) -> Lower:
@@ -209,13 +209,13 @@ SCALARS: Mapping[str, Lower] = {
     "math.absf": _same("Abs"), "math.absi": _same("Abs"), "math.fma": _fma, "math.fpowi": _fpowi,
     "tensor.extract": _extract,
 }  # fmt: skip
-"""Operation -> what makes it; `lower(emitter, *operands)`, the operation is `emitter.op`."""
+"""Operation -> function `lower(emitter, *operands)`; `emitter.op` is the operation."""
 
 
 def evaluate(
     e: OnnxEmitter, block: Block, arguments: Mapping[SSAValue, MlirTensor], indices: list[MlirTensor], count: int = 1
 ) -> list[MlirTensor]:
-    """Return the `count` tensors that a body yields: its operations, each on whole tensors that broadcast."""
+    """Evaluate a body on whole broadcast tensors and return the `count` tensors that it yields."""
     values, outside = dict(arguments), e.op
 
     def get(value: SSAValue) -> MlirTensor:
@@ -245,7 +245,7 @@ def evaluate(
 
 
 def apply(e: OnnxEmitter, name: str, operands: list[MlirTensor]) -> MlirTensor:
-    """Apply an operation of arith or math."""
+    """Lower an operation of arith or math."""
     lower = SCALARS.get(name)
     if lower is None:
         e.refuse(f"this operation is not supported; supported of its dialect are {', '.join(_like(name))}")
@@ -263,7 +263,7 @@ def _like(name: str) -> list[str]:
 
 
 def iota(e: OnnxEmitter, sizes: tuple[int, ...]) -> list[MlirTensor]:
-    """Return the index of each dimension, as constants that broadcast."""
+    """Return the index along each dimension, as constants that broadcast."""
     ramps: list[MlirTensor] = []
     for axis, size in enumerate(sizes):
         values: Any = np.arange(size, dtype=np.int64)

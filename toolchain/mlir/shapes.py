@@ -1,4 +1,4 @@
-"""tensor: reshapes, slices, padding."""
+"""Lowering of the dialect tensor: reshapes, slices, padding."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ Lower = Callable[[OnnxEmitter], MlirTensor]
 
 
 _OPERANDS = (-(1 << 63), -1)
-"""Numbers of an attribute in whose place there is an operand: of MLIR 16 and later, of versions before."""
+"""Placeholders for an operand in a static attribute: of MLIR 16 and later, and of earlier versions."""
 
 
 def _static(e: OnnxEmitter, count: int) -> list[MlirTensor]:
@@ -25,7 +25,7 @@ def _static(e: OnnxEmitter, count: int) -> list[MlirTensor]:
 
 
 def _empty(e: OnnxEmitter) -> MlirTensor:
-    """Return undefined elements as zeros, which take no memory until they are read."""
+    """Return undefined elements as zeros, broadcast without memory of their own."""
     _static(e, 0)
     kind, shape = e.typed(e.op.results[0].type)
     return e.expand(e.scalar(0, kind), shape)
@@ -71,7 +71,7 @@ def _cast(e: OnnxEmitter) -> MlirTensor:
 
 
 def _box(e: OnnxEmitter, tensors: int, rank: int) -> list[tuple[int, ...]]:
-    """Return offsets, sizes and strides: numbers of the attributes, and constant operands behind the tensors."""
+    """Return (offsets, sizes, strides) from attributes, or from constant operands after the `tensors` tensors."""
     operands = [e.get(value) for value in e.op.operands[tensors:]]
     box = list[tuple[int, ...]]()
     for name in ("offsets", "sizes", "strides"):
@@ -104,7 +104,7 @@ def _insert(e: OnnxEmitter) -> MlirTensor:
 
 
 def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequence[int], axis: int) -> MlirTensor:
-    """Return `into` with a part of it replaced: pieces before, at and behind it along each dimension."""
+    """Return `into` with `part` inserted at `offsets`, by concatenation of slices along each dimension."""
     while axis < into.rank and part.shape[axis] == into.shape[axis]:
         axis += 1
     if axis == into.rank:
@@ -155,7 +155,7 @@ def _extract_element(e: OnnxEmitter) -> MlirTensor:
 
 
 def _tiling(e: OnnxEmitter, rank: int) -> tuple[list[int], list[int], list[int]]:
-    """Return (order of the outer dimensions, dimensions that are tiled, their tiles) of pack and unpack."""
+    """Return (order of the outer dimensions, tiled dimensions, tile sizes) of pack and unpack."""
     order = list(e.numbers("outer_dims_perm", ())) or list(range(rank))
     places, tiles = list(e.numbers("inner_dims_pos")), list(e.numbers("static_inner_tiles"))
     valid = len(places) == len(tiles) == len({*places}) and all(0 <= dim < rank for dim in places) and min(tiles) > 0
@@ -165,7 +165,7 @@ def _tiling(e: OnnxEmitter, rank: int) -> tuple[list[int], list[int], list[int]]
 
 
 def pack(e: OnnxEmitter) -> MlirTensor:
-    """Return tiles of dimensions, behind the dimensions that count them; the last tiles may be padded."""
+    """Split dimensions into tiles, with the tile dimensions last. The last tile of a dimension may be padded."""
     x, _, *padding = (e.get(value) for value in e.op.operands)
     order, places, tiles = _tiling(e, x.rank)
     sizes = [tiles[places.index(dim)] if dim in places else 1 for dim in range(x.rank)]
@@ -181,7 +181,7 @@ def pack(e: OnnxEmitter) -> MlirTensor:
 
 
 def unpack(e: OnnxEmitter) -> MlirTensor:
-    """Return the tensor of which `pack` makes these tiles, without what was padded."""
+    """Invert `pack` and remove the padding."""
     x = e.get(e.op.operands[0])
     _, shape = e.typed(e.op.results[0].type)
     order, places, tiles = _tiling(e, len(shape))
@@ -195,7 +195,7 @@ def unpack(e: OnnxEmitter) -> MlirTensor:
 
 
 def _packed_order(order: Sequence[int], places: Sequence[int], rank: int) -> list[int]:
-    """Return dimensions of (count, tile) pairs in the order of a packed tensor; tiles of 1 come last."""
+    """Return the dimensions of (count, tile) pairs in the order of a packed tensor; tiles of size 1 come last."""
     others = [dim for dim in range(rank) if dim not in places]
     return [*(2 * dim for dim in order), *(2 * dim + 1 for dim in (*places, *others))]
 
@@ -206,4 +206,4 @@ TENSOR: Mapping[str, Lower] = {
     "from_elements": _elements, "extract": _extract_element,
     "pack": pack, "unpack": unpack,
 }  # fmt: skip
-"""Operation of tensor, without its dialect -> what makes its result."""
+"""Operation of tensor, without its dialect -> function that lowers it."""

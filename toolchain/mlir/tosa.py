@@ -1,5 +1,5 @@
-"""tosa: what each operation becomes. Both the operands and attributes of MLIR 16 and those of later versions are read:
-zero points, shapes and padding are attributes there and operands here, or the other way round."""
+"""Lowering of tosa, in the form of MLIR 16 and of later versions: zero points, shapes and padding are attributes in one
+and operands in the other."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def result(e: OnnxEmitter) -> tuple[str, tuple[int, ...]]:
 
 
 def zero_points(e: OnnxEmitter, operands_of_zeros: Sequence[MlirTensor], *names: str) -> list[int]:
-    """Return zero points of operands, or of quantization_info or attributes by name; 0 by default."""
+    """Return zero points from operands, quantization_info or attributes; 0 by default."""
     if operands_of_zeros:
         return [int(np.asarray(e.needed(operand, "a zero point")).reshape(-1)[0]) for operand in operands_of_zeros]
     info = e.attribute("quantization_info")
@@ -41,7 +41,7 @@ def zero_points(e: OnnxEmitter, operands_of_zeros: Sequence[MlirTensor], *names:
 def _numbers(
     e: OnnxEmitter, name: str, operands_of_numbers: Sequence[MlirTensor], size: int | None = None
 ) -> tuple[int, ...]:
-    """Return a list of whole numbers from an operand that is constant, or from an attribute."""
+    """Return a list of integers from a constant operand or an attribute."""
     if operands_of_numbers:
         values = np.asarray(e.needed(operands_of_numbers[0], name)).reshape(-1)
         return e.sized(tuple(int(value) for value in values), size, name)
@@ -52,7 +52,7 @@ def _numbers(
 
 
 def _pads(e: OnnxEmitter) -> tuple[int, int, int, int]:
-    """Return the pads in ONNX's order: top, left, bottom, right."""
+    """Return the pads in ONNX order: top, left, bottom, right."""
     top, bottom, left, right = e.numbers("pad", (0, 0, 0, 0), 4)
     return top, left, bottom, right
 
@@ -183,7 +183,7 @@ def _within(value: float, kind: str) -> float:
 
 
 def _cast(e: OnnxEmitter) -> MlirTensor:
-    """Cast floats to the nearest integer, halves away from zero, as MLIR 16 lowers it."""
+    """Cast floats to the nearest integer, halves away from zero, as MLIR 16 does."""
     (x,) = operands(e, 1)
     kind, _ = result(e)
     if x.kind not in FLOATS or kind in (*FLOATS, "BOOL"):
@@ -212,7 +212,7 @@ def const(e: OnnxEmitter) -> MlirTensor:
 
 
 def _along_axis(e: OnnxEmitter) -> tuple[MlirTensor, int]:
-    """Return the operand and the axis of an operation along a single axis."""
+    """Return (operand, axis) of an operation along a single axis."""
     (x,) = operands(e, 1)
     axis = e.number("axis")
     if not 0 <= axis < x.rank:
@@ -273,7 +273,7 @@ def _tile(e: OnnxEmitter) -> MlirTensor:
 
 
 def _gather(e: OnnxEmitter) -> MlirTensor:
-    """Gather values n x k x c by indices n x w."""
+    """Gather from values n x k x c at indices n x w."""
     values, indices = operands(e, 2)
     if values.rank != 3 or indices.rank != 2 or values.shape[0] != indices.shape[0]:
         e.refuse("takes values of n x k x c and indices of n x w")
@@ -294,7 +294,7 @@ def _reverse(e: OnnxEmitter) -> MlirTensor:
 
 
 def _scatter(e: OnnxEmitter) -> MlirTensor:
-    """Scatters: values n x k x c, indices n x w, rows n x w x c that take the place of those with the indices."""
+    """Scatter into values n x k x c: rows n x w x c replace those at indices n x w."""
     values, indices, rows = operands(e, 3)
     count, width = indices.shape if indices.rank == 2 else (0, 0)
     if values.rank != 3 or rows.shape != (count, width, values.shape[2]) or values.shape[0] != count:
@@ -305,8 +305,8 @@ def _scatter(e: OnnxEmitter) -> MlirTensor:
 
 
 def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
-    """Lower windows of the weights (cout, kh, kw, cin) side by side; positive `out_pad` adds rows of the bias,
-    negative takes some away."""
+    """Lower to ConvTranspose with weights (cout, kh, kw, cin). Positive `out_pad` adds rows of the bias, negative
+    removes rows."""
     x, w, bias, *_ = operands(e, 3, 5)
     kind, shape = result(e)
     if x.rank != 4 or w.rank != 4 or x.kind not in FLOATS:
@@ -330,7 +330,7 @@ def _transpose_convolution(e: OnnxEmitter) -> MlirTensor:
 
 
 def _resize(e: OnnxEmitter) -> MlirTensor:
-    """Resize an image n x h x w x c: rows and columns by their places, the nearest, or two with weights."""
+    """Resize an image n x h x w x c: nearest or bilinear along rows and columns."""
     x, *extra = operands(e, 1, 4)
     numbers = [
         _numbers(e, name, extra[at : at + 1], size) for at, (name, size) in enumerate((("scale", 4), ("offset", 2)))
@@ -360,13 +360,13 @@ def _resize(e: OnnxEmitter) -> MlirTensor:
 
 
 def _take(e: OnnxEmitter, x: MlirTensor, rows: Values, axis: int) -> MlirTensor:
-    """Return elements of one dimension."""
+    """Return the elements of one dimension at indices `rows`."""
     shape = [len(rows) if dim == axis else size for dim, size in enumerate(x.shape)]
     return e.node("Gather", [x, e.constant(rows.astype(np.int64))], x.kind, shape, axis=axis)
 
 
 def _table(e: OnnxEmitter) -> MlirTensor:
-    """Look up a byte in a table of 256 values."""
+    """Look up bytes in a table of 256 values."""
     x, *extra = operands(e, 1, 2)
     table = extra[0] if extra else e.constant_of(e.attribute("table"))
     values = e.needed(table, "the table")
@@ -413,4 +413,4 @@ TOSA: Mapping[str, Lower] = {
     "resize": _resize, "reduce_prod": _reduce("ReduceProd"), "reduce_product": _reduce("ReduceProd"),
     "reduce_all": _reduce("ReduceAnd"), "reduce_any": _reduce("ReduceOr"),
 }  # fmt: skip
-"""Operation of tosa, without its dialect -> what makes its result."""
+"""Operation of tosa, without its dialect -> function that lowers it."""

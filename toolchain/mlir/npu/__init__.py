@@ -1,1 +1,1 @@
-"""NPU-IR and commands as modules of the dialect `npu`, and what they become: the LLVM dialect, code, a program."""
+"""NPU-IR and commands as modules of the dialect `npu`, and their lowering: LLVM dialect, code, program."""

@@ -1,5 +1,5 @@
-"""The stages from NPU-IR down (`--emit`), to an ELF whose code submits a model's commands: mlir-translate-16, llc-16,
-then the linker of the cross compiler."""
+"""Stages of the lowering from NPU-IR (`--emit`) to an ELF whose code submits a model's commands: mlir-translate-16,
+llc-16, and the linker of the cross compiler."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ TRANSLATE, LLC = "mlir-translate-16", "llc-16"
 DEBIAN = {TRANSLATE: "mlir-16-tools", LLC: "llvm-16"}
 TARGET = ("-mtriple=riscv32-unknown-elf", "-mattr=+m", "-O2")
 FLAGS = ("-DNPU_GENERATED",)
-"""Of a program of this package that calls generated code."""
+"""Compiler flags for a packaged program that calls generated code."""
 
 
 def submitting(program: Program) -> list[Function]:
@@ -29,7 +29,7 @@ def submitting(program: Program) -> list[Function]:
 
 def emitted(stage: str, program: Program, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
     """Return the text of a stage: `npu-mlir` is NPU-IR before the passes, `isa-mlir` the instructions, `llvm` the LLVM
-    dialect, `asm` RISC-V assembly. ToolchainError where a tool is missing."""
+    dialect, `asm` RISC-V assembly. ToolchainError: a tool is missing."""
     if stage == "npu-mlir":
         return printed(module_of(program.stages[0][1])).encode()
     module = isa_module(functions)
@@ -40,8 +40,8 @@ def emitted(stage: str, program: Program, functions: Sequence[Function], slot: i
 
 
 def firmware(application: str, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
-    """Return the ELF of a program of this package with generated code, without the model's data. ToolchainError: a
-    tool is missing."""
+    """Return the ELF of a packaged program with generated code, without the model's data. ToolchainError: a tool is
+    missing."""
     code = compiled(llvm_module(isa_module(functions), slot), "obj")
     with tempfile.TemporaryDirectory() as scratch:
         code_object, out = Path(scratch) / "submit.o", Path(scratch) / "out.elf"
@@ -55,8 +55,8 @@ def image(
     program: Program, functions: Sequence[Function], inputs: Mapping[str, bytes], slot: int = DEFAULT_SLOT, *,
     application: str = FIRMWARE, arguments: Mapping[str, int] | None = None, bare: bool = False,
 ) -> bytes:  # fmt: skip
-    """Return the program with the model's constants and inputs; `bare`: without the constants. ModelError for weights
-    that the core does not see; ToolchainError as `firmware`."""
+    """Return the ELF with the model's constants and inputs; `bare`: without constants. ModelError: weights outside the
+    core's address space. ToolchainError as `firmware`."""
     if program.memory.beyond:
         raise ModelError("--submit generated: is for models whose weights are in the image")
     content = [ImagePiece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
@@ -66,7 +66,7 @@ def image(
 
 
 def compiled(text: str, kind: str) -> bytes:
-    """Return a module of the LLVM dialect as RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
+    """Compile a module of the LLVM dialect to RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
     lowered = _tool(TRANSLATE, ["--mlir-to-llvmir"], text.encode())
     return _tool(LLC, [*TARGET, f"-filetype={kind}", "-o", "-"], lowered)
 

@@ -1,4 +1,4 @@
-"""NPU-IR as a module of the dialect `npu`, and back: two views of one graph."""
+"""NPU-IR as a module of the dialect `npu`, and back."""
 
 import math
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ from toolchain.mlir.text.source import MlirSource
 from toolchain.mlir.text.values import integers
 
 _SHOWN = ("shape", "dtype", "storage_class", "view_of")
-"""Fields of a tensor that its type or an operand says."""
+"""Tensor fields that the type or an operand expresses."""
 _TYPES = {kind: data for data, kind in ELEMENTS.items()}
 _CLASSES = {name: storage for storage, name in SPACES.items()}
 _BYTES: dict[np.dtype[Any], Any] = {
     np.dtype(np.float32): b.f32, np.dtype(np.float16): b.f16, np.dtype(np.int32): b.i32, np.dtype(np.int8): b.i8,
     np.dtype(np.uint8): b.IntegerType(8, b.Signedness.UNSIGNED),
 }  # fmt: skip
-"""Array types that constants are written in; others as whole numbers of their size."""
+"""Array types of constants in the text; other types are written as integers of equal size."""
 
 
-# -- out ---------------------------------------------------------------------------------------------------------------
+# -- to a module -------------------------------------------------------------------------------------------------------
 
 
 def module_of(graph: Graph) -> b.ModuleOp:
-    """Return the module of a graph: a function that declares tensors and has an operation per layer."""
+    """Return the module of a graph: a function with tensor declarations and one operation per layer."""
     block = Block()
     values: dict[str, SSAValue] = {}
     for tensor in sorted(graph.tensors.values(), key=lambda entry: bool(entry.view_of)):
@@ -96,7 +96,7 @@ def _dense(values: Values) -> Attribute:
 
 
 def to_attribute(value: Any) -> Attribute:
-    """Return a number, a text or a list of whole numbers as an attribute."""
+    """Return a number, a string or a list of integers as an attribute."""
     if isinstance(value, bool):
         return b.IntegerAttr(int(value), b.i1)
     if isinstance(value, tuple):
@@ -117,7 +117,7 @@ def _operation(layer: LayerIR, values: Mapping[str, SSAValue]) -> Operation:
     return LAYERS[layer.op_type].build(operands=groups, attributes=attributes)
 
 
-# -- in ----------------------------------------------------------------------------------------------------------------
+# -- from a module -----------------------------------------------------------------------------------------------------
 
 
 def is_graph(source: MlirSource) -> bool:
@@ -233,7 +233,7 @@ def _values(source: MlirSource, op: dialect.ConstantOp, tensor: TensorIR) -> Val
 
 
 def from_attribute(source: MlirSource, op: Operation, name: str, otherwise: Any) -> LayerAttribute:
-    """Return an attribute as NPU-IR has it."""
+    """Return the NPU-IR value of an attribute."""
     value = op.attributes.get(name)
     if value is None:
         return otherwise

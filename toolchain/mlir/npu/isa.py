@@ -1,4 +1,4 @@
-"""Commands as a module of the instructions: descriptors as data, and functions of one submission after the other."""
+"""Commands as a module of instructions: descriptors as data, and straight-line functions of submissions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -19,24 +19,24 @@ from toolchain.mlir.npu.graph import to_attribute
 from toolchain.mlir.text import dialect
 
 SUBMIT, PROMPT, STEP = "submit", "prompt", "step"
-"""Functions: of a model all commands, of a decoder those of the prompt and those of a token."""
+"""Function names: all commands of a model, or those of the prompt and of a token of a decoder."""
 PARAMETERS = ("position", "token")
-"""Of a function that submits the commands of a token."""
+"""Parameters of a function that submits the commands of a token."""
 
 
 class Function(NamedTuple):
-    """A function that submits commands."""
+    """Function that submits commands."""
 
     name: str
     commands: Sequence[Command] = ()
     by_position: Mapping[int, Sequence[Command]] = {}
-    """Position of the token -> commands, where every token has its own."""
+    """Position of the token -> commands, for tokens with their own commands."""
     words: tuple[int, ...] = ()
-    """Where commands read the position and the token: addresses of words, which the function writes first."""
+    """Addresses of the words for position and token, which the function writes first."""
 
 
 def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
-    """Return the module of functions, their commands in the order of submission."""
+    """Return the module of the functions, with their commands in submission order."""
     data, module_functions = list[Operation](), list[FuncOp]()
     numbers = count()
     for function in functions:
@@ -61,8 +61,8 @@ def isa_module(functions: Sequence[Function]) -> b.ModuleOp:
 
 
 def _submit(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -> Iterator[Operation]:
-    """Yield the data of commands; a block gets their submissions, and returns the last ticket. ModelError: there are
-    none."""
+    """Yield the data of commands; append their submissions and the return of the last ticket to `block`. ModelError:
+    there are no commands."""
     if not commands:
         raise ModelError("no layer is left after the passes: there is nothing to submit, drop --submit generated")
     flags = arith.ConstantOp(b.IntegerAttr(0, b.i32))
@@ -80,7 +80,7 @@ def _submit(block: Block, commands: Sequence[Command], numbers: Iterator[int]) -
 
 
 def _data(index: int, command: Command) -> Iterator[Operation]:
-    """Yield the descriptor, behind its extended block."""
+    """Yield the extended block, if any, and the descriptor."""
     opcode = Opcode(command.descriptor.opcode)
     words: dict[str, Any] = {"sym_name": f"command{index}", "layer": command.layer, "operation": opcode.name}
     values = command.descriptor._asdict()
@@ -99,7 +99,7 @@ def _attributes(names: dict[str, Any], values: dict[str, Any]) -> dict[str, Attr
     return {name: to_attribute(value) for name, value in {**names, **shown}.items()}
 
 
-# -- back --------------------------------------------------------------------------------------------------------------
+# -- from a module -----------------------------------------------------------------------------------------------------
 
 
 class Data(NamedTuple):
@@ -108,12 +108,12 @@ class Data(NamedTuple):
     name: str
     words: tuple[int, ...]
     block: str = ""
-    """The data whose address is in param1."""
+    """Name of the data whose address belongs in param1."""
     layer: str = ""
 
 
 def data_of(module: b.ModuleOp) -> list[Data]:
-    """Return the descriptors and blocks of a module. ModelError names a field that does not fit."""
+    """Return the descriptors and blocks of a module. ModelError names a field that is out of range."""
     return [_read(op) for op in module.body.ops if isinstance(op, dialect.DescriptorOp | dialect.ExtendedOp)]
 
 

@@ -1,7 +1,7 @@
-"""The instructions as the LLVM dialect: each submission is an instruction (tight), or stores, a fence and the doorbell
-(loose), one after the other without a table or a loop over commands.
+"""Lowering of the instructions to the LLVM dialect. A submission is an instruction (tight), or stores, a fence and the
+doorbell (loose). The code is straight-line, without a table or a loop over commands.
 
-The text is that of MLIR 16, for mlir-translate-16.
+The text is in the syntax of MLIR 16, for mlir-translate-16.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,15 +26,15 @@ from toolchain.mlir.npu.isa import PARAMETERS, Data, data_of
 from toolchain.mlir.text import dialect
 
 PREFIX = "npu_generated"
-"""A function @submit becomes npu_generated_tight_submit, npu_generated_loose_submit, npu_generated_loose_tail_submit
-(firmware/include/npu_generated.h)."""
+"""Prefix of generated functions: @submit becomes npu_generated_tight_submit, npu_generated_loose_submit and
+npu_generated_loose_tail_submit (firmware/include/npu_generated.h)."""
 MODES = ("tight", "loose", "loose_tail")
 RING = "%ring: !llvm.ptr, %registers: !llvm.ptr, %tail: i32, %mask: i32"
 TICKETS = 0x7FFF_FFFF
 _PARAM1 = next(word.offset for word in WORDS if word.name == "param1") // 4
 _TIMES = [word.offset // 4 for word in WORDS if word.name in ("tile_m", "tile_n")]
 KERNEL = "npu_generated_kernel"
-"""Of firmware/include/npu_generated.h."""
+"""Function of firmware/include/npu_generated.h that runs a kernel."""
 _STRUCT = f"!llvm.struct<(array<{_PARAM1} x i32>, ptr, array<{DESCRIPTOR_SIZE // 4 - _PARAM1 - 1} x i32>)>"
 
 
@@ -43,12 +43,12 @@ def _is_kernel(entry: Data) -> bool:
 
 
 def encoding(name: str) -> CustomEncoding:
-    """Return the row of an instruction."""
+    """Return the table row of an instruction."""
     return next(row for row in CUSTOM_INSTRUCTIONS if row.name == name)
 
 
 def register(name: str) -> int:
-    """Return offset of a register."""
+    """Return the offset of a register."""
     return next(row.offset for row in REGISTERS if row.name == name)
 
 
@@ -57,7 +57,7 @@ def signed(word: int) -> int:
 
 
 def llvm_module(module: b.ModuleOp, slot: int = DEFAULT_SLOT) -> str:
-    """Return the text of the LLVM dialect for a module of instructions. ModelError for an operation that is none."""
+    """Return the text of the LLVM dialect for a module of instructions. ModelError: an operation is not supported."""
     data = {entry.name: entry for entry in data_of(module)}
     functions = [op for op in module.body.ops if isinstance(op, FuncOp)]
     if not functions:
@@ -98,7 +98,7 @@ def _global(entry: Data) -> Iterator[str]:
 
 
 class _FunctionLowering:
-    """The function of one mode. Values are numbered; constants are made where they are used, LLVM joins them."""
+    """Lowering of a function for one mode. Values are numbered. Constants are emitted at each use; LLVM merges them."""
 
     def __init__(self, function: FuncOp, data: dict[str, Data], mode: str, slot: int) -> None:
         self.function = function
@@ -109,7 +109,7 @@ class _FunctionLowering:
         self._tail = "%tail"
         self._size = self._room = self._limit = self._ticket = ""
         self._values: dict[SSAValue, str] = {}
-        """Address -> its data, parameter -> its name."""
+        """Address -> name of its data, parameter -> its name."""
         self._text: list[str] = []
 
     def lines(self) -> list[str]:
@@ -205,19 +205,19 @@ class _FunctionLowering:
         self._emit(f'llvm.inline_asm has_side_effects "{text}", "~{{memory}}" : () -> ()')
 
     def _work(self, entry: Data) -> None:
-        """Emit work of the core, behind all commands before it; it leaves its time in the descriptor."""
+        """Emit the core's work for a kernel, after all earlier commands; it writes its time to the descriptor."""
         pointer = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         tail = self._constant(0) if self.mode == "tight" else self._tail
         self._emit(f"llvm.call @{KERNEL}({tail}, {pointer}) : (i32, !llvm.ptr) -> ()")
 
     def _submit(self, entry: Data) -> str:
-        """Emit a submission; returns its ticket."""
+        """Emit a submission and return its ticket."""
         if _is_kernel(entry):
             self._work(entry)
         return self._enqueue(entry) if self.mode == "tight" else self._publish(entry)
 
     def _enqueue(self, entry: Data) -> str:
-        """Emit the instruction, again while the queue is full."""
+        """Emit ENQCMD_T, in a loop while the queue is full."""
         address = self._value(f"llvm.mlir.addressof @{entry.name} : !llvm.ptr")
         busy, retry, done = self._constant(-ReturnCode.EBUSY), self._label(), self._label()
         self._emit(f"llvm.br {retry}")
@@ -232,7 +232,7 @@ class _FunctionLowering:
         return ticket
 
     def _publish(self, entry: Data) -> str:
-        """Emit stores of the words into the next slot of the ring, a fence, the doorbell."""
+        """Emit stores of the words to the next ring slot, a fence, and the doorbell."""
         self._wait()
         tail = self._tail
         slot = self._binary("and", tail, "%mask")
@@ -262,7 +262,7 @@ class _FunctionLowering:
         self._emit(f"llvm.store {qualifier}{value}, {at} : i32, !llvm.ptr")
 
     def _wait(self) -> None:
-        """Emit a wait until the ring has a free slot: HEAD is read only when it looks full."""
+        """Emit a wait for a free ring slot, which reads HEAD only if the ring appears full."""
         check, full, go = self._label(), self._label(), self._label()
         self._emit(f"llvm.br {check}({self._limit} : i32)")
         limit = f"%limit{self._serial}"

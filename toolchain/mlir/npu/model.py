@@ -1,4 +1,4 @@
-"""A module of NPU-IR as a model: its layers are given, its reference is numpy on them."""
+"""NPU-IR module as a model: its layers are given, and numpy is its reference."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ OPSET = 20
 
 
 def check_alone(graph: Graph, name: str) -> None:
-    """Raise ModelError for a graph whose layers use caches: its runs follow each other."""
+    """Raise ModelError for a graph with layers that use caches, since its runs depend on each other."""
     for layer in graph.layers:
         if layer.op_type in CACHING or layer.integer("append") or (layer.op_type == "ATTN_T" and len(layer.inputs) > 3):
             raise ModelError(
@@ -23,7 +23,7 @@ def check_alone(graph: Graph, name: str) -> None:
 
 
 def model_of(graph: Graph, name: str) -> OnnxModel:
-    """Return a model without nodes that has the inputs, the outputs and the layers of a graph."""
+    """Return a model without nodes, with the inputs, outputs and layers of a graph."""
     kinds = {data: kind for kind, data in reversed(ONNX.items())}
 
     def values(names: tuple[str, ...]) -> list[Any]:

@@ -1,1 +1,1 @@
-"""Text of modules: the dialect `npu`, other dialects, the parser, and the constants in it."""
+"""Text of modules: the dialect `npu`, other dialects, the parser, and constants."""

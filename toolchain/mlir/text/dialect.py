@@ -1,4 +1,4 @@
-"""The dialect `npu`: layers of NPU-IR on buffers, and the four instructions with the data that they submit.
+"""Dialect `npu`: layers of NPU-IR on buffers, and the four instructions with their data.
 
 Operations, their operands and attributes come from the tables of NPU-IR and of `npu_device.abi`.
 """
@@ -41,9 +41,9 @@ ELEMENTS: dict[DataType, Attribute] = {
     DataType.VQ8: b.IntegerType(1, b.Signedness.UNSIGNED),
     DataType.ENCODED: b.IntegerType(5, b.Signedness.UNSIGNED),
 }  # fmt: skip
-"""Element type of the device -> that of a buffer."""
+"""Element type of the device -> element type of a buffer."""
 SPACES = {DRAM: "dram", SPM: "spm"}
-"""Storage class -> name of the memory space; a bank of the scratchpad is spm0, spm1, ..."""
+"""Storage class -> name of the memory space; banks of the scratchpad are spm0, spm1, ..."""
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
@@ -58,13 +58,13 @@ class Ticket(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class Event(ParametrizedAttribute, TypeAttribute):
-    """A completion that other commands wait for."""
+    """Completion event that other commands wait for."""
 
     name = "npu.event"
 
 
 def space(kind: b.MemRefType) -> str:
-    """Return the memory of a buffer: dram, spm, or a bank of it such as spm3. VerifyException for another."""
+    """Return the memory space of a buffer: dram, spm, or a bank such as spm3. VerifyException: another space."""
     memory_space = kind.memory_space
     name = (
         memory_space.data
@@ -88,7 +88,7 @@ def _spaces(op: Operation) -> None:
 
 DECLARATION_ATTRIBUTES = ("id", "role")
 NON_LAYER = ("id", "graph_attributes")
-"""Attributes of an operation that are no attributes of a layer."""
+"""Attributes of an operation that are not layer attributes."""
 
 
 def _no_unknown(op: Operation, allowed: Sequence[str]) -> None:
@@ -98,7 +98,7 @@ def _no_unknown(op: Operation, allowed: Sequence[str]) -> None:
 
 
 class LayerOperation(IRDLOperation):
-    """Layer: reads buffers, writes one buffer, or with keys and values several."""
+    """Layer that reads buffers and writes one buffer, or several in case of keys and values."""
 
     OPERATION: ClassVar[str]
     ins = var_operand_def(b.MemRefType)
@@ -132,11 +132,11 @@ def _layer_operation(operation: str) -> type[LayerOperation]:
 _NOT_LAYERS = (Opcode.NOP, Opcode.BARRIER)
 _OPERATIONS = dict.fromkeys([*(op.name for op in Opcode if op not in _NOT_LAYERS), *LAYER_OPS])
 LAYERS = {name: _layer_operation(name) for name in _OPERATIONS}
-"""Operation of NPU-IR or of a tile -> its form here; LOAD, STORE and KV_READ are no layers but moves of tiles."""
+"""Operation of NPU-IR or of a tile -> its class; LOAD, STORE and KV_READ are tile transfers, not layers."""
 
 
 class _Declaration(IRDLOperation):
-    """A tensor of the graph: its fields that are not the default."""
+    """Declaration of a tensor, with its non-default fields."""
 
     result = result_def(b.MemRefType)
     assembly_format = "attr-dict `:` type($result)"
@@ -150,14 +150,14 @@ class _Declaration(IRDLOperation):
 
 @irdl_op_definition
 class TensorOp(_Declaration):
-    """A buffer that layers write, or a weight without values."""
+    """Buffer that layers write, or a weight without values."""
 
     name = "npu.tensor"
 
 
 @irdl_op_definition
 class InputOp(_Declaration):
-    """A buffer that the user fills; `index`: its position among the inputs."""
+    """Buffer that the user fills; `index`: its position among the inputs."""
 
     name = "npu.input"
     index = attr_def(b.IntegerAttr)
@@ -165,7 +165,7 @@ class InputOp(_Declaration):
 
 @irdl_op_definition
 class ConstantOp(_Declaration):
-    """A buffer whose values never change."""
+    """Buffer with constant values."""
 
     name = "npu.constant"
     value = attr_def(b.DenseIntOrFPElementsAttr)
@@ -173,7 +173,7 @@ class ConstantOp(_Declaration):
 
 @irdl_op_definition
 class ViewOp(IRDLOperation):
-    """Elements of another buffer: from `offset` on, rows `pitch` apart."""
+    """View of another buffer: from element `offset`, with row pitch `pitch`."""
 
     name = "npu.view"
     source = operand_def(b.MemRefType)
@@ -183,7 +183,7 @@ class ViewOp(IRDLOperation):
 
 @irdl_op_definition
 class GraphOp(IRDLOperation):
-    """The results of the graph, which has the name of its function."""
+    """Terminator with the results of the graph, which is named after its function."""
 
     name = "npu.return"
     results_ = var_operand_def(b.MemRefType)
@@ -202,7 +202,7 @@ def _scope(op: Operation) -> None:
 
 @irdl_op_definition
 class BarrierOp(IRDLOperation):
-    """Later commands of a scope wait for its earlier commands."""
+    """Barrier: later commands of a scope wait for its earlier commands."""
 
     name = "npu.barrier"
     scope = attr_def(b.StringAttr)
@@ -214,7 +214,7 @@ class BarrierOp(IRDLOperation):
 
 @irdl_op_definition
 class WaitOp(IRDLOperation):
-    """Until the event has happened."""
+    """Wait for an event."""
 
     name = "npu.wait"
     event = operand_def(Event)
@@ -233,7 +233,7 @@ def _integers(op: Operation, names: Sequence[str], allowed: Sequence[str]) -> No
 
 
 class _Data(IRDLOperation):
-    """Words in memory under a name; fields that are 0 are left out."""
+    """Named words in memory; fields that are 0 are omitted."""
 
     FIELDS: ClassVar[Sequence[str]]
     sym_name = attr_def(b.StringAttr)
@@ -245,7 +245,7 @@ class _Data(IRDLOperation):
 
 @irdl_op_definition
 class DescriptorOp(_Data):
-    """64 bytes of a command; `block` names the extended block whose address is in param1."""
+    """Descriptor of 64 bytes; `block` names the extended block whose address belongs in param1."""
 
     name = "npu.descriptor"
     FIELDS: ClassVar[Sequence[str]] = Descriptor._fields
@@ -253,7 +253,7 @@ class DescriptorOp(_Data):
 
 @irdl_op_definition
 class ExtendedOp(_Data):
-    """128 bytes that extend a descriptor."""
+    """Extended block of 128 bytes."""
 
     name = "npu.extended"
     FIELDS: ClassVar[Sequence[str]] = tuple(
@@ -273,7 +273,7 @@ class AddressOp(IRDLOperation):
 
 @irdl_op_definition
 class PatchOp(IRDLOperation):
-    """Writes a word that commands read when they start, such as the position of a token."""
+    """Store to a word that commands read at their start, such as the position of a token."""
 
     name = "npu.patch"
     value = operand_def(b.i32)
@@ -288,7 +288,7 @@ class PatchOp(IRDLOperation):
 
 @irdl_op_definition
 class ChooseOp(IRDLOperation):
-    """Goes on with the block of a position; another position is that of the last block."""
+    """Branch to the block of a position; any other position selects the last block."""
 
     name = "npu.choose"
     position = operand_def(b.i32)
@@ -304,7 +304,7 @@ class ChooseOp(IRDLOperation):
 
 @irdl_op_definition
 class EnqcmdOp(IRDLOperation):
-    """ENQCMD_T: submit the descriptor at an address, until it is accepted."""
+    """ENQCMD_T: submission of the descriptor at an address, repeated until it is accepted."""
 
     name = "npu.enqcmd"
     descriptor = operand_def(b.i32)
@@ -315,7 +315,7 @@ class EnqcmdOp(IRDLOperation):
 
 @irdl_op_definition
 class TwaitOp(IRDLOperation):
-    """TWAIT: until the command of a ticket is complete; `units` of 1024 cycles at most, 0: for ever."""
+    """TWAIT: wait for the command of a ticket, at most `units` of 1024 cycles; 0 for no limit."""
 
     name = "npu.twait"
     ticket = operand_def(Ticket)
@@ -330,7 +330,7 @@ class TwaitOp(IRDLOperation):
 
 @irdl_op_definition
 class TbarOp(IRDLOperation):
-    """TBAR: a barrier of a scope, in tile scope of a stream."""
+    """TBAR: barrier of a scope; tile scope applies to a stream."""
 
     name = "npu.tbar"
     scope = attr_def(b.StringAttr)
@@ -363,8 +363,7 @@ Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 
 def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
-    """Return the text of a module, in the dialect's own form or in the generic form. VerifyException where it is
-    wrong."""
+    """Return the text of a module, in the dialect's own or the generic form. VerifyException: the module is invalid."""
     module.verify()
     text = io.StringIO()
     Printer(stream=text, print_generic_format=generic, print_properties_as_attributes=generic).print_op(module)

@@ -1,7 +1,7 @@
-"""Operations of other dialects as this package reads them: what xDSL lacks or has in another version.
+"""Parsers for operations of other dialects that xDSL lacks or supports in another version only.
 
-Operands, results and attributes are not constrained here; the importer says what it takes of each. Both the generic
-form and the form that mlir-opt prints are read.
+Operands, results and attributes are not constrained here; the importer checks them. Both the generic form and that
+printed by mlir-opt are supported.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ Parse = Callable[[type[IRDLOperation], Parser], Operation]
 
 @cache
 def operation(name: str, parse: Parse, *, terminator: bool = False) -> type[IRDLOperation]:
-    """Return an operation with any operands, results, regions and attributes."""
+    """Return an operation class with any operands, results, regions and attributes."""
     members: dict[str, Any] = {
         "name": name,
         "__module__": __name__,
@@ -65,7 +65,7 @@ def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `%a, %b {attributes} : type`: operands and result have it."""
+    """Parse `%a, %b {attributes} : type`, the type of all operands and the result."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     _fast_math(parser)
@@ -78,11 +78,11 @@ def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
 _INTEGER_ORDER = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une",
                 "uno", "true")  # fmt: skip
-"""Predicates of arith.cmpi and arith.cmpf, in the order of their numbers."""
+"""Predicates of arith.cmpi and arith.cmpf, by number."""
 
 
 def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `slt, %a, %b : type`: the result has i1 in its shape."""
+    """Parse `slt, %a, %b : type`; the result is i1 in the same shape."""
     position = parser.pos
     predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
     if predicate not in order:
@@ -98,7 +98,7 @@ def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `%c, %a, %b : type`, with a condition of one i1, or `: type of the condition, type`."""
+    """Parse `%c, %a, %b : type` with a scalar i1 condition, or `: condition type, type`."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
     attributes = parser.parse_optional_attr_dict()
@@ -169,7 +169,7 @@ def _operands(parser: Parser, keyword: str) -> list[SSAValue]:
 
 
 def _results(parser: Parser) -> list[Attribute]:
-    """Parse `-> type`, or `-> (type, type)`; none where there is no arrow."""
+    """Parse `-> type` or `-> (type, type)`; return an empty list without an arrow."""
     if parser.parse_optional_punctuation("->") is None:
         return []
     listed = parser.parse_optional_comma_separated_list(Parser.Delimiter.PAREN, parser.parse_type)
@@ -177,7 +177,7 @@ def _results(parser: Parser) -> list[Attribute]:
 
 
 def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `{attributes} ins(...) outs(...) {attributes} -> type`; before it, in later versions, `indexing_maps =
+    """Parse `{attributes} ins(...) outs(...) {attributes} -> type`, preceded in later versions by `indexing_maps =
     [...]` or `dimension(1)`."""
     attributes = dict[str, Attribute]()
     if parser.parse_optional_keyword("indexing_maps"):
@@ -204,8 +204,8 @@ def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
 
 
 def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at
-    the end."""
+    """Parse linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at the
+    end."""
     short, attributes = "", dict[str, Any]()
     if parser.parse_optional_punctuation("{"):
         short = parser.parse_identifier()
@@ -229,7 +229,7 @@ def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
 def _short_body(
     parser: Parser, name: str, short: str, attributes: dict[str, Any], ins: list[SSAValue], outs: list[SSAValue]
 ) -> Region:
-    """Return a body with a single operation on the elements: of the inputs, and for linalg.reduce of result and
+    """Return a body with a single operation: on the elements of the inputs, or for linalg.reduce on accumulator and
     input."""
     kinds = [operand.type.element_type for operand in (*ins, *outs) if isinstance(operand.type, builtin.TensorType)]
     if not ins or len(kinds) != len(ins) + len(outs):
@@ -246,7 +246,7 @@ def _short_body(
 
 
 def expand_shape(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse `%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 writes no output_shape."""
+    """Parse `%a [[0], [1, 2]] output_shape [...] : type into type`; MLIR 16 omits output_shape."""
     name = parser.parse_unresolved_operand()
 
     def group() -> Attribute:
@@ -291,23 +291,23 @@ _STRUCTURED = """batch_matmul batch_matmul_transpose_a batch_matmul_transpose_b 
     depthwise_conv_1d_ncw_cw depthwise_conv_1d_nwc_wc depthwise_conv_1d_nwc_wcm depthwise_conv_3d_ncdhw_cdhw
     depthwise_conv_3d_ndhwc_dhwc depthwise_conv_3d_ndhwc_dhwcm pooling_ncw_max pooling_ncw_sum pooling_nwc_max
     pooling_nwc_min pooling_nwc_sum pooling_ndhwc_max pooling_ndhwc_min pooling_ndhwc_sum"""
-"""Named operations of linalg that have ins, outs and a body that their name implies."""
+"""Named operations of linalg with ins, outs and an implied body."""
 _TOSA = """abs add apply_scale argmax arithmetic_right_shift avg_pool2d cast ceil clamp concat const const_shape conv2d
     conv3d custom depthwise_conv2d div equal erf exp floor fully_connected gather greater greater_equal identity int_div
     log logical_and logical_not logical_or matmul max_pool2d maximum minimum mul negate pad pow reciprocal reduce_all
     reduce_any reduce_max reduce_min reduce_prod reduce_product reduce_sum rescale reshape resize reverse rsqrt scatter
     select sigmoid slice sub table tanh tile transpose transpose_conv2d sin cos"""
 GLOBAL = "ml_program.global"
-"""A variable; nothing that is supported reads one."""
+"""Declaration of a variable, accepted only so that it can be ignored."""
 SAME_TYPE = ("maxf", "minf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi", "ori", "xori")
-"""Operations of arith whose operands and results have one type, and that xDSL lacks, names otherwise, or reads of
-numbers only."""
+"""Operations of arith with one type for operands and results that xDSL lacks, names differently, or supports for
+scalars only."""
 CASTS = ("extf", "extsi", "extui", "truncf", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "index_cast",
          "index_castui", "bitcast")  # fmt: skip
 
 
 def _const(op: type[IRDLOperation], parser: Parser) -> Operation:
-    """Parse tosa.const and tosa.const_shape: `{values = ...} : () -> type`, or without the operands' list."""
+    """Parse tosa.const and tosa.const_shape: `{values = ...} : () -> type`, with or without `() ->`."""
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     kind = parser.parse_type()
@@ -321,8 +321,8 @@ def _extend(dialect: Dialect, additions: Iterable[type[Operation]]) -> Dialect:
 
 
 def context() -> Context:
-    """Return a context of xDSL with resources of its own: builtin, func, cf, scf, arith, math, tensor, linalg, tosa,
-    npu, and variables of ml_program, which are read over."""
+    """Return an xDSL context with its own resources: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu,
+    and variables of ml_program, which are ignored."""
     context_of_parser = Context(allow_unregistered=True)
     named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
     bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]

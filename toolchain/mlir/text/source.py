@@ -1,4 +1,4 @@
-"""The text of a module, parsed by xDSL, with the place of every operation. Errors are one line with a place."""
+"""Text of a module, parsed by xDSL with the location of every operation. Errors are one line with a location."""
 
 import math
 import re
@@ -20,26 +20,26 @@ from toolchain.mlir.text.foreign import context
 
 SUFFIX = ".mlir"
 MAX_ELEMENTS = 1 << 28
-"""Of a constant that is written as dense<...>."""
+"""Maximum size of a dense<...> constant, elements."""
 LONGEST = 300
-"""Characters of what the parser says."""
+"""Maximum length of a parser message, characters."""
 
 
 MAX_DIMENSIONS = 64
-"""Of a type: xDSL's time to read them grows with their square."""
+"""Maximum number of dimensions of a type: xDSL parses them in quadratic time."""
 _DIMENSIONS = re.compile(rf"(?<![\d?x])(?:(?:\d++|\?)x){{{MAX_DIMENSIONS + 1}}}")
 _ENUMERATOR = re.compile(r"[A-Z][A-Z0-9_]+")
 _NAME = re.compile(r"[\w$]+(?:\.[\w$]+)+\s*$")
 
 
 class _Lexer(MLIRLexer):
-    """A string without an end is found in time that grows with its length, not with a power of two."""
+    """Lexer that detects an unterminated string in linear time."""
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
 
 class _MlirParser(Parser):
-    """Notes where each operation begins."""
+    """Parser that records where each operation begins."""
 
     begins: dict[Operation, int]
 
@@ -48,7 +48,7 @@ class _MlirParser(Parser):
         self._parser_state = ParserState(_Lexer(Input(text, name)))
 
     def _parse_dense_literal_type(self, *arguments: Any) -> Any:
-        """Refuse a type that holds too many equal elements before xDSL writes them out."""
+        """Refuse a type with too many equal elements before xDSL expands them."""
         begins = self._current_token.span.start
         kind = super()._parse_dense_literal_type(*arguments)
         if math.prod(kind.get_shape()) > MAX_ELEMENTS:
@@ -56,8 +56,8 @@ class _MlirParser(Parser):
         return kind
 
     def parse_optional_location(self) -> None:
-        """Places in the source of an exporter are skipped, with names that stand at the end of the file: messages name
-        places of this file."""
+        """Skip a location in the exporter's source, with names defined at the end of the file: messages use locations
+        in this file."""
         if self.parse_optional_characters("loc"):
             self._skip_parentheses()
 
@@ -71,7 +71,7 @@ class _MlirParser(Parser):
             depth += {"(": 1, ")": -1}.get(token.text, 0)
 
     def parse_optional_attribute(self) -> Attribute | None:
-        """Parse also places, and values of enumerations as tosa writes them: rounding_mode = DOUBLE_ROUND."""
+        """Parse also locations, and enumeration values as tosa writes them: rounding_mode = DOUBLE_ROUND."""
         token = self._current_token
         if token.kind is MLIRTokenKind.BARE_IDENT and token.text == "loc":
             self.parse_optional_location()
@@ -88,10 +88,10 @@ class _MlirParser(Parser):
 
 
 class MlirSource:
-    """A parsed file."""
+    """Parsed module file."""
 
     def __init__(self, text: str, name: str) -> None:
-        """ModelError: what is no MLIR, and where."""
+        """Raise ModelError with the location of a syntax error."""
         self.name = name
         self._lines = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
         self.context = context()
@@ -107,7 +107,7 @@ class MlirSource:
             self._fail(error.span.start, *_reason(text, error))
         except RecursionError:
             self._fail(parser.pos, "nested too deeply", _REMEDY)
-        except Exception as error:  # what xDSL raises of broken text has many classes
+        except Exception as error:  # xDSL raises many classes for invalid text
             self._fail(parser.pos, str(error) or type(error).__name__, _REMEDY)
 
     def _fail(self, at: int, message: str, remedy: str = "") -> NoReturn:
@@ -119,7 +119,7 @@ class MlirSource:
         return f"{self.name}:{line}:{offset - self._lines[line - 1] + 1}"
 
     def place(self, op: Operation) -> str:
-        """Return file:line:column of an operation; of the operation around it where it is not in the text."""
+        """Return file:line:column of an operation, or of its parent if it is not in the text."""
         while op not in self._begins:
             parent = op.parent_op()
             if parent is None:
@@ -128,20 +128,20 @@ class MlirSource:
         return self._at(self._begins[op])
 
     def line(self, op: Operation) -> int:
-        """Return the line of an operation; 0: it is not in the text."""
+        """Return the line of an operation; 0 if it is not in the text."""
         return bisect_right(self._lines, self._begins[op]) if op in self._begins else 0
 
     def refuse(self, op: Operation, reason: str) -> NoReturn:
-        """ModelError: this operation, and what of it is not supported."""
+        """Raise ModelError: the operation, and the unsupported part of it."""
         raise ModelError(f"{self.place(op)}: {op_name(op)}: {reason}")
 
 
 _REMEDY = ": not read in this form: if mlir-opt accepts the module, give what it prints with --mlir-print-op-generic"
-"""Whether the module is wrong, or this parser knows less than MLIR's, only mlir-opt can tell."""
+"""Remedy for parse errors: only mlir-opt can distinguish an invalid module from unsupported syntax."""
 
 
 def _reason(text: str, error: ParseError) -> tuple[str, str]:
-    """Return reason and remedy of an error; for an unknown operation, its name."""
+    """Return (message, remedy) of an error; for an unknown operation, the message contains its name."""
     name = _NAME.search(text[: error.span.start])
     if "builtin.unregistered" in error.msg and name is not None:
         return f"{name[0].strip()}: this operation is not supported", ": lower it to those of `pyv-npu docs mlir`"
@@ -149,13 +149,13 @@ def _reason(text: str, error: ParseError) -> tuple[str, str]:
 
 
 def op_name(op: Operation) -> str:
-    """Return the name of an operation, also of an operation that is not registered."""
+    """Return the name of an operation, registered or not."""
     name = getattr(op, "op_name", None)
     return str(name.data) if name is not None else op.name
 
 
 MAX_MODULE = 1 << 30
-"""Bytes of a module: its constants are text."""
+"""Maximum size of a module, bytes; constants are text."""
 
 
 def read(path: Path) -> MlirSource:

@@ -1,4 +1,4 @@
-"""Types and constants: of MLIR, of ONNX, of numpy."""
+"""Types and constants of MLIR, ONNX and numpy."""
 
 import math
 from typing import Any
@@ -13,11 +13,11 @@ from xdsl.ir import Attribute
 from toolchain.ir.graph import Values
 
 MAX_BYTES = 1 << 34
-"""Of one tensor: more does not fit the device's address space."""
+"""Maximum size of a tensor, bytes, by the device's address space."""
 
 _FLOATS: dict[type[Attribute], str] = {b.Float32Type: "FLOAT", b.Float16Type: "FLOAT16", b.BFloat16Type: "BFLOAT16",
                                         b.Float64Type: "FLOAT"}  # fmt: skip
-"""Between the operations of a module f64 is computed as f32: the device has none."""
+"""Float types -> ONNX type. Inside a module f64 is computed as f32, since the device has no f64."""
 _INTEGERS = {1: "BOOL", 8: "INT8", 32: "INT32", 64: "INT64"}
 NUMPY = {
     "FLOAT": np.dtype(np.float32),
@@ -29,13 +29,13 @@ NUMPY = {
     "INT32": np.dtype(np.int32),
     "INT64": np.dtype(np.int64),
 }
-"""ONNX's name of an element type -> the array type of its values."""
+"""ONNX element type -> array type."""
 FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
 SUPPORTED = "f32, f16, bf16, i1, i8, ui8, i32, i64"
 
 
 def element(kind: Attribute) -> str | None:
-    """Return ONNX's name of an element type; None: there is none here."""
+    """Return the ONNX name of an element type; None for an unsupported type."""
     if isinstance(kind, b.IntegerType):
         unsigned = kind.signedness.data is b.Signedness.UNSIGNED
         return {8: "UINT8"}.get(kind.width.data) if unsigned else _INTEGERS.get(kind.width.data)
@@ -45,14 +45,14 @@ def element(kind: Attribute) -> str | None:
 
 
 def sizes_of(kind: Attribute) -> tuple[int, ...] | None:
-    """Return the shape of a list of sizes, !tosa.shape<4>; None: it is another type."""
+    """Return the shape of a list of sizes, such as !tosa.shape<4>; None for any other type."""
     if isinstance(kind, b.UnregisteredAttr) and kind.attr_name.data == "tosa.shape" and kind.value.data.isdecimal():
         return (int(kind.value.data),)
     return None
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...] | None:
-    """Return the shape of a ranked tensor, () of a scalar; None: neither, or a dimension is not known."""
+    """Return the shape of a ranked tensor, () for a scalar; None for any other type or an unknown dimension."""
     if isinstance(kind, b.TensorType):
         shape = tuple(kind.get_shape())
         return None if any(size < 0 for size in shape) else shape
@@ -60,7 +60,7 @@ def shape_of(kind: Attribute) -> tuple[int, ...] | None:
 
 
 def trouble(kind: Attribute) -> str:
-    """Return why a type is not supported; "" where it is."""
+    """Return why a type is not supported; "" if it is."""
     if isinstance(kind, b.TensorType):
         inside = kind.element_type
         if shape_of(kind) is None:
@@ -77,14 +77,14 @@ def trouble(kind: Attribute) -> str:
 
 
 def outside(kind: Attribute) -> str:
-    """Return why the type of an argument or result is not supported; "" where it is."""
+    """Return why the type of an argument or result is not supported; "" if it is."""
     double = isinstance(getattr(kind, "element_type", kind), b.Float64Type)
     return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else trouble(kind)
 
 
 def constant(value: Attribute, context: Context) -> Values | None:
-    """Return the values of an attribute in the shape of its type; equal values take the memory of a single value.
-    None: no constant."""
+    """Return the values of an attribute in the shape of its type, with stride 0 for equal elements; None if it is not a
+    constant."""
     if isinstance(value, b.IntegerAttr):
         kind = element(value.type)
         return None if kind is None else np.array(value.value.data).astype(NUMPY[kind])
@@ -116,7 +116,7 @@ def _shape(values: Values, kind: str, shape: tuple[int, ...]) -> Values | None:
 
 
 def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
-    """Return the values of a resource: four bytes of alignment, then the elements, in hexadecimal."""
+    """Return the values of a resource: hexadecimal, four bytes of alignment, then the elements."""
     assert isinstance(value.type, b.TensorType)
     kind, shape = element(value.type.element_type), shape_of(value.type)
     blobs = context.get_dialect("builtin").get_interface(OpAsmDialectInterface)
@@ -134,7 +134,7 @@ def _resource(value: b.DenseResourceAttr, context: Context) -> Values | None:
 
 
 def splat(values: Values) -> Any | None:
-    """Return the value that all elements have; None: they differ."""
+    """Return the common value of all elements; None if they are not stored as one value."""
     if values.size == 1:
         return values.reshape(-1)[0]
     if values.strides and not any(values.strides):
@@ -143,13 +143,13 @@ def splat(values: Values) -> Any | None:
 
 
 MAX_INTEGERS = 64
-"""Numbers of an array attribute; shapes and strides have few."""
+"""Maximum number of integers in an array attribute, such as a shape or strides."""
 _WIDTHS = (8, 16, 32, 64)
-"""Bits of an integer in an array attribute."""
+"""Supported widths of integers in an array attribute, bits."""
 
 
 def integers(value: Attribute | None) -> tuple[int, ...] | None:
-    """Return the numbers of an array attribute in any of its forms; None where it is none of few whole numbers."""
+    """Return the integers of an array attribute in any of its forms; None for any other attribute."""
     if isinstance(value, b.DenseArrayBase):
         kind = value.elt_type
         if not isinstance(kind, b.IntegerType) or kind.width.data not in _WIDTHS:
