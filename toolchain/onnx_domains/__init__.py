@@ -1,1 +1,1 @@
-"""Operators of domains beside ONNX's own, and what of ONNX they become."""
+"""Operators of domains other than ONNX's own, and their decomposition into ONNX operators."""

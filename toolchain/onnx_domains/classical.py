@@ -1,7 +1,7 @@
-"""Operators of domain ai.onnx.ml, which exporters of scikit-learn and of boosted trees write, as graphs of ONNX's.
+"""Decomposition of operators of domain ai.onnx.ml, which exporters of scikit-learn and of boosted trees write.
 
-Source: https://onnx.ai/onnx/operators/#ai-onnx-ml. Numbers are FP32. The device has no text: a label that is text is
-its place among the labels of its node, and ZipMap leaves the tensor that it would make dictionaries of.
+Source: https://onnx.ai/onnx/operators/#ai-onnx-ml. Numbers are FP32. The device has no strings: a string label becomes
+its index among the labels of its node, and ZipMap returns its input tensor instead of dictionaries.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def _constants(parts: Decomposition, values: Any) -> str:
 
 
 def _linear(parts: Decomposition, targets: int) -> str:
-    """Return rows times coefficients, with intercepts."""
+    """Return rows times coefficients, plus intercepts."""
     node = parts.node
     coefficients = np.array(node.attribute("coefficients", []), np.float32)
     x, width = _floats(parts), node.shape(0)[-1]
@@ -75,8 +75,7 @@ def scaler(parts: Decomposition) -> None:
 
 
 def normalizer(parts: Decomposition) -> None:
-    """Compose Normalizer: rows divided by their largest value, the sum of their sizes, or their length; a row of zeros
-    stays zero."""
+    """Compose Normalizer: rows divided by their maximum, L1 norm or L2 norm; a row of zeros stays zero."""
     norm, x = parts.node.attribute("norm", "MAX"), _floats(parts)
     if norm not in ("MAX", "L1", "L2"):
         parts.node.refuse(f"attribute norm={norm}: supported are MAX, L1, L2")
@@ -89,7 +88,7 @@ def normalizer(parts: Decomposition) -> None:
 
 
 def features(parts: Decomposition) -> None:
-    """Compose the selection of columns by number."""
+    """Compose ArrayFeatureExtractor: selection of columns by index."""
     node, shape = parts.node, parts.node.shape(0)
     count = int(np.prod(node.shape(1)))
     columns = parts.make("Gather", parts.input(0), parts.reshaped(parts.input(1), count), axis=len(shape) - 1)
@@ -98,7 +97,7 @@ def features(parts: Decomposition) -> None:
 
 
 def joined(parts: Decomposition) -> None:
-    """Compose the columns of all inputs side by side."""
+    """Compose FeatureVectorizer: columns of all inputs, side by side."""
     matrices = []
     for index in range(len(parts.node.proto.input)):
         name, shape = parts.input(index), parts.node.shape(index)
@@ -132,7 +131,7 @@ def _keyed(parts: Decomposition, keys: Sequence[float]) -> str:
 
 
 def label_encoder(parts: Decomposition) -> None:
-    """Compose LabelEncoder: the value of the key that an element equals; others have the default."""
+    """Compose LabelEncoder: the value of the equal key, or the default."""
     node = parts.node
     attributes = {name: node.attribute(name) for name in LABELS if node.attribute(name) is not None}
     text = [name for name in attributes if "string" in name and name != "default_string"]
@@ -193,4 +192,4 @@ CLASSICAL: dict[str, Composition] = {
     "TreeEnsembleRegressor": Composition(f"{_WALK}, ReduceSum", trees.regressor, trees.REGRESSOR),
     "ZipMap": Composition("the tensor itself", zip_map, ("classlabels_int64s", "classlabels_strings")),
 }
-"""Operator -> what it becomes."""
+"""Operator -> its decomposition."""

@@ -1,7 +1,7 @@
-"""Operators of onnxruntime's domain com.microsoft as graphs of those of ONNX.
+"""Decomposition of operators of onnxruntime's domain com.microsoft into ONNX operators.
 
-Source: onnxruntime's docs/ContribOperators.md, which says what each computes, and what its inputs and attributes are
-called. Attention is in `toolchain.onnx_domains.contributed_attention`, quantized operators in `contributed_quantized`.
+Source: onnxruntime's docs/ContribOperators.md, for semantics and names of inputs and attributes. Attention is in
+`toolchain.onnx_domains.contributed_attention`, quantized operators in `contributed_quantized`.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ DOMAIN = "com.microsoft"
 
 
 def _swap(parts: Decomposition, index: int, batch: str, rows: str) -> str:
-    """Return an operand, its first dimension moved before the last (`batch`), its last two exchanged (`rows`)."""
+    """Return a transposed operand: `batch` moves its first dimension before the last, `rows` swaps its last two."""
     rank = len(parts.node.shape(index))
     order = list(range(rank))
     if parts.node.attribute(batch, 0):
@@ -44,11 +44,11 @@ def fused_matmul(parts: Decomposition) -> None:
 _ACTIVATIONS = {
     "Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": (),
 }  # fmt: skip
-"""Activation of a fused operator -> attributes that its numbers are."""
+"""Activation of a fused operator -> attributes for its parameters."""
 
 
 def _activate(parts: Decomposition, x: str, numbers: list[float]) -> None:
-    """Compose the result as an activation of `x`."""
+    """Compose the result: the fused activation of `x`."""
     name = parts.node.attribute("activation", "")
     if name not in _ACTIVATIONS:
         parts.node.refuse(f"attribute activation={name}: supported are {', '.join(_ACTIVATIONS)}")
@@ -78,7 +78,7 @@ def fused_gemm(parts: Decomposition) -> None:
 
 
 def _product(parts: Decomposition, operator: str) -> str:
-    """Compose a product of the first three inputs, without its activation."""
+    """Compose a product of the first three inputs, without the fused activation."""
     node = parts.node
     attributes = {name: value for name, value in node.attributes.items() if name not in _FUSED}
     return parts.make(operator, *(parts.input(index) for index in range(3) if node.has(index)), **attributes)
@@ -88,7 +88,7 @@ def _product(parts: Decomposition, operator: str) -> str:
 
 
 def _add_bias(parts: Decomposition) -> str:
-    """Return the first input, and the second added where it is present."""
+    """Return the first input plus the second, if present."""
     return parts.make("Add", parts.input(0), parts.input(1)) if parts.node.has(1) else parts.input(0)
 
 
@@ -110,14 +110,14 @@ def quick_gelu(parts: Decomposition) -> None:
 
 
 def _without(parts: Decomposition, *outputs: tuple[int, str]) -> None:
-    """Refuse outputs of training."""
+    """Refuse outputs that only training needs."""
     for index, name in outputs:
         if parts.node.gives(index):
             parts.node.refuse(f"output {name} is not supported: it is one of training")
 
 
 def _skip(parts: Decomposition, bias: int) -> str:
-    """Return the sum of both inputs and of a bias, which is an output too."""
+    """Return the sum of both inputs and a bias, which is also an output."""
     node = parts.node
     total = parts.make("Add", parts.input(0), parts.input(1))
     if node.has(bias):
@@ -147,7 +147,7 @@ def rms_norm(parts: Decomposition) -> None:
 
 
 def embed_layer_norm(parts: Decomposition) -> None:
-    """Compose the lookup of words, positions and segments, added and normalized."""
+    """Compose EmbedLayerNormalization: the normalized sum of word, position and segment embeddings."""
     node = parts.node
     batch, steps = node.shape(0)
     total = parts.make("Gather", parts.input(2), parts.input(0))
@@ -172,7 +172,7 @@ def embed_layer_norm(parts: Decomposition) -> None:
 
 
 def distances(parts: Decomposition) -> None:
-    """Compose CDist: the distance of each row of one table from each of another."""
+    """Compose CDist: distances between the rows of two tables."""
     node = parts.node
     metric = node.attribute("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
@@ -188,7 +188,7 @@ def distances(parts: Decomposition) -> None:
 
 
 def same(operator: str) -> Compose:
-    """Return an operator that ONNX has under this name, with the same inputs and attributes."""
+    """Return the decomposition into the ONNX operator of this name, with the same inputs and attributes."""
 
     def compose(parts: Decomposition) -> None:
         parts.result(operator, *parts.node.proto.input, **parts.node.attributes)
@@ -255,4 +255,4 @@ CONTRIBUTED: dict[str, Composition] = {
     "TransposeMatMul": Composition("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
     "Trilu": Composition("Trilu", same("Trilu"), ("upper",)),
 }  # fmt: skip
-"""Operator -> what it becomes."""
+"""Operator -> its decomposition."""

@@ -1,4 +1,4 @@
-"""Attention operators of com.microsoft: projections, masks, caches and rotation around the Attention of ONNX.
+"""Attention operators of com.microsoft: projections, masks, caches and rotary positions around ONNX's Attention.
 
 Q, K and V have shape (batch, tokens, heads x head size), caches (batch, heads, tokens, head size).
 """
@@ -10,11 +10,11 @@ import numpy as np
 from toolchain.onnx_nodes.parts import Decomposition
 
 _MASKED = -10000.0
-"""What is added to the score of a masked key, where the node does not say."""
+"""Default bias on the score of a masked key."""
 
 
 class BatchSizes(NamedTuple):
-    """Sizes of a batch: queries, keys without those of the past, tokens of the past."""
+    """Sizes of a batch: queries, new keys, tokens of the past."""
 
     batch: int
     queries: int
@@ -23,7 +23,7 @@ class BatchSizes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Keys that a query may see."""
+        """Number of keys, past and new."""
         return self.past + self.keys
 
 
@@ -35,17 +35,18 @@ def _split(parts: Decomposition, x: str, axis: int, sizes: list[int]) -> list[st
 
 
 def _causal(parts: Decomposition, sizes: BatchSizes, window: int = -1) -> str:
-    """Return 0 where query i of (queries, keys) sees key j, and very little where it does not: behind the query, or
-    `window` tokens and more before it."""
+    """Return the causal mask (queries, keys): 0 for visible keys, the lowest number for keys after the query or at
+    least `window` tokens before it."""
     distance = np.arange(sizes.total) - (np.arange(sizes.queries)[:, None] + sizes.past)
     visible = (distance <= 0) & ((distance > -window) if window > 0 else True)
     return parts.constant(np.where(visible, 0, np.finfo(parts.kind).min).astype(parts.kind))
 
 
 def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: str) -> str:
-    """Return the bias that a mask of the keys adds to the scores: (batch, 1, 1 or queries, keys).
+    """Return the bias of a key mask on the scores: (batch, 1, 1 or queries, keys).
 
-    The mask has 1 for each key that counts, (batch, keys) or (batch, queries, keys), or the number of leading keys.
+    The mask has 1 for each valid key, (batch, keys) or (batch, queries, keys), or holds the number of leading valid
+    keys.
     """
     node, shape, kind = parts.node, parts.node.shape(index), parts.kind
     filled = float(node.attribute("mask_filter_value", _MASKED))
@@ -65,21 +66,22 @@ def _padding(parts: Decomposition, index: int, sizes: BatchSizes, input_name: st
 
 
 def _sum(parts: Decomposition, terms: list[str]) -> str:
-    """Add up the biases of the scores; "" for none."""
+    """Sum the biases of the scores; "" for none."""
     total = terms[0] if terms else ""
     for term in terms[1:]:
         total = parts.make("Add", total, term)
     return total
 
 
-# -- the operator of ONNX ----------------------------------------------------------------------------------------------
+# -- ONNX's operator ---------------------------------------------------------------------------------------------------
 
 
 def _attend(
     parts: Decomposition, operands: list[str], added: str, past: list[str], presents: list[int], *, heads: int,
     kv_heads: int, causal: bool = False, softcap: float = 0.0,
 ) -> list[str]:  # fmt: skip
-    """Return the result, and the names of present keys and values where they are wanted (`presents`: outputs)."""
+    """Compose the result, and return the names of present keys and values if they are needed. `presents`: their output
+    indices."""
     node, scale = parts.node, float(parts.node.attribute("scale", 0.0))
     attributes = {"q_num_heads": heads, "kv_num_heads": kv_heads} | ({"is_causal": 1} if causal else {})
     numbers = ({"scale": scale} if scale else {}) | ({"softcap": softcap} if softcap else {})
@@ -94,12 +96,12 @@ def _attend(
 
 
 def _by_head(parts: Decomposition, x: str, heads: int) -> str:
-    """Return keys or values of the form that a cache has."""
+    """Return keys or values in the layout of a cache."""
     return parts.make("Transpose", parts.make("Reshape", x, parts.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
 
 
 def packed(parts: Decomposition) -> None:
-    """Compose Attention: one product makes Q, K and V; past and present have keys and values in one tensor."""
+    """Compose Attention: one product computes Q, K and V; past and present hold keys and values in one tensor."""
     node = parts.node
     if node.has(6):
         node.refuse("input past_sequence_length is not supported: export the model without shared buffers")
@@ -124,7 +126,7 @@ def packed(parts: Decomposition) -> None:
 
 
 def multi_head(parts: Decomposition) -> None:
-    """Compose MultiHeadAttention: Q, K and V come from outside, keys and values maybe by head already."""
+    """Compose MultiHeadAttention: Q, K and V are inputs, keys and values possibly in the layout of a cache."""
     node = parts.node
     heads = int(node.attribute("num_heads"))
     for index, name in ((8, "past_sequence_length"), (9, "cache_indirection")):
@@ -151,8 +153,8 @@ def multi_head(parts: Decomposition) -> None:
 
 
 def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -> tuple[str, bool]:
-    """Return the sum of the mask (the input of this index), the attention bias and, with a past, the causal mask; and
-    whether the operator has the causal mask itself."""
+    """Return (sum of mask, attention bias and, with a past, causal mask; whether the operator adds the causal mask
+    itself). `mask`: input index."""
     causal, added = bool(parts.node.attribute("unidirectional", 0)), []
     if parts.node.has(mask):
         added.append(_padding(parts, mask, sizes, input_name))
@@ -164,7 +166,7 @@ def _bias(parts: Decomposition, sizes: BatchSizes, mask: int, input_name: str) -
 
 
 def _length_and_width(parts: Decomposition, index: int) -> tuple[int, int]:
-    """Return tokens, and heads x head size, of keys or values."""
+    """Return (tokens, heads x head size) of keys or values."""
     shape = parts.node.shape(index)
     return (shape[1], shape[2]) if len(shape) == 3 else (shape[2], shape[1] * shape[3])
 
@@ -176,8 +178,7 @@ def _presents(parts: Decomposition, present: list[str]) -> None:
 
 
 def grouped(parts: Decomposition) -> None:
-    """Compose GroupQueryAttention of requests that are equally long: each query sees the past and what is not behind
-    it."""
+    """Compose GroupQueryAttention for requests of equal length: each query sees the past and new keys up to its own."""
     node = parts.node
     heads, kv_heads = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
     for index, name in enumerate(("head_sink", "k_scale", "v_scale", "q_norm_weight",
@@ -223,7 +224,7 @@ def grouped(parts: Decomposition) -> None:
 def _rotate(
     parts: Decomposition, x: str, heads: int, steps: int, first: int, caches: tuple[int, int], positions: int
 ) -> str:
-    """Return queries or keys turned by their positions, which are given or count from `first`."""
+    """Apply rotary positions to queries or keys; the positions are an input or count from `first`."""
     node = parts.node
     batch = node.shape(0)[0]
     if node.has(positions):
@@ -237,7 +238,7 @@ def _rotate(
 
 
 def rotary(parts: Decomposition) -> None:
-    """Compose RotaryEmbedding: one position is that of the first token."""
+    """Compose RotaryEmbedding; a single position is that of the first token."""
     node, shape = parts.node, parts.node.shape(0)
     if float(node.attribute("scale", 1.0)) != 1.0:
         node.refuse(f"attribute scale={node.attribute('scale')}: supported is 1")

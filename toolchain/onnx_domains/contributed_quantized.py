@@ -1,6 +1,6 @@
-"""Quantized operators of com.microsoft: numbers behind DequantizeLinear, then QuantizeLinear.
+"""Quantized operators of com.microsoft: DequantizeLinear, the floating-point operator, QuantizeLinear.
 
-Where a product stands between them the compiler makes it a product of integers (`toolchain.onnx_frontend.qdq`).
+The compiler fuses a product between the two into an integer product (`toolchain.onnx_frontend.qdq`).
 """
 
 import math
@@ -20,7 +20,7 @@ def _numbers(parts: Decomposition, index: int, **attributes: int) -> str:
 
 
 def _codes(parts: Decomposition, x: str, scale: int) -> None:
-    """Compose the result: numbers as codes of the scale at an input, and the zero point behind it."""
+    """Compose the result: quantize with the scale at input `scale` and the zero point at the next input."""
     if parts.node.has(scale + 1):
         zero = parts.input(scale + 1)
     else:
@@ -76,7 +76,7 @@ def pooled(operator: str) -> Compose:
 
 
 def softmax(parts: Decomposition) -> None:
-    """Compose Softmax; below opset 13 all dimensions from the axis on are one."""
+    """Compose Softmax; below opset 13 the dimensions from the axis on are flattened."""
     node, shape = parts.node, parts.node.shape(0)
     opset = int(node.attribute("opset", 0))
     axis = node.axis(len(shape), -1 if opset >= 13 else 1)
@@ -90,7 +90,8 @@ def softmax(parts: Decomposition) -> None:
 
 
 def gemm(parts: Decomposition) -> None:
-    """Compose Gemm: the bias has the product of both scales; without a scale of the result it stays a number."""
+    """Compose Gemm: the scale of the bias is the product of both scales. Without an output scale the result is
+    float."""
     node = parts.node
     columns = 0 if node.attribute("transB", 0) else 1
     per_column = math.prod(node.shape(4)) > 1
@@ -109,11 +110,11 @@ def gemm(parts: Decomposition) -> None:
         parts.result("Gemm", *operands, **attributes)
 
 
-# -- products of integers with results of floats -----------------------------------------------------------------------
+# -- integer products with floating-point results ----------------------------------------------------------------------
 
 
 def _scale(parts: Decomposition, product: str, scales: list[str], bias: int) -> None:
-    """Compose the result: integers times scales, and a bias."""
+    """Compose the result: integers times scales, plus a bias."""
     x = parts.make("Cast", product, to=1)
     for scale in scales[:-1]:
         x = parts.make("Mul", x, scale)
@@ -141,13 +142,13 @@ def integer_matmul(parts: Decomposition) -> None:
 
 
 _STORED = {2: ml_dtypes.uint4, 4: ml_dtypes.uint4, 8: np.uint8}
-"""Bits of a code -> the type of ONNX that holds it."""
+"""Bits of a code -> ONNX storage type."""
 
 
 def matmul_nbits(parts: Decomposition) -> None:
-    """Compose MatMulNBits: weights in blocks along K, with a scale and a zero point of each; they stay codes
-    (`passes.weight_groups`). At accuracy level 4 activations are rounded to 127 steps of the largest of their block, as
-    onnxruntime does."""
+    """Compose MatMulNBits: weights in blocks along K, each with a scale and a zero point; they remain codes
+    (`passes.weight_groups`). At accuracy level 4 activations are rounded to 127 steps of their block's maximum, as in
+    onnxruntime."""
     node = parts.node
     size, rows, columns, bits = (int(node.attribute(name)) for name in ("block_size", "K", "N", "bits"))
     if bits not in _STORED:
@@ -182,11 +183,11 @@ def matmul_nbits(parts: Decomposition) -> None:
 
 
 _ROUNDED = 4
-"""The accuracy level of which activations are codes of 8 bits."""
+"""Accuracy level with 8-bit codes of activations."""
 
 
 def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
-    """Return activations as the steps of their blocks give them."""
+    """Round activations to 127 steps of the maximum of their block."""
     *lead, width = shape
     blocks = -(-width // size)
     if blocks * size > width:
@@ -201,8 +202,7 @@ def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str
 
 
 def gather_blocks(parts: Decomposition) -> None:
-    """Compose the gather of rows of a table of codes with a scale and a zero point for each block of a row; the rows
-    become numbers."""
+    """Compose GatherBlockQuantized: gather rows of codes with a scale and zero point per block, and dequantize."""
     node = parts.node
     size, bits = int(node.attribute("block_size", 128)), int(node.attribute("bits", 4))
     table, scales, rank = node.needed(0, "data"), node.needed(2, "scales"), len(node.shape(0))
@@ -215,7 +215,7 @@ def gather_blocks(parts: Decomposition) -> None:
     rows = np.pad(codes, ((0, 0), (0, blocks * size - columns)))
     zeros = node.needed(3, "zero_points") if node.has(3) else None
     zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpack(zeros, bits, blocks)
-    lead = [0] * len(node.shape(1))  # whatever number of tokens there is
+    lead = [0] * len(node.shape(1))  # for any number of tokens
 
     def gather(values: Values, *split: int) -> str:
         rows_of_tokens = parts.make("Gather", parts.constant(np.ascontiguousarray(values)), parts.input(1), axis=0)
@@ -228,7 +228,7 @@ def gather_blocks(parts: Decomposition) -> None:
 
 
 def _unpack(packed: Values, bits: int, count: int) -> Values:
-    """Return `count` codes of each row of bytes, the lowest bits first."""
+    """Return `count` codes from each row of bytes, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return np.asarray(codes.reshape(len(packed), -1)[:, :count])

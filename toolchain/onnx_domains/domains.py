@@ -1,4 +1,4 @@
-"""Operators of domains beside ONNX's own, which become operators of ONNX before anything else."""
+"""Operators of other domains, which are decomposed into ONNX operators before any other step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +16,10 @@ DOMAINS: dict[str, dict[str, Composition]] = {
     contributed.DOMAIN: contributed.CONTRIBUTED,
     classical.DOMAIN: classical.CLASSICAL,
 }
-"""Domain -> operator -> what it becomes."""
+"""Domain -> operator -> its decomposition."""
 
 _STANDARD = {**ON_CORE, "SimplifiedLayerNormalization": contributed.CONTRIBUTED["SimplifiedLayerNormalization"]}
-"""In the domain of ONNX; the last one is not there, exporters write it all the same."""
+"""Operators decomposed in the ONNX domain. The last is not part of ONNX, but exporters place it there."""
 
 
 def is_foreign(proto: Any) -> bool:
@@ -30,15 +30,15 @@ def is_foreign(proto: Any) -> bool:
 def decomposed(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Decomposition:
-    """Return the nodes that stand for an operator of those domains.
+    """Return the nodes that replace an operator of those domains.
 
-    `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: what of it is not supported.
+    `infos` and `constants`: types and shapes, and values, of tensors by name. ModelError: a part is not supported.
     """
     node = NodeView(NodeProto.FromString(proto.SerializeToString()), model, opset, infos, constants)
     row = DOMAINS.get(proto.domain, _STANDARD).get(proto.op_type)
     parts = Decomposition(node)
     if row is None or (row in ON_CORE.values() and all(name in constants for name in proto.input if name)):
-        parts.nodes.append(proto)  # refused with all others, or evaluated, when the model is imported
+        parts.nodes.append(proto)  # import refuses it, or evaluates it
         return parts
     for name in (attribute.name for attribute in node.proto.attribute):
         if name not in row.attributes and not _is_default(node, name):
@@ -51,5 +51,5 @@ def decomposed(
 
 
 def _is_default(node: NodeView, name: str) -> bool:
-    """Check whether an attribute has its default: exporters write out zeros, -1 and NONE."""
+    """Check whether an attribute has its default: exporters also write defaults such as 0, -1 and NONE."""
     return node.attribute(name) in (0, -1, "NONE", "")

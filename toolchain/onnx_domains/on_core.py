@@ -1,8 +1,8 @@
-"""Operators of ONNX whose results are as large as the run finds: kernels on the core (docs/firmware.md, "Kernels").
+"""ONNX operators whose result size the run determines: kernels on the core (docs/firmware.md, "Kernels").
 
-A node becomes one of DOMAIN with two outputs: rows for all that could be found, -1 behind those that are, and how many
-these are, an output of the model whose name has COUNT behind it. Each is a function of ONNX's own operators, which the
-reference evaluates.
+A node becomes one of DOMAIN with two outputs: the maximum number of rows, padded with -1, and the count of valid rows.
+The count is a model output with suffix COUNT. Each node of DOMAIN is a function of ONNX operators, which the reference
+evaluates.
 """
 
 import math
@@ -20,19 +20,19 @@ from toolchain.onnx_nodes.parts import Composition, Decomposition, ValidRows
 COUNT = ".count"
 MAX_RANK = 8
 MAX_ROWS = 1 << 26
-"""Elements of a result."""
+"""Maximum size of a result, elements."""
 MAX_UNIQUE = 1 << 12
-"""Elements of Unique: each is compared with each where they are counted."""
+"""Maximum input size of Unique, elements: counting compares all pairs."""
 
 
 def _attribute_reference(name: str, source: str) -> Any:
-    """Return the integer attribute `name` of a node inside a function: attribute `source` of the function."""
+    """Return the integer attribute `name` of a node in a function, a reference to the function's attribute `source`."""
     return onnx.AttributeProto(name=name, ref_attr_name=source, type=onnx.AttributeProto.INT)
 
 
 def _function(opset: int, name: str, inputs: Sequence[str], axis: int, *attributes: str) -> Any:
-    """Return the operator of ONNX of that name; what it finds along an axis is counted, and filled up to the attribute
-    `rows` with -1."""
+    """Return a function of the ONNX operator `name`. It counts the rows along an axis and pads them with -1 to
+    attribute `rows`."""
     make = helper.make_node
     first, limit = make(name, inputs, ["found"]), make("Constant", [], ["limit"])
     first.attribute.extend(_attribute_reference(attribute, attribute) for attribute in attributes)
@@ -51,14 +51,14 @@ _SUPPRESSION = ("boxes", "scores", "most", "overlap", "least")
 
 
 def functions(opset: int) -> list[Any]:
-    """Return the functions of DOMAIN's nodes, for a model of an operator set."""
+    """Return the functions of DOMAIN for a model of this operator set."""
     suppression = _function(opset, "NonMaxSuppression", _SUPPRESSION, 0, "center_point_box")
     return [_function(opset, "NonZero", ["x"], 1), suppression]
 
 
 def _count_rows(parts: Decomposition, operator: str, inputs: Sequence[str], name: str, axis: int, shape: Sequence[int],
            **attributes: Any) -> None:  # fmt: skip
-    """Compose the node of DOMAIN that makes `name`, whose dimension `axis` has the rows."""
+    """Add the node of DOMAIN with output `name`, whose dimension `axis` holds the rows."""
     if math.prod(shape) > MAX_ROWS:
         parts.node.refuse(
             f"a result of up to {list(shape)}: supported are up to {MAX_ROWS} elements: use a smaller input"
@@ -79,7 +79,7 @@ def non_zero(parts: Decomposition) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Compose a Gather of the places where the condition holds; a constant condition is left to the operator table."""
+    """Compose a Gather of the indices with a true condition; Compress with a constant condition is unchanged."""
     node = parts.node
     if node.constant(1) is not None:
         parts.nodes.append(node.proto)
@@ -96,7 +96,7 @@ def compress(parts: Decomposition) -> None:
 
 
 def unique(parts: Decomposition) -> None:
-    """Compose the unique elements in order, and of equal elements the first."""
+    """Compose Unique: unique elements in sorted order, and the first index of each."""
     node, shape = parts.node, parts.node.shape(0)
     if (node.attribute("axis") is not None and len(shape) > 1) or not node.attribute("sorted", 1):
         node.refuse("attributes axis, sorted=0: supported are all elements of a tensor, in order")
@@ -154,4 +154,4 @@ ON_CORE: dict[str, Composition] = {
     "NonZero": Composition("kernel NON_ZERO on the core", non_zero),
     "Unique": Composition("kernels TOP_K, NON_ZERO on the core, Gather", unique, ("axis", "sorted")),
 }
-"""Operators whose shapes the run decides: they become others before shapes are inferred."""
+"""Operators with data-dependent shapes, decomposed before shape inference."""

@@ -1,8 +1,8 @@
-"""Forests of decision trees as graphs of ONNX's operators.
+"""Decomposition of decision tree ensembles into ONNX operators.
 
-All trees go one level down at a time, from a table of nodes in which a leaf leads to itself: Gather takes the feature
-and the threshold of the node that each tree is at, Less chooses between its children. Every comparison becomes x < t:
-x <= v is x < the number behind v, x > v its opposite, x == v two of them.
+All trees descend one level at a time through a table of nodes, in which a leaf is its own child: Gather reads feature
+and threshold of the current nodes, Less selects the child. Every comparison is expressed as x < t: x <= v is x <
+next(v) in FP32, x > v its opposite, and x == v takes two comparisons.
 """
 
 import math
@@ -35,32 +35,32 @@ ENSEMBLE = (
     "nodes_splits", "nodes_trueleafs", "nodes_truenodeids", "post_transform", "tree_roots",
 )  # fmt: skip
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-"""Of nodes, as TreeEnsemble numbers them."""
+"""Node modes, in the numbering of TreeEnsemble."""
 _LEAF, _EQUAL, UNKNOWN = len(_MODES), _MODES.index("BRANCH_EQ"), -1
 _CODES = {mode.encode(): code for code, mode in enumerate((*_MODES, "LEAF"))}
 _OPPOSITES = [_MODES.index(mode) for mode in ("BRANCH_NEQ", "BRANCH_GT", "BRANCH_GTE")]
-"""Modes whose opposites are comparisons with <."""
+"""Modes expressed as a comparison with < and swapped children."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 class Branches(NamedTuple):
-    """Nodes that lead to two others, as the model has them: an array of each property."""
+    """Inner nodes of the model, one array per property."""
 
     at: Values
-    """Numbers of the nodes."""
+    """Indices of the nodes."""
     feature: Values
     mode: Values
-    """Indices of _MODES."""
+    """Indices into _MODES."""
     value: Values
     true: Values
     false: Values
     missing: Values
-    """True where a value that is missing takes the true branch."""
+    """Whether a missing value (NaN) takes the true branch."""
 
     def with_members(self, sets: Iterator[list[float]], count: int) -> "tuple[Branches, int]":
-        """Return the same, and the number of nodes, with BRANCH_MEMBER as comparisons with one of its set after the
-        other: those after the first are nodes of numbers from `count` on."""
+        """Return (branches, number of nodes) with each BRANCH_MEMBER replaced by a chain of comparisons with the
+        elements of its set. Additional nodes have indices from `count`."""
         members, rows = np.flatnonzero(self.mode == _MODES.index("BRANCH_MEMBER")), list[tuple[Any, ...]]()
         for at, feature, _, _, true, last, missing in zip(*(column[members] for column in self), strict=True):
             values = next(sets, []) or [math.nan]
@@ -77,7 +77,7 @@ class Branches(NamedTuple):
 
 
 def _least(values: Values, *, above: bool = False) -> Values:
-    """Return the least numbers of FP32 that are not below values, or above them."""
+    """Return the smallest FP32 numbers not below `values`, or above them with `above`."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     enough = (single > values if above else single >= values) | np.isnan(single)
@@ -85,13 +85,13 @@ def _least(values: Values, *, above: bool = False) -> Values:
 
 
 class Forest:
-    """Tables of nodes: feature, threshold, and the nodes below and not below it; a leaf leads to itself."""
+    """Node tables: feature, threshold, child below the threshold and other child. A leaf is its own child."""
 
     def __init__(self, count: int, branches: Branches, kind: Any) -> None:
-        """`count`: nodes of the model; the second comparisons of == have numbers behind them. `kind`: the type of the
-        features: those of DOUBLE are rounded to FP32, and so are the values that they are compared with."""
+        """`count`: nodes of the model; second comparisons of == are appended. `kind`: type of the features. DOUBLE
+        features and their thresholds are rounded to FP32."""
         at, feature, mode, value, true, false, missing = branches
-        opposite = np.isin(mode, _OPPOSITES)  # with branches exchanged
+        opposite = np.isin(mode, _OPPOSITES)  # with swapped children
         missing = np.where(opposite, ~(missing | (mode == _MODES.index("BRANCH_NEQ"))), missing)
         true, false = np.where(opposite, false, true), np.where(opposite, true, false)
         if np.dtype(kind) == np.float64:
@@ -104,7 +104,7 @@ class Forest:
         self.feature, self.threshold = np.zeros(total, np.int64), np.zeros(total, np.float32)
         self.below, self.other = np.arange(total), np.arange(total)
         self.missing_below = np.zeros(total, np.bool_)
-        """True where a value that is missing goes the way of those below."""
+        """Whether a missing value takes the child below the threshold."""
         self.feature[at], self.threshold[at] = feature, np.where(strict, threshold, above)
         self.below[at], self.other[at], self.missing_below[at] = true, false, missing & ~equal
         self.below[at[equal]], self.other[at[equal]] = false[equal], second
@@ -112,7 +112,7 @@ class Forest:
         self.below[second], self.other[second], self.missing_below[second] = true[equal], false[equal], missing[equal]
 
     def depth(self, roots: Values) -> int | None:
-        """Return comparisons on the longest way from a root to a leaf; None: some way does not end."""
+        """Return the maximum number of comparisons from a root to a leaf; None for a cycle."""
         level, steps = np.unique(roots), 0
         while True:
             inner = level[self.below[level] != level]
@@ -124,7 +124,7 @@ class Forest:
 
 
 class NodeTable:
-    """Numbers of nodes by tree and node; of several with one name the last."""
+    """Index of a node by tree id and node id; for duplicates, the last."""
 
     def __init__(self, trees: Values, ids: Values) -> None:
         self._trees, of_tree = np.unique(trees, return_inverse=True)
@@ -134,7 +134,7 @@ class NodeTable:
         self._keys = keys[self._order]
 
     def find(self, trees: Values, ids: Values) -> Values:
-        """Return the numbers of nodes, -1 where there is none."""
+        """Return the indices of nodes; -1 for absent nodes."""
         tree, node = np.searchsorted(self._trees, trees), np.searchsorted(self._ids, ids)
         tree, node = np.minimum(tree, len(self._trees) - 1), np.minimum(node, len(self._ids) - 1)
         keys = tree * len(self._ids) + node
@@ -144,7 +144,7 @@ class NodeTable:
 
 
 def rows(parts: Decomposition) -> tuple[str, int, int]:
-    """Return the first input in FP32 as rows: its name, rows and columns."""
+    """Return (name, rows, columns) of the first input as FP32 rows."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) not in (1, 2):
         node.refuse(f"an input of {len(shape)} dimensions: supported are rows of features")
@@ -154,7 +154,7 @@ def rows(parts: Decomposition) -> tuple[str, int, int]:
 
 
 def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
-    """Return the number of the leaf of each tree for each row."""
+    """Return the index of the leaf of each tree for each row."""
     node = parts.node
     depth = forest.depth(roots)
     if depth is None:
@@ -187,7 +187,7 @@ def _leaves(parts: Decomposition, forest: Forest, roots: Values) -> str:
 
 
 def _numbers(node: NodeView, name: str) -> Values:
-    """Return a list of numbers, which newer operator sets may have as a tensor."""
+    """Return a numeric list attribute, which newer operator sets may store as a tensor."""
     tensor = node.attribute(f"{name}_as_tensor")
     return node.numbers(name) if tensor is None else _array(tensor)
 
@@ -202,7 +202,7 @@ def _missing(node: NodeView, count: int) -> Values:
 
 
 def _forest(parts: Decomposition, kind: str) -> tuple[Forest, Values, NodeTable]:
-    """Return tables, roots, and the numbers of nodes, of an operator with lists of nodes."""
+    """Return (tables, roots, node indices) of an operator with lists of nodes."""
     node = parts.node
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     trees, ids, features, true, false = (node.numbers(f"nodes_{name}") for name in names)
@@ -253,7 +253,7 @@ def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggreg
 
 
 def transformed(parts: Decomposition, scores: str, transform: str = "") -> str:
-    """Return the scores behind `transform`, by default that of the attribute post_transform."""
+    """Return the scores after `transform`, by default attribute post_transform."""
     transform = transform or parts.node.attribute("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -277,7 +277,7 @@ def regressor(parts: Decomposition) -> None:
 
 
 def ensemble(parts: Decomposition) -> None:
-    """Compose TreeEnsemble of ai.onnx.ml 5, which has leaves apart from nodes."""
+    """Compose TreeEnsemble of ai.onnx.ml 5, which stores leaves separately from nodes."""
     node = parts.node
     modes, splits, weights = (_array(node.attribute(name)) for name in ("nodes_modes", "nodes_splits", "leaf_weights"))
     features, true, false, true_leaf, false_leaf = (
@@ -309,7 +309,7 @@ def ensemble(parts: Decomposition) -> None:
 
 
 def _sets(node: NodeView) -> Iterator[list[float]]:
-    """Yield the sets of BRANCH_MEMBER, in the order of its nodes; NaN ends each."""
+    """Yield the sets of BRANCH_MEMBER in node order; NaN terminates each."""
     tensor, members = node.attribute("membership_values"), list[float]()
     for value in [] if tensor is None else _array(tensor):
         if math.isnan(value):
@@ -322,13 +322,13 @@ def _sets(node: NodeView) -> Iterator[list[float]]:
 
 
 def labels_of(node: NodeView, name: str) -> list[int]:
-    """Return the labels of classes; text stands for its place among them, which is what the device has of it."""
+    """Return the class labels; string labels become their indices, since the device has no strings."""
     texts = node.attribute("classlabels_strings")
     return list(range(len(texts))) if texts else [int(label) for label in node.attribute(name, [])]
 
 
 def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
-    """Compose the first output from the place of each row's class."""
+    """Compose the first output from the class index of each row."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
     else:
@@ -356,10 +356,10 @@ def classifier(parts: Decomposition) -> None:
 def _of_two_classes(
     parts: Decomposition, scores: str, labels: Sequence[int], scored: Sequence[int], *, positive: bool
 ) -> None:  # fmt: skip
-    """Compute labels and scores of two classes like onnxruntime: exporters give the weights of the second class alone,
-    as those of class 0. Without negative weights they are probabilities, else the first class has the opposite score.
-    If both classes have weights, the larger score decides the label, by the operator's definition; onnxruntime's is 1
-    or -1, whatever the labels are."""
+    """Compute labels and scores of two classes like onnxruntime. Exporters store only the second class's weights, as
+    class 0. Without negative weights they are probabilities, otherwise the first class has the negated score. If both
+    classes have weights, the larger score decides, as the operator is defined; onnxruntime returns 1 or -1 for any
+    labels."""
     node, transform = parts.node, parts.node.attribute("post_transform", "NONE")
     base = _numbers(node, "base_values")
     if len(base) > 1:
@@ -378,7 +378,7 @@ def _of_two_classes(
         labelled(parts, parts.reshaped(place, -1), labels)
     if not node.gives(1):
         return
-    if last:  # the first class has a score of its own, which is 0 without weights
+    if last:  # the first class has its own score, 0 without weights
         first = parts.sliced(scores, 1, 0, 1)
         class_scores = parts.make("Concat", first if single_score else _based(parts, first, base), score, axis=1)
         parts.result("Identity", transformed(parts, class_scores), index=1)
@@ -386,7 +386,7 @@ def _of_two_classes(
     if transform == "LOGISTIC":
         other, score = parts.make("Sigmoid", parts.make("Neg", score)), parts.make("Sigmoid", score)
     else:
-        transformed(parts, score)  # refuses what it does not know
+        transformed(parts, score)  # refuses an unknown transform
         other = _opposite(parts, score, positive=positive)
     parts.result("Concat", other, score, index=1, axis=1)
 
@@ -397,7 +397,7 @@ def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
 
 
 def of_a_line(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
-    """Compose two classes, and the score of the second, of LinearClassifier."""
+    """Compose labels and scores of a LinearClassifier with two classes and one row of coefficients."""
     node, zero = parts.node, parts.constant(np.array(0, np.float32))
     if node.gives(0):
         labelled(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)

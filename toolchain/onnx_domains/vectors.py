@@ -1,7 +1,7 @@
-"""Support vector machines of domain ai.onnx.ml, as graphs of ONNX's operators.
+"""Decomposition of support vector machines of domain ai.onnx.ml.
 
-What a row has to do with each support vector is a product of matrices, or of kernel RBF a sum of squares. Decisions
-between two classes, and their votes, are products with constant matrices again.
+The kernels between rows and support vectors are a matrix product, or for RBF a sum of squares. Pairwise decisions and
+their votes are products with constant matrices.
 """
 
 import itertools
@@ -13,15 +13,15 @@ from toolchain.onnx_domains import trees
 from toolchain.onnx_nodes.parts import Decomposition
 
 MAX_DIFFERENCES = 1 << 24
-"""Elements of rows less support vectors, of kernel RBF."""
+"""Maximum number of differences between rows and support vectors for the RBF kernel."""
 MAX_CLASSES = 16
-"""With probabilities, each of which takes its turn in every round."""
+"""Maximum number of classes with probabilities, since each class adds steps to every round."""
 ROUNDS = 8
-"""Of the iteration that makes probabilities of all classes from those of pairs: Wu, Lin, Weng, "Probability Estimates
-for Multi-class Classification by Pairwise Coupling", JMLR 5, 2004, algorithm 2, with the end that libsvm gives it: of
-2,000 random matrices of 2 to 10 classes each was there after at most 4."""
+"""Number of rounds that compute class probabilities from pairwise probabilities: Wu, Lin, Weng, "Probability Estimates
+for Multi-class Classification by Pairwise Coupling", JMLR 5, 2004, algorithm 2, with libsvm's termination: 2,000 random
+matrices of 2 to 10 classes each converged after at most 4."""
 NEARLY = 1e-7
-"""No probability of a pair is nearer to 0 or 1."""
+"""Minimum distance of a pairwise probability from 0 and 1."""
 
 
 def _number(parts: Decomposition, value: Any) -> str:
@@ -29,7 +29,7 @@ def _number(parts: Decomposition, value: Any) -> str:
 
 
 def regressor(parts: Decomposition) -> None:
-    """Sums of kernels of each row with the support vectors; of one class, on which side of 0 they are."""
+    """Compose SVMRegressor: weighted sums of the kernels; with one class, their sign."""
     node = parts.node
     x, count, width = trees.rows(parts)
     coefficients, vectors, rho = (_floats(parts, name) for name in ("coefficients", "support_vectors", "rho"))
@@ -53,8 +53,8 @@ def regressor(parts: Decomposition) -> None:
 
 
 def classifier(parts: Decomposition) -> None:
-    """Compose the class with the most votes of the decisions between two. Scores are these decisions, or
-    probabilities. Without support vectors a sum for each class."""
+    """Compose SVMClassifier: the class with the most votes of the pairwise decisions. Scores are the decisions, or
+    probabilities. Without support vectors, classes are scored linearly."""
     node, labels = parts.node, trees.labels_of(parts.node, "classlabels_ints")
     x, count, width = trees.rows(parts)
     vector_counts, classes = list(node.attribute("vectors_per_class", [])), len(labels)
@@ -89,8 +89,8 @@ def classifier(parts: Decomposition) -> None:
 
 
 def _linear(parts: Decomposition, x: str, width: int, coefficients: Any, rho: Any, labels: list[int]) -> None:
-    """Compose the class with the largest sum; between two, as onnxruntime has it, the second where the largest is
-    positive, of coefficients that all are not negative above a half."""
+    """Compose the class with the largest sum. Of two classes onnxruntime selects the second if the maximum is positive,
+    or above 0.5 if no coefficient is negative."""
     node, classes = parts.node, len(labels)
     if not classes or coefficients.size != classes * width or not rho.size:
         node.refuse(f"{coefficients.size} coefficients and {rho.size} of rho without support vectors: must be {width} "
@@ -114,7 +114,7 @@ def _floats(parts: Decomposition, name: str) -> Any:
 
 
 def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]]) -> Any:
-    """Return the coefficients of each support vector in the decision of each pair of classes: vectors x pairs."""
+    """Return the coefficients of each support vector in each pairwise decision: vectors x pairs."""
     ends = np.cumsum([0, *counts])
     table = np.zeros((ends[-1], len(pairs)), np.float32)
     for at, (first, second) in enumerate(pairs):
@@ -125,7 +125,7 @@ def _between(coefficients: Any, counts: list[int], pairs: list[tuple[int, int]])
 
 
 def _votes(parts: Decomposition, decided: str, classes: int, pairs: list[tuple[int, int]]) -> str:
-    """Count the decisions for each class: rows x classes."""
+    """Count the votes for each class: rows x classes."""
     first, second = (np.eye(classes, dtype=np.float32)[[pair[at] for pair in pairs]] for at in (0, 1))
     positive = parts.cast(parts.make("Greater", decided, _number(parts, 0)), np.float32)
     return parts.make("Add", parts.make("MatMul", positive, parts.constant(first - second)),
@@ -160,7 +160,7 @@ def _kernels(parts: Decomposition, x: str, count: int, vectors: Any) -> str:
 def _probabilities(
     parts: Decomposition, decided: str, sigmoid: tuple[Any, Any], sizes: tuple[int, int], pairs: list[tuple[int, int]]
 ) -> str:  # fmt: skip
-    """Compute the probabilities of all classes from those of pairs: a row stays fixed once it is near enough."""
+    """Compute the probabilities of all classes from those of pairs; a converged row no longer changes."""
     count, classes = sizes
     if classes > MAX_CLASSES:
         parts.node.refuse(f"probabilities of {classes} classes: supported are up to {MAX_CLASSES}")
@@ -197,7 +197,7 @@ def _probabilities(
 
 
 def _place(classes: int, pairs: list[tuple[int, int]]) -> Any:
-    """Return the matrix that scatters products and squares of pair probabilities to the matrix of all classes."""
+    """Return the matrix that scatters products and squares of pairwise probabilities to classes x classes."""
     table = np.zeros((3, len(pairs), classes, classes), np.float32)
     for at, (first, second) in enumerate(pairs):
         table[0, at, first, second] = table[0, at, second, first] = 1
@@ -213,4 +213,4 @@ CLASSIFIER = (
     "classlabels_ints", "classlabels_strings", "coefficients", "kernel_params", "kernel_type", "post_transform",
     "prob_a", "prob_b", "rho", "support_vectors", "vectors_per_class",
 )  # fmt: skip
-"""Attributes."""
+"""Attributes of SVMClassifier."""

@@ -1,7 +1,7 @@
-"""A model to a graph, node by node through the operator table.
+"""Import of a model as a graph, node by node through the operator table.
 
-What is known at compile time never becomes a layer. Of an operator that ONNX itself defines by others, the definition
-is compiled.
+Values known at compile time never become layers. An operator that ONNX defines as a function is imported through its
+definition.
 """
 
 import math
@@ -31,8 +31,8 @@ from toolchain.onnx_operators import kernels, quantized
 
 
 def definition(node: Node) -> list[Any]:
-    """Return the nodes of the function that defines an operator, with names of their own inside; none: it is no
-    function of ONNX."""
+    """Return the nodes of the function that defines an operator, with unique inner names; empty if ONNX defines it
+    otherwise."""
     proto = node.proto
     try:
         schema: Any = defs.get_schema(proto.op_type, opset_of(node.model.proto))
@@ -52,7 +52,7 @@ def definition(node: Node) -> list[Any]:
     model = helper.make_model(graph, opset_imports=list(node.model.proto.opset_import))
     try:
         inlined = inline_selected_functions(model, [("", proto.op_type)], inline_schema_functions=True)
-    except RuntimeError:  # what a definition by context does not know
+    except RuntimeError:  # unsupported by a context-dependent definition
         return []
     nodes = [NodeProto.FromString(copy.SerializeToString()) for copy in inlined.graph.node]
     if any(node.op_type == proto.op_type for node in nodes):
@@ -67,7 +67,7 @@ def definition(node: Node) -> list[Any]:
 
 
 def _with_defaults(proto: Any, schema: Any) -> Any:
-    """Return the node with the attributes that it leaves out: definitions refer to them."""
+    """Return the node with explicit default attributes, which function definitions refer to."""
     complete, names = NodeProto.FromString(proto.SerializeToString()), {entry.name for entry in proto.attribute}
     for name, attribute in schema.attributes.items():
         if name not in names and attribute.default_value.name:
@@ -76,29 +76,29 @@ def _with_defaults(proto: Any, schema: Any) -> Any:
 
 
 MAX_COMPUTED = 1 << 27
-"""Elements of a constant that a node makes of smaller ones: light models of the onnx package make the weights of VGG,
-25,088 x 4,096, so."""
+"""Maximum size of a computed constant, elements: light models of the onnx package compute the weights of VGG, 25,088 x
+4,096, from smaller constants."""
 MAX_BYTES = 1 << 31
-"""Of a tensor that the run writes: of the DRAM that the core sees."""
+"""Maximum size of a tensor that the run writes, bytes: the DRAM in the core's address space."""
 FOLDED = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "Gather", "Range"))
-"""Operators that are evaluated by the compiler where their inputs are constant. Others are where their results are no
-floats (indices, shapes, conditions, quantized weights), or so small that they may be numbers on the way to a shape."""
+"""Operators evaluated at compile time on constant inputs. Others are evaluated only if their results are not
+floating-point (indices, shapes, conditions, quantized weights) or small, since small ones may lead to a shape."""
 MAX_JUDGED = 1 << 22
-"""Elements of the inputs of a node that ONNX's definition is asked about."""
+"""Maximum size of the inputs of a node that is checked by evaluation, elements."""
 OF_SHAPES = ("EyeLike", "Shape", "Size")
-"""Operators that read the shape of their input, and no element."""
+"""Operators that read the shape of their input, not its elements."""
 SMALL = 64
-"""Elements of results of floats that may be such numbers."""
+"""Maximum size of a floating-point result evaluated at compile time, elements."""
 
 
 _PASTS = (4, 5)
-"""Inputs of Attention that a first step has without elements."""
+"""Inputs of Attention that are empty in a first step."""
 _REMEDY = "; `pyv-npu docs onnx-coverage` lists those that are: export the model with them"
-"""Behind what is said of an operator; once behind all of them."""
+"""Suffix of a message about an operator; it appears once in a list of messages."""
 
 
 class Refusals:
-    """The nodes of a model that are not supported."""
+    """Unsupported nodes of a model."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -106,7 +106,7 @@ class Refusals:
         self._unknown = set[str]()
 
     def add(self, node: Node, error: ModelError) -> None:
-        """Add a node and why it is refused. What it makes is taken as known, where its shape is."""
+        """Add an unsupported node with its error. Its outputs count as known if their shapes are."""
         self._errors.setdefault(node.proto.op_type, []).append(str(error))
         for name in node.proto.output:
             info = node.model.info.get(name)
@@ -116,14 +116,14 @@ class Refusals:
                 node.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, info.shape, ONNX[info.type])
 
     def behind(self, node: Node) -> bool:
-        """Check whether a node reads an output of a refused node, whose shape is unknown; then it is skipped."""
+        """Check whether a node depends on a refused node with unknown output shape; such a node is skipped."""
         if self._unknown.isdisjoint(node.proto.input):
             return False
         self._unknown.update(node.proto.output)
         return True
 
     def check(self) -> None:
-        """Raise ModelError for all that were added, by operator."""
+        """Raise ModelError for all unsupported nodes, grouped by operator."""
         errors = [text for texts in self._errors.values() for text in texts]
         if len(errors) == 1:
             raise ModelError(errors[0])
@@ -138,10 +138,10 @@ class Refusals:
 
 
 def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = None) -> Graph:
-    """Return the layers of a model. ModelError names every node that is not supported and why, before any other work.
+    """Import a model as layers. ModelError names every unsupported node with the reason, before any other work.
 
-    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `base`: tensors that are
-    there already, among them inputs that the device holds in a form of their own.
+    `fuse`: products between QuantizeLinear and DequantizeLinear become integer products. `base`: existing tensors,
+    including inputs with a layout specific to the device.
     """
     if model.layers is not None:
         return model.layers.copy()
@@ -169,7 +169,7 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
         if refusals.behind(node):
             continue
         if not constant_names.isdisjoint(proto.output) and all(name in constants for name in proto.input if name):
-            with suppress(ModelError):  # said below, where it is refused
+            with suppress(ModelError):  # reported below
                 constants.update(_evaluate(node, constants))
                 continue
         try:
@@ -191,8 +191,8 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
 
 
 def weights(nodes: list[Any]) -> set[str]:
-    """Return the names of constant operands, weights of products, and all inputs that they are computed from:
-    exporters leave the division of weights by their norm in the graph."""
+    """Return the names of constant operands, weights of products, and all inputs they are computed from: exporters
+    leave, for example, the normalization of weights in the graph."""
     names = set[str]()
     for proto in reversed(nodes):
         if proto.domain not in ("", "ai.onnx") or proto.op_type in RANDOM:
@@ -266,12 +266,12 @@ def _node(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _size(info: TensorInfo) -> int:
-    """Return bytes that a tensor has on the device."""
+    """Return the bytes of a tensor on the device."""
     return math.prod(info.shape) * (NUMPY[ONNX[info.type]].itemsize if info.type in ONNX else 1)
 
 
 _OF_ONE_RANK = {"Conv": 2, "ConvInteger": 2, "ConvTranspose": 2, "GatherElements": 2, "ScatterElements": 3}
-"""Operators -> how many of their inputs have one rank, which onnx's inference does not check."""
+"""Operators -> number of inputs that must have equal rank, which onnx's inference does not check."""
 
 
 def _check_ranks(node: Node) -> None:
@@ -281,8 +281,8 @@ def _check_ranks(node: Node) -> None:
 
 
 def _check_defined(node: Node, constants: dict[str, Values]) -> None:
-    """Raise ModelError where ONNX's own definition makes nothing of the inputs of a node either: of ranks, sizes and
-    indices that do not fit each other its rules know a part only."""
+    """Raise ModelError if ONNX's own definition fails for a node too: its inference checks ranks, sizes and indices
+    only in part."""
     places = {name: at for at, name in enumerate(node.proto.input) if name}
     if sum(math.prod(node.shape(at)) for at in places.values()) > MAX_JUDGED:
         return
@@ -297,7 +297,7 @@ def _check_defined(node: Node, constants: dict[str, Values]) -> None:
 
 
 def _without_elements(node: Node) -> dict[str, Values]:
-    """Return the outputs of a node that have no element: no work is needed for them."""
+    """Return the empty outputs of a node, which need no computation."""
     codes, infos = onnx.TensorProto.DataType, {name: node.model.info.get(name) for name in node.proto.output if name}
     return {
         name: np.zeros(info.shape, helper.tensor_dtype_to_np_dtype(codes.Value(info.type)))
@@ -328,7 +328,7 @@ def _at_compile_time(node: Node, constants: dict[str, Values]) -> bool:
 
 
 def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
-    """Return the values of a node, by ONNX's own definition."""
+    """Evaluate a node by ONNX's own definition."""
     proto = node.proto
     if proto.op_type == "Shape":
         shape = np.array(node.info(0).shape, np.int64)
@@ -358,7 +358,7 @@ def _evaluate(node: Node, constants: dict[str, Values]) -> dict[str, Values]:
 
 
 def _blocks(node: Node, feeds: dict[str, Values]) -> WeightBlocks | None:
-    """Return a matrix of weights in blocks of rows, as products of codes read it; None: it is none."""
+    """Return a weight matrix in blocks of rows, as integer products require; None for any other constant."""
     codes, scales = (feeds[name] for name in node.proto.input[:2])
     size = int(node.attribute("block_size", 0))
     if not size or codes.ndim != 2 or node.axis(2, 1) != 0 or scales.dtype != np.float32 or not codes.size:
@@ -373,20 +373,18 @@ def _blocks(node: Node, feeds: dict[str, Values]) -> WeightBlocks | None:
 
 
 def _outputs(node: Node, constants: dict[str, Values]) -> dict[str, TensorInfo]:
-    """Return types and shapes of the outputs of a node with known inputs, as far as ONNX knows them before it is
-    evaluated."""
+    """Return types and shapes of the outputs of a node with constant inputs, as far as inference determines them."""
     if any(name and name not in node.model.info for name in node.proto.output):
-        with suppress(Exception):  # evaluating it says what is wrong
+        with suppress(Exception):  # evaluation reports the error
             _infer(node, constants)
     return {name: node.model.info[name] for name in node.proto.output if name in node.model.info}
 
 
 def _infer(node: Node, constants: dict[str, Values]) -> None:
-    """Infer shapes of a node whose inputs ONNX's inference over the whole model did not know, and the compiler now
-    does."""
+    """Infer the output shapes of a node whose input shapes were unknown to ONNX's inference over the whole model."""
     opsets = list(node.model.proto.opset_import)
     if node.proto.domain == "" and not defs.has(node.proto.op_type, opset_of(node.model.proto)):
-        opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # what a pattern has become may be newer
+        opsets = [helper.make_opsetid("", defs.onnx_opset_version())]  # the operator of a matched pattern may be newer
     infos = infer_outputs(node.proto, node.model.info, constants, opsets)
     for name, info in infos.items():
         node.model.info.setdefault(name, info)

@@ -1,7 +1,8 @@
-"""Operators that exporters write as primitives: x * Sigmoid(x) is Swish, mean and variance are LayerNormalization.
+"""Recognition of operators that exporters write as primitives: x * Sigmoid(x) is Swish, mean and variance are
+LayerNormalization.
 
-A pattern is an expression over operators of ONNX, in which operands of Add and Mul stand in either order. Inner tensors
-of what matches have no other reader, so that nothing is computed twice. It becomes one node of ONNX.
+A pattern is an expression of ONNX operators; operands of Add and Mul match in either order. Inner tensors of a match
+must have no other reader, so that nothing is computed twice. A match is replaced by one ONNX node.
 """
 
 import itertools
@@ -22,33 +23,33 @@ _COMMUTATIVE = ("Add", "Mul")
 
 
 class TensorPattern(NamedTuple):
-    """Any tensor, the same one wherever the name stands."""
+    """Any tensor; equal names must match the same tensor."""
 
     name: str
 
 
 class NumberPattern(NamedTuple):
-    """A constant of one element: of this value as its type rounds it, or any, by a name."""
+    """Constant with one element: equal to the value up to rounding, or any value, bound to a name."""
 
     value: float = math.nan
     name: str = ""
 
 
 class RowPattern(NamedTuple):
-    """A constant with a value for each column of the tensor `of`, of its type."""
+    """Constant with a value per column of the tensor `of` and its type."""
 
     name: str
     of: str
 
 
 class LastAxis(NamedTuple):
-    """The constant list of the last axis of the tensor `of`."""
+    """Constant list with the last axis of the tensor `of`."""
 
     of: str
 
 
 class Op(NamedTuple):
-    """Pattern of an operator; attributes that are not named have their defaults."""
+    """Pattern of an operator; unnamed attributes must have their defaults."""
 
     operator: str
     inputs: "tuple[Pattern, ...]"
@@ -83,7 +84,7 @@ def _either(*patterns: Pattern) -> Either:
 
 
 def _product(*factors: Pattern) -> Either:
-    """Return the product of three, whichever two are multiplied first."""
+    """Return the product of three factors in any association."""
     return _either(*(_op("Mul", _op("Mul", *pair), rest) for *pair, rest in itertools.permutations(factors)))
 
 
@@ -111,7 +112,7 @@ _TANH = _op("Add", _op("Tanh", _op("Mul", _SUM, NumberPattern(math.sqrt(2 / math
 
 
 def _normalize(x: Pattern) -> Either:
-    """Return the pattern of a division by the root mean square of the columns."""
+    """Return the pattern of a division by the root mean square of each row."""
     square = _either(_op("Pow", x, NumberPattern(2)), _op("Mul", x, x))
     root = _op("Sqrt", _op("Add", _op("ReduceMean", square, LastAxis("x")), NumberPattern(name="epsilon")))
     inverse = _either(_op("Reciprocal", root), _op("Div", _ONE, root))
@@ -134,13 +135,13 @@ RULES = (
     RewriteRule(_op("Mul", _X, _op("Tanh", _op("Softplus", _X))), "Mish"),
     RewriteRule(_op("Mul", _X, _op("Sigmoid", _either(_X, _op("Mul", _X, _ONE)))), "Swish"),
 )
-"""Larger ones first."""
+"""Rewrite rules, larger patterns first."""
 DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
-"""Of the attributes of operators in patterns."""
+"""Defaults of the attributes of operators in patterns."""
 
 
 def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
-    """Return the nodes, with those that match a rule as a single node."""
+    """Return the nodes with each match of a rule replaced by a single node."""
     return _Matcher(model, nodes).run()
 
 
@@ -176,7 +177,7 @@ class _Matcher:
         return [replacements.get(id(node), node) for node in self._nodes if id(node) not in removed]
 
     def _closed(self, match: _Match, root: Any, claimed: Collection[int]) -> bool:
-        """Check whether inner tensors have no other reader: neither a node nor a model output."""
+        """Check whether the inner tensors have no other reader: neither a node nor a model output."""
         nodes = {id(node): node for node in match.nodes}
         reads = Counter(name for node in nodes.values() for name in node.input)
         inner = [name for node in nodes.values() if node is not root for name in node.output if name]
@@ -217,7 +218,7 @@ class _Matcher:
     def _constant(
         self, pattern: NumberPattern | RowPattern | LastAxis, name: str, match: _Match
     ) -> Mapping[str, Any] | None:
-        """Return the bindings of a constant; None where it does not match."""
+        """Return the bindings of a constant; None if it does not match."""
         values = self._constants.get(name)
         if values is None:
             return None
@@ -233,14 +234,14 @@ class _Matcher:
 
 
 def _roots(pattern: Pattern) -> frozenset[str]:
-    """Return operators with which a pattern ends."""
+    """Return the possible last operators of a pattern."""
     if isinstance(pattern, Either):
         return frozenset(itertools.chain.from_iterable(map(_roots, pattern.patterns)))
     return frozenset((pattern.operator,)) if isinstance(pattern, Op) else frozenset()
 
 
 def _has_attributes(node: Any, expected: Mapping[str, float]) -> bool:
-    """Check whether a node has these attributes, which ONNX holds in fp32, and defaults for all others."""
+    """Check whether a node has these attributes, rounded to fp32 as in ONNX, and defaults for all others."""
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     return all(
         name in DEFAULTS

@@ -1,10 +1,9 @@
-"""Quantized models with QuantizeLinear and DequantizeLinear around float operators: products become integer products.
+"""Fusion of float operators between DequantizeLinear and QuantizeLinear into integer products.
 
-DequantizeLinear, (Conv | Gemm | MatMul), bias, Add of a residual behind DequantizeLinear, Relu or Clip, QuantizeLinear
--> one node of `DOMAIN` on the integers, which its epilogue scales down. A Clip that the range of the codes implies
-needs nothing. Without a QuantizeLinear behind it, the result is float. Floats of 8 bits have the same form, with a
-float result. Operators that only move values between the two, with one scale, move the integers. What has no such form
-stays as it is.
+DequantizeLinear, (Conv | Gemm | MatMul), bias, Add of a dequantized residual, Relu or Clip, QuantizeLinear -> one node
+of `DOMAIN` on integers, rescaled in its epilogue. A Clip implied by the range of the codes is dropped. Without a final
+QuantizeLinear the result is float. 8-bit floats are fused in the same form, with a float result. Operators that only
+move values between the two, with one scale, move the codes. All other nodes are unchanged.
 """
 
 from collections.abc import Collection
@@ -21,30 +20,30 @@ from toolchain.onnx_nodes.view import node_name
 DOMAIN = "pyv.qdq"
 _ABSOLUTE = 1e-4
 _RELATIVE = 1e-7
-"""How far a bias may be from a whole number of steps to become INT32, in steps and by the rounding of its scale."""
+"""Tolerances of a bias for its conversion to INT32 steps: absolute in steps, relative for the rounding of its scale."""
 _UNITS = ("transA", "alpha", "beta")
-"""Attributes of Gemm that have their defaults where it is fused."""
+"""Attributes of Gemm that must have their defaults for fusion."""
 
 
 class Fused(NamedTuple):
-    """The nodes of a model, and constants that they add to it."""
+    """Nodes of a model after fusion, and additional constants."""
 
     nodes: list[Any]
     constants: dict[str, Values]
     floats: dict[str, str]
-    """Product of floats with a quantized operand, by the name of its node -> why it is none of codes."""
+    """Node name of a float product with a quantized operand -> reason why it was not fused."""
 
 
 class _Chain(NamedTuple):
-    """A product and the nodes behind it; `residual`: which of them adds a residual, 0: none does."""
+    """Product and the nodes fused into it; `residual`: index of the node that adds a residual, 0 for none."""
 
     nodes: list[Any]
     residual: int
 
 
 def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
-    """Return the nodes of a model with integer products in the place of float products between quantized tensors, and
-    with attention to the codes of `caches`. ModelError: such a cache is not kept in codes."""
+    """Return the nodes of a model with float products between quantized tensors replaced by integer products, and
+    attention over `caches` on their codes. ModelError: such a cache is not stored as codes."""
     return _Fusion(model, caches).run()
 
 
@@ -73,8 +72,8 @@ class _Fusion:
         return Fused(self._graph.live(nodes), self._constants, self._floats)
 
     def _chain(self, node: Any) -> _Chain:
-        """Return the product and what alone reads it: the bias of MatMul, a residual, Relu, a Clip, QuantizeLinear; as
-        far as they fuse. A residual has the type of the result."""
+        """Return the product and its sole readers that can be fused: bias of MatMul, residual, Relu, Clip,
+        QuantizeLinear. A residual must have the type of the result."""
         chain, residual = [node], 0
         for operator in ("Add", "Add", "Relu", "Clip", "QuantizeLinear"):
             following = self._graph.only_reader(chain[-1].output[0])
@@ -95,7 +94,7 @@ class _Fusion:
         return _Chain(chain, residual)
 
     def _residual(self, add: Any, product: Any) -> Factor | None:
-        """Return the other operand of an Add, of the same shape, behind a DequantizeLinear with one scale."""
+        """Return the dequantized other operand of an Add if it has one scale and the same shape; None for any other."""
         other = next((name for name in add.input if name != product.output[0]), "")
         factor, info = self._graph.factor(other), self._model.info
         if factor is None or factor.scale.size != 1 or factor.name not in info or product.output[0] not in info:
@@ -108,7 +107,7 @@ class _Fusion:
         return residual is not None and info[residual.name].type == output_type
 
     def _product(self, chain: _Chain) -> Any | None:
-        """Return the fused node; the chain is cut to what it covers."""
+        """Return the fused node, or None; the chain is cut to the fused nodes."""
         nodes, residual = chain
         node, added = nodes[0], None
         a, b = self._graph.factor(node.input[0]), self._graph.factor(node.input[1])
@@ -136,7 +135,7 @@ class _Fusion:
         else:
             bias = ""
             if _is(nodes[-1], "Relu"):
-                nodes.pop()  # of a float result: the pass `fusion` takes it into the epilogue
+                nodes.pop()  # of a float result: the pass `fusion` adds it to the epilogue
         if _is(nodes[-1], "QuantizeLinear"):
             target = self._graph.target(nodes[-1])
             assert target is not None
@@ -155,8 +154,8 @@ class _Fusion:
         )  # fmt: skip
 
     def _obstacle(self, node: Any, a: Factor, b: Factor, kinds: set[str]) -> str:
-        """Return why a product of two quantized tensors, of types `kinds`, has no integer form; empty: it has one.
-        Scales per channel have to lie along the columns."""
+        """Return why a product of quantized tensors of types `kinds` has no integer form; empty if it has one.
+        Per-channel scales must lie along the columns."""
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         info = self._model.info[b.name]
         constant, rank = b.name in self._model.initializers, len(info.shape)
@@ -187,14 +186,14 @@ class _Fusion:
         return node.input[2] if len(node.input) > 2 else ""
 
     def _bias_of(self, add: Any, product: Any) -> str | None:
-        """Return the other operand of an Add, where it is a constant row."""
+        """Return the other operand of an Add if it is a constant row."""
         other = next((name for name in add.input if name != product.output[0]), None)
         width = self._model.info[product.output[0]].shape[-1] if product.output[0] in self._model.info else 0
         values = None if other is None else self._values(other)
         return other if values is not None and values.shape == (width,) else None
 
     def _values(self, name: str) -> Values | None:
-        """Return a constant, or a constant behind a DequantizeLinear."""
+        """Return a constant, dequantized if necessary; None for any other tensor."""
         if name in self._model.initializers:
             return self._model.initializers[name]
         node = self._graph.makers.get(name)
@@ -206,7 +205,7 @@ class _Fusion:
         return codes * scale.astype(np.float64)
 
     def _integers(self, name: str, scale: Values) -> str | None:
-        """Return the bias in steps of the sum, INT32, as a new constant; None where it is not whole."""
+        """Return a new INT32 constant with the bias in accumulator steps; None if it is not integral."""
         values = self._values(name)
         if values is None or values.ndim != 1 or scale.size not in (1, values.size):
             return None

@@ -1,8 +1,8 @@
-"""The quantized tensors of a model: what QuantizeLinear makes and DequantizeLinear reads, with scale and zero point.
+"""Quantized tensors of a model, between QuantizeLinear and DequantizeLinear, with scale and zero point.
 
-Attention may keep keys and values as codes: DequantizeLinear of the past and of the new keys, Attention, QuantizeLinear
-of the present become one node of `toolchain.onnx_frontend.qdq.DOMAIN` on the codes. Past, present and new tokens have
-one scale, so that what is appended to the cache is what the queries see.
+Attention may keep keys and values as codes: DequantizeLinear of the past and of the new keys, Attention, and
+QuantizeLinear of the present become one node of `toolchain.onnx_frontend.qdq.DOMAIN` on the codes. Past, present and
+new tokens share one scale, so queries see exactly the keys and values that the cache stores.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,11 +20,11 @@ from toolchain.onnx_nodes.view import node_name
 BYTES = ("INT8", "UINT8")
 NIBBLES = ("INT4", "UINT4")
 FLOATS = ("FLOAT8E4M3FN", "FLOAT8E5M2")
-"""Types of codes."""
+"""8-bit float types of codes."""
 
 
 class Factor(NamedTuple):
-    """A quantized tensor: its codes, and what they stand for."""
+    """Quantized tensor: its codes, scale and zero point."""
 
     name: str
     scale: Values
@@ -32,15 +32,15 @@ class Factor(NamedTuple):
     axis: int
 
     def same_grid(self, other: "Factor") -> bool:
-        """Check whether both have a single scale, the same, and the same zero point."""
+        """Check whether both have a single, equal scale and equal zero points."""
         return self.scale.size == other.scale.size == 1 and (self.scale, self.zero) == (other.scale, other.zero)
 
 
 class QdqGraph:
-    """The nodes of a model, with the producer and the readers of each tensor."""
+    """Nodes of a model, with the producer and the readers of each tensor."""
 
     def __init__(self, model: OnnxModel, nodes: Iterable[Any] | None = None) -> None:
-        """`nodes`: those of the model where they are not given."""
+        """`nodes`: by default those of the model."""
         self.model = model
         self.nodes = list(model.graph.node if nodes is None else nodes)
         self.makers = {name: node for node in self.nodes for name in node.output if name}
@@ -51,7 +51,7 @@ class QdqGraph:
                 self._readers.setdefault(name, []).append(node)
 
     def live(self, nodes: list[Any]) -> list[Any]:
-        """Return the nodes without DequantizeLinear nodes that have no reader left."""
+        """Return the nodes without unused DequantizeLinear nodes."""
         names = {*self._outputs, *(name for node in nodes for name in node.input)}
         return [node for node in nodes if node.op_type != "DequantizeLinear" or names.intersection(node.output)]
 
@@ -60,12 +60,13 @@ class QdqGraph:
         return len(self._readers.get(name, ())) + (name in self._outputs)
 
     def only_reader(self, name: str) -> Any | None:
-        """Return the node that alone reads a tensor, which the user does not get."""
+        """Return the only reader of a tensor; None if there are several or it is a model output."""
         readers = self._readers.get(name, ())
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def factor(self, name: str) -> Factor | None:
-        """Return the operand behind a DequantizeLinear with constant scales and one zero point."""
+        """Return the quantized operand of a DequantizeLinear with constant scales and one zero point; None for any
+        other tensor."""
         node = self.makers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return None
@@ -76,14 +77,14 @@ class QdqGraph:
         return self._quantity(node, attributes.get("axis", 1), node.input[0], len(info.shape))
 
     def target(self, node: Any) -> Factor | None:
-        """Return the output of a QuantizeLinear with a single constant scale."""
+        """Return the output of a QuantizeLinear with a single constant scale; None for any other node."""
         info = self.model.info.get(node.output[0])
         quantity = self._quantity(node, 0, node.output[0], 1)
         return quantity if info is not None and info.type in BYTES and quantity and quantity.scale.size == 1 else None
 
     def implied(self, clip: Any) -> bool:
-        """Check whether a QuantizeLinear, the only reader of a Clip with constant limits, makes the same codes without
-        it: its codes end at or before the limits."""
+        """Check whether a QuantizeLinear, the only reader of a Clip with constant limits, gives the same codes without
+        the Clip: the range of the codes lies within the limits."""
         quantizer = self.only_reader(clip.output[0])
         if quantizer is None or quantizer.op_type != "QuantizeLinear" or (factor := self.target(quantizer)) is None:
             return False
@@ -112,14 +113,14 @@ class QdqGraph:
 
 
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")
-"""Operators whose results are values of their first input: they work on codes as on numbers."""
+"""Operators that only move elements of their first input, and thus apply to codes unchanged."""
 _MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
-"""The same, and those of several inputs."""
+"""MOVES, and operators that move elements of several inputs."""
 
 
 def hoisted(graph: QdqGraph) -> list[Any]:
-    """Return the nodes with QuantizeLinear before what alone feeds it and moves values: the codes are the same, and a
-    product before them makes them itself. Types and shapes of new tensors go into the model."""
+    """Move each QuantizeLinear before an operator that only moves values and feeds nothing else. The codes are equal,
+    and a product before it can be fused. Types and shapes of new tensors are added to the model."""
     makers, replaced, removed = dict(graph.makers), dict[int, list[Any]](), set[int]()
     worklist = [node for node in graph.nodes if node.op_type == "QuantizeLinear"]
     while worklist:
@@ -153,21 +154,21 @@ def hoisted(graph: QdqGraph) -> list[Any]:
 
 
 OPERATOR = "QAttention"
-"""Attention with codes of K and V, of their past and of their present; scale_kv and zero_kv of K, then of V."""
+"""Attention on codes of K and V, of their past and present; scale_kv and zero_kv are those of K, then V."""
 PARTS = ((1, 4, 1), (2, 5, 2))
-"""(input with the new tokens, input with the past, output with the present) of keys, then of values."""
+"""(input of the new tokens, input of the past, output of the present) of keys, then of values."""
 
 
 class OnCodes(NamedTuple):
-    """The node on codes, and the QuantizeLinear nodes that it takes in."""
+    """Attention on codes, and the QuantizeLinear nodes that it replaces."""
 
     node: Any
     gone: list[Any]
 
 
 def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -> OnCodes | None:
-    """Return the Attention on codes; None where its past is no DequantizeLinear of one of `caches`. ModelError: it is,
-    and the new tokens or the present have other codes."""
+    """Return the Attention on codes; None if its past is not dequantized from one of `caches`. ModelError: new tokens
+    or present have other codes than the past."""
     pasts = [graph.makers.get(node.input[past]) for _, past, _ in PARTS if past < len(node.input)]
     if not any(maker is not None and maker.input[0] in caches for maker in pasts):
         return None
@@ -193,7 +194,7 @@ def on_codes(graph: QdqGraph, node: Any, caches: Collection[str], domain: str) -
 def _check(
     graph: QdqGraph, node: Any, new: int, cache: Factor | None, token: Factor | None, present: Factor | None
 ) -> None:
-    """Raise ModelError where past, new tokens and present are not codes of one type, scale and zero point."""
+    """Raise ModelError unless past, new tokens and present are codes with equal type, scale and zero point."""
 
     def refuse(reason: str) -> NoReturn:
         raise ModelError(f"{graph.model.name}: node {node_name(node)} (Attention): {reason}")
