@@ -1,9 +1,11 @@
-"""A model in the one form that the compiler reads: the operators of `opset.NEWEST`, no control flow.
+"""Conversion of a model to the canonical form that the compiler reads: the operators of `opset.NEWEST`, no control
+flow.
 
-Operators of other domains (`toolchain.onnx_domains.domains`) become those of ONNX, nodes of older operator sets are
-raised (`toolchain.onnx_model.opset`). An `If` whose condition is known before the run becomes its branch, any other
-`If` both and a choice; a `Loop` whose number of steps is known its steps, and so does a `Scan`; any other `Loop` as
-many as there can be, and a choice behind each. What is known: constants, shapes, and what follows from them.
+Operators of other domains (`toolchain.onnx_domains.domains`) are decomposed into ONNX's, nodes of older operator sets
+are raised (`toolchain.onnx_model.opset`). An `If` with a condition known at compile time is replaced by its branch, any
+other by both branches and a choice. A `Loop` with a known number of steps is unrolled, and so is a `Scan`; any other
+`Loop` is unrolled to its maximum, with a choice after each step. Known values are constants, shapes, and values derived
+from them.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -28,21 +30,22 @@ from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo,
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_NODES = 50_000
-"""Of a model without control flow."""
+"""Maximum number of nodes of a model without control flow."""
 _CONTROL = ("If", "Loop", "Scan")
 _ONNX = ("", "ai.onnx")
 
 
 def has_control_flow(nodes: Any) -> bool:
-    """Check whether a node branches, loops, or has a list of tensors."""
+    """Check whether a node is control flow or works on sequences."""
     return any(node.op_type in (*_CONTROL, *SEQUENCES) and node.domain in _ONNX for node in nodes)
 
 
 def canonical(
     model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int]
 ) -> None:  # fmt: skip
-    """Bring an onnx.ModelProto to that form, in place. `version`: its operator set; `steps`: the most that a Loop makes
-    of which the run decides how many, by its name. ModelError: it has no such form."""
+    """Convert an onnx.ModelProto to canonical form, in place. `version`: its operator set; `steps`: Loop name ->
+    maximum number of steps, for a Loop whose number of steps is known only at run time. ModelError: no canonical form
+    exists."""
     _without_optional_inputs(model)
     _constants_as_initializers(model.graph, model.opset_import, external)
     nodes = model.graph.node
@@ -63,9 +66,8 @@ def canonical(
 
 
 def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Container[str]) -> None:
-    """Convert outputs of text, or of dictionaries, to what operators of other domains have left of them. Where one is
-    not known, it is behind an operator that the importer refuses by name. Outputs of which the run decides how many
-    rows count have all that there can be, whatever the model says."""
+    """Convert the types of string and dictionary outputs to those of the decomposed operators. The importer refuses by
+    name the operator of an unconverted output. Outputs with an open row count get the maximum shape."""
     for value in graph.output:
         kind, shape_info = value.type.tensor_type.elem_type, info.get(value.name)
         other = kind in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING) or value.name in rows
@@ -77,7 +79,7 @@ def _outputs_as_tensors(graph: Any, info: Mapping[str, TensorInfo], rows: Contai
 
 
 def _without_optional_inputs(model: Any) -> None:
-    """Remove inputs that have a value: before version 4 of the file format every initializer was an input."""
+    """Remove inputs with a value: before version 4 of the file format, every initializer was also an input."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initializers]
     if len(inputs) < len(model.graph.input):
@@ -87,8 +89,8 @@ def _without_optional_inputs(model: Any) -> None:
 
 
 def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapping[str, Values]) -> None:
-    """Move tensors of Constant nodes, and such in another shape, to the initializers: weights are found in one place.
-    Those that layers share are there once: exporters write an Identity for each further use."""
+    """Convert Constant nodes, and their reshapes, to initializers, so that weights are in one place. Identity nodes of
+    shared weights, which exporters write, are removed."""
     nodes_left, outputs = [], {value.name for value in graph.output}
     tensors, shared = {tensor.name: tensor for tensor in graph.initializer}, dict[str, str]()
     for node in graph.node:
@@ -112,7 +114,7 @@ def _constants_as_initializers(graph: Any, opsets: Sequence[Any], external: Mapp
 
 
 def rename(node: Any, names: Names) -> None:
-    """Let a node, and its subgraphs, read tensors by other names."""
+    """Rename the tensors that a node and its subgraphs read."""
     if not names:
         return
     for index, name in enumerate(node.input):
@@ -128,7 +130,7 @@ def rename(node: Any, names: Names) -> None:
 
 
 def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -> Any | None:
-    """Return the tensor that a node makes of constants."""
+    """Return the tensor of a Constant node or of a reshaped constant; None for any other node."""
     if node.op_type == "Constant":
         values = [attribute.t for attribute in node.attribute if attribute.name == "value"]
         return onnx.TensorProto.FromString(values[0].SerializeToString()) if values else None
@@ -137,12 +139,12 @@ def _constant_of(node: Any, tensors: Mapping[str, Any], opsets: Sequence[Any]) -
     try:
         feeds = {name: np.asarray(numpy_helper.to_array(tensors[name])) for name in node.input if name}
         return numpy_helper.from_array(evaluate(node, feeds, opsets)[0])
-    except Exception:  # named when the node is imported
+    except Exception:  # import reports the node
         return None
 
 
 class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
-    """The nodes of a model on their way. `follow`: values and shapes are followed, because a node depends on them."""
+    """Nodes of a model during conversion. `follow`: propagate values and shapes, because a node depends on them."""
 
     def __init__(
         self, model: Any, name: str, version: int, external: Mapping[str, Values], steps: Mapping[str, int], *,
@@ -177,7 +179,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         return list(self._live()) if self._follow else self._nodes
 
     def _count_outputs(self) -> None:
-        """Add another output for each with more rows than count: how many do."""
+        """Add a row count output for each output with an open row count."""
         for name in [value.name for value in self._graph.output if value.name in self.rows]:
             number, count = self.rows[name].number, f"{name}{on_core.COUNT}"
             if number != count:
@@ -216,20 +218,20 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
             elif part.op_type in _CONTROL and part.domain in _ONNX and any(part.output):
                 try:
                     {"If": self._if, "Loop": self._loop, "Scan": self._scan}[part.op_type](part, names)
-                except (StopIteration, IndexError, ValueError):  # nothing has checked the model yet
+                except (StopIteration, IndexError, ValueError):  # the model is not checked yet
                     reason = "its inputs, outputs or subgraphs are not those of the operator: export the model again"
                     raise self._refuse(part, reason) from None
             else:
                 self._add(part)
 
     def _value(self, name: str) -> Values | None:
-        """Return the values of a tensor, where they are constant."""
+        """Return the values of a constant tensor; None for any other."""
         if name in self.constants or name not in self._initializers:
             return self.constants.get(name)
         return np.asarray(numpy_helper.to_array(self._initializers[name]))
 
     def _decompose(self, proto: Any) -> None:
-        """Add the operators of ONNX that replace an operator of another domain."""
+        """Add the ONNX operators that replace an operator of another domain."""
         proto, constants = self._close_inputs(proto), dict(self.constants)
         for name in proto.input:
             if name in self._external:
@@ -286,7 +288,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
 
 
 def _rename(proto: Any, names: Names) -> Any:
-    """Return a node of a subgraph with the names of the graph."""
+    """Return a node of a subgraph with names of the graph."""
     node = NodeProto.FromString(proto.SerializeToString())
     for field in (node.input, node.output):
         for index, name in enumerate(field):

@@ -1,4 +1,4 @@
-"""If, Loop and Scan as the nodes of their subgraphs."""
+"""Expansion of If, Loop and Scan to the nodes of their subgraphs."""
 
 import hashlib
 import itertools
@@ -19,41 +19,41 @@ from toolchain.onnx_nodes.evaluation import TensorInfo
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_STEPS = 1024
-"""Of a Loop."""
+"""Maximum number of steps of a Loop."""
 UNFINISHED = ".unfinished"
-"""Behind the name of a Loop: an output that is 1 where more steps would follow those that it was said to have."""
+"""Suffix of a Loop's name for an output that is 1 if the Loop would exceed its given maximum number of steps."""
 Names = Mapping[str, str]
-"""Name inside a subgraph -> name in the graph that it becomes a part of."""
+"""Name in a subgraph -> name in the enclosing graph."""
 
 _UNSHARED = frozenset((
     *SEQUENCES, "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike",
 ))  # fmt: skip
-"""Operators that draw numbers, or make a list of tensors."""
+"""Operators on random numbers or sequences, whose equal nodes must not be shared."""
 
 
 class Shared:
-    """Tensors and nodes of subgraphs: those that are equal in several steps of a loop are there once. `nodes`: the list
-    that they are added to; some may leave it again."""
+    """Tensors and nodes of subgraphs, shared between steps of a loop that contain equal ones. `nodes`: list of the
+    graph's nodes, which may shrink again."""
 
     def __init__(self, nodes: list[Any]) -> None:
         self._nodes = nodes
         self._tensors: dict[bytes, str] = {}
         self._entries: dict[bytes | None, tuple[list[str], int, Any]] = {}
-        """Names of the outputs, how many nodes there were with it, and the last of them, by `key`."""
+        """`key` -> (names of the outputs, number of nodes including it, last node)."""
 
     def tensor(self, tensor: Any, name: str) -> str:
-        """Return the name of an equal tensor before it, or its own."""
+        """Return the name of an earlier equal tensor, or `name`."""
         plain = TensorProto.FromString(tensor.SerializeToString())
         plain.ClearField("name")
         return self._tensors.setdefault(hashlib.sha256(plain.SerializeToString()).digest(), name)
 
     @staticmethod
     def key(node: Any, names: Mapping[str, str]) -> bytes | None:
-        """Return a key, equal for nodes of subgraphs that make the same; None: this node stays. `names`: those of its
-        inputs."""
+        """Return a key that is equal for equivalent nodes of subgraphs; None for a node that must not be shared.
+        `names`: names of its inputs in the graph."""
         if node.op_type in _UNSHARED or any(graph.output for graph in subgraphs(node)):
-            return None  # a subgraph reads tensors of the step by names that are no inputs
+            return None  # a subgraph refers to tensors of the step by other names than inputs
         plain = NodeProto.FromString(node.SerializeToString())
         plain.ClearField("name")
         plain.ClearField("doc_string")
@@ -62,22 +62,22 @@ class Shared:
         return hashlib.sha256(plain.SerializeToString()).digest()
 
     def find(self, key: bytes | None) -> Sequence[str] | None:
-        """Names of the outputs of an equal node."""
+        """Return the output names of an equal node; None for none."""
         if key not in self._entries:
             return None
         outputs, count, last = self._entries[key]
         return outputs if count <= len(self._nodes) and self._nodes[count - 1] is last else None
 
     def add(self, key: bytes | None, outputs: list[str], before: int) -> None:
-        """Add a node that is among the nodes now, of which there were so many before it."""
+        """Record a node that was just added; `before`: number of nodes before it."""
         if key is not None and len(self._nodes) > before:
             self._entries[key] = outputs, len(self._nodes), self._nodes[-1]
 
 
 class ControlFlow(OpenRows):
-    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `constants`: facts of tensors;
-    `_makers`: the node of each; `_shared`: common parts of subgraphs; `_steps`: the maximum of steps of a Loop, by its
-    name."""
+    """Expansion of control flow in a graph that is rebuilt node by node. `info` and `constants`: types, shapes and
+    values of tensors; `_makers`: producer of each tensor; `_shared`: common parts of subgraphs; `_steps`: maximum
+    number of steps by Loop name."""
 
     info: dict[str, TensorInfo]
     _external: Mapping[str, Values]
@@ -97,7 +97,7 @@ class ControlFlow(OpenRows):
 
     @abstractmethod
     def _most_nodes(self) -> int:
-        """Return the maximum of nodes of a model without control flow."""
+        """Return the maximum number of nodes of a model without control flow."""
 
     @abstractmethod
     def _refuse(self, proto: Any, reason: str) -> ModelError: ...
@@ -107,8 +107,8 @@ class ControlFlow(OpenRows):
         """Visit a node of the graph or of a subgraph."""
 
     def _if(self, proto: Any, names: Names) -> None:
-        """Expand an If to the branch that the condition chooses; both, where the run decides and their results have
-        the same shapes."""
+        """Expand an If to the selected branch. If the condition is known only at run time, expand both, with results of
+        equal shape."""
         condition = proto.input[0]
         if condition not in self.constants:
             self._merge_branches(proto, names)
@@ -120,7 +120,7 @@ class ControlFlow(OpenRows):
                 self._add(helper.make_node("Identity", [inner], [outer]))
 
     def _merge_branches(self, proto: Any, names: Names) -> None:
-        """Expand both branches, and a choice between their results."""
+        """Expand both branches and select between their results."""
         condition, prefix = proto.input[0], self._prefix(proto)
         branches = [self._inline(_branch(proto, yes), f"{prefix}{yes}/", dict(names)) for yes in (True, False)]
         self._match_shapes(branches, prefix)
@@ -133,8 +133,8 @@ class ControlFlow(OpenRows):
                 )  # fmt: skip
 
     def _match_shapes(self, branches: Sequence[list[str]], prefix: str) -> None:
-        """Reshape a single element to the branch with more dimensions, where they differ: exporters of PaddlePaddle
-        write a scalar in one branch and a vector in the other. `branches`: the results of each."""
+        """Reshape single elements to the higher rank of both branches: exporters of PaddlePaddle write a scalar in one
+        branch and a vector in the other. `branches`: result names of each."""
         for index, names in enumerate(zip(*branches, strict=True)):
             shapes = [info.shape for name in names if (info := self.info.get(name)) is not None]
             if len(shapes) < len(names) or shapes[0] == shapes[1] or any(np.prod(shape) != 1 for shape in shapes):
@@ -144,7 +144,7 @@ class ControlFlow(OpenRows):
             branches[low][index] = self._node("Reshape", [names[low], shape], f"{prefix}{low}/{index}/reshaped")
 
     def _loop(self, proto: Any, names: Names) -> None:
-        """Unroll the steps of a Loop; joins the outputs of all steps at the end."""
+        """Unroll the steps of a Loop and join the outputs of all steps at the end."""
         body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
         inputs, node_count, counted = list(proto.input), len(self._nodes), len(self._graph.output)
         if any(name and name not in self.constants for name in inputs[:2]):
@@ -226,8 +226,7 @@ class ControlFlow(OpenRows):
                 self._stack(slices[::-1] if orders[index] else slices, outer, axis, prefix)
 
     def _scan_at_once(self, proto: Any, body: Any, names: Names, attributes: Mapping[str, Any]) -> bool:
-        """Add a Scan over rows, first to last, as a single step on whole tensors; returns False where that is
-        impossible."""
+        """Add a forward Scan over rows as a single step on whole tensors. Return False if that is not possible."""
         if any(any(value) for name, value in attributes.items() if name.startswith("scan_")):
             return False
         count = len(proto.input) - int(attributes["num_scan_inputs"])
@@ -241,7 +240,7 @@ class ControlFlow(OpenRows):
 
     @staticmethod
     def _placed(attributes: Mapping[str, Any], name: str, count: int) -> list[int]:
-        """Return a list of numbers of a Scan, by default zeros."""
+        """Return a list attribute of a Scan, by default zeros."""
         return list(attributes.get(name) or [0] * count)
 
     def _alias(self, name: str, alias: str) -> str:
@@ -256,18 +255,18 @@ class ControlFlow(OpenRows):
         self._add(helper.make_node("Concat", rows, [outer], axis=axis))
 
     def _trips(self, inputs: Sequence[str]) -> tuple[int | None, bool]:
-        """Return (number of steps if there is one, whether the first is made)."""
+        """Return (number of steps or None, whether the first step runs)."""
         steps = int(self.constants[inputs[0]].reshape(-1)[0]) if inputs[0] else None
         return steps, not inputs[1] or bool(self.constants[inputs[1]].reshape(-1)[0])
 
     def _open_loop(self, proto: Any, body: Any, names: Names) -> None:
-        """Unroll a Loop of which the run decides how many steps count: as many as there can be, and behind each a
-        choice between what it leaves and what was there. What each step leaves beside the state are rows of which so
-        many count.
+        """Unroll a Loop with an open number of steps to its maximum. After each step, a choice keeps the old state if
+        the step does not run. Outputs other than the state are rows with an open count.
 
-        A step that is made for certain needs no choice, so that the state may have another shape behind it. What a
-        step leaves as a number that is known before the run is that in the next step, which counts only behind
-        it: counters stay known there."""
+        A step that always runs needs no choice, so it may change the shape of the state. A state value that is constant
+        after a step is passed to the next step unconditionally, because that step's results are used only if the
+        previous step ran: counters stay constant in the body.
+        """
         inputs, prefix = list(proto.input), self._prefix(proto)
         max_steps = self._max_steps(proto, inputs)
         limit = inputs[0] if inputs[0] and inputs[0] not in self.constants else ""
@@ -317,8 +316,8 @@ class ControlFlow(OpenRows):
             self._add_output(self._node("Reshape", [flag, single], f"{node_name(proto)}{UNFINISHED}"))
 
     def _check_size(self, proto: Any, max_steps: int, step_nodes: int) -> None:
-        """Raise ModelError for too many steps of so many nodes. The nodes after the Loop may be as many as those of a
-        step."""
+        """Raise ModelError if the unrolled steps have too many nodes; the nodes of one more step may follow the
+        Loop."""
         limit = self._most_nodes()
         fit = (limit - len(self._nodes)) // step_nodes + 1
         if max_steps > fit + 1:
@@ -328,7 +327,7 @@ class ControlFlow(OpenRows):
             )  # fmt: skip
 
     def _max_steps(self, proto: Any, inputs: Sequence[str]) -> int:
-        """Return the steps that there can be."""
+        """Return the maximum number of steps."""
         bound = self._bound(inputs[0]) if inputs[0] else None
         bound = MAX_STEPS + 1 if bound is None else bound
         max_steps = min(self._steps.get(node_name(proto), bound), bound)
@@ -341,7 +340,7 @@ class ControlFlow(OpenRows):
         return max_steps
 
     def _below(self, guard: str, step: int, limit: str, prefix: str) -> str:
-        """Return the condition of a step: all before it continued, and the limit is not reached."""
+        """Return the condition of a step: every earlier step continued, and the limit is not reached."""
         if not limit:
             return guard
         at = self._constant_of(f"{prefix}step", np.array(step, np.int64))
@@ -349,13 +348,13 @@ class ControlFlow(OpenRows):
         return self._node("And", [guard, less], f"{prefix}made")
 
     def _flag(self, name: str, source: str) -> str:
-        """Return an element as a scalar; true without a source."""
+        """Return a one-element tensor as a scalar; true without a source."""
         if not source:
             return self._constant_of(name, True)
         return self._node("Reshape", [source, self._constant_of(f"{name}/shape", np.zeros(0, np.int64))], name)
 
     def _row(self, guard: str, row: str, prefix: str) -> str:
-        """Return the row of a step, or -1 where the step does not count."""
+        """Return the row of a step, or -1 if the step does not run."""
         info = self.info.get(row)
         kind = np.dtype(np.float32) if info is None else helper.tensor_dtype_to_np_dtype(
             onnx.TensorProto.DataType.Value(info.type)
@@ -365,14 +364,14 @@ class ControlFlow(OpenRows):
         return self._node("Unsqueeze", [selected, self._zero(prefix)], f"{prefix}row")
 
     def _add_output(self, name: str) -> None:
-        """Let a number be an output of the model."""
+        """Add a one-element tensor to the outputs of the model."""
         self._graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]))
 
     def _zero(self, prefix: str) -> str:
         return self._constant_of(f"{prefix}axis", [0])
 
     def _inline(self, graph: Any, prefix: str, names: dict[str, str]) -> list[str]:
-        """Return the nodes of a subgraph in the place of the node that has it; what its outputs are called."""
+        """Add the nodes of a subgraph to the graph, and return the names of its outputs there."""
         for tensor in graph.initializer:
             names[tensor.name] = self._shared.tensor(tensor, prefix + tensor.name)
             copied = onnx.TensorProto.FromString(tensor.SerializeToString())
@@ -393,14 +392,14 @@ class ControlFlow(OpenRows):
         return [names.get(value.name, value.name) for value in graph.output]
 
     def _prefix(self, proto: Any) -> str:
-        """Return a prefix for the names of a subgraph, another for each node."""
+        """Return a unique prefix for the names of a subgraph."""
         base = proto.name or proto.output[0]
         prefix = next(text for count in itertools.count() if (text := f"{base}{count or ''}/") not in self._prefixes)
         self._prefixes.add(prefix)
         return prefix
 
     def _advice(self, name: str) -> str:
-        """Return inputs of the model, without weights, that decide a value."""
+        """Return a hint that names the model inputs, without weights, on which a value depends."""
         inputs, worklist, visited = set[str](), [name], set[str]()
         while worklist:
             tensor = worklist.pop()
@@ -419,7 +418,7 @@ class ControlFlow(OpenRows):
 
 
 def _branch(proto: Any, then: bool) -> Any:
-    """Return the graph of an If for a condition."""
+    """Return the subgraph of an If for a condition."""
     return next(
         attribute.g for attribute in proto.attribute if attribute.name == ("then_branch" if then else "else_branch")
     )

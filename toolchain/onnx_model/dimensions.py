@@ -1,4 +1,4 @@
-"""Open dimensions of a model's inputs, and the sizes that they are given."""
+"""Binding of open dimensions of a model's inputs to sizes."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -9,15 +9,14 @@ from toolchain.errors import ModelError
 from toolchain.onnx_nodes.evaluation import known_size, tensor_info
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes of inputs by name; sizes of dimensions, a tuple of one, by the name that the model gives them."""
+"""Input name -> shape, or dimension name -> 1-tuple with its size."""
 
 _CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 --generate 8"
 
 
 def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], arrays: Shapes) -> None:
-    """Give the dimensions of an onnx.ModelProto their sizes, in place: those of `shapes`, and to what is open then
-    those of `arrays`, which are given as inputs. ModelError: a name or size that does not fit, or the dimensions that
-    are still open, all of them."""
+    """Bind dimensions of an onnx.ModelProto, in place: first from `shapes`, then open ones from `arrays`, the shapes of
+    given inputs. ModelError: a name or size does not match, or dimensions remain open, all of which are listed."""
     inputs = given_inputs(model, external)
     names = dict.fromkeys(text for value in inputs.values() for dim in _dims(value) if (text := dimension_name(dim)))
     for key, sizes in shapes.items():
@@ -37,14 +36,13 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], array
 
 
 def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
-    """Return the user's inputs by name: inputs of an onnx.ModelProto without values, neither in it nor in
-    `external`."""
+    """Return the user's inputs by name: those of an onnx.ModelProto without an initializer in it or in `external`."""
     fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
     return {value.name: value for value in model.graph.input if value.name not in fixed}
 
 
 def dimension_name(dim: Any) -> str:
-    """Return the name of a dimension without a size; empty where it has none that can be written in an option."""
+    """Return the name of an open dimension; empty if it has none that an option can express."""
     text = "" if known_size(dim) else str(dim.dim_param)
     return text if text.strip("?- ") and not set(text) & set("=, ") else ""
 
@@ -75,7 +73,7 @@ def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
 
 
 def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> None:
-    """Open dimensions of an input; where they have names, those of other inputs too."""
+    """Bind the open dimensions of an input; a named dimension is bound in all inputs."""
     tensor, dims = value.type.tensor_type, _dims(value)
     if not tensor.HasField("shape"):
         dims.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
@@ -90,7 +88,7 @@ def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> N
 
 
 def _clear(model: Any) -> None:
-    """Clear dimensions without a value, of what the model makes, which follow from those of its inputs."""
+    """Clear the open dimensions of outputs and intermediate values, which follow from those of the inputs."""
     for value in (*model.graph.value_info, *model.graph.output):
         for dim in _dims(value):
             if not known_size(dim):
@@ -98,7 +96,7 @@ def _clear(model: Any) -> None:
 
 
 def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
-    """Raise ModelError where an input has no type or an open dimension."""
+    """Raise ModelError if an input has no type or an open dimension."""
     for value in inputs:
         kind = value.type.WhichOneof("value")
         if kind is None:
@@ -122,7 +120,7 @@ def _check(model: Any, name: str, inputs: Collection[Any]) -> None:
 
 
 def shape_text(value: Any) -> str:
-    """Return the shape of an onnx.ValueInfoProto, with the names of its open dimensions."""
+    """Return the shape of an onnx.ValueInfoProto as text, with the names of its open dimensions."""
     if not value.type.tensor_type.HasField("shape"):
         return "no shape"
     named = [dim.dim_value if known_size(dim) else dim.dim_param or "?" for dim in _dims(value)]
@@ -130,7 +128,7 @@ def shape_text(value: Any) -> str:
 
 
 def _options(values: Collection[Any]) -> Iterator[str]:
-    """Yield options for the open shapes: dimensions by name where all that are open have one, else whole shapes."""
+    """Yield options for the open shapes: by dimension name if all open dimensions are named, else whole shapes."""
     for value in values:
         opened = [dim for dim in _dims(value) if not known_size(dim)]
         if opened and all(map(dimension_name, opened)):

@@ -1,9 +1,8 @@
-"""The files of an ONNX model: the protobuf, and its external data, files with the values of tensors.
+"""Files of an ONNX model: the protobuf and its external data, files with tensor values.
 
-A protobuf holds at most 2 GiB. Large tensors in external data therefore stay outside: they are mapped from their
-files, and the protobuf has an input in the place of each. Those in the protobuf are never parsed but taken from the
-file in the same way, which is mapped where it is large: what copies a protobuf, as the inference of shapes does, would
-copy them, and they are needed as arrays all the same.
+A protobuf holds at most 2 GiB. Large tensors in external data are therefore mapped from their files, and the protobuf
+has an input in place of each. Large tensors inside the protobuf are not parsed either, but taken from the file in the
+same way, which is mapped if it is large. Otherwise every copy of the protobuf, as in shape inference, would copy them.
 """
 
 import math
@@ -25,30 +24,29 @@ from toolchain.onnx_model.wire import StoredTensor, without_values
 from toolchain.onnx_nodes.view import subgraphs
 
 SMALL = 1 << 16
-"""Bytes up to which a tensor goes into the protobuf: shapes are inferred from the values of small ones."""
+"""Maximum size of a tensor in the protobuf, bytes: shape inference uses the values of small ones."""
 MAPPED = 1 << 26
-"""Bytes from which on a file is mapped. A smaller one is read: a program that exports a model over the file of one that
-it has loaded then changes nothing of that."""
+"""Minimum size of a mapped file, bytes. Smaller files are read, so that a program may overwrite a model's file after
+loading it."""
 MAX_MODEL = 1 << 31
-"""Bytes of a protobuf."""
+"""Maximum size of a protobuf, bytes."""
 _POINTER = b"version https://git-lfs."
-"""What Git LFS writes in the place of a large file."""
+"""Start of a Git LFS pointer, which replaces a large file."""
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
-"""Operators that leave the values of a constant as they are: what they read stays in the protobuf, where it becomes a
-constant too."""
+"""Operators that only reshape a constant: their inputs stay in the protobuf, where they are folded."""
 
 
 class ModelFile(NamedTuple):
-    """A model as it was read."""
+    """Model as read from files."""
 
     proto: Any
     """onnx.ModelProto."""
     external: dict[str, Values]
-    """Initializers that are not in it, by name; it has an input for each."""
+    """Initializers outside the protobuf, by name; it has an input for each."""
 
 
 def read_file(path: Path) -> ModelFile:
-    """Return the model in a file. ModelError: why there is none, in one line."""
+    """Read the model in a file. ModelError: the reason why it cannot be read, in one line."""
     data = _content(path)
     if bytes(data[: len(_POINTER)]) == _POINTER:
         raise ModelError(f"{path}: a pointer of Git LFS, not the model itself: git lfs pull brings it")
@@ -77,7 +75,7 @@ def read_file(path: Path) -> ModelFile:
 
 
 def _content(path: Path) -> Any:
-    """Return the bytes of a file; of a large file, a map. ModelError: it cannot be read."""
+    """Return the bytes of a file, or a memory map of a large file. ModelError: it cannot be read."""
     try:
         check_input(path, MAX_MODEL)
         if path.stat().st_size < MAPPED:
@@ -94,7 +92,7 @@ def _with_values(data: Any, stored: StoredTensor) -> Any:
 
 
 def _values_inside(data: Any, stored: StoredTensor) -> Values:
-    """Return the values of a tensor where they lie, unless their elements are no whole bytes."""
+    """Return the values of a tensor without copying, unless elements are smaller than a byte."""
     if byte_size(stored.tensor) != stored.size:
         return np.asarray(numpy_helper.to_array(_with_values(data, stored)))
     kind = helper.tensor_dtype_to_np_dtype(stored.tensor.data_type)
@@ -102,7 +100,7 @@ def _values_inside(data: Any, stored: StoredTensor) -> Values:
 
 
 def give_back(arrays: Iterable[Values]) -> None:
-    """Let the host have the memory of arrays that are mapped from files: what is asked for again is read again."""
+    """Release the memory of mapped arrays; the host reads them again on access."""
     for values in arrays:
         base: Any = values
         while isinstance(base, np.ndarray):
@@ -112,7 +110,7 @@ def give_back(arrays: Iterable[Values]) -> None:
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files of a model's external data, each once. ModelError as `read_file`."""
+    """Return the distinct files of a model's external data. ModelError as `read_file`."""
     proto = _parse(path, without_values(_content(path), SMALL)[0])
     tensors = (*proto.graph.initializer, *_inner(proto))
     infos = (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
@@ -120,18 +118,18 @@ def external_files(path: Path) -> list[Path]:
 
 
 def one_line(error: Exception) -> str:
-    """Return the text of an error of the onnx package on a single line."""
+    """Return the message of an error of the onnx package on a single line."""
     text = " ".join(str(error).split())
     return text[:200] or type(error).__name__
 
 
 def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
-    """Return the protobuf in the bytes of a file without the values of `stored` tensors. ModelError: it is none."""
+    """Parse the bytes of a file without the values of `stored` tensors. ModelError: they are not an ONNX model."""
     try:
         model = onnx.load_model_from_string(data)
         names = chain(_names_of_graph(model.graph), *map(_names_of_function, model.functions))
         for text in chain(names, (tensor.tensor.name for tensor in stored)):
-            if not isinstance(text, str):  # protobuf lets through what is no UTF-8
+            if not isinstance(text, str):  # protobuf accepts invalid UTF-8
                 raise ValueError(f"the name {text!r} is not UTF-8")
     except Exception as error:
         raise ModelError(f"{path}: no ONNX model ({one_line(error)}): export it again") from None
@@ -139,7 +137,7 @@ def _parse(path: Path, data: bytes, stored: Iterable[StoredTensor] = ()) -> Any:
 
 
 def _names_of_graph(graph: Any) -> Iterator[object]:
-    """Yield the names in a graph and in those of its nodes."""
+    """Yield the names in a graph, including its nodes."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield value.name
         yield from (size.dim_param for size in value.type.tensor_type.shape.dim)
@@ -155,7 +153,7 @@ def _names_of_function(function: Any) -> Iterator[object]:
 
 
 def _names_of_nodes(nodes: Any) -> Iterator[object]:
-    """Yield the names of nodes, of their attributes, and in their graphs."""
+    """Yield the names of nodes and attributes, including subgraphs."""
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
@@ -164,8 +162,8 @@ def _names_of_nodes(nodes: Any) -> Iterator[object]:
 
 
 def _inner(model: Any) -> Iterator[Any]:
-    """Yield all tensors of a model but the initializers of its graph: those of sparse tensors and of nodes, in
-    subgraphs and functions too."""
+    """Yield all tensors of a model except the initializers of its graph: those of sparse tensors and of nodes,
+    including subgraphs and functions."""
     yield from _of_sparse(model.graph.sparse_initializer)
     yield from _of_nodes(model.graph.node)
     for function in model.functions:
@@ -189,12 +187,12 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
 
 
 def byte_size(tensor: Any) -> int:
-    """Return bytes of the values of a tensor whose elements are whole bytes."""
+    """Return the size of a tensor's values, bytes, for elements of whole bytes."""
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def _values(tensor: Any, folder: Path) -> Values:
-    """Return the values of an external tensor: mapped where its elements are whole bytes, else read."""
+    """Return the values of an external tensor, mapped if its elements are whole bytes, else read."""
     dtype, size = helper.tensor_dtype_to_np_dtype(tensor.data_type), byte_size(tensor)
     location = {entry.key: entry.value for entry in tensor.external_data}
     if int(location.get("length", size)) != size:
@@ -213,10 +211,10 @@ def _values(tensor: Any, folder: Path) -> Values:
 
 
 def _load_external(tensor: Any, folder: Path) -> None:
-    """Move the values of an external tensor into it. `folder`: that of the model; ONNX would look in the working
+    """Load the values of an external tensor into it. `folder`: folder of the model, since ONNX would search the working
     directory.
 
-    Up to onnx 1.23.1 the tensor still points to its file afterwards, and the checker refuses a tensor with both.
+    Up to onnx 1.23.1 the tensor refers to its file even after loading, and the checker refuses a tensor with both.
     """
     load_external_data_for_tensor(tensor, str(folder))
     tensor.data_location = onnx.TensorProto.DEFAULT
@@ -224,7 +222,7 @@ def _load_external(tensor: Any, folder: Path) -> None:
 
 
 def _exchange(graph: Any, tensors: list[Any]) -> None:
-    """Exchange initializers for inputs."""
+    """Replace initializers by inputs."""
     inputs = {value.name for value in graph.input}
     names = {tensor.name for tensor in tensors}
     graph.input.extend(

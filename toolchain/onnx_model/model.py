@@ -1,4 +1,4 @@
-"""A checked ONNX model: all tensors have a known type and shape, scales of quantized tensors are usable numbers."""
+"""Checked ONNX model: every tensor has a known type and shape, scales of quantized tensors are valid."""
 
 import math
 from collections.abc import Mapping
@@ -30,30 +30,30 @@ from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_nodes.view import node_name, subgraphs
 
 MAX_PROTOBUF = (1 << 31) - 1
-"""Bytes."""
+"""Maximum size of a protobuf, bytes."""
 MAX_CALLS = 64
-"""Of functions inside each other."""
+"""Maximum nesting depth of function calls."""
 SHORT = 64
-"""Elements of a tensor that may be a shape, at most."""
+"""Maximum size of a tensor that may be a shape, elements."""
 
 
 class OnnxModel:
-    """The graph of a model, with types, shapes and initializers by name."""
+    """Graph of a model, with types, shapes and initializers by name."""
 
     def __init__(
         self, model: Any, name: str, external: Mapping[str, Values] | None = None, opset: int | None = None
     ) -> None:
-        """`external`: initializers that are not in the protobuf, which has inputs of their names; `opset`: that of the
-        file, where it was raised."""
+        """`external`: initializers outside the protobuf, which has inputs of their names; `opset`: operator set of the
+        file, if the model was raised."""
         self.proto = model
         self.external: Mapping[str, Values] = external or {}
         self.name = name
         self.layers: Graph | None = None
-        """The layers of a model that was given as NPU-IR; it has no nodes."""
+        """Layers of a model given as NPU-IR, which has no nodes; else None."""
         self.places: Mapping[str, str] = {}
-        """Node -> file:line:column and operation of the source that it comes from."""
+        """Node -> file:line:column and operation in the source."""
         self.floats: Mapping[str, str] = {}
-        """Product that a conversion to codes has not changed, by the name of its node -> why."""
+        """Node name of a product that a conversion to codes left unchanged -> reason."""
         self.opset = opset_of(model) if opset is None else opset
         self.graph = model.graph
         self.initializers: dict[str, Values] = {
@@ -70,7 +70,7 @@ class OnnxModel:
 
     @property
     def inputs(self) -> list[str]:
-        """Names of what a user gives: inputs without an initializer."""
+        """Names of the user's inputs: those without an initializer."""
         return [value.name for value in self.graph.input if value.name not in self.initializers]
 
     @property
@@ -78,8 +78,7 @@ class OnnxModel:
         return [value.name for value in self.graph.output]
 
     def whole(self) -> "OnnxModel":
-        """Return the model with all initializers in its protobuf. ModelError where they are too large for a
-        protobuf."""
+        """Return the model with all initializers in its protobuf. ModelError: they exceed the size of a protobuf."""
         if not self.external:
             return self
         size = sum(values.nbytes for values in self.external.values()) + self.proto.ByteSize()
@@ -103,12 +102,12 @@ def load_model(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """Read, check and complete the model in a file; `shapes`, `constants` and `arrays` as in `prepare`. ModelError:
-    what is wrong with it, in one line."""
+    """Read, check and complete the model in a file; `shapes`, `constants` and `arrays` as in `prepare`. ModelError
+    states the defect in one line."""
     try:
         proto, external = read_file(path)
         return prepare(proto, str(path), shapes, external, constants, arrays)
-    except UnicodeDecodeError as error:  # protobuf lets through what is no UTF-8, until it is looked at
+    except UnicodeDecodeError as error:  # protobuf detects invalid UTF-8 only on access
         raise ModelError(f"{path}: a text in it is not UTF-8 ({error.reason}): export it again") from None
 
 
@@ -120,11 +119,11 @@ def prepare(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """Return a model in memory, checked, in canonical form, with its shapes inferred.
+    """Return a checked model in canonical form with inferred shapes, from a model in memory.
 
-    `shapes`: shapes of inputs by name, sizes of dimensions by theirs, and by the name of a Loop the most steps that it
-    makes; `constants`: inputs of one element whose value is fixed; `external` as in OnnxModel; `arrays`: shapes of
-    inputs, for what `shapes` leaves open. ModelError as `load_model`.
+    `shapes`: shapes by input name, sizes by dimension name, and maximum number of steps by Loop name; `constants`:
+    values of one-element inputs to fix; `external` as in OnnxModel; `arrays`: shapes of inputs, for dimensions that
+    `shapes` leaves open. ModelError as `load_model`.
     """
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{name}: no ONNX model (it has no graph): export it again")
@@ -145,7 +144,7 @@ def prepare(
         _check_functions(model, name)
         try:
             model = inline_local_functions(model, convert_version=True)
-        except Exception:  # ONNX cannot raise a node of a function; one of the model's operator set needs it not
+        except Exception:  # ONNX cannot raise nodes of functions; a model at the target opset needs no raising
             try:
                 model = inline_local_functions(model)
             except Exception as error:
@@ -172,7 +171,7 @@ def prepare(
 
 
 def _empty_inputs_as_constants(model: Any) -> None:
-    """Make inputs without elements constants, such as the past of a first step: nobody gives them."""
+    """Convert empty inputs, such as the past of a first step, to constants: users do not supply them."""
     names = {tensor.name for tensor in model.graph.initializer}
     remaining = list[Any]()
     for value in model.graph.input:
@@ -189,8 +188,8 @@ def _empty_inputs_as_constants(model: Any) -> None:
 
 
 def _without_weights(model: Any) -> Any:
-    """Return the model with inputs in the place of large initializers: onnx writes a model into bytes and back for
-    each thing that is asked of it, and shapes follow from the values of small tensors."""
+    """Return the model with inputs in place of large initializers: onnx serializes a model for every request, and
+    shapes depend on the values of small tensors only."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (large if len(tensor.raw_data) > SMALL else small).append(tensor)
@@ -205,7 +204,8 @@ def _without_weights(model: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """Run onnx.checker, which wants a shape of every output, as exporters need not write it. Raises what it raises."""
+    """Run onnx.checker, with a temporary shape for outputs without one, since it requires shapes. Raises onnx's
+    errors."""
     missing = [output for output in model.graph.output if not output.type.tensor_type.HasField("shape")]
     for value in missing:
         value.type.tensor_type.shape.SetInParent()
@@ -215,7 +215,7 @@ def _check(model: Any) -> None:
 
 
 def _check_by_onnx(model: Any, name: str) -> None:
-    """Raise ModelError where a model breaks ONNX's own rules, which was not looked at before it failed otherwise."""
+    """Raise ModelError if a model violates ONNX's rules. This check runs only after another failure."""
     try:
         _check(_without_weights(model))
     except Exception as error:
@@ -223,7 +223,7 @@ def _check_by_onnx(model: Any, name: str) -> None:
 
 
 def _name_graphs(graph: Any) -> None:
-    """Names of graphs that have none: onnx.checker wants them, onnxruntime does not."""
+    """Name unnamed graphs: onnx.checker requires names, onnxruntime does not."""
     graph.name = graph.name or "graph"
     for node in graph.node:
         for inner in subgraphs(node):
@@ -231,8 +231,7 @@ def _name_graphs(graph: Any) -> None:
 
 
 def _infer(model: Any) -> Any:
-    """Return the model with the shapes of its tensors. What an exporter has written of them does not count where it is
-    wrong."""
+    """Return the model with inferred shapes. Contradicting shapes written by an exporter are discarded."""
     _check_frames(model)
     options = {"check_type": True, "strict_mode": True, "data_prop": not _has_long_vectors(model)}
     try:
@@ -249,8 +248,8 @@ def _infer(model: Any) -> Any:
 
 
 def _complete(model: Any) -> None:
-    """Complete type and shape of every tensor that ONNX's inference over the whole model leaves open, where they
-    follow from constants and other shapes: it loses those behind a Slice, an Expand or a Range of computed limits."""
+    """Complete types and shapes that ONNX's inference over the whole model leaves open but that follow from constants
+    and other shapes, as after a Slice, Expand or Range with computed limits."""
     graph = model.graph
     values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
     info = {name: value_info for name, value in values.items() if (value_info := tensor_info(value)) is not None}
@@ -272,8 +271,8 @@ def _complete(model: Any) -> None:
 
 
 def _drop_copies(graph: Any) -> None:
-    """Remove Identity, and Cast to the type that a tensor has: what reads them reads their input. Exporters leave such
-    casts in layer normalization."""
+    """Remove each Identity, and each Cast to the type of its input: readers are redirected to that input. Exporters
+    leave such casts in layer normalization."""
     values = (*graph.input, *graph.value_info, *graph.output)
     types = {value.name: value.type.tensor_type.elem_type for value in values}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -292,8 +291,8 @@ def _drop_copies(graph: Any) -> None:
 
 
 def _check_frames(model: Any) -> None:
-    """Raise ModelError where a signal is shorter than a frame of its STFT: onnx infers fewer than no frames, and an
-    operator behind them ends the process."""
+    """Raise ModelError if a signal is shorter than a frame of its STFT: onnx infers a negative number of frames, and a
+    later operator would terminate the process."""
     for index, node in enumerate(model.graph.node):
         if node.op_type == "STFT":
             part = onnx.ModelProto()
@@ -309,8 +308,7 @@ def _check_frames(model: Any) -> None:
 
 
 def _check_functions(model: Any, name: str) -> None:
-    """Raise ModelError where functions of a model call themselves, or become too many nodes in the place of their
-    calls."""
+    """Raise ModelError if functions of a model are recursive, or expand to too many nodes."""
     functions = {(function.domain, function.name): function.node for function in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 
@@ -337,7 +335,7 @@ def _check_functions(model: Any, name: str) -> None:
 
 
 def _has_long_vectors(model: Any) -> bool:
-    """Return whether a vector of the model is so long that its elements must not be followed."""
+    """Check whether the model has a vector too long for the propagation of its elements."""
     small, large = list[Any](), list[Any]()
     for tensor in model.graph.initializer:
         (small if math.prod(tensor.dims) <= SHORT else large).append(tensor)
@@ -351,7 +349,7 @@ def _has_long_vectors(model: Any) -> bool:
 
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:
-    """Make inputs of one element constants."""
+    """Convert one-element inputs with a fixed value to constants."""
     inputs = dimensions.given_inputs(model, external)
     for key, value in constants.items():
         info = tensor_info(inputs[key]) if key in inputs else None
@@ -375,12 +373,12 @@ def _values(tensor: Any, name: str) -> Values:
 
 
 def opset_of(model: Any) -> int:
-    """Return the operator set of an onnx.ModelProto; 0: it names none."""
+    """Return the operator set of an onnx.ModelProto; 0 if it declares none."""
     return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def _opset(model: Any, name: str) -> int:
-    if not opset_of(model) and model.opset_import:  # every operator is of another domain
+    if not opset_of(model) and model.opset_import:  # all operators are of other domains
         model.opset_import.append(helper.make_opsetid("", NEWEST))
     version = opset_of(model)
     if version < OLDEST:
@@ -399,8 +397,8 @@ _DIVIDES = ("QuantizeLinear",)
 
 
 def check_scale(model: OnnxModel, proto: Any, name: str, values: Values, *, divides: bool = False) -> None:
-    """Raise ModelError where the scale `name` of a node is not finite, or where it divides, as that of QuantizeLinear
-    does, is 0 or so small that its inverse is not finite."""
+    """Raise ModelError if the scale `name` of a node is not finite, or if it is a divisor, as in QuantizeLinear, and is
+    0 or has no finite inverse."""
     wide = np.asarray(values).astype(np.float64).reshape(-1)
     divides = divides or proto.op_type in _DIVIDES
     wrong = wide[~np.isfinite(wide) | ((np.abs(wide) < _LEAST) if divides else False)]

@@ -1,6 +1,6 @@
-"""Lowering context of an ONNX node: its inputs, its outputs, its refusals.
+"""Lowering context of an ONNX node: inputs, outputs and refusal.
 
-Its constants are evaluated by ONNX's own definition.
+Constants are evaluated by ONNX's own definition.
 """
 
 import math
@@ -19,25 +19,25 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 class Operator(NamedTuple):
-    """A row of the operator table."""
+    """Row of the operator table."""
 
     lower: Callable[["Node"], None]
     attributes: dict[str, str]
-    """Attribute -> what of it is supported."""
+    """Attribute -> its supported values."""
     types: frozenset[DataType]
-    """Element types that the tensors of the node may have."""
+    """Supported element types of the node's tensors."""
     note: str = ""
-    """How it reaches the device, for the documentation."""
+    """Note on the lowering, for the documentation."""
     constant: tuple[int, ...] = ()
     """Inputs that must be constant."""
     compose: Compose | None = None
-    """The graph of other operators that it is, in the place of `lower`."""
+    """Decomposition into other operators, which replaces `lower`."""
     composed: Callable[["Node"], bool] = lambda node: True
-    """Whether a node becomes that graph."""
+    """Function that checks whether a node is decomposed."""
 
 
 class Node(NodeView):
-    """The node under work. Layers and tensors that it makes go into `graph`."""
+    """Node under lowering. Its layers and tensors are added to `graph`."""
 
     def __init__(self, proto: Any, model: OnnxModel, graph: Graph, compile_time: dict[str, Values]) -> None:
         super().__init__(proto, model.name, model.opset, model.info, compile_time)
@@ -47,10 +47,10 @@ class Node(NodeView):
         if place := model.places.get(self.name.partition("/")[0]):
             self._location = place
 
-    # -- what it is given --------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------------------
 
     def tensor(self, index: int) -> TensorIR:
-        """Return an input as a tensor of the device."""
+        """Return an input as a tensor of the graph."""
         return self.named(self.proto.input[index])
 
     def named(self, name: str) -> TensorIR:
@@ -80,10 +80,10 @@ class Node(NodeView):
             self.refuse(f"{tensor.id} of type {tensor.dtype.name} must be constant")
         return values_of_constant
 
-    # -- what it makes -----------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------------------
 
     def weight(self, values: Values, kind: DataType, name: str = "") -> TensorIR:
-        """Return a tensor of constant values."""
+        """Add a tensor with constant values."""
         tensor = TensorIR(name or self._new_name(), Role.WEIGHT, tuple(values.shape), kind)
         self.graph.tensors[tensor.id] = tensor
         self.graph.constants[tensor.id] = np.ascontiguousarray(values, NUMPY[kind]).reshape(values.shape)
@@ -93,13 +93,13 @@ class Node(NodeView):
         return self.weight(np.array([value]), kind)
 
     def temporary(self, shape: Sequence[int], kind: DataType) -> TensorIR:
-        """Return a tensor between two layers of this node."""
+        """Add a tensor between two layers of this node."""
         tensor = TensorIR(self._new_name(), Role.ACTIVATION, tuple(shape), kind)
         self.graph.tensors[tensor.id] = tensor
         return tensor
 
     def output(self, index: int = 0, kind: DataType | None = None) -> TensorIR:
-        """Return the tensor of an output."""
+        """Add the tensor of an output."""
         name, info = self.proto.output[index], self.out_info(index)
         tensor = TensorIR(name, Role.ACTIVATION, info.shape, kind or self.kind(info, name))
         self.graph.tensors[name] = tensor
@@ -115,7 +115,7 @@ class Node(NodeView):
         self.graph.layers.append(LayerIR(name, op_type, read, written, attributes))
 
     def view(self, tensor: TensorIR, shape: Sequence[int], name: str = "") -> TensorIR:
-        """Return the same bytes in another shape."""
+        """Return a view with another shape on the same bytes."""
         if tensor.elements != math.prod(shape):
             self.refuse(f"{tensor.id} of shape {list(tensor.shape)} has not the elements of {list(shape)}")
         base = tensor.view_of or tensor.id
@@ -132,5 +132,5 @@ class Node(NodeView):
 
 
 def layer_name(name: str) -> str:
-    """Return a name without the characters that NPU-IR's text uses."""
+    """Replace the characters in a name that are reserved in the text of NPU-IR."""
     return name.replace(" ", "_").replace(":", "_")

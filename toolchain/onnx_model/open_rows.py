@@ -1,9 +1,9 @@
-"""Tensors of which the run decides how many rows count.
+"""Tensors with an open row count, known only at run time.
 
-Such a tensor has space for all possible rows; those that count are the first of them, and a tensor of one number says
-how many they are. What operators do with rows follows: an elementwise operator leaves them where they are; a reduction
-reads numbers in the place of the others that do not change its result (nothing of a sum, the lowest of a largest); rows
-of several tensors are moved together (`Compress`, whose kernel is on the core).
+Such a tensor has space for the maximum number of rows. The valid rows come first, and a one-element tensor holds their
+count. An elementwise operator keeps rows in place. A reduction replaces invalid rows by its neutral element (0 for a
+sum, the lowest number for a maximum). Valid rows of several tensors are packed together (`Compress`, whose kernel runs
+on the core).
 """
 
 import math
@@ -25,44 +25,44 @@ ELEMENTWISE = frozenset((
     "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or",
     "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor",
 ))  # fmt: skip
-"""Operators whose inputs are broadcast to their output, element by element."""
+"""Elementwise operators, whose inputs are broadcast to the output."""
 _BATCHED = {
     "AveragePool": 0, "BatchNormalization": 0, "Conv": 0, "ConvTranspose": 0, "Gemm": 0, "GlobalAveragePool": 0,
     "MatMul": 0, "MaxPool": 0, "Resize": 0, "RoiAlign": 1,
 }  # fmt: skip
-"""Operators that treat each row of one input, of dimension 0, by itself -> the place of that input."""
+"""Operators that process the rows (dimension 0) of one input independently -> index of that input."""
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _NEUTRAL: dict[str, float] = {
     "ArgMax": -math.inf, "ArgMin": math.inf, "LogSoftmax": -math.inf, "ReduceL1": 0, "ReduceL2": 0,
     "ReduceLogSum": 0, "ReduceLogSumExp": -math.inf, "ReduceMax": -math.inf, "ReduceMin": math.inf, "ReduceProd": 1,
     "ReduceSum": 0, "ReduceSumSquare": 0, "Softmax": -math.inf,
 }  # fmt: skip
-"""Operators that join the elements of dimensions -> the number that changes nothing there."""
+"""Reductions -> neutral element."""
 _NOTHING = {"NonZero": {0: 0.0}, "Compress": {1: 0.0}, "NonMaxSuppression": {1: -math.inf}}
-"""Operators that search for rows -> places of their inputs and the number with which nothing is there."""
+"""Operators that search for rows -> input index -> value that matches nothing."""
 _JOINS = "it joins rows of {0}, of which the run decides how many count: cut the model before it, {0} an output"
 
 
 class OpenRows(OpenShapes):
-    """Rules for such tensors in a graph that grows node by node."""
+    """Rules for tensors with open rows, in a graph that is built node by node."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[str, ValidRows] = {}
 
     def _open_rows(self, proto: Any) -> bool:
-        """Rewrite a node that reads or makes a tensor of a shape known only at run time; returns False for any other
+        """Rewrite a node with an input or output whose shape is known only at run time. Return False for any other
         node. ModelError: the node has no such form."""
         try:
             return self._follow_rows(proto)
-        except LookupError:  # types and shapes are not those of the operator
+        except LookupError:  # types and shapes do not match the operator
             opened = self._opened(proto)
             if not opened:
                 return False
             raise ModelError(_JOINS.format(opened[0])) from None
 
     def _opened(self, proto: Any) -> list[str]:
-        """Return inputs that are such tensors."""
+        """Return the inputs with open rows."""
         return [name for name in proto.input if name in self.rows]
 
     def _follow_rows(self, proto: Any) -> bool:
@@ -87,17 +87,16 @@ class OpenRows(OpenShapes):
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _begin(self, name: str, axis: int, count: str) -> None:
-        """Begin the rows of a tensor, of which so many count."""
+        """Register a tensor with open rows and the tensor that holds their count."""
         self.rows[name] = ValidRows(count, axis)
-        self.constants.pop(name, None)  # of what counts only the run knows how much there is
+        self.constants.pop(name, None)  # the number of valid elements is known only at run time
         if count not in self.constants:
             room = np.array([self.info[name].shape[axis]])
             _, max_count = self._limits.get(count, (room, room))
             self._limits[count] = np.zeros_like(room), np.minimum(max_count, room)
 
     def _as_many(self, source: str, name: str, axis: int) -> ValidRows:
-        """Return the rows of a tensor that is made of another's; rows of several dimensions may be one, and the other
-        way round."""
+        """Return the rows of a tensor computed from `source`; a reshape may merge or split their dimension."""
         room, size = self.info[source].shape[self.rows[source].axis], self.info[name].shape[axis]
         count = self.rows[source].number
         if size > room:
@@ -107,7 +106,7 @@ class OpenRows(OpenShapes):
         return ValidRows(count, axis)
 
     def _mask(self, name: str) -> str:
-        """Return the mask of the rows that count: a tensor of bools that is broadcast to the tensor."""
+        """Return the mask of valid rows: bools that broadcast to the tensor."""
         count, axis = self.rows[name].number, self.rows[name].axis
         shape = self.info[name].shape
         places = np.arange(shape[axis]).reshape([-1, *[1] * (len(shape) - 1 - axis)])
@@ -117,7 +116,7 @@ class OpenRows(OpenShapes):
         return mask
 
     def _fill(self, name: str, value: float, label: str) -> str:
-        """Return the tensor with a number in rows that do not count."""
+        """Return the tensor with a number in its invalid rows."""
         kind = _kind(self.info[name])
         if kind == np.bool_:
             return self._plain("And", [name, self._mask(name)], f"{label}/filled")
@@ -146,7 +145,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _fill_shape(self, proto: Any) -> bool:
-        """Follow ConstantOfShape, Expand."""
+        """Follow ConstantOfShape and Expand."""
         expands, out = proto.op_type == "Expand", proto.output[0]
         room = self._room(proto.input[int(expands)])
         if room is None:
@@ -186,7 +185,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _reshape(self, proto: Any) -> bool:
-        """Follow a Reshape; a shape that the run decides is that of all rows."""
+        """Follow a Reshape; an open target shape is replaced by its maximum."""
         data, out = proto.input[0], proto.output[0]
         node = _copy(proto)
         if proto.op_type == "Reshape" and proto.input[1] not in self.constants:
@@ -216,7 +215,7 @@ class OpenRows(OpenShapes):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _elementwise(self, proto: Any) -> bool:
-        """Follow an operator on elements: rows of operands that have space for more than others are cut."""
+        """Follow an elementwise operator; operands with space for more rows than others are cut."""
         rank = max(len(self.info[name].shape) for name in proto.input if name in self.info)
         opened = {name: rank - len(self.info[name].shape) + self.rows[name].axis for name in proto.input
                   if name in self.rows}  # fmt: skip
@@ -236,7 +235,7 @@ class OpenRows(OpenShapes):
         return self._open_rows(node)
 
     def _cut(self, name: str, size: int, label: str) -> str:
-        """Return the first rows of a tensor."""
+        """Return the first `size` rows of a tensor."""
         bounds = [self._constant_of(f"{label}/{bound}", [value])
                   for bound, value in (("start", 0), ("end", size), ("axis", self.rows[name].axis))]  # fmt: skip
         self._plain("Slice", [name, *bounds], label)
@@ -244,13 +243,13 @@ class OpenRows(OpenShapes):
         return label
 
     def _from_first(self, places: str, count: str, zero: str, out: str, label: str) -> str:
-        """Places of which those below 0 count from the last row that counts, all from the first."""
+        """Convert negative indices, relative to the last valid row, to indices from the first row."""
         ahead = self._plain("Add", [places, count], f"{out}/ahead")
         negative = self._plain("Less", [places, zero], f"{out}/negative")
         return self._plain("Where", [negative, ahead, places], f"{out}/{label}")
 
     def _gather(self, proto: Any) -> bool:
-        """Follow a Gather: rows from the end are counted from the last that counts."""
+        """Follow a Gather; negative indices are relative to the last valid row."""
         data, places = proto.input
         if data not in self.rows or _axis_of(proto, len(self.info[data].shape), 0) != self.rows[data].axis:
             return self._vector(proto)
@@ -262,7 +261,7 @@ class OpenRows(OpenShapes):
         if self.info[places].type != "INT64":
             wide = self._plain("Cast", [places], f"{out}/wide", to=onnx.TensorProto.INT64)
         at = self._from_first(wide, self.rows[data].number, zero, out, "at")
-        if not self.info[places].shape:  # the count has made a vector of it
+        if not self.info[places].shape:  # adding the count made it a vector
             at = self._plain("Reshape", [at, self._constant_of(f"{out}/scalar", np.zeros(0, np.int64))], f"{out}/one")
         node = _copy(proto)
         node.input[1] = at
@@ -272,7 +271,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _pad(self, proto: Any) -> bool:
-        """Follow a Pad of other dimensions than that of the rows."""
+        """Follow a Pad along other dimensions than that of the rows."""
         data, pads, _, axes = [*proto.input, "", ""][:4]
         if data not in self.rows or pads not in self.constants or (axes and axes not in self.constants):
             return False
@@ -285,7 +284,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _gather_nd(self, proto: Any) -> bool:
-        """Follow a gather of rows by places; those that count are among the first of the data."""
+        """Follow a GatherND with open rows of indices; the indices of valid rows must be valid in the data."""
         data, places = proto.input
         if _attributes(proto).get("batch_dims", 0) or places not in self.rows:
             return False
@@ -318,7 +317,7 @@ class OpenRows(OpenShapes):
         if any(isinstance(end, str) for end in lasts[:at] + lasts[at + 1 :]):
             return False
         bound = self._bound(last)
-        until = size if bound is None or bound < 0 else min(bound, size)  # less than 0: from the last that counts
+        until = size if bound is None or bound < 0 else min(bound, size)  # negative: relative to the last valid row
         if first >= until:
             return False
         room = np.array([*lasts[:at], until, *lasts[at + 1 :]], np.int64)
@@ -361,7 +360,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _concat(self, proto: Any) -> bool:
-        """Follow a Concat: rows that count, of all operands one behind the other."""
+        """Follow a Concat: the valid rows of all operands are packed."""
         out, rank = proto.output[0], len(self.info[proto.input[0]].shape)
         axis = _axis_of(proto, rank, 0)
         opened = self._opened(proto)
@@ -381,10 +380,10 @@ class OpenRows(OpenShapes):
 
     @abstractmethod
     def _compress(self, data: str, condition: str, name: str, axis: int) -> None:
-        """Follow a Compress: the rows for which a condition holds."""
+        """Add a Compress: the rows for which a condition is true."""
 
     def _reduce(self, proto: Any) -> bool:
-        """Follow a reduction: rows that do not count change nothing."""
+        """Follow a reduction; invalid rows hold the neutral element."""
         x = proto.input[0]
         if x not in self.rows:
             return False
@@ -412,7 +411,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _mean(self, proto: Any) -> bool:
-        """Follow a mean: a sum over as many rows as count."""
+        """Follow a mean: the sum divided by the number of valid elements."""
         out = proto.output[0]
         node = _copy(proto)
         node.op_type, node.output[0] = "ReduceSum", f"{out}/sum"
@@ -434,7 +433,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _scatter(self, proto: Any) -> bool:
-        """Follow a scatter: rows of updates that do not count go to a row behind the others, which is cut off."""
+        """Follow a scatter; updates of invalid rows go to an additional last row, which is removed."""
         data, places, updates = proto.input
         along, out = self.rows.get(places), proto.output[0]
         axis = _axis_of(proto, len(self.info[data].shape), 0) if proto.op_type == "ScatterElements" else 0
@@ -463,8 +462,8 @@ class OpenRows(OpenShapes):
         return True
 
     def _choose(self, condition: str, yes: str, no: str, name: str) -> bool:
-        """Add the choice between the results of two branches: of one shape, or of different row counts. Returns False
-        where they cannot be one tensor."""
+        """Add a choice between the results of two branches, with equal shapes or different row counts. Return False if
+        one tensor cannot hold both."""
         results = yes, no
         infos = [self.info.get(result) for result in results]
         if infos[0] is None or infos[1] is None or infos[0].type != infos[1].type:
@@ -499,7 +498,7 @@ class OpenRows(OpenShapes):
         return True
 
     def _close_inputs(self, proto: Any) -> Any:
-        """Return an operator that searches for rows, with none among the rows that do not count."""
+        """Return an operator that searches for rows, with inputs whose invalid rows match nothing."""
         open_inputs = {at for at, name in enumerate(proto.input) if name in self.rows}
         if not open_inputs & _NOTHING.get(proto.op_type, {}).keys():
             return proto
@@ -529,9 +528,9 @@ _RULES: Mapping[str, _Rule] = {
     "Slice": OpenRows._slice,
     "TopK": OpenRows._top,
 }
-"""Rules of operators that need more than their node; False: it is the node as it is."""
+"""Rules of operators whose handling changes the node; False: the node is unchanged."""
 _BY_SHAPE = (OpenRows._fill_shape, OpenRows._range, OpenRows._reshape, OpenRows._top)
-"""Rules of shapes that the run decides."""
+"""Rules of operators with open shapes."""
 
 
 def _attributes(proto: Any) -> dict[str, Any]:
@@ -551,7 +550,7 @@ def _axis_of(proto: Any, rank: int, usual: int) -> int:
 
 
 def _axis(proto: Any, at: int, axis: int, info: Mapping[str, TensorInfo]) -> int | None:
-    """Return the dimension of the output that has the rows of input `at`; None: there is none."""
+    """Return the output dimension that holds the rows of input `at`; None for none."""
     kind, shape = proto.op_type, info[proto.input[at]].shape
     attributes = _attributes(proto)
     if kind in ELEMENTWISE or kind == "Expand":

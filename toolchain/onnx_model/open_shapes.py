@@ -1,6 +1,6 @@
-"""Shapes of which the run decides dimensions, and what is computed from those: numbers of the run.
+"""Shapes with dimensions known only at run time, and values computed from them.
 
-Their maximum is known, and decides the bytes of a tensor of such a shape.
+Their maximum is known at compile time and determines the size of a tensor.
 """
 
 import math
@@ -19,21 +19,21 @@ from toolchain.onnx_nodes.evaluation import MAX_FOLDED, TensorInfo, evaluate
 _ON_DATA = frozenset((
     "Gather", "ReduceMax", "ReduceMin", "ReduceProd", "Reshape", "Slice", "Squeeze", "Unsqueeze",
 ))  # fmt: skip
-"""Operators of `_MONOTONE` on the first input; the others are places, and must be known."""
+"""Operators of `_MONOTONE` in the first input; the other inputs are indices and must be constant."""
 _MONOTONE = frozenset(("Add", "Cast", "Ceil", "Concat", "Floor", "Identity", "Max", "Min")) | _ON_DATA
-"""Operators whose results are the least and the largest where their operands are."""
+"""Operators whose result is minimal and maximal where their operands are."""
 _BY_SIGN = frozenset(("Mul", "Sub"))
-"""Operators whose results are the least and the largest at limits of their operands, by signs."""
+"""Operators whose result is minimal and maximal at limits of their operands, depending on signs."""
 _EXACT = 1 << 31
-"""Limits below it have sums and products within INT64."""
+"""Bound of limits whose sums and products fit INT64."""
 Elements = list[list[int | str]]
-"""Elements of each input."""
+"""Elements of each input: integers, or names of one-element tensors."""
 Limits = tuple[Values, Values]
-"""The least and the most that the elements of a tensor can be."""
+"""(minimum, maximum) of each element of a tensor."""
 
 
 class OpenShapes(ABC):
-    """Elements of such shapes in a graph that grows node by node."""
+    """Elements of open shapes, in a graph that is built node by node."""
 
     info: dict[str, TensorInfo]
     constants: dict[str, Values]
@@ -49,10 +49,10 @@ class OpenShapes(ABC):
 
     @abstractmethod
     def _append(self, proto: Any) -> None:
-        """Add a node as it is."""
+        """Add a node unchanged."""
 
     def _follow_limits(self, proto: Any) -> None:
-        """Note the limits of the elements of a small tensor."""
+        """Record the limits of the elements of a small tensor."""
         operator, names = proto.op_type, [name for name in proto.input if name]
         if operator not in _MONOTONE | _BY_SIGN or proto.output[0] in self.constants:
             return
@@ -66,18 +66,17 @@ class OpenShapes(ABC):
         ends = product(*limits) if operator in _BY_SIGN else zip(*limits, strict=True)
         try:
             results = [evaluate(proto, dict(zip(names, values, strict=True)), self._opsets)[0] for values in ends]
-        except Exception:  # named when the whole model is checked
+        except Exception:  # the check of the whole model reports the node
             return
         if operator != "Cast" or all(_same(*pair) for pair in zip(limits[0], results, strict=True)):
             self._limits[proto.output[0]] = np.minimum.reduce(results), np.maximum.reduce(results)
 
     def _limits_of(self, name: str) -> Limits | None:
-        """Return the limits of the elements of a tensor, as far as they are known."""
+        """Return the limits of the elements of a tensor; None if they are unknown."""
         return (self.constants[name],) * 2 if name in self.constants else self._limits.get(name)
 
     def _elements(self, name: str) -> list[int | str]:
-        """Return elements of a vector: numbers that are known, and a tensor of one element for each other; none where
-        nothing is known of them."""
+        """Return the elements of a vector: known integers, and names of one-element tensors; empty if unknown."""
         if name in self.constants:
             return [int(value) for value in self.constants[name].reshape(-1)]
         maker, info = self._makers.get(name), self.info.get(name)
@@ -89,7 +88,7 @@ class OpenShapes(ABC):
         return [element for part in parts for element in part] if all(parts) else []
 
     def _number_of(self, element: int | str, name: str) -> str:
-        """Return an element of a shape as a tensor of one number."""
+        """Return an element of a shape as a one-element INT64 tensor."""
         if isinstance(element, int):
             return self._constant_of(name, [element])
         if self.info[element] == TensorInfo("INT64", (1,)):
@@ -98,15 +97,15 @@ class OpenShapes(ABC):
         return self._plain("Cast", [flat], name, to=onnx.TensorProto.INT64)
 
     def _bound(self, element: int | str) -> int | None:
-        """Return the most that an element can be; None: it is not known."""
+        """Return the maximum of an element; None if it is unknown."""
         if isinstance(element, int):
             return element
         limits = self._limits_of(element)
         return None if limits is None else int(limits[1].reshape(-1)[0])
 
     def _room(self, name: str) -> tuple[list[int], int, str] | None:
-        """Return (the most that a shape can be, the dimension that the run decides, the tensor of that); None: it
-        decides none, or several."""
+        """Return (maximum shape, index of the open dimension, tensor with its size); None unless one dimension is
+        open."""
         values = self._elements(name) if name not in self.constants else []
         bounds = [self._bound(element) for element in values]
         open_places = [at for at, element in enumerate(values) if isinstance(element, str)]
@@ -116,7 +115,7 @@ class OpenShapes(ABC):
         return [size for size in bounds if size is not None], at, str(values[at])
 
     def _vector(self, proto: Any) -> bool:
-        """Add a node on elements of a shape that is partly known only at run time; return False for any other node."""
+        """Add a node on elements of a shape that is partly known only at run time. Return False for any other node."""
         rule = _ON_ELEMENTS.get(proto.op_type)
         if rule is None:
             return False
@@ -137,7 +136,7 @@ class OpenShapes(ABC):
             return False
         try:
             places = evaluate(proto, feeds, self._opsets)[0]
-        except Exception:  # named when the whole model is checked
+        except Exception:  # the check of the whole model reports the node
             return False
         self._shape_of([values[0][at] for at in places.reshape(-1)], places.shape, proto.output[0])
         return True
@@ -150,7 +149,7 @@ class OpenShapes(ABC):
         return True
 
     def _equal(self, proto: Any, values: Elements) -> bool:
-        """Follow an Equal of sizes that only the run knows and numbers below 0."""
+        """Follow an Equal between sizes known only at run time and negative numbers."""
         if len(values[0]) != len(values[1]):
             return False
         pairs = list(zip(*values, strict=True))
@@ -161,7 +160,7 @@ class OpenShapes(ABC):
         return True
 
     def _shape_of(self, values: Sequence[int | str], shape: Sequence[int], name: str) -> None:
-        """Add a tensor of such elements."""
+        """Add a tensor with these elements."""
         if all(isinstance(element, int) for element in values):
             self._constant_of(name, np.array(values, np.int64).reshape(shape))
             return
@@ -172,7 +171,7 @@ class OpenShapes(ABC):
             self._plain("Reshape", [parts[0], self._constant_of(f"{name}/shape", np.array(shape, np.int64))], name)
 
     def _node(self, operator: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        """Add a node with one output by rules; the name of that."""
+        """Add a node with one output by the rules, and return the name of the output."""
         self._add(helper.make_node(operator, inputs, [name], name, **attributes))
         return name
 
@@ -197,7 +196,7 @@ def _within(operator: str, limits: Iterable[Limits]) -> bool:
 
 
 def _same(before: Values, after: Values) -> bool:
-    """Check whether a Cast has kept numbers but for their fraction."""
+    """Check whether a Cast changed numbers by less than 1."""
     return bool((np.abs(after.astype(np.float64) - before.astype(np.float64)) < 1).all())
 
 

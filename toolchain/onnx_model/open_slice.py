@@ -1,4 +1,4 @@
-"""A Slice to an end that the run computes: all rows up to the last there can be, and how many of them count."""
+"""Slice with an end computed at run time: all rows up to the maximum end, and the count of valid rows."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 _END = np.iinfo(np.int32).max
-"""An end behind every row; less than 0, one before every row."""
+"""End after all rows; negated, an end before all rows."""
 
 
 def has_open_slice(graph: Any) -> bool:
-    """Check whether the end of a Slice follows from values of an input, not from shapes only."""
+    """Check whether the end of a Slice depends on values of an input, not only on shapes."""
     data_names = {value.name for value in graph.input}
     for node in graph.node:
         if node.op_type == "Slice" and len(node.input) > 2 and node.input[2] in data_names:
@@ -26,20 +26,20 @@ def has_open_slice(graph: Any) -> bool:
 
 
 class OpenSlices(OpenRows):
-    """Rewriting of Slice with a computed end, in a graph that is rebuilt node by node."""
+    """Rewriting of Slice with a computed end, in a graph that is built node by node."""
 
     info: dict[str, TensorInfo]
     constants: dict[str, Values]
     _makers: dict[str, Any]
 
     def _open_slice(self, proto: Any) -> bool:
-        """Rewrite a Slice from known starts with a single unknown end; returns False for any other node. The result
-        has all possible rows, -1 in those after the end; the number of rows before it is a model output."""
+        """Rewrite a Slice with known starts and a single unknown end. Return False for any other node. The result has
+        the maximum number of rows, with -1 after the end, and a count of valid rows."""
         if proto.op_type != "Slice" or len(proto.input) < 3:
             return False
         data, starts, ends, axes, steps = [*proto.input, "", ""][:5]
         if ends in self.constants or data in self.rows or not {data, ends} <= self.info.keys():
-            return False  # of rows that the run counts, OpenRows says what cannot be
+            return False  # for open rows, OpenRows reports unsupported forms
         if any(name and name not in self.constants for name in (starts, axes, steps)):
             return False
         shape, firsts = self.info[data].shape, self.constants[starts].reshape(-1).tolist()
@@ -74,8 +74,8 @@ class OpenSlices(OpenRows):
         return True
 
     def _span(self, name: str, end: str, places: range, size: int) -> str:
-        """Return the distance from the first place to the computed end, at least 0, of a dimension of `size` rows:
-        [1], INT64."""
+        """Return the distance from the first index to the computed end, at least 0, in a dimension of `size` rows: [1],
+        INT64."""
         last = size if places.step > 0 else -1
         numbers = {text: self._constant_of(f"{name}/{text}", np.array([value], np.int64))
                    for text, value in (("zero", 0), ("size", size), ("begin", places.start), ("vector", 1),
@@ -98,7 +98,7 @@ class OpenSlices(OpenRows):
 
 
 def _places(first: int, last: int, step: int, size: int) -> range:
-    """Return the indices that a Slice takes of a dimension, from a valid index on; or none."""
+    """Return the indices of a Slice in a dimension, starting at a valid index; possibly empty."""
     begin = min(max(first + (size if first < 0 else 0), 0), size - (step < 0))
     end = last + (size if last < 0 else 0)
     return range(begin, min(max(end, 0), size) if step > 0 else min(max(end, -1), size - 1), step)

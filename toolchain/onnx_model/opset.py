@@ -1,8 +1,7 @@
-"""Nodes of older operator sets in the form of a newer set.
+"""Conversion of nodes from older operator sets to a newer set.
 
-Most operators have kept their form: only the types that they take have grown. `RULES` holds those whose attributes,
-inputs or meaning have changed since opset 7, each with the rewrite that ONNX's own change log asks for
-(https://onnx.ai/onnx/operators).
+Most operators are unchanged except for additional types. `RULES` holds those whose attributes, inputs or semantics
+changed after opset 7, with the rewrite according to ONNX's change log (https://onnx.ai/onnx/operators).
 """
 
 from collections.abc import Callable
@@ -15,17 +14,17 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 
 OLDEST = 7
-"""The oldest operator set that is read."""
+"""Oldest supported operator set."""
 NEWEST = 23
-"""The operator set that older models are raised to: the newest one that the operator table needs."""
+"""Target operator set of the conversion: the newest that the operator table requires."""
 
 
 ConstantLookup = Callable[[str], Values | None]
-"""The values of a tensor, where they are constant."""
+"""Function that returns the values of a constant tensor; None for any other tensor."""
 
 
 class Draft:
-    """A node while it is raised; `before` and `after` are the nodes around it."""
+    """Node under conversion; `before` and `after` are additional nodes."""
 
     def __init__(self, proto: Any, lookup: ConstantLookup) -> None:
         self.proto = NodeProto.FromString(proto.SerializeToString())
@@ -34,7 +33,7 @@ class Draft:
         self.after: list[Any] = []
 
     def take(self, name: str, otherwise: Any = None) -> Any:
-        """Take the value of an attribute, which the node has no longer."""
+        """Return the value of an attribute and remove it from the node."""
         for index, entry in enumerate(self.proto.attribute):
             if entry.name == name:
                 value = helper.get_attribute_value(entry)
@@ -53,7 +52,7 @@ class Draft:
             self.proto.attribute.append(helper.make_attribute(name, value))
 
     def constant(self, index: int, values: Any) -> None:
-        """Add values as an input."""
+        """Set an input to constant values."""
         while len(self.proto.input) <= index:
             self.proto.input.append("")
         name = f"{self.proto.output[0]}/input{index}"
@@ -62,7 +61,7 @@ class Draft:
         self.proto.input[index] = name
 
     def like(self, index: int, value: float) -> None:
-        """Add a number of the type of the first input as an input."""
+        """Set an input to a number of the first input's type."""
         self.constant(index, np.array(value, np.float32))
         plain = self.proto.input[index]
         self.proto.input[index] = f"{plain}/cast"
@@ -80,7 +79,7 @@ class OpsetRule(NamedTuple):
 
 
 def _input(name: str, index: int) -> Callable[[Draft], None]:
-    """Return the rewrite of an attribute of integers that has become an input."""
+    """Return a rewrite that converts an integer list attribute to an input."""
 
     def rewrite(draft: Draft) -> None:
         values = draft.take(name)
@@ -131,8 +130,8 @@ def _batch_normalization(draft: Draft) -> None:
 
 
 def _resize(draft: Draft) -> None:
-    """Rewrite Resize: opset 10 takes steps from the first pixel; nearest is the pixel below, and of a smaller image the
-    pixel above."""
+    """Rewrite Resize: opset 10 counts steps from the first pixel; nearest is the pixel below when enlarging and above
+    when shrinking."""
     scales = draft.lookup(draft.proto.input[1])
     draft.put(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     draft.proto.input.insert(1, "")
@@ -167,7 +166,7 @@ def _scatter(draft: Draft) -> None:
 
 
 def _softmax(draft: Draft) -> None:
-    """Rewrite Softmax: before opset 13 all dimensions from the axis on are one."""
+    """Rewrite Softmax: before opset 13, all dimensions from the axis on are flattened."""
     x, y, axis = draft.proto.input[0], draft.proto.output[0], draft.attribute("axis", 1)
     flat, rows, shape = (f"{y}/{name}" for name in ("flat", "of_rows", "shape"))
     draft.before.append(helper.make_node("Flatten", [x], [flat], f"{draft.proto.name}/flat", axis=axis))
@@ -178,7 +177,7 @@ def _softmax(draft: Draft) -> None:
 
 
 def _group_normalization(draft: Draft) -> None:
-    """Scale and bias of a group become those of its channels."""
+    """Expand scale and bias of each group to its channels."""
     x, groups, y = draft.proto.input[0], draft.attribute("num_groups"), draft.proto.output[0]
     names = {name: f"{y}/{name}" for name in ("channels", "groups", "per_group", "one", "last", "every", "flat")}
     for name, values in (("groups", [groups]), ("one", [1]), ("last", [-1, 1]), ("flat", [-1])):
@@ -209,12 +208,12 @@ def _dft(draft: Draft) -> None:
 
 
 def _mean_variance(draft: Draft) -> None:
-    """Write MeanVarianceNormalization out, because the inference of shapes misses the default that the operator has."""
+    """Write the default axes explicitly, since shape inference lacks the default of MeanVarianceNormalization."""
     draft.put(axes=draft.attribute("axes", [0, 2, 3]))
 
 
 def _stft(draft: Draft) -> None:
-    """Write STFT out, because the inference of shapes takes another default than the operator has."""
+    """Write the default of STFT explicitly, since shape inference assumes another one."""
     draft.put(onesided=draft.attribute("onesided", 1))
 
 
@@ -245,12 +244,12 @@ RULES: dict[str, tuple[OpsetRule, ...]] = {
     "Unsqueeze": (OpsetRule(13, _input("axes", 1)),),
     "Upsample": (OpsetRule(9, _upsample_scales), OpsetRule(10, _upsample)),
 }
-"""Operator -> its changes, oldest first."""
+"""Operator -> its rules, oldest first."""
 
 
 def raised(proto: Any, version: int, constant_of: ConstantLookup) -> list[Any]:
-    """Return the nodes of operator set `NEWEST` that replace a node of set `version`. ModelError: it has no such
-    form."""
+    """Return the nodes of operator set `NEWEST` that replace a node of set `version`. ModelError: the node cannot be
+    converted."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):
         return [proto]
     rules = [rule for rule in RULES.get(proto.op_type, ()) if rule.version > version]

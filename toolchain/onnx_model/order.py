@@ -1,7 +1,7 @@
-"""The order of nodes: each behind those whose outputs it reads.
+"""Topological order of nodes.
 
-ONNX asks for it and onnxruntime makes it. Tools that add nodes leave it out: converters to FP16 put the casts of inputs
-and of operators that stay in FP32 at the end of the list.
+ONNX requires it, onnxruntime establishes it. Some tools violate it: converters to FP16 append the casts of inputs and
+of operators that stay in FP32.
 """
 
 import heapq
@@ -14,8 +14,8 @@ from toolchain.onnx_nodes.view import all_nodes, subgraphs
 
 
 def in_order(graph: Any) -> None:
-    """Put the nodes of a graph or function, and of the subgraphs in it, in that order; of those that may be next, the
-    first in the graph. Where nodes read each other in a circle they stay as they are, and onnx.checker says so."""
+    """Sort the nodes of a graph or function, and of its subgraphs, topologically; ties keep the order of the graph. The
+    nodes of a cyclic graph are unchanged, and onnx.checker reports the cycle."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needs = [{makers[name] for name in _reads(node) if name in makers} for node in graph.node]
     if any(max(before, default=-1) >= index for index, before in enumerate(needs)):
@@ -30,8 +30,8 @@ def in_order(graph: Any) -> None:
 
 
 def constants_late(nodes: Sequence[Any], constants: Collection[str]) -> list[Any]:
-    """Return nodes in order, with those that read nothing but `constants`, and what such nodes make, right before the
-    first that reads them: some exporters make all weights in front, and they need not be held together."""
+    """Return the nodes in order, with nodes that depend on `constants` alone moved right before their first reader:
+    some exporters compute all weights at the start, which would keep them all in memory."""
     reads, fixed = [_reads(node) for node in nodes], set(constants)
     places, first = list(range(len(nodes))), dict[str, int]()
     constant = []
@@ -55,7 +55,7 @@ def _reads(node: Any) -> set[str]:
 
 
 def _order(needs: list[set[int]]) -> list[int]:
-    """Return indices, each behind those that it needs; those in a cycle, and behind a cycle, are left out."""
+    """Return indices in topological order, without those in or after a cycle."""
     users: list[list[int]] = [[] for _ in needs]
     for index, before in enumerate(needs):
         for predecessor in before:

@@ -1,4 +1,4 @@
-"""The ONNX reference implementation: the reference of every model."""
+"""Reference results of every model, by onnx.reference."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -21,20 +21,20 @@ QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 """Operators that round numbers to codes."""
 NUMBERS = 8
 TOGETHER = 4
-"""Nodes."""
+"""Number of nodes evaluated at a time."""
 COMPUTED = ".own"
-"""Behind the name of a tensor that the reference makes itself and reads from another model."""
+"""Suffix of a tensor that the reference computes itself while its readers take the values of an input."""
 
 
 FLOATS: dict[int, np.dtype[Any]] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32), onnx.TensorProto.FLOAT16: np.dtype(np.float16),
     onnx.TensorProto.BFLOAT16: helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16),
 }  # fmt: skip
-"""Types of numbers that double precision has without rounding."""
+"""Float types that double precision represents exactly."""
 
 
 class RoundToSingle(OpRun):
-    """Numbers in double precision as fp32 has them."""
+    """Rounding to fp32 of numbers in double precision."""
 
     op_domain = "pyv_npu.round"
     narrow = FLOATS[onnx.TensorProto.FLOAT]
@@ -56,17 +56,17 @@ class RoundToBfloat(RoundToSingle):
 
 
 ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
-"""By the type of a tensor; others are rounded to fp32."""
+"""Element type -> rounding operator; other types are rounded to fp32."""
 
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Execute a model by onnx.reference; returns its outputs."""
+    """Execute a model by onnx.reference and return its outputs."""
     return evaluated(model.proto, model.outputs, {**model.external, **inputs})
 
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Execute in double precision, of tensors of 16 bits too: what tells which of two results in fp32 or narrower is
-    nearer. Raises what onnx.reference raises for operators that it has in fp32 only."""
+    """Execute a model in double precision, including 16-bit tensors, to judge which of two narrower results is more
+    accurate. Raises errors of onnx.reference for operators that it implements in fp32 only."""
     wide = {
         name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
         for name, values in {**model.external, **inputs}.items()
@@ -75,8 +75,8 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Execute a model like `exact`, with each node's result rounded once, to its type: the best possible in that
-    type."""
+    """Execute a model like `exact`, but round the result of each node once to its type: the best possible result in
+    that type."""
     changed = in_double(model.proto)
     nodes = list(changed.graph.node)
     del changed.graph.node[:]
@@ -99,8 +99,9 @@ def _rounding(model: OnnxModel, name: str) -> str:
 
 
 def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
-    """Return the model with every weight moved by up to half of one rounding to its type: what a result cannot be told
-    from. Tensors of up to NUMBERS elements stay as they are: they may be factors of a size."""
+    """Return the model with every weight perturbed by up to half a rounding step of its type, to measure the
+    sensitivity of results to rounding. Tensors of up to NUMBERS elements are unchanged, since they may be factors of a
+    size."""
     random = np.random.default_rng(seed)
 
     def moved(values: Values, kind: np.dtype[Any]) -> Values:
@@ -121,7 +122,7 @@ def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
 
 
 def in_double(proto: Any) -> Any:
-    """Return the model with DOUBLE in the place of FLOAT, FLOAT16 and BFLOAT16 everywhere."""
+    """Return the model with DOUBLE in place of FLOAT, FLOAT16 and BFLOAT16."""
     double = onnx.TensorProto.DOUBLE
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
@@ -143,11 +144,11 @@ def in_double(proto: Any) -> Any:
 def evaluated(
     proto: Any, names: Collection[str], inputs: Mapping[str, Values], operators: Sequence[type[OpRun]] = ()
 ) -> dict[str, Values]:
-    """Return tensors of an onnx.ModelProto by name; its external data counts among its inputs. `operators`: in place
-    of those of onnx.reference.
+    """Return tensors of an onnx.ModelProto by name; `inputs` includes its external data. `operators`: replacements of
+    operators of onnx.reference.
 
-    The nodes are computed `TOGETHER` at a time, and what none of those to come reads is forgotten: ReferenceEvaluator
-    keeps all that a model makes.
+    `TOGETHER` nodes are evaluated at a time, and tensors without a later reader are released, since ReferenceEvaluator
+    keeps all tensors of a model.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     nodes = constants_late(proto.graph.node, constants.keys() - inputs.keys())
@@ -177,18 +178,18 @@ def evaluated(
 
 
 def _reads(node: Any) -> set[str]:
-    """Return the tensors that a node reads, in its subgraphs too."""
+    """Return the tensors that a node and its subgraphs read."""
     return {*node.input, *(name for graph in subgraphs(node) for inner in graph.node for name in _reads(inner))}
 
 
 def rounded(proto: Any) -> list[str]:
-    """Return the tensors that QUANTIZERS make: codes, and scale and zero point where the run computes them."""
+    """Return the outputs of QUANTIZERS: codes, and scales and zero points computed at run time."""
     return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
 
 
 def cut(proto: Any, names: Collection[str]) -> Any:
-    """Return the model that takes tensors of `rounded` as inputs, wherever they are read; what it makes itself has OWN
-    behind the name. Between them lies what it computes in floats."""
+    """Return the model with the tensors `names` of `rounded` as inputs of their readers; the model's own results get
+    the suffix COMPUTED. Only floating-point computation remains between them."""
     if not names:
         return proto
     changed = onnx.ModelProto()
@@ -200,8 +201,7 @@ def cut(proto: Any, names: Collection[str]) -> Any:
 
 
 def in_precision(model: OnnxModel, code: int) -> Any:
-    """Return the model with every tensor of floats rounded to the type `code` of ONNX: what arithmetic in that type
-    makes of the numbers."""
+    """Return the model with every float tensor rounded to the ONNX type `code`, to emulate arithmetic in that type."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model.proto)
     floats = {name for name, info in model.info.items() if info.type == "FLOAT"}

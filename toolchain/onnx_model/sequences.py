@@ -1,6 +1,6 @@
-"""Sequences of tensors, which are lists of the compiler: how many tensors there are is known before the run.
+"""Sequences of tensors, expanded at compile time; their lengths must be known then.
 
-torch.jit.script writes them where a program has a list: SplitToSequence for `chunk`, SequenceInsert for `append`,
+torch.jit.script writes them for a list in a program: SplitToSequence for `chunk`, SequenceInsert for `append`,
 ConcatFromSequence for `cat` and `stack`.
 """
 
@@ -24,7 +24,7 @@ class Sequences(ABC):
 
     def __init__(self) -> None:
         self._lists: dict[str, tuple[str, ...]] = {}
-        """Sequence -> the tensors in it."""
+        """Sequence -> its tensors."""
 
     @abstractmethod
     def _add(self, proto: Any) -> None:
@@ -34,7 +34,7 @@ class Sequences(ABC):
     def _refuse(self, proto: Any, reason: str) -> ModelError: ...
 
     def _sequence(self, proto: Any) -> bool:
-        """Expand a node on sequences to copies of tensors; returns False for any other node."""
+        """Expand a node on sequences to operations on tensors. Return False for any other node."""
         inputs = [name for name in proto.input if name]
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         match proto.op_type:
@@ -77,7 +77,7 @@ class Sequences(ABC):
         return self._lists[proto.input[0]]
 
     def _place(self, proto: Any, index: int, last: int, default: int) -> int:
-        """Return a position, from the front."""
+        """Return an index, relative to the start."""
         if len(proto.input) <= index or not proto.input[index]:
             at = default
         elif proto.input[index] in self.constants:
@@ -91,7 +91,7 @@ class Sequences(ABC):
         return at + count if at < 0 else at
 
     def _split(self, proto: Any, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the parts of a tensor along an axis; of one row each where nothing says how long they are."""
+        """Return the parts of a tensor along an axis, by default of one row each."""
         x, sizes = proto.input[0], proto.input[1] if len(proto.input) > 1 else ""
         if x not in self.info or (sizes and sizes not in self.constants):
             raise self._refuse(proto, f"the shape of {x}, or its parts, are not known before the run: give the shapes "

@@ -1,8 +1,7 @@
-"""A Scan whose steps have nothing to do with each other, as one step on whole tensors.
+"""Scan with independent steps, as one step on whole tensors.
 
-Exporters of scikit-learn write the distances between the rows of two tables so: each step takes one row of a table,
-subtracts it from the other table and adds the squares. One behind the other, these were as many steps as a table has
-rows.
+Exporters of scikit-learn write pairwise distances between two tables in this form: each step takes one row of a table,
+subtracts it from the other table and adds the squares. Unrolled, that is one step per row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ from toolchain.onnx_nodes.evaluation import TensorInfo
 
 
 class WholeScan:
-    """The nodes of such a Scan. `info` and `constants`: shapes and values of tensors outside of its body; `names`: what
-    its inputs, and tensors from outside, are called there; `prefix`: before the names of tensors inside."""
+    """Nodes of such a Scan. `info` and `constants`: shapes and values of tensors outside its body; `names`: inner name
+    -> outer name of inputs and captured tensors; `prefix`: prefix of inner tensors."""
 
     def __init__(
         self, version: int, info: Mapping[str, TensorInfo], constants: Mapping[str, Values], names: Mapping[str, str],
@@ -29,13 +28,13 @@ class WholeScan:
         self._version, self._info, self._prefix = version, info, prefix
         self._names, self._constants = dict(names), dict(constants)
         self._ranks: dict[str, int] = {}
-        """Of tensors inside, in one step."""
+        """Rank of each inner tensor within one step."""
         self._stacked: set[str] = set()
-        """Tensors that each step has one of; they have a first dimension of all steps."""
+        """Tensors that differ between steps; their first dimension is that of the steps."""
 
     def build(self, body: Any, scanned: Sequence[str], state: int, outputs: Sequence[str]) -> bool:
-        """Build the whole form; returns False where none exists. The first `state` inputs stay constant, `scanned`
-        names are sliced by rows, and their rows make `outputs`."""
+        """Build the form for whole tensors. Return False if none exists. The first `state` inputs stay constant,
+        `scanned` inputs are sliced by rows, and the rows of the results form `outputs`."""
         for name in scanned:
             if name not in self._info or not self._info[name].shape:
                 return False
@@ -62,7 +61,7 @@ class WholeScan:
         self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values)))
 
     def _follow(self, node: Any) -> bool:
-        """Apply a node of the body to whole tensors; returns False where that is impossible."""
+        """Apply a node of the body to whole tensors. Return False if that is not possible."""
         if node.op_type == "Identity":
             self._names[node.output[0]] = self._names.get(node.input[0], node.input[0])
             return True
@@ -109,7 +108,8 @@ class WholeScan:
         return len(self._info[name].shape) if name in self._info else None
 
     def _widened(self, name: str, rank: int, result: str) -> str:
-        """Return a tensor of all steps with dimensions of 1 behind the first, as broadcasting adds them."""
+        """Return a tensor of all steps with dimensions of size 1 inserted after the first, as required for
+        broadcasting."""
         axes = list(range(1, 1 + rank - self._ranks[name]))
         self._constant(f"{result}/axes", np.array(axes, np.int64))
         self.nodes.append(helper.make_node("Unsqueeze", [name, f"{result}/axes"], [result]))

@@ -1,7 +1,7 @@
 """Locations of initializer values in the bytes of an ONNX file, by the encoding of protobuf
 (https://protobuf.dev/programming-guides/encoding/).
 
-A parsed protobuf holds all values once more, and gives no memory back. This module reads keys and lengths only, so that
+A parsed protobuf copies all values and does not release the memory. This module reads only keys and lengths, so that
 values stay in the file, which can be mapped.
 """
 
@@ -13,28 +13,28 @@ import onnx
 Buffer = Any
 """bytes or mmap."""
 _GRAPH, _INITIALIZER, _RAW = 7, 5, 9
-"""Fields of ModelProto, GraphProto and TensorProto."""
+"""Field numbers in ModelProto, GraphProto and TensorProto."""
 _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5
 """Wire types."""
 
 
 class StoredTensor(NamedTuple):
-    """An initializer of a file."""
+    """Initializer in a file."""
 
     tensor: Any
     """onnx.TensorProto without its values."""
     offset: int
-    """Of its values in the file."""
+    """Offset of its values in the file."""
     size: int
-    """Of its values, in bytes."""
+    """Size of its values, bytes."""
     start: int
     end: int
-    """Of the tensor in the file."""
+    """Start and end of the tensor in the file."""
 
 
 def without_values(data: Buffer, small: int) -> tuple[bytes, list[StoredTensor]]:
-    """Return a serialized onnx.ModelProto without the initializers whose raw data have more than `small` bytes, and
-    those. What is not encoded as protobuf says is all left as it is."""
+    """Return (serialized onnx.ModelProto without the initializers whose raw data exceed `small` bytes, those
+    initializers). Data with an invalid encoding is returned unchanged."""
     try:
         return _without_values(data, small)
     except (IndexError, ValueError):
@@ -63,14 +63,14 @@ class _MessageField(NamedTuple):
     number: int
     kind: int
     start: int
-    """Of its key."""
+    """Offset of the key."""
     content: int
-    """Where the content of one with a length begins."""
+    """Offset of the content of a length-delimited field."""
     end: int
 
 
 def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | None:
-    """Return a tensor with more than `small` bytes of raw data."""
+    """Return a tensor with more than `small` bytes of raw data; None for any other."""
     if tensor.end - tensor.content <= small:
         return None
     header_bytes, raw = bytearray(), None
@@ -83,13 +83,13 @@ def _store(data: Buffer, tensor: _MessageField, small: int) -> StoredTensor | No
         return None
     try:
         header = onnx.TensorProto.FromString(bytes(header_bytes))
-    except Exception as error:  # protobuf's own kind of error, from which nothing else is derived
+    except Exception as error:  # protobuf's own exception class without subclasses
         raise ValueError(f"tensor at byte {tensor.start}: {error}") from error
     return StoredTensor(header, raw.content, raw.end - raw.content, tensor.content, tensor.end)
 
 
 def _fields(data: Buffer, at: int, end: int) -> Iterator[_MessageField]:
-    """Yield the fields of a message from byte `at` to `end`. ValueError: they do not end there."""
+    """Yield the fields of a message from byte `at` to `end`. ValueError: the last field does not end there."""
     while at < end:
         start = at
         key, at = _number(data, at)
@@ -109,7 +109,7 @@ def _fields(data: Buffer, at: int, end: int) -> Iterator[_MessageField]:
 
 
 def _number(data: Buffer, at: int) -> tuple[int, int]:
-    """Return a varint, and where it ends. ValueError: it has more than 64 bits."""
+    """Return (varint, offset of its end). ValueError: it exceeds 64 bits."""
     value = 0
     for shift in range(0, 64, 7):
         byte = data[at]
