@@ -1,1 +1,1 @@
-"""Single ONNX nodes: the known properties of a node, and those that are graphs of other operators."""
+"""Single ONNX nodes: their known properties, and decompositions into graphs of other operators."""

@@ -1,4 +1,4 @@
-"""Operators on elements, reductions and sums that are others in a row."""
+"""Decompositions of elementwise operators, reductions and sums."""
 
 import itertools
 import math
@@ -10,29 +10,29 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def open_limits(node: NodeView) -> bool:
-    """Check whether a limit of Clip is computed by the run."""
+    """Check whether a limit of Clip is known only at run time."""
     return any(node.has(index) and node.constant(index) is None for index in (1, 2))
 
 
 SIXTHS = {"alpha": 1 / 6, "beta": 0.5}
-"""Of the HardSigmoid that the device has."""
+"""Parameters of the device's HardSigmoid."""
 
 
 def _line(node: NodeView) -> tuple[float, float]:
-    """Return slope and offset of a HardSigmoid."""
+    """Return (slope, offset) of a HardSigmoid."""
     return node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
 
 
 def not_by_sixths(node: NodeView) -> bool:
-    """Check whether a HardSigmoid differs from that of SIXTHS, as the type of its input has the factor between the
-    two. A factor of two steps, as Paddle's slope of 0.1666667 is, shows where a gate is nearly closed."""
+    """Check whether the slope or offset of a HardSigmoid differs from SIXTHS, after rounding to its input's type.
+    Paddle's slope of 0.1666667 differs by two rounding steps, which is visible for nearly closed gates."""
     alpha, beta = _line(node)
     return bool(beta != SIXTHS["beta"] or np.array(6 * alpha, node.numpy_type(0)) != 1)
 
 
 def hard_sigmoid(parts: Decomposition) -> None:
-    """Compose max(0, min(1, alpha x + beta)). Where beta is that of SIXTHS, it is the device's of 6 alpha x: the
-    factor goes into the weights of a product before it, and the rest behind its sum."""
+    """Compose max(0, min(1, alpha x + beta)). If beta is that of SIXTHS, the device's HardSigmoid of 6 alpha x is used:
+    passes fold the factor into the weights of a preceding product, and any remainder follows its sum."""
     alpha, beta = _line(parts.node)
     if beta == SIXTHS["beta"]:
         scaled = parts.make("Mul", parts.input(0), parts.number(6 * alpha))
@@ -43,7 +43,7 @@ def hard_sigmoid(parts: Decomposition) -> None:
 
 
 def not_plain(node: NodeView) -> bool:
-    """Check whether a Swish has a factor."""
+    """Check whether a Swish has a factor alpha."""
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
@@ -56,7 +56,7 @@ def swish(parts: Decomposition) -> None:
 
 
 def clip(parts: Decomposition) -> None:
-    """Compose Clip with computed limits; the upper limit wins."""
+    """Compose Clip with computed limits; the upper limit has priority."""
     x = parts.input(0)
     if parts.node.has(1):
         x = parts.make("Max", x, parts.input(1))
@@ -66,7 +66,7 @@ def clip(parts: Decomposition) -> None:
 
 
 def sign(parts: Decomposition) -> None:
-    """Compose Sign; 0 and NaN stay themselves."""
+    """Compose Sign; 0 and NaN are unchanged."""
     x, zero = parts.input(0), parts.number(0)
     above, below = (parts.make(name, x, zero) for name in ("Greater", "Less"))
     if np.dtype(parts.kind).kind != "f":
@@ -97,12 +97,12 @@ def xor(parts: Decomposition) -> None:
 
 
 def by_divisor(node: NodeView) -> bool:
-    """Check whether a Mod has the sign of the divisor."""
+    """Check whether the result of a Mod has the sign of the divisor."""
     return not node.attribute("fmod", 0)
 
 
 def modulo(parts: Decomposition) -> None:
-    """Compose Mod with the sign of the divisor: it is added to a remainder of another sign."""
+    """Compose Mod with the sign of the divisor: it is added to a remainder of opposite sign."""
     a, b, zero = parts.input(0), parts.input(1), parts.number(0)
     if np.dtype(parts.kind).kind == "f":
         parts.node.refuse("attribute fmod=0 with floats: supported is 1")
@@ -114,13 +114,13 @@ def modulo(parts: Decomposition) -> None:
 
 
 _EXPONENT = 64
-"""Of integers: every power but those of -1, 0 and 1 has left 64 bits before."""
+"""Maximum exponent of an integer power: higher powers of bases other than -1, 0 and 1 exceed 64 bits."""
 _PRODUCTS = 1 << 24
-"""Multiplications of a product of matrices of integers, which no engine does."""
+"""Maximum number of multiplications of an integer matrix product, which no engine supports."""
 
 
 def integer_power(parts: Decomposition) -> None:
-    """Compose powers of integers with constant exponents, bit by bit of these."""
+    """Compose powers of integers with constant exponents, by repeated squaring."""
     node = parts.node
     values = np.asarray(node.needed(1, "the exponent of an integer"))
     exponents = values.astype(np.int64)
@@ -139,7 +139,7 @@ def integer_power(parts: Decomposition) -> None:
 
 
 def whole_product(parts: Decomposition) -> None:
-    """Compose a product of matrices of integers: all multiplications, and their sums."""
+    """Compose a product of integer matrices from elementwise products and their sums."""
     node = parts.node
     (*lead_a, m, k), (*lead_b, _, n) = (
         shape if len(shape) > 1 else (1, *shape) if index == 0 else (*shape, 1)
@@ -169,7 +169,7 @@ def tangent(parts: Decomposition) -> None:
 
 
 def _axes(node: NodeView) -> list[int] | None:
-    """Return axes of a reduction, counted from the front; None: there is nothing to reduce."""
+    """Return the axes of a reduction as non-negative numbers; None if nothing is reduced."""
     rank = len(node.shape(0))
     axes = node.needed(1, "axes").reshape(-1) if node.has(1) else np.zeros(0, np.int64)
     if not rank:
@@ -180,7 +180,8 @@ def _axes(node: NodeView) -> list[int] | None:
 
 
 def _turn(parts: Decomposition) -> str:
-    """Return the operator that turns the order around. Its own inverse; of integers, the smallest has no negative."""
+    """Return an order-reversing operator that is its own inverse. For integers it is BitwiseNot, since the lowest has
+    no negative."""
     return "Neg" if np.dtype(parts.kind).kind == "f" else "BitwiseNot"
 
 
@@ -196,7 +197,7 @@ def arg_min(parts: Decomposition) -> None:
 
 
 def reduce_product(parts: Decomposition) -> None:
-    """Compose a product by halves, which are multiplied until one row is left."""
+    """Compose a product by repeatedly multiplying the two halves until one row remains."""
     node, x, axes = parts.node, parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -214,14 +215,14 @@ def reduce_product(parts: Decomposition) -> None:
 
 
 def mean(parts: Decomposition) -> None:
-    """Compose the mean of all inputs, by element."""
+    """Compose the elementwise mean of all inputs."""
     count = len(parts.node.proto.input)
     total = parts.make("Sum", *(parts.input(index) for index in range(count)))
     parts.result("Mul", total, parts.number(1 / count))
 
 
 def lp_normalization(parts: Decomposition) -> None:
-    """Compose LpNormalization: division by the norm along an axis; rows of zeros stay."""
+    """Compose LpNormalization: division by the norm along an axis; rows of zeros are unchanged."""
     node, x = parts.node, parts.input(0)
     axis, p = node.axis(len(node.shape(0)), -1), int(node.attribute("p", 2))
     along = parts.integers(axis)
@@ -234,7 +235,7 @@ def lp_normalization(parts: Decomposition) -> None:
 
 
 def log_sum_exp(parts: Decomposition) -> None:
-    """Compose ReduceLogSumExp of the differences from the largest element, where that is finite."""
+    """Compose ReduceLogSumExp on differences from the maximum, if that is finite."""
     x, axes = parts.input(0), _axes(parts.node)
     if axes is None:
         parts.result("Identity", x)
@@ -256,7 +257,7 @@ def log_softmax(parts: Decomposition) -> None:
 
 
 def hardmax(parts: Decomposition) -> None:
-    """Compose Hardmax: 1 at the first of the largest, else 0."""
+    """Compose Hardmax: 1 at the first maximum, else 0."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), -1)
     index = parts.make("ArgMax", parts.input(0), axis=axis)
@@ -266,7 +267,7 @@ def hardmax(parts: Decomposition) -> None:
 
 
 def cumulative_sum(parts: Decomposition) -> None:
-    """Sums of 2, 4, 8, ... neighbours: a product with a triangle of ones would spread infinities."""
+    """Compose CumSum by sums of 2, 4, 8, ... neighbours; a product with a triangular matrix would spread infinities."""
     shape = parts.node.shape(0)
     axis = int(parts.node.needed(1, "axis").reshape(-1)[0]) % max(len(shape), 1)
     _double_sums(parts, axis, shape[axis])
@@ -284,7 +285,7 @@ def _double_sums(parts: Decomposition, axis: int, size: int) -> None:
 
 
 def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: bool) -> str:
-    """Return the elements of an axis `by` places further, or nearer, with zeros where there were none."""
+    """Shift elements along an axis by `by` indices, backward with `reverse`, and fill with zeros."""
     rank, by = len(parts.node.shape(0)), min(by, size)
     if by == size:
         return parts.make("Expand", parts.number(0), parts.integers(*parts.node.shape(0)))
@@ -295,8 +296,7 @@ def _move(parts: Decomposition, x: str, axis: int, size: int, by: int, reverse: 
 
 
 def einsum(parts: Decomposition) -> None:
-    """Compose Einsum by products of two operands at a time: letters in both and in the result are a list of
-    products."""
+    """Compose Einsum by pairwise products. Letters in both operands and in the result become a batch of products."""
     node = parts.node
     equation = str(node.attribute("equation")).replace(" ", "")
     inputs, arrow, right = equation.partition("->")
@@ -334,7 +334,7 @@ def einsum(parts: Decomposition) -> None:
 
 
 def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) -> str:
-    """Return an operand with whole dimensions where it has 1 for others."""
+    """Return an operand with broadcast dimensions of size 1 expanded."""
     shape = [sizes[letter] for letter in term]
     if list(parts.node.shape(index)) == shape:
         return parts.input(index)
@@ -342,7 +342,7 @@ def _full(parts: Decomposition, index: int, term: str, sizes: dict[str, int]) ->
 
 
 def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) -> tuple[str, str]:
-    """Extract the diagonal of letters that occur twice in a term: elements at the same index of both dimensions."""
+    """Extract the diagonal for letters that occur twice in a term: elements with equal indices in both dimensions."""
     while twice := next((letter for letter in term if term.count(letter) > 1), ""):
         first, second = term.index(twice), term.rindex(twice)
         others, size = [at for at in range(len(term)) if at not in (first, second)], sizes[twice]
@@ -354,7 +354,7 @@ def _diagonal(parts: Decomposition, x: str, term: str, sizes: dict[str, int]) ->
 
 
 def _sum(parts: Decomposition, x: str, term: str, letters: set[str]) -> tuple[str, str]:
-    """Sums over the letters that nothing wants."""
+    """Sum over the letters not in `letters`."""
     axes = [at for at, letter in enumerate(term) if letter not in letters]
     if not axes:
         return x, term
@@ -369,7 +369,7 @@ def _contract(
     output_letters: set[str],
     sizes: dict[str, int],
 ) -> tuple[str, str]:
-    """Contract two operands; returns the product and its letters."""
+    """Contract two operands; return the product and its letters."""
     a, left = _sum(parts, *first, output_letters | set(second[1]))
     b, right = _sum(parts, *second, output_letters | set(left))
     common = [letter for letter in left if letter in right]
@@ -396,12 +396,12 @@ def _contract(
 
 
 MAX_ROWS = 6
-"""Of a determinant: its products double with each."""
+"""Maximum number of rows of a determinant: each row doubles the number of products."""
 
 
 def determinant(parts: Decomposition) -> None:
-    """Compose the determinant row by row from the last: the determinants of the rows below, in all choices of as many
-    columns."""
+    """Compose the determinant by expansion along rows, from the last row up: minors of the rows below, for all
+    combinations of columns."""
     node, shape = parts.node, parts.node.shape(0)
     size, count = shape[-1], math.prod(shape[:-2])
     if size > MAX_ROWS:
@@ -431,8 +431,8 @@ def zeros_differ(node: NodeView) -> bool:
 
 
 def integer_product(parts: Decomposition) -> None:
-    """Compose (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the sums of the rows of A - za and z is
-    one number for all columns."""
+    """Compose (A - za) (B - zb) as (A - za) (B - z) - s (zb - z), where s are the row sums of A - za and z is one zero
+    point for all columns."""
     node, zeros = parts.node, parts.node.needed(3, "zero point")
     common = zeros.reshape(-1)[0]
     column = parts.constant(np.ones((node.shape(1)[-2], 1), zeros.dtype))

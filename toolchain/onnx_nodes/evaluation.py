@@ -1,4 +1,4 @@
-"""Single nodes by ONNX's own definition: their values, and the shapes of their outputs."""
+"""Evaluation of single nodes by ONNX's own definition: output values and shapes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,29 +13,29 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_reference.corrected import CORRECTED
 
 MAX_FOLLOWED = 1 << 20
-"""Elements of a vector whose values ONNX's inference may follow."""
+"""Maximum length of a vector whose elements ONNX's inference may propagate."""
 
 
 class TensorInfo(NamedTuple):
-    """Type and shape as ONNX has them."""
+    """Type and shape, in ONNX's terms."""
 
     type: str
     shape: tuple[int, ...]
 
 
 def type_name(code: int) -> str:
-    """Return a data type as ONNX calls it; a number that it does not know stays a number."""
+    """Return the ONNX name of a data type; an unknown code is returned as a number."""
     kinds = TensorProto.DataType
     return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
 
 def known_size(dim: Any) -> bool:
-    """Check whether a dimension has a value; some exporters write -1 for none."""
+    """Check whether a dimension has a size; some exporters write -1 for an open one."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def tensor_info(value: Any) -> TensorInfo | None:
-    """Return type and shape of an onnx.ValueInfoProto; None where one of them is open."""
+    """Return type and shape of an onnx.ValueInfoProto; None if either is open."""
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
@@ -45,12 +45,12 @@ def tensor_info(value: Any) -> TensorInfo | None:
 
 
 def is_long_vector(shape: Sequence[int]) -> bool:
-    """Return whether ONNX, which follows the elements of a vector, would take gigabytes for those of this vector."""
+    """Check whether ONNX, which propagates the elements of vectors, would need gigabytes for this one."""
     return len(shape) == 1 and shape[0] > MAX_FOLLOWED
 
 
 def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> list[Values]:
-    """Return the outputs of a node whose inputs have these values. Raises what onnx.reference raises."""
+    """Evaluate a node for these input values. Raises errors of onnx.reference."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
     graph = helper.make_graph(
         [proto], "constant",
@@ -65,8 +65,7 @@ def evaluate(proto: Any, feeds: Mapping[str, Values], opsets: Iterable[Any]) -> 
 def infer_outputs(
     proto: Any, info: Mapping[str, TensorInfo], values: Mapping[str, Values], opsets: Iterable[Any]
 ) -> dict[str, TensorInfo]:
-    """Return types and shapes of a node's outputs, as far as they follow from its inputs, some of which have known
-    values."""
+    """Return types and shapes of a node's outputs, as far as its inputs imply them; `values`: known input values."""
     kinds, inputs = TensorProto.DataType, dict.fromkeys(name for name in proto.input if name)
     constants = {name: values[name] for name in inputs if name in values}
     others = {name: info[name] for name in inputs if name in info and name not in values}
@@ -87,27 +86,26 @@ def infer_outputs(
 
 
 MAX_FOLDED = 4096
-"""Elements of tensors whose values are followed."""
+"""Maximum size of a tensor with propagated values, elements."""
 
 
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-"""Operators without a result that two runs agree on."""
+"""Operators with nondeterministic results."""
 
 
 class Propagation:
-    """Types and shapes of tensors, and values of small tensors, node after node: constants, shapes, and what follows
-    from them."""
+    """Propagation of types and shapes, and of values of small tensors, through a list of nodes."""
 
     def __init__(self, opsets: Sequence[Any], info: dict[str, TensorInfo]) -> None:
-        """`info`: that of inputs, and of other tensors that are known already."""
+        """`info`: types and shapes of inputs and other known tensors."""
         self.info = info
         self.constants: dict[str, Values] = {}
         self._opsets = opsets
 
     def follow_node(self, proto: Any) -> None:
-        """Follow shapes and values of a node's outputs, where they are known."""
+        """Propagate shapes and values to a node's outputs, as far as they are known."""
         if proto.op_type in ("Shape", "Size") and proto.input[0] in self.info:
             shape = np.array(self.info[proto.input[0]].shape, np.int64)
             attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
@@ -118,7 +116,7 @@ class Propagation:
         if not all(name in self.info for name in names):
             try:
                 self.info.update(infer_outputs(proto, self.info, self.constants, self._opsets))
-            except Exception:  # found again, with its name, when the whole model is checked
+            except Exception:  # the check of the whole model reports the node
                 return
         small = all(name in self.info and math.prod(self.info[name].shape) <= MAX_FOLDED for name in names)
         if small and proto.op_type not in RANDOM and all(name in self.constants for name in proto.input if name):
@@ -133,14 +131,14 @@ class Propagation:
             return []
 
     def know(self, name: str, values: Values) -> None:
-        """Record a tensor with these values."""
+        """Record a tensor with known values."""
         self.constants[name] = values
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
 def _chosen(proto: Any, info: Mapping[str, TensorInfo], constants: Mapping[str, Values]) -> dict[str, TensorInfo]:
-    """Return the output of an operator that chooses elements, where ONNX's inference does not know its shape:
-    Compress, of which it does not read the condition, and GatherND that makes one number."""
+    """Return the output shape of an operator that selects elements, for cases that ONNX's inference leaves open:
+    Compress, whose condition it ignores, and GatherND with a scalar result."""
     if proto.op_type not in ("Compress", "GatherND") or len(proto.input) != 2:
         return {}
     if not all(name in info or name in constants for name in proto.input):

@@ -1,7 +1,7 @@
-"""Inverse trigonometric and hyperbolic functions from those of the vector engine.
+"""Inverse trigonometric and hyperbolic functions, composed from functions of the vector engine.
 
-Small arguments go through polynomials, those of the Cephes library for single precision (asinf, atanf, sinhf), so that
-nothing is lost where a formula of Exp or Log takes nearly equal numbers from each other. Computed in FP32.
+Small arguments use the polynomials of the Cephes library for single precision (asinf, atanf, sinhf), which avoid the
+cancellation of formulas with Exp or Log. All computation is in FP32.
 """
 
 import math
@@ -12,17 +12,17 @@ import numpy as np
 from toolchain.onnx_nodes.parts import Compose, Decomposition
 
 ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
-"""Of x squared, the highest power first, up to 1/2: (asin x - x) / x cubed."""
+"""Polynomial in x squared, highest power first, for x up to 1/2: (asin x - x) / x cubed."""
 ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
-"""The same up to tan(pi / 8)."""
+"""Polynomial of atan in the same form, for x up to tan(pi / 8)."""
 SINH = (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
-"""The same up to 1."""
+"""Polynomial of sinh in the same form, for x up to 1."""
 LARGE = 1e9
-"""From here on x and the root of x squared + 1 are the same number."""
+"""Threshold above which x equals sqrt(x squared + 1) in FP32."""
 
 
 class _Terms:
-    """Elementwise operators on FP32, with numbers among their operands."""
+    """Elementwise FP32 operators whose operands may be numbers."""
 
     def __init__(self, parts: Decomposition) -> None:
         self.parts = parts
@@ -40,7 +40,7 @@ class _Terms:
         return self("Where", condition, yes, no)
 
     def signed(self, size: str) -> str:
-        """Return a size, not negative, with the sign of x."""
+        """Return a non-negative value with the sign of x."""
         return self.where(self("Less", self.x, 0.0), self("Neg", size), size)
 
     def odd(self, x: str, coefficients: Sequence[float]) -> str:
@@ -53,14 +53,14 @@ class _Terms:
         return self("Add", self("Mul", total, x), x)
 
     def log_of_more(self, x: str) -> str:
-        """Return log(1 + x) for x >= 0: what the sum has rounded away is added again."""
+        """Return log(1 + x) for x >= 0, with correction of the rounding error of the sum."""
         sum_ = self("Add", x, 1.0)
         lost = self("Sub", x, self("Sub", sum_, 1.0))
         corrected = self("Add", self("Log", sum_), self("Div", lost, sum_))
         return self.where(self("Less", x, LARGE), corrected, self("Log", x))
 
     def log_of_double(self, x: str) -> str:
-        """Return log(2 x), where 2 x may overflow."""
+        """Return log(2 x) without overflow of 2 x."""
         return self("Add", self("Log", x), math.log(2))
 
     def arc_sine(self, size: str) -> str:
@@ -75,7 +75,7 @@ def _asin(of: _Terms) -> str:
 
 
 def _acos(of: _Terms) -> str:
-    """Return acos through the half angle from 1/2 on, where pi / 2 - asin(x) loses what is small."""
+    """Return acos, by the half-angle formula from 1/2 on, where pi / 2 - asin(x) suffers cancellation."""
     size = of("Abs", of.x)
     half = of("Mul", of.odd(of("Sqrt", of("Mul", of("Sub", 1.0, size), 0.5)), ASIN), 2.0)
     far = of.where(of("Less", of.x, 0.0), of("Sub", math.pi, half), half)
@@ -83,7 +83,7 @@ def _acos(of: _Terms) -> str:
 
 
 def _atan(of: _Terms) -> str:
-    """Return the angle less pi / 4, or less pi / 2, where it is above pi / 8, or 3 pi / 8."""
+    """Return atan: from pi / 8 or 3 pi / 8 on, the polynomial computes the angle minus pi / 4 or pi / 2."""
     size = of("Abs", of.x)
     above, steep = of("Greater", size, math.tan(math.pi / 8)), of("Greater", size, math.tan(3 * math.pi / 8))
     middle = of("Div", of("Sub", size, 1.0), of("Add", size, 1.0))
@@ -102,13 +102,13 @@ def _cosh(of: _Terms) -> str:
 
 
 def _exponentials(of: _Terms) -> tuple[str, str]:
-    """Return exp(|x|) / 2, which overflows later than exp(|x|), and its counterpart exp(-|x|) / 2."""
+    """Return exp(|x|) / 2, which overflows later than exp(|x|), and exp(-|x|) / 2."""
     root = of("Exp", of("Mul", of("Abs", of.x), 0.5))
     return of("Mul", of("Mul", root, 0.5), root), of("Div", of("Div", 0.5, root), root)
 
 
 def _asinh(of: _Terms) -> str:
-    """Return log(1 + |x| + x squared / (1 + sqrt(x squared + 1))); of large x, log(2 |x|)."""
+    """Return log(1 + |x| + x squared / (1 + sqrt(x squared + 1))); for large x, log(2 |x|)."""
     size = of("Abs", of.x)
     bounded = of("Min", size, LARGE)
     root = of("Sqrt", of("Add", of("Mul", bounded, bounded), 1.0))
@@ -117,7 +117,7 @@ def _asinh(of: _Terms) -> str:
 
 
 def _acosh(of: _Terms) -> str:
-    """Return log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; of large x, log(2 x)."""
+    """Return log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1; for large x, log(2 x)."""
     over = of("Sub", of.x, 1.0)
     inner = of.log_of_more(of("Add", over, of("Mul", of("Sqrt", over), of("Sqrt", of("Add", over, 2.0)))))
     return of.where(of("Less", of.x, LARGE), inner, of.log_of_double(of.x))

@@ -1,4 +1,4 @@
-"""Operators on images that are products and copies: Resize, ConvTranspose, LRN, Pad that repeats the image."""
+"""Decompositions of image operators into products and copies: Resize, ConvTranspose, LRN, Pad with repetition."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from toolchain.onnx_nodes.view import NodeView
 
 
 def pad(parts: Decomposition) -> None:
-    """Compose Pad: rows of the image before and behind it, axis by axis; negative pads cut."""
+    """Compose Pad axis by axis; negative pads crop."""
     node, x = parts.node, parts.input(0)
     shape, mode = node.shape(0), node.attribute("mode", "constant")
     rank = len(shape)
@@ -39,7 +39,7 @@ def pad(parts: Decomposition) -> None:
 
 
 def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, after: int, mode: str) -> str:
-    """Return the tensor with its own rows around it."""
+    """Return the tensor extended by its own rows."""
     pad_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
     if pad_mode is None:
         parts.node.refuse(f"attribute mode={mode}: supported are constant, reflect, edge, wrap")
@@ -50,7 +50,7 @@ def _repeat(parts: Decomposition, x: str, axis: int, size: int, before: int, aft
 
 
 def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
-    """Return rows of an axis in an order: runs of neighbours are slices."""
+    """Return rows of an axis in the given order; runs of consecutive rows become slices."""
     runs = _runs([int(index) for index in order])
     if len(runs) > _RUNS:
         return parts.make("Gather", x, parts.constant(order.astype(np.int64)), axis=axis)
@@ -59,11 +59,11 @@ def _take(parts: Decomposition, x: str, axis: int, order: Values) -> str:
 
 
 _RUNS = 16
-"""Pieces from which on a Gather is made."""
+"""Maximum number of slices before a Gather replaces them."""
 
 
 def _runs(order: list[int]) -> list[tuple[int, int, int]]:
-    """Return (first, step, count) of the stretches with steps of 1 or -1."""
+    """Return (first, step, count) of each run with a step of 1 or -1."""
     runs: list[tuple[int, int, int]] = []
     for index in order:
         if runs:
@@ -82,8 +82,7 @@ def _runs(order: list[int]) -> list[tuple[int, int, int]]:
 
 
 def resize(parts: Decomposition) -> None:
-    """Compose Resize axis by axis: a product with the weights of its pixels, or copies where each pixel comes from a
-    single pixel."""
+    """Compose Resize axis by axis: a product with interpolation weights, or copies for nearest-neighbour."""
     node, x = parts.node, parts.input(0)
     shape, target = node.shape(0), node.out_info().shape
     rank, mode = len(shape), node.attribute("mode", "nearest")
@@ -107,7 +106,7 @@ def resize(parts: Decomposition) -> None:
 
 
 def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: Sequence[int]) -> list[float]:
-    """Return output pixels per input pixel of each of the axes."""
+    """Return output pixels per input pixel, for each axis."""
     if node.has(2) and (scales := node.needed(2, "scales")).size:
         return [float(scale) for scale in scales.reshape(-1)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
@@ -120,7 +119,7 @@ def _scales(node: NodeView, shape: Sequence[int], target: Sequence[int], axes: S
 
 
 def _coordinates(node: NodeView, size: int, length: int, scale: float, region: tuple[float, float]) -> Values:
-    """Return the coordinate in the image of each pixel of the result."""
+    """Return the input coordinate of each output pixel."""
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
     x = np.arange(length, dtype=np.float64)
     match mode:
@@ -158,12 +157,12 @@ def _nearest(node: NodeView, at: Values, size: int) -> Values:
     if mode not in rules:
         node.refuse(f"attribute nearest_mode={mode}: supported are {', '.join(rules)}")
     nearest = np.rint(at)
-    exact = np.where(np.abs(at - nearest) < 1e-6, nearest, at)  # as fp32, in which others compute them
+    exact = np.where(np.abs(at - nearest) < 1e-6, nearest, at)  # rounded as in fp32, like other implementations
     return np.clip(np.asarray(rules[mode](exact)), 0, size - 1).astype(np.int64)
 
 
 def _weights(node: NodeView, mode: str, at: Values, size: int, scale: float) -> Values:
-    """Return rows of the result, columns of the image."""
+    """Return interpolation weights, output pixels x input pixels."""
     if mode not in ("linear", "cubic"):
         node.refuse(f"attribute mode={mode}: supported are nearest, linear, cubic")
     a = float(node.attribute("cubic_coeff_a", -0.75))
@@ -191,7 +190,7 @@ def _kernel(mode: str, distance: Values, a: float) -> Values:
 
 
 def _pick(parts: Decomposition, x: str, shape: list[int], axis: int, order: Values) -> str:
-    """Return pixels in an order; each several times is one copy."""
+    """Return pixels in the given order; uniform repetition is one copy."""
     size, times = shape[axis], len(order) // shape[axis]
     if times * size == len(order) and np.array_equal(order, np.repeat(np.arange(size), times)):
         lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -201,7 +200,7 @@ def _pick(parts: Decomposition, x: str, shape: list[int], axis: int, order: Valu
 
 
 def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Values) -> str:
-    """Sums of pixels along an axis."""
+    """Return weighted sums of pixels along an axis."""
     lead, trail = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     kind = parts.kind
     if trail == 1:
@@ -216,8 +215,8 @@ def _mix(parts: Decomposition, x: str, shape: list[int], axis: int, weights: Val
 
 
 def transposed_convolution(parts: Decomposition) -> None:
-    """Compose a convolution of the image with zeros between its pixels; where windows do not overlap, a convolution
-    without zeros."""
+    """Compose ConvTranspose: a convolution of the image with zeros inserted between pixels, or without them if windows
+    do not overlap."""
     node = parts.node
     x, weights, shape = parts.input(0), node.needed(1, "W"), node.shape(0)
     rank, groups = len(shape) - 2, int(node.attribute("group", 1))
@@ -239,7 +238,7 @@ def transposed_convolution(parts: Decomposition) -> None:
     full = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
     pads = [*(size - low for size, low in zip(full, before, strict=True)),
             *(size - high for size, high in zip(full, after, strict=True))]  # fmt: skip
-    for axis in range(rank):  # negative pads cut
+    for axis in range(rank):  # negative pads crop
         low, high = -min(0, pads[axis]), -min(0, pads[rank + axis])
         if low or high:
             size = (shape[2 + axis] - 1) * strides[axis] + 1
@@ -257,7 +256,7 @@ _MAX_CHANNELS = (1 << 16) - 1
 def _transposed_pads(
     node: NodeView, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Return the pads that are cut from the whole result at the begin and at the end; negative: added."""
+    """Return (pads cropped at the start, pads cropped at the end) of the full result; negative pads extend it."""
     rank, output = len(image), node.out_info().shape[2:]
     output_padding = list(node.attribute("output_padding", [0] * rank))
     pads = list(node.attribute("pads", [0] * 2 * rank))
@@ -276,7 +275,7 @@ def _transposed_pads(
 
 
 def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequence[int]) -> str:
-    """Return zeros between the pixels, stride - 1 of them."""
+    """Insert stride - 1 zeros between the pixels."""
     if all(stride == 1 for stride in strides):
         return x
     rank = len(strides)
@@ -290,7 +289,7 @@ def _with_zeros(parts: Decomposition, x: str, shape: list[int], strides: Sequenc
 
 
 def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[str], shape: list[int]) -> None:
-    """Compose windows next to each other: each pixel becomes the pixels of its window, by a product."""
+    """Compose non-overlapping windows: a product expands each pixel to its window."""
     node, rank = parts.node, len(shape) - 2
     channels, cin, *kernel = weights.shape
     taps = math.prod(kernel)
@@ -310,7 +309,7 @@ def _compose_disjoint(parts: Decomposition, x: str, weights: Values, bias: list[
 
 
 def local_response(parts: Decomposition) -> None:
-    """Compose LRN: the sums over neighbouring channels are a product with a band of ones."""
+    """Compose LRN: sums over neighbouring channels are a product with a band matrix."""
     node, x = parts.node, parts.input(0)
     batch, channels, *spatial = node.shape(0)
     size = int(node.attribute("size"))
@@ -327,7 +326,7 @@ def local_response(parts: Decomposition) -> None:
 
 
 def instance_normalization(parts: Decomposition) -> None:
-    """Compose InstanceNormalization, by channel of each image."""
+    """Compose InstanceNormalization, per channel and image."""
     node = parts.node
     batch, channels, *spatial = node.shape(0)
     pixels = parts.reshaped(parts.input(0), batch, channels, math.prod(spatial))
@@ -341,7 +340,7 @@ def instance_normalization(parts: Decomposition) -> None:
 
 
 def columns_to_image(parts: Decomposition) -> None:
-    """Compose Col2Im: a transposed convolution in which each element of a window goes to its own pixel."""
+    """Compose Col2Im as a transposed convolution with a one-hot kernel."""
     node = parts.node
     images, rows, columns = node.shape(0)
     image, block = (
@@ -372,7 +371,7 @@ def columns_to_image(parts: Decomposition) -> None:
 
 
 def depth_to_space(parts: Decomposition) -> None:
-    """Compose blocks of pixels from blocks of channels."""
+    """Compose DepthToSpace: blocks of channels become blocks of pixels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     depth = channels // (size * size)
     if parts.node.attribute("mode", "DCR") == "CRD":
@@ -385,14 +384,14 @@ def depth_to_space(parts: Decomposition) -> None:
 
 
 def space_to_depth(parts: Decomposition) -> None:
-    """Compose blocks of channels from blocks of pixels."""
+    """Compose SpaceToDepth: blocks of pixels become blocks of channels."""
     size, (images, channels, height, width) = _block(parts), parts.node.shape(0)
     blocks = parts.reshaped(parts.input(0), images, channels, height // size, size, width // size, size)
     parts.reshaped_result(parts.make("Transpose", blocks, perm=[0, 3, 5, 1, 2, 4]))
 
 
 def _block(parts: Decomposition) -> int:
-    """Return pixels along a side of a block."""
+    """Return the side length of a block, pixels."""
     node, size = parts.node, int(parts.node.attribute("blocksize", 0))
     _, channels, *sides = node.shape(0)
     deep = node.proto.op_type == "DepthToSpace"

@@ -1,4 +1,4 @@
-"""Pools of windows and of whole images that are convolutions, slices and reductions."""
+"""Decompositions of window pools and global pools into convolutions, slices and reductions."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def global_max_pool(parts: Decomposition) -> None:
 
 
 def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Return (kernel, strides, dilations, pads) of a pool, its pads as far as the windows of its output reach."""
+    """Return (kernel, strides, dilations, pads) of a pool, with pads extended to the range of the output windows."""
     kernel, image = list(node.attribute("kernel_shape")), node.shape(0)[2:]
     strides, dilations = (list(node.attribute(name, [1] * len(kernel))) for name in ("strides", "dilations"))
     mode, pads = str(node.attribute("auto_pad", "NOTSET")), list(node.attribute("pads", [0] * 2 * len(kernel)))
@@ -36,13 +36,13 @@ def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]
 
 
 def gives_places(node: NodeView) -> bool:
-    """Check whether a MaxPool returns the indices of the largest."""
+    """Check whether a MaxPool returns the indices of the maxima."""
     return node.gives(1)
 
 
 def maximum_with_places(parts: Decomposition) -> None:
-    """Compose MaxPool with its second output: the elements at the same place of each window are a slice of the image,
-    and the slices are compared."""
+    """Compose MaxPool with indices: for each kernel position, the elements of all windows are a slice of the image; the
+    slices are compared."""
     node, shape = parts.node, parts.node.shape(0)
     kernel, strides, dilations, pads = _windows(node)
     rank, sizes = len(kernel), node.out_info().shape[2:]
@@ -71,7 +71,7 @@ def maximum_with_places(parts: Decomposition) -> None:
 
 
 def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
-    """Return the index step from a pixel to the next along each axis, in MaxPool's indices."""
+    """Return the index distance between adjacent pixels along each axis, in MaxPool's indices."""
     sizes = list(image)
     if node.attribute("storage_order", 0):
         return [math.prod(sizes[:axis]) for axis in range(len(sizes))]
@@ -79,8 +79,8 @@ def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
 
 
 def unpooled(parts: Decomposition) -> None:
-    """Compose MaxUnpool: zeros, and each element at its place in the image that the windows cover; a larger shape that
-    is asked for has more zeros behind."""
+    """Compose MaxUnpool: scatter each element to its index in the image covered by the windows. A larger requested
+    shape is padded with zeros at the end."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape
     kernel = node.attribute("kernel_shape")
     strides, pads = (
@@ -100,7 +100,7 @@ def unpooled(parts: Decomposition) -> None:
 
 
 def lp_pool(parts: Decomposition) -> None:
-    """Compose the root of the sums of powers: a convolution with ones in each channel, whose padding is zeros."""
+    """Compose LpPool: the root of sums of powers, by a zero-padded convolution with ones per channel."""
     node, channels, p = parts.node, parts.node.shape(0)[1], int(parts.node.attribute("p", 2))
     kernel, strides, dilations, pads = _windows(node)
     parts.node.check_constant(channels, *kernel)

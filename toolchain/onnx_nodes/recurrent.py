@@ -1,6 +1,7 @@
-"""LSTM, GRU and RNN, step by step: one product with the inputs of all steps, one with the state in each.
+"""Decomposition of LSTM, GRU and RNN by steps: one product for the inputs of all steps, one per step for the state.
 
-DynamicQuantizeLSTM of com.microsoft has weights of codes; what they are multiplied with is quantized by its own range.
+DynamicQuantizeLSTM of com.microsoft has quantized weights; the other operand of each product is quantized by its own
+range at run time.
 """
 
 from typing import Any, NamedTuple
@@ -11,10 +12,10 @@ from toolchain.onnx_nodes.parts import Decomposition
 
 _PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
 _WITH_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
-"""Functions with one number, and what it is by default."""
+"""Activations with one parameter -> its default."""
 _HARD = (0.2, 0.5)
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-"""Operator -> functions of one direction."""
+"""Operator -> default activations of one direction."""
 MAX_STEPS = 4096
 LSTM = (
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget",
@@ -46,17 +47,17 @@ class _Direction(NamedTuple):
     """Operands of the steps of one direction."""
 
     gates: list[str]
-    """Of each step, in the order of time: the inputs' part of all gates, batch x (gates x hidden)."""
+    """Input part of all gates, for each step in time order: batch x (gates x hidden)."""
     recurrent: str
-    """Weights of the state."""
+    """Recurrent weights."""
     state_bias: str
-    """GRU: of the hidden gate, on the state's side."""
+    """Recurrent bias of the hidden gate of a GRU."""
     functions: list[_Activation]
     peepholes: list[str]
 
 
 class _RecurrentLayer:
-    """A node on its way into parts."""
+    """Decomposition of a recurrent node."""
 
     def __init__(self, parts: Decomposition) -> None:
         node = parts.node
@@ -77,17 +78,16 @@ class _RecurrentLayer:
         self.rows = parts.reshaped(source, self.steps * self.batch, self.width)
 
     def _hidden(self) -> int:
-        """Return elements of the state."""
+        """Return the size of the hidden state."""
         return self.node.shape(2)[2]
 
     def _weights(self) -> list[tuple[int, ...]]:
-        """Return shapes of the weights of inputs and state."""
+        """Return the shapes of input weights and recurrent weights."""
         wide = self.gates * self.hidden
         return [(self.directions, wide, self.width), (self.directions, wide, self.hidden)]
 
     def _check_shapes(self) -> None:
-        """Raise ModelError for an input whose shape does not fit the others, which onnx's inference does not
-        compare."""
+        """Raise ModelError for inconsistent input shapes, which onnx's inference does not compare."""
         state = self.directions, self.batch, self.hidden
         if self.batch_first:
             state = self.batch, self.directions, self.hidden
@@ -102,7 +102,7 @@ class _RecurrentLayer:
                 )
 
     def _alive(self) -> list[str] | None:
-        """Returns, for each step, the mask of sequences that still last; None: all last to the end."""
+        """Return for each step the mask of sequences that have not ended; None if all have full length."""
         if not self.node.has(4):
             return None
         parts, lengths = self.parts, self.node.constant(4)
@@ -145,11 +145,11 @@ class _RecurrentLayer:
         return _Direction(gates, parts.row(2, index), state_bias, self.functions(index), peepholes)
 
     def _inputs(self, index: int, bias: str) -> str:
-        """Return the inputs of all steps times the weights of a direction, and the bias, if any."""
+        """Return the inputs of all steps times the weights of a direction, plus the bias, if any."""
         return self.parts.make("Gemm", self.rows, self.parts.row(1, index), *([bias] if bias else []), transB=1)
 
     def initial(self, index: int, direction: int) -> str:
-        """Return the state before the first step, batch x hidden."""
+        """Return the initial state, batch x hidden."""
         parts = self.parts
         if not self.node.has(index):
             return parts.constant(np.zeros((self.batch, self.hidden), parts.kind))
@@ -165,7 +165,7 @@ class _RecurrentLayer:
         return self.parts.make("Clip", x, self.parts.number(-self.clip), self.parts.number(self.clip))
 
     def run(self) -> None:
-        """Compose the whole node."""
+        """Compose the node."""
         mode = self.node.attribute("direction", "forward")
         rows: list[list[str]] = [[] for _ in range(self.steps)]
         last: list[list[str]] = []
@@ -184,7 +184,7 @@ class _RecurrentLayer:
                 self._state([states[output - 1] for states in last], output)
 
     def _steps(self, d: _Direction, index: int, order: list[int]) -> tuple[list[str], list[str]]:
-        """Return (hidden state behind each step, state behind the last)."""
+        """Return (hidden state after each step, state after the last)."""
         parts, step_of = self.parts, {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.kind]
         state = [self.initial(5, index), *([self.initial(6, index)] if self.kind == "LSTM" else [])]
         outputs = []
@@ -200,7 +200,7 @@ class _RecurrentLayer:
         return outputs, state
 
     def _product(self, d: _Direction, h: str) -> str:
-        """Return the state times its weights."""
+        """Return the state times the recurrent weights."""
         return self.parts.make("Gemm", h, d.recurrent, transB=1)
 
     def _gate(self, x: str, at: int, count: int = 1) -> str:
@@ -274,7 +274,7 @@ class _RecurrentLayer:
 
 
 class _QuantizedLayer(_RecurrentLayer):
-    """Weights are codes, inputs x gates and hidden x gates, with a scale and a zero point behind them."""
+    """Decomposition with quantized weights, inputs x gates and hidden x gates, each with a scale and a zero point."""
 
     def _hidden(self) -> int:
         return self.node.shape(2)[1]
@@ -294,7 +294,7 @@ class _QuantizedLayer(_RecurrentLayer):
         return self._of_codes(h, self._index, 2)
 
     def _of_codes(self, x: str, index: int, weights: int) -> str:
-        """Return a product with the weights at input 1 or 2; scale and zero point are at 8 and 9, or at 10 and 11."""
+        """Return a product with the weights at input 1 or 2, whose scale and zero point are inputs 8, 9 or 10, 11."""
         parts, factor = self.parts, 6 + 2 * weights
         codes, scale, zero = parts.several(3, "DynamicQuantizeLinear", x)
         product = parts.make("MatMulInteger", codes, parts.row(weights, index), zero, parts.row(factor + 1, index))

@@ -1,8 +1,7 @@
-"""RoiAlign: each bin of a region is the mean, or the largest, of samples between pixels.
+"""Decomposition of RoiAlign: each bin of a region is the mean or maximum of samples between pixels.
 
-Samples of a bin lie on a grid, and the weight of a pixel in a sample is a product of a factor for its row and a factor
-for its column. So the mean is two products of matrices: of the weights of rows and of columns in each bin with the
-image.
+The samples of a bin form a grid, and the weight of a pixel in a sample is the product of a row factor and a column
+factor. The mean is therefore two matrix products: row weights and column weights per bin, with the image between them.
 """
 
 from typing import NamedTuple
@@ -12,19 +11,19 @@ import numpy as np
 from toolchain.onnx_nodes.parts import Decomposition
 
 NEAR = 6
-"""Samples that lie near a row, where the region says how many a bin has: they are at least half a pixel apart."""
+"""Number of samples considered around a row for region-dependent sampling; samples are at least half a pixel apart."""
 
 
 class _Bins(NamedTuple):
-    """Bins of all regions along one axis: regions x bins x 1 x 1, or x 1 at the second."""
+    """Bins of all regions along one axis: regions x bins x 1 x 1; dimension 1 is 1 in tensors shared by all bins."""
 
     start: str
     size: str
-    """Of a bin."""
+    """Bin size, pixels."""
     step: str
-    """From one sample to the next."""
+    """Distance between samples."""
     samples: str
-    """Of a bin, a number."""
+    """Number of samples per bin."""
     pixels: int
 
 
@@ -56,7 +55,7 @@ def roi_align(parts: Decomposition) -> None:
 
 
 def _bins(parts: Decomposition, first: int, bins: int, pixels: int, sampling: int) -> _Bins:
-    """Return the bins along the axis whose corners are columns `first` and `first` + 2 of the regions."""
+    """Return the bins along the axis whose region corners are in columns `first` and `first` + 2."""
     node, count, (add, mul) = parts.node, parts.node.shape(1)[0], ("Add", "Mul")
     half = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale = parts.constant(np.array(node.attribute("spatial_scale", 1.0), np.float32))
@@ -85,7 +84,7 @@ def _number(parts: Decomposition, value: float) -> str:
 
 
 def _inside(parts: Decomposition, at: str, pixels: int) -> str:
-    """Return 1 where a sample counts: it is less than a pixel outside of the image."""
+    """Return 1 for a valid sample, at most one pixel outside of the image, else 0."""
     within = parts.make("Clip", at, _number(parts, -1), _number(parts, pixels))
     return parts.cast(parts.make("Equal", at, within), np.float32)
 
@@ -115,7 +114,7 @@ def _weights(parts: Decomposition, bins: _Bins, sampling: int) -> str:
 
 
 def _samples_around(parts: Decomposition, bins: _Bins, pixel: str) -> str:
-    """Return numbers of NEAR samples around each row of pixels, all that lie less than a pixel from it among them."""
+    """Return the indices of NEAR samples around each row of pixels, including all less than a pixel away."""
     before = parts.make("Sub", parts.make("Sub", pixel, _number(parts, 1)), bins.start)
     step = parts.make("Max", bins.step, _number(parts, float(np.finfo(np.float32).tiny)))
     first = parts.make("Floor", parts.make("Sub", parts.make("Div", before, step), _number(parts, 0.5)))

@@ -1,5 +1,5 @@
-"""The rules that a model must keep before anything is made of it: those that onnx takes for granted, whose code in C++
-reads memory that is not there otherwise, and tensors that have their values."""
+"""Preconditions on a model, checked before any processing. onnx assumes some of them, and its C++ code would read
+invalid memory otherwise; others ensure that tensors have values."""
 
 import math
 import re
@@ -14,17 +14,17 @@ from toolchain.onnx_nodes.parts import CORE
 from toolchain.onnx_nodes.view import all_nodes, node_name, subgraphs
 
 INTEGERS = range(-(1 << 31), 1 << 31)
-"""Of axes, sizes and switches: onnx keeps them as INT32."""
+"""Range of axes, sizes and switches, which onnx stores as INT32."""
 LARGE = 1 << 16
-"""Bytes of a tensor of which the size alone is looked at."""
+"""Minimum size of a tensor that is checked by its size alone, bytes."""
 _WIDE = ("Constant",)
-"""Operators whose integers are values."""
+"""Operators with integer attributes that are values."""
 _EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
-"""Equation of an Einsum: shape inference of onnx does not end for a hyphen alone."""
+"""Valid equation of an Einsum: onnx's shape inference does not terminate for a single hyphen."""
 
 
 def check_rules(model: Any, name: str) -> None:
-    """Raise ModelError where an onnx.ModelProto breaks a rule."""
+    """Raise ModelError for an onnx.ModelProto that violates a rule."""
     for part in (model.graph, *model.functions):
         for node in all_nodes(part):
             if broken := _broken(node, in_function=part is not model.graph):
@@ -35,7 +35,7 @@ def check_rules(model: Any, name: str) -> None:
 
 
 def _broken(node: Any, *, in_function: bool) -> str:
-    """Return the rule that a node breaks; empty where it breaks none."""
+    """Return the rule that a node violates; empty for none."""
     if node.domain == CORE:
         return f"domain {node.domain} is that of the compiler"
     if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
@@ -54,7 +54,7 @@ def _broken(node: Any, *, in_function: bool) -> str:
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """Yield the constants of a graph, or of a function, and of what is inside."""
+    """Yield the constants of a graph or function, including subgraphs."""
     for node in all_nodes(part):
         for attribute in node.attribute:
             yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
@@ -68,7 +68,7 @@ def _size(tensor: Any) -> int:
 
 
 def _broken_tensor(tensor: Any) -> str:
-    """Return why a tensor has no values; empty where it has. Values of files beside the model are not read yet."""
+    """Return why a tensor has no valid values; empty if it has. Values in external files are not read here."""
     if uses_external_data(tensor):
         return ""
     if any(size < 0 for size in tensor.dims):
@@ -84,4 +84,4 @@ def _broken_tensor(tensor: Any) -> str:
 
 
 _PACKED = (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2, TensorProto.FLOAT4E2M1)
-"""Types of elements that are no whole bytes."""
+"""Element types smaller than a byte."""

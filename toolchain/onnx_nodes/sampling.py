@@ -1,4 +1,4 @@
-"""GridSample: the pixels around each place of the grid are gathered, and mixed by how near they are."""
+"""Decomposition of GridSample: gather the pixels around each grid point and interpolate."""
 
 import math
 
@@ -11,7 +11,7 @@ _PADDING = ("zeros", "border", "reflection")
 
 
 class _SampledAxis:
-    """The places along one axis of the image: `size` pixels, coordinates from -1 to 1."""
+    """Sample coordinates along one axis of the image: `size` pixels, input coordinates from -1 to 1."""
 
     def __init__(self, parts: Decomposition, coordinates: str, size: int) -> None:
         self._parts, self.size = parts, size
@@ -26,11 +26,11 @@ class _SampledAxis:
         return parts.make("Add", parts.make("Mul", x, parts.number(factor)), parts.number(added))
 
     def bounded(self, x: str) -> str:
-        """Bound a coordinate to the image."""
+        """Clamp a coordinate to the image."""
         return self._parts.make("Clip", x, self._parts.number(0), self._parts.number(self.size - 1))
 
     def reflected(self, x: str) -> str:
-        """Reflect a coordinate into the image: what is outside comes back from its border."""
+        """Reflect a coordinate at the borders of the image."""
         parts = self._parts
         low, high = (0.0, self.size - 1.0) if self.aligned else (-0.5, self.size - 0.5)
         length = high - low
@@ -43,12 +43,12 @@ class _SampledAxis:
         return self.bounded(self._scaled(folded, 1, low))
 
     def inside(self, x: str) -> str:
-        """Compute whether a pixel is in the image."""
+        """Check whether a pixel is in the image."""
         return self._parts.make("Equal", x, self.bounded(x))
 
 
 def grid_sample(parts: Decomposition) -> None:
-    """Compose GridSample of images with two dimensions."""
+    """Compose GridSample of 2-D images."""
     node, shape, grid = parts.node, parts.node.shape(0), parts.node.shape(1)
     mode, padding = str(node.attribute("mode", "linear")), str(node.attribute("padding_mode", "zeros"))
     if len(shape) != 4:
@@ -62,7 +62,7 @@ def grid_sample(parts: Decomposition) -> None:
         _SampledAxis(parts, parts.reshaped(parts.sliced(parts.input(1), 3, at, at + 1), batch, count), size)
         for at, size in ((0, width), (1, height))
     )
-    if padding != "zeros" and _MODES[mode] != "cubic":  # there it acts on each pixel
+    if padding != "zeros" and _MODES[mode] != "cubic":  # for cubic, it applies to each pixel
         for axis in (x, y):
             axis.at = axis.bounded(axis.at) if padding == "border" else axis.reflected(axis.at)
     table = parts.reshaped(parts.make("Transpose", parts.input(0), perm=[0, 2, 3, 1]), batch * height * width, channels)
@@ -82,7 +82,7 @@ def grid_sample(parts: Decomposition) -> None:
 
 
 def _neighbours(parts: Decomposition, axis: _SampledAxis, mode: str) -> list[tuple[str, str]]:
-    """Return (pixel, weight) along an axis; "": 1."""
+    """Return (pixel, weight) along an axis; weight "" means 1."""
     if mode == "nearest":
         return [(parts.make("Round", axis.at), "")]
     first = parts.make("Floor", axis.at)
@@ -99,11 +99,11 @@ def _neighbours(parts: Decomposition, axis: _SampledAxis, mode: str) -> list[tup
 
 
 _A = -0.75
-"""Of the cubic convolution, as ONNX has it (Keys, Cubic convolution interpolation for digital image processing)."""
+"""Coefficient of cubic convolution in ONNX (Keys, Cubic convolution interpolation for digital image processing)."""
 
 
 def _cubic(parts: Decomposition, distance: str) -> str:
-    """Return the weight of a pixel that is so far away, less than 2."""
+    """Return the weight of a pixel at a distance below 2."""
 
     def polynomial(x: str, *factors: float) -> str:
         value = parts.number(factors[0])
@@ -120,7 +120,7 @@ def _pixels(
     parts: Decomposition, table: str, at: tuple[str, str], weights: list[str], inside: list[str],
     sizes: tuple[int, int, int],
 ) -> str:  # fmt: skip
-    """Return rows of the table of all pixels, (batch x places, channels), times their weights; zeros outside."""
+    """Return rows of the pixel table, (batch x points, channels), times their weights; zeros outside the image."""
     batch, height, width = sizes
     column, row = (parts.cast(coordinate, np.int64) for coordinate in at)
     first = np.arange(batch, dtype=np.int64)[:, None] * height * width
@@ -135,7 +135,7 @@ def _pixels(
 
 
 def affine_grid(parts: Decomposition) -> None:
-    """Compose the places of the pixels of an image, from -1 to 1, times a matrix."""
+    """Compose AffineGrid: pixel coordinates from -1 to 1, times a matrix."""
     node = parts.node
     sizes = [int(size) for size in node.needed(1, "size")[2:]]
     corners = bool(node.attribute("align_corners", 0))

@@ -1,4 +1,4 @@
-"""Operators that choose elements: by place, by size, by a mask."""
+"""Decompositions of operators that select elements: by index, by size, by mask."""
 
 import math
 from collections.abc import Sequence
@@ -11,15 +11,14 @@ from toolchain.onnx_nodes.parts import CORE, Decomposition
 from toolchain.onnx_nodes.view import NodeView
 
 MAX_PASSES = 16
-"""Of TopK: each finds one by a pass of the engines over the rows. For more, the core is faster."""
+"""Maximum k of TopK on the engines, which need one pass over the rows per element. The core is faster for larger k."""
 MAX_ADDED = 1 << 24
-"""Of ScatterElements that adds: comparisons of places with indices."""
+"""Maximum number of comparisons between positions and indices for a scatter."""
 
 
 def top_k(parts: Decomposition) -> None:
-    """Compose TopK: the largest, then the largest of the remaining elements, where those found become -infinity. Where
-    that is the largest, the first is taken of those that are not found yet. A kernel of the core finds many, and
-    integers."""
+    """Compose TopK: find the maximum, replace it by -infinity, and repeat. If the maximum is itself -infinity, select
+    the first element not selected before. A kernel on the core serves large k, and integers."""
     node, shape = parts.node, parts.node.shape(0)
     axis, k = node.axis(len(shape), -1), int(node.needed(1, "K").reshape(-1)[0])
     if k > MAX_PASSES or np.dtype(parts.kind).kind != "f":
@@ -50,7 +49,7 @@ def top_k(parts: Decomposition) -> None:
 
 
 def _sort(parts: Decomposition, axis: int, k: int) -> None:
-    """Sort by kernel TOP_K, which finds the indices in rows."""
+    """Compose TopK with kernel TOP_K, which finds the indices in rows."""
     node, shape, last = parts.node, parts.node.shape(0), len(parts.node.shape(0)) - 1
     order = [at for at in range(last + 1) if at != axis] + [axis]
     inverse = [order.index(at) for at in range(last + 1)]
@@ -72,7 +71,7 @@ def _sort(parts: Decomposition, axis: int, k: int) -> None:
 
 
 def reverse_sequence(parts: Decomposition) -> None:
-    """Compose ReverseSequence: the first rows of each sequence of a batch in reverse; their number may be computed."""
+    """Compose ReverseSequence: reverse the leading elements of each sequence; their number may be computed."""
     node, shape, lengths = parts.node, parts.node.shape(0), parts.node.constant(1)
     time, batch = (int(node.attribute(f"{name}_axis", at)) for at, name in enumerate(("time", "batch")))
     if {time, batch} != {0, 1}:
@@ -98,7 +97,7 @@ def reverse_sequence(parts: Decomposition) -> None:
 
 
 def one_hot(parts: Decomposition) -> None:
-    """Places compared with all that there are."""
+    """Compose OneHot: compare the indices with all positions."""
     node, shape = parts.node, parts.node.shape(0)
     depth = int(node.needed(1, "depth").reshape(-1)[0])
     axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
@@ -120,14 +119,14 @@ def one_hot(parts: Decomposition) -> None:
 
 
 def _offsets(shape: Sequence[int], indices_shape: Sequence[int], axis: int) -> Any:
-    """Return for each of the indices its offset in a flat table of this shape, without that along the axis."""
+    """Return the offset of each index in a flat table of this shape, excluding the part along the axis."""
     grids = enumerate(np.indices(indices_shape, sparse=True))
     offsets = (grid * math.prod(shape[at + 1 :]) for at, grid in grids if at != axis)
     return sum(offsets, start=np.zeros(indices_shape, np.int64))
 
 
 def gather_elements(parts: Decomposition) -> None:
-    """Compose GatherElements as Gather from a table of all elements."""
+    """Compose GatherElements as a Gather from the flat data."""
     node, shape = parts.node, parts.node.shape(0)
     axis = node.axis(len(shape), 0)
     step, base = math.prod(shape[axis + 1 :]), _offsets(shape, node.shape(1), axis)
@@ -142,13 +141,13 @@ def gather_elements(parts: Decomposition) -> None:
 
 
 def _positive(parts: Decomposition, indices: str, size: int) -> str:
-    """Return indices from the end counted from the front."""
+    """Convert negative indices to indices from the start."""
     negative = parts.make("Less", indices, parts.constant(np.array(0, np.int64)))
     return parts.make("Where", negative, parts.make("Add", indices, parts.constant(np.array(size, np.int64))), indices)
 
 
 def gather_nd(parts: Decomposition) -> None:
-    """Compose rows of a table of all leading dimensions that the indices name."""
+    """Compose GatherND as a Gather of rows from a table that flattens the indexed dimensions."""
     node, shape, indices = parts.node, parts.node.shape(0), parts.node.shape(1)
     batch, depth = int(node.attribute("batch_dims", 0)), indices[-1]
     lead, count = shape[: batch + depth], math.prod(indices[:-1])
@@ -175,7 +174,7 @@ def gather_nd(parts: Decomposition) -> None:
 
 
 def scatter_elements(parts: Decomposition) -> None:
-    """Compose ScatterElements; with constant indices each element of the result comes from the data or from the
+    """Compose ScatterElements. With constant indices, a Gather selects each result element from the data or the
     updates."""
     node, shape = parts.node, parts.node.shape(0)
     if reduction := _reduction(node):
@@ -192,7 +191,7 @@ def scatter_elements(parts: Decomposition) -> None:
 
 
 class _Reduction(NamedTuple):
-    """Reduction of an element with its updates: operator on two, operator on many, neutral element."""
+    """Reduction of an element with its updates: binary operator, reduction operator, neutral element."""
 
     pair: str
     many: str
@@ -206,7 +205,7 @@ _REDUCTIONS = {
 
 
 def _reduction(node: NodeView) -> _Reduction | None:
-    """Return the reduction of a node; None: the last update of an element replaces it."""
+    """Return the reduction of a node; None if the last update replaces an element."""
     name = str(node.attribute("reduction", "none"))
     if name != "none" and name not in _REDUCTIONS:
         node.refuse(f"attribute reduction={name}: supported are none, {', '.join(_REDUCTIONS)}")
@@ -214,9 +213,10 @@ def _reduction(node: NodeView) -> _Reduction | None:
 
 
 def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -> str:
-    """Reduce each element of the data with its updates: all positions along the axis are compared with each index."""
+    """Reduce each element of the data with its updates, by comparison of all positions along the axis with each
+    index."""
     neutral, kind = reduction.neutral, np.dtype(parts.kind)
-    if math.isinf(neutral) and kind.kind != "f":  # the device has INT32 for INT64
+    if math.isinf(neutral) and kind.kind != "f":  # the device stores INT64 as INT32
         limits = np.iinfo(np.int32 if kind.itemsize > 4 else kind)
         neutral = limits.max if neutral > 0 else limits.min
     updates = parts.reshaped(scatter.updates, 1, scatter.indices, scatter.width)
@@ -226,7 +226,7 @@ def _reduce(parts: Decomposition, scatter: "_Compared", reduction: _Reduction) -
 
 
 def _place(parts: Decomposition) -> None:
-    """Select each element of the data, or its last update: indices are known in the run only."""
+    """Select each element of the data or its last update, for indices known only at run time."""
     scatter = _compare(parts)
     count, width = scatter.indices, scatter.width
     last = _last(parts, scatter.mask, count, [1, count, 1])
@@ -238,7 +238,7 @@ def _place(parts: Decomposition) -> None:
 
 
 def _last(parts: Decomposition, mask: str, count: int, shape: list[int]) -> str:
-    """Return the last update of each place, along dimension 1; -1: it has none."""
+    """Return the last update of each position, along dimension 1; -1 for none."""
     number = parts.constant(np.arange(count).reshape(shape))
     return parts.make("ReduceMax", parts.make("Where", mask, number, parts.constant(np.array(-1))), parts.integers(1),
                       keepdims=0)  # fmt: skip
@@ -249,7 +249,7 @@ def _none(parts: Decomposition, last: str) -> str:
 
 
 class _Compared(NamedTuple):
-    """Places of an axis, compared with the indices of each: places x indices x other elements."""
+    """Comparison of positions along an axis with the indices: positions x indices x other elements."""
 
     mask: str
     data: str
@@ -258,7 +258,7 @@ class _Compared(NamedTuple):
     indices: int
     width: int
     order: list[int]
-    """Dimensions, the axis first."""
+    """Permutation that moves the axis first."""
 
 
 def _compare(parts: Decomposition) -> _Compared:
@@ -279,7 +279,7 @@ def _compare(parts: Decomposition) -> _Compared:
 
 
 def _compare_singly(parts: Decomposition, axis: int) -> _Compared:
-    """Places of all elements, where the indices cover a part of the other axes only."""
+    """Compare the positions of all elements, for indices that cover only a part of the other axes."""
     node, shape, indices_shape = parts.node, parts.node.shape(0), parts.node.shape(1)
     size, count = math.prod(shape), math.prod(indices_shape)
     _bound(node, size, count, 1)
@@ -299,7 +299,7 @@ def _bound(node: NodeView, size: int, count: int, width: int) -> None:
 
 
 def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
-    """Compose the result, the axis in its place again."""
+    """Compose the result, with the axis moved back."""
     shape, order = parts.node.shape(0), scatter.order
     if order[0] == 0:
         parts.reshaped_result(result)
@@ -309,7 +309,7 @@ def _turn_back(parts: Decomposition, scatter: _Compared, result: str) -> None:
 
 
 def scatter_nd(parts: Decomposition) -> None:
-    """Compose ScatterND: ScatterElements for rows."""
+    """Compose ScatterND as ScatterElements on rows."""
     node, shape = parts.node, parts.node.shape(0)
     indices, depth, reduction = node.constant(1), node.shape(1)[-1], _reduction(parts.node)
     steps = [math.prod(shape[at + 1 : depth]) for at in range(depth)]
@@ -321,7 +321,7 @@ def scatter_nd(parts: Decomposition) -> None:
 
 
 def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | None) -> None:
-    """Compose `_place` and `_reduce` for rows."""
+    """Apply `_place` or `_reduce` to rows."""
     node, shape, depth = parts.node, parts.node.shape(0), len(steps)
     size, width, count = math.prod(shape[:depth]), math.prod(shape[depth:]), math.prod(node.shape(1)[:-1])
     _bound(node, size, count, width if reduction else 1)
@@ -345,7 +345,7 @@ def _place_rows(parts: Decomposition, steps: list[int], reduction: _Reduction | 
 
 
 def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
-    """Compose rows of the data, those at `places` from the updates; the last of several wins."""
+    """Compose rows of the data, replaced at `places` by the updates; the last of duplicates wins."""
     node = parts.node
     count = math.prod(node.shape(0)) // row
     order = np.arange(count)
@@ -356,7 +356,7 @@ def _merge(parts: Decomposition, places: np.ndarray, row: int) -> None:
 
 
 def compress(parts: Decomposition) -> None:
-    """Compose rows that a constant mask chooses."""
+    """Compose Compress with a constant condition."""
     node, condition = parts.node, parts.node.needed(1, "condition")
     places = parts.constant(np.flatnonzero(condition).astype(np.int64))
     x, axis = parts.input(0), node.attribute("axis")
@@ -366,11 +366,11 @@ def compress(parts: Decomposition) -> None:
 
 
 _DROPPED = 0.5
-"""Ratio of a Dropout that gives none."""
+"""Default ratio of a Dropout."""
 
 
 def dropout(parts: Decomposition) -> None:
-    """Compose Dropout as identity: outside of training, and at ratio 0, everything stays."""
+    """Compose Dropout as identity: outside of training and at ratio 0 it has no effect."""
     node = parts.node
     if node.has(2) and bool(node.needed(2, "training_mode").reshape(-1)[0]):
         ratio = float(node.needed(1, "ratio").reshape(-1)[0]) if node.has(1) else _DROPPED

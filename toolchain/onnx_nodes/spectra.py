@@ -1,15 +1,15 @@
-"""DFT and STFT: products with matrices of cosines and sines, which are constant as lengths are."""
+"""Decompositions of DFT and STFT: products with matrices of cosines and sines, constant because lengths are."""
 
 import numpy as np
 
 from toolchain.onnx_nodes.parts import Decomposition
 
 MAX_LENGTH = 8192
-"""Of a transform: its matrices have as many rows and columns."""
+"""Maximum length of a transform, which is the size of its matrices."""
 
 
 def _matrices(length: int, bins: int, kind: object, *, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return (cosines, sines) of exp(-2 pi i row column / length); the inverse turns the other way and divides by
+    """Return (cosines, sines) of exp(-2 pi i row column / length); the inverse has the opposite sign and a factor 1 /
     length."""
     turns = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
     factor = 1 / length if inverse else 1.0
@@ -38,7 +38,7 @@ def _check_length(parts: Decomposition, length: int) -> None:
 
 
 def dft(parts: Decomposition) -> None:
-    """Compose DFT of one axis: the axis goes last, its rows are multiplied."""
+    """Compose DFT along one axis, which is moved last for the product."""
     node, shape = parts.node, parts.node.shape(0)
     rank, inverse = len(shape), bool(node.attribute("inverse", 0))
     axis = int(node.needed(2, "axis").reshape(-1)[0]) if node.has(2) else int(node.attribute("axis", -2))
@@ -64,7 +64,7 @@ def dft(parts: Decomposition) -> None:
 
 
 def stft(parts: Decomposition) -> None:
-    """Compose STFT of (batch, samples) or (batch, samples, 1): frames, the window, and a transform of each."""
+    """Compose STFT of (batch, samples) or (batch, samples, 1): frames, window, transform of each frame."""
     node, shape = parts.node, parts.node.shape(0)
     if len(shape) == 3 and shape[2] != 1:
         node.refuse("a complex signal is not supported: its last dimension must be 1")

@@ -1,4 +1,4 @@
-"""View of a node before the run: attributes, types and shapes, values of constants."""
+"""View of a node at compile time: attributes, types and shapes, values of constants."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 MAX_CONSTANT = 1 << 26
-"""Elements of a constant that an operator brings with it."""
+"""Maximum size of a constant that a decomposition creates, elements."""
 
 
 class NodeView:
-    """A node of the model `model` in operator set `opset`. `infos` and `constants`: types and shapes, and values, of
+    """Node of the model `model` in operator set `opset`. `infos` and `constants`: types and shapes, and values, of
     tensors by name."""
 
     def __init__(
@@ -31,11 +31,11 @@ class NodeView:
         self._values = dict[str, Any]()
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise ModelError for this node, and what of it is not supported."""
+        """Raise ModelError for this node, with the unsupported part."""
         raise ModelError(f"{self._location}: {reason}")
 
     def check_constant(self, *shape: int) -> None:
-        """Raise ModelError for the shape of a constant that is too large, before there is an array."""
+        """Raise ModelError for a constant of excessive size, before it is allocated."""
         if math.prod(shape) > MAX_CONSTANT:
             self.refuse(
                 f"it needs a constant of shape {list(shape)}: the most is {MAX_CONSTANT} elements: smaller shapes"
@@ -43,7 +43,7 @@ class NodeView:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Explicit attributes, as onnx.helper has them."""
+        """Explicit attributes, in the representation of onnx.helper."""
         return {name: self._value(name) for name in self._protos}
 
     def _value(self, name: str) -> Any:
@@ -56,12 +56,12 @@ class NodeView:
         return _text(value) if isinstance(value, bytes) else value
 
     def texts(self, name: str) -> list[str]:
-        """Return an attribute of several texts."""
+        """Return an attribute with a list of strings."""
         return [_text(value) for value in self.attribute(name, [])]
 
     def numbers(self, name: str) -> Values:
-        """Return an attribute of several integers or floats as an array of INT64 or DOUBLE, empty where there is
-        none; no list of Python objects is made, of which those of a forest are gigabytes."""
+        """Return an attribute with a list of integers or floats as an array of INT64 or DOUBLE, empty if absent. It
+        creates no list of Python objects, which would take gigabytes for a forest."""
         proto = self._protos.get(name)
         if proto is None:
             return np.zeros(0, np.int64)
@@ -70,12 +70,12 @@ class NodeView:
         return np.fromiter(field, np.float64 if floats else np.int64, len(field))
 
     def codes(self, name: str, codes: Mapping[bytes, int]) -> Values:
-        """Return the codes of an attribute of several texts as an array of INT8; -1: a text that has none."""
+        """Return an attribute's list of strings as an array of INT8 codes; -1 for a string without a code."""
         field = self._protos[name].strings if name in self._protos else ()
         return np.fromiter((codes.get(text, -1) for text in field), np.int8, len(field))
 
     def axis(self, rank: int, otherwise: int | None = None) -> int:
-        """Return the attribute axis, counted from the front; refused where a tensor of that rank has none such."""
+        """Return the attribute axis as a non-negative number. ModelError: it is invalid for the rank."""
         axis = int(self.attribute("axis", otherwise))
         if not -rank <= axis < rank:
             self.refuse(f"attribute axis={axis}: the tensor has {rank} dimensions")
@@ -111,11 +111,11 @@ class NodeView:
         return info
 
     def constant(self, index: int) -> Values | None:
-        """Return the values of an input that never changes."""
+        """Return the values of a constant input; None for any other."""
         return self._constants.get(self.proto.input[index])
 
     def needed(self, index: int, label: str) -> Values:
-        """Return the values of an input that must be known at compile time."""
+        """Return the values of an input that must be constant."""
         values = self.constant(index)
         if values is None:
             self.refuse(f"{label} ({self.proto.input[index]}) must be constant")
@@ -123,12 +123,12 @@ class NodeView:
 
 
 def _text(value: bytes) -> str:
-    """Return a text; what is no UTF-8 in it is the name of nothing."""
+    """Decode a string; invalid UTF-8 results in a name that matches nothing."""
     return value.decode(errors="replace")
 
 
 def subgraphs(proto: Any) -> list[Any]:
-    """Return the graphs that a node has as attributes, of the types of ONNX."""
+    """Return the subgraphs of a node."""
     return [
         graph
         for attribute in proto.attribute
@@ -145,7 +145,7 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def node_name(proto: Any) -> str:
-    """Return the name of a node in messages."""
+    """Return the name of a node for messages."""
     return str(proto.name or f"{proto.op_type}_{''.join(proto.output[:1])}")
 
 

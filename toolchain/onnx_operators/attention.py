@@ -1,12 +1,12 @@
 """Attention: products, a mask and a softmax; scores and their softmax are in fp32 for every type of Q, K and V.
 
-Attention of whole tensors is one ATTN_T per batch: scores, softmax and weights never leave the scratchpad. Keys and
-values have a row per token with all heads next to each other, as ONNX's of three dimensions, or rows of each head, as
-its past and those of four dimensions. The queries are the last of the keys where an order of them matters.
+Attention of whole tensors is one ATTN_T per batch; scores, softmax and weights never leave the scratchpad. Keys and
+values have one row per token with all heads side by side, as in ONNX's 3-D form, or rows per head, as in a past and in
+the 4-D form. If the order matters, the queries correspond to the last keys.
 
-The past may be a cache [B, H, T_max, D] of the device (docs/bit-widths.md, "KV cache"), which takes the place of the
-present too: new keys and values are appended at the position, and the queries see everything up to it. Codes
-(`toolchain.onnx_frontend.qdq_graph`) are appended as they are.
+The past may be a cache [B, H, T_max, D] of the device (docs/bit-widths.md, "KV cache"), which also replaces the
+present: new keys and values are appended at the position, and the queries see all keys up to it. Codes
+(`toolchain.onnx_frontend.qdq_graph`) are appended unchanged.
 """
 
 import math
@@ -36,7 +36,7 @@ class AttentionSizes(NamedTuple):
     keys: int
     past: int
     width: int
-    """Of a head of Q and K."""
+    """Size of a head of Q and K."""
     value_width: int
 
     @property
@@ -45,20 +45,20 @@ class AttentionSizes(NamedTuple):
 
 
 class QueryWindow(NamedTuple):
-    """Window of a query before and after its own position; -1: unlimited."""
+    """Window of a query before and after its own position; -1 for unlimited."""
 
     left: int
     right: int
 
 
 def sight(node: Node) -> QueryWindow:
-    """Return the window by is_causal and the window sizes."""
+    """Return the window given by is_causal and the window sizes."""
     left, right = (int(node.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
     return QueryWindow(left, 0 if node.attribute("is_causal", 0) else right)
 
 
 def possible(node: Node, s: AttentionSizes) -> bool:
-    """Check whether ATTN_T computes it: no mask, heads of equal size and type, and an order that it supports."""
+    """Check whether ATTN_T supports the attention: no mask, heads of equal size and type, and a supported window."""
     kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
     if node.has(3) or s.width != s.value_width:
         return False
@@ -70,13 +70,13 @@ def possible(node: Node, s: AttentionSizes) -> bool:
 
 
 def _cap(node: Node) -> dict[str, Attribute]:
-    """Return the attribute of a bound of scores; empty: there is none."""
+    """Return the attribute for the bound of the scores; empty without a bound."""
     cap = float(node.attribute("softcap", 0.0))
     return {"softcap": cap} if cap else {}
 
 
 def attend(node: Node, s: AttentionSizes, k: TensorIR, v: TensorIR, scale: float) -> None:
-    """Emit the layer; Q and the result are brought to a row per query where they have four dimensions."""
+    """Emit the layer; 4-D Q and result are converted to one row per query."""
     q, out, order = node.tensor(0), node.output(), (0, 2, 1, 3)
     four = len(q.shape) == 4
     rows = transposed(node, q, order) if four else q
@@ -93,11 +93,11 @@ def attend(node: Node, s: AttentionSizes, k: TensorIR, v: TensorIR, scale: float
 
 
 POSITION = "position"
-"""The tensor (INT32) whose first element is the position of a step's first token."""
+"""Tensor (INT32) whose first element is the position of a step's first token."""
 HEADS = ".heads"
-"""Between a cache's name and the first head of a part of it."""
+"""Infix between a cache's name and the first head of one of its parts."""
 SCALES = ".scales"
-"""Behind a key cache's name: f32 scales of its heads, then of its value cache's."""
+"""Suffix of a key cache's name: f32 scales of its heads, then of the value cache's."""
 _PAST = ((4, 1), (5, 2))
 """(input, output) of keys, then of values."""
 
@@ -108,12 +108,12 @@ def applies(node: Node) -> bool:
 
 
 def _has_past(node: Node) -> bool:
-    """Check whether there are keys and values before the new; those of a first step have no element."""
+    """Check whether past keys and values exist; those of a first step are empty."""
     return node.has(4) and 0 not in node.info(4).shape
 
 
 def cached_attention(node: Node) -> None:
-    """Emit a KV_UPDATE and an ATTN_T for each part of the cache. Refused: what ATTN_T cannot do."""
+    """Emit a KV_UPDATE and an ATTN_T for each part of the cache. ModelError: ATTN_T does not support the attention."""
     for index, name in ((3, "attn_mask"), (6, "nonpad_kv_seqlen")):
         if node.has(index):
             node.refuse(f"input {name} with a cache of keys and values: only the causal mask is supported")
@@ -145,14 +145,14 @@ def cached_attention(node: Node) -> None:
 
 
 def parts_of(tensors: Mapping[str, TensorIR], past: str) -> list[TensorIR]:
-    """Return the tensors that hold the heads of a cache, in their order: one, or several with a width each."""
+    """Return the tensors that hold the heads of a cache, in order: one, or one per width."""
     names = [name for name in tensors if name.startswith(past + HEADS)]
     tensors_by_head = {int(name.removeprefix(past + HEADS)): tensors[name] for name in names}
     return [tensors_by_head[first] for first in sorted(tensors_by_head)] or [tensors[past]]
 
 
 def _parts(node: Node, keys: TensorIR, values: TensorIR) -> Iterator[tuple[int, tuple[TensorIR, TensorIR]]]:
-    """Yield (first head, keys and values) of the parts of a cache."""
+    """Yield (first head, (keys, values)) of the parts of a cache."""
     first = 0
     for pair in zip(*(parts_of(node.graph.tensors, cache.id) for cache in (keys, values)), strict=True):
         yield first, pair
@@ -162,8 +162,8 @@ def _parts(node: Node, keys: TensorIR, values: TensorIR) -> Iterator[tuple[int, 
 def _attend_to(
     node: Node, index: int, first: int, stored: tuple[TensorIR, TensorIR], sizes: tuple[int, int, int]
 ) -> None:
-    """Append to a part of the caches of a layer, and attend to it. `sizes`: tokens, elements of the queries of a KV
-    head, KV heads of the layer."""
+    """Append to a part of a layer's caches and attend to it. `sizes`: tokens, elements of the queries per KV head, KV
+    heads of the layer."""
     (tokens, share, all_heads), (_, count, t_max, size) = sizes, stored[0].shape
     position = node.graph.tensors[POSITION]
     scales = _scales(node, node.tensor(4), stored[0], first)
@@ -189,7 +189,7 @@ def _attend_to(
 
 
 def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> TensorIR:
-    """Return some columns of rows."""
+    """Return a view of columns `first` to `first + count`."""
     pitch = x.pitch or x.shape[-1]
     columns = replace(
         x, id=f"{x.id}.columns{first}", shape=(rows, count), view_of=x.view_of or x.id, offset=x.offset + first,
@@ -200,12 +200,12 @@ def _columns(node: Node, x: TensorIR, first: int, count: int, rows: int) -> Tens
 
 
 def _next_layer(node: Node) -> int:
-    """Return the decoder layer that comes next."""
+    """Return the index of the next decoder layer."""
     return 1 + max((layer.integer("kv_layer", -1) for layer in node.graph.layers), default=-1)
 
 
 def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[TensorIR]:
-    """Return (of the keys, of the values, of both) of a part of a cache whose elements are integers: f32 per head."""
+    """Return the scales (of keys, of values, of both) for an integer or encoded cache part; empty for any other."""
     count = part.shape[1]
     if part.dtype is DataType.ENCODED:
         block, dims = node.graph.tensors[keys.id + SCALES], (part.shape[1], part.shape[3])
@@ -215,7 +215,7 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
     if scales := node.attribute("scale_kv"):
         head_scales = [node.weight(np.full(count, scale), DataType.FP32) for scale in scales]
         return [*head_scales, node.weight(np.repeat(scales, count), DataType.FP32)]
-    if table := node.graph.tensors.get(f"{keys.id}{SCALES}.{first}"):  # of tokens, made when these are appended
+    if table := node.graph.tensors.get(f"{keys.id}{SCALES}.{first}"):  # per-token scales, computed at the append
         return [*(_side(node, table, side) for side in (0, 1)), table]
     kv_scales = node.graph.tensors.get(keys.id + SCALES)
     if part.dtype in FLOATS or kv_scales is None:
@@ -232,7 +232,7 @@ def _scales(node: Node, keys: TensorIR, part: TensorIR, first: int) -> list[Tens
 
 
 def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
-    """Scales of keys (0) or values (1) of a table of both."""
+    """Return a view of the scales of keys (0) or values (1) in a table of both."""
     _, heads, t_max = table.shape
     view = replace(table, id=f"{table.id}.{side}", shape=(heads, t_max), view_of=table.id, offset=side * heads * t_max)
     node.graph.tensors[view.id] = view
@@ -240,8 +240,8 @@ def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
 
 
 def attention(node: Node) -> None:
-    """Emit softmax(cap(Q K^T scale) + mask) V, with keys and values of the past before the new keys and values: one
-    command where the device has such a command, else products and a softmax between them."""
+    """Emit softmax(cap(Q K^T scale) + mask) V, with past before new keys and values: as one ATTN_T if the device
+    supports it, else as products with a softmax between them."""
     if applies(node):
         cached_attention(node)
         return
@@ -274,7 +274,7 @@ def attention(node: Node) -> None:
 
 
 def _sizes(node: Node) -> AttentionSizes:
-    """Return the sizes of Q, K and V with the past."""
+    """Return the sizes of Q, K and V, including the past."""
     (batch, heads, queries, width), (_, kv_heads, new, _), (*_, value_width) = (
         _shape(node, index, name) for index, name in enumerate(("q_num_heads", "kv_num_heads", "kv_num_heads"))
     )
@@ -285,7 +285,7 @@ def _sizes(node: Node) -> AttentionSizes:
 
 
 def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
-    """Return batch, heads, length and size of a head."""
+    """Return (batch, heads, length, size of a head)."""
     shape = node.info(index).shape
     if len(shape) == 4:
         batch, heads, length, size = shape
@@ -297,7 +297,7 @@ def _shape(node: Node, index: int, name: str) -> tuple[int, int, int, int]:
 
 
 def _rows(node: Node, index: int) -> TensorIR:
-    """Return K or V as ATTN_T takes it: as it is, or rows of each head where a past comes before it or is made."""
+    """Return K or V for ATTN_T: unchanged, or as rows per head if there is a past or a present."""
     if len(node.info(index).shape) == 3 and not (_has_past(node) or any(node.proto.output[1:3])):
         return node.tensor(index)
     return _with_past(node, index, _heads(node, index, int(node.attribute("kv_num_heads", 0))))
@@ -313,7 +313,7 @@ def _heads(node: Node, index: int, heads: int) -> TensorIR:
 
 
 def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
-    """Return K or V behind those of the past; they are an output too where that is named."""
+    """Append K or V to the past; the result is an output if the node names it."""
     named = index < len(node.proto.output) and bool(node.proto.output[index])
     parts = ([node.tensor(index + 3)] if _has_past(node) else []) + [new]
     if len(parts) == 1 and not named:
@@ -331,7 +331,7 @@ def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
 def _shared(
     node: Node, s: AttentionSizes, a: TensorIR, b: TensorIR, out: TensorIR, n: int, k: int, *, nk: bool
 ) -> None:
-    """Emit a product per head of K and V; the heads of Q that share it are rows of it."""
+    """Emit one product per head of K and V; the heads of Q that share it are stacked as rows."""
     m = s.heads // s.kv_heads * s.queries
     batch = s.batch * s.kv_heads
     product(node, [a, b], out, (m, n, k), batch=batch, step0=m * k, step1=k * n, in1_nk=int(nk))
@@ -353,8 +353,8 @@ def _scores(node: Node, s: AttentionSizes, q: TensorIR, k: TensorIR, scale: floa
 def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, TensorIR | None]:
     """Add the masks to the scores.
 
-    A query that no key is visible to has a result of 0: here its scores stay as they are, and the second tensor has 0
-    for it, 1 for others, shape (..., queries or 1, 1). None: every query sees a key.
+    A query without visible keys has a result of 0: its scores stay unmasked, and the second tensor has 0 for it and 1
+    for others, shape (..., queries or 1, 1), or is None if every query sees a key.
     """
     added, seeing = _constant_mask(node, s) if not node.has(3) or node.constant(3) is not None else _mask(node, s)
     if added is None:
@@ -365,7 +365,7 @@ def _masked(node: Node, s: AttentionSizes, scores: TensorIR) -> tuple[TensorIR, 
 
 
 def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, TensorIR | None]:
-    """Return the masks that the compiler knows, as `_mask` gives them; None: nothing is masked."""
+    """Return constant masks in the form of `_mask`; None for a mask without effect."""
     total = np.where(_visible(node, s), np.float32(0), -np.inf)
     mask = node.constant(3) if node.has(3) else None
     if mask is not None:
@@ -384,8 +384,8 @@ def _constant_mask(node: Node, s: AttentionSizes) -> tuple[TensorIR | None, Tens
 
 
 def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
-    """Return the mask that is added to scores (FP32), and whether there is a key for each query (UINT8, a column); the
-    rows of queries without a key are 0."""
+    """Return (mask added to scores (FP32), whether each query sees a key (UINT8, a column)); mask rows of queries
+    without a key are 0."""
     mask, minus_infinity = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
     added = node.temporary(mask.shape, DataType.FP32)
     if node.info(3).type == "BOOL":
@@ -412,7 +412,7 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
 
 
 def _whole_mask(node: Node, mask: TensorIR, s: AttentionSizes) -> TensorIR:
-    """Return the mask, of all keys: those beyond its end are not seen."""
+    """Extend the mask to all keys; keys after its end are hidden."""
     missing = s.keys - mask.shape[-1]
     if not missing:
         return mask
@@ -434,7 +434,7 @@ def _cast(node: Node, x: TensorIR, kind: DataType) -> TensorIR:
 
 
 def _visible(node: Node, s: AttentionSizes) -> Values:
-    """Return the mask of keys that each query sees by is_causal and the windows, shape (queries, keys)."""
+    """Return which keys each query sees by is_causal and the windows, shape (queries, keys)."""
     distance = np.arange(s.queries)[:, None] + s.past - np.arange(s.keys)
     mask = np.ones(distance.shape, np.bool_)
     left, right = sight(node)

@@ -1,4 +1,4 @@
-"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear: between numbers and codes."""
+"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear: conversions between numbers and codes."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ from toolchain.onnx_operators.elementwise import apply
 
 F8 = frozenset((DataType.E4M3FN, DataType.E5M2))
 LIMITS = {"INT8": (-128, 127), "UINT8": (0, 255), **SHORT}
-"""Of codes, by ONNX's name of their type."""
+"""ONNX type of codes -> their (minimum, maximum)."""
 
 
 class _Grid(NamedTuple):
-    """Scales and zero points, in shapes that broadcast against the tensor."""
+    """Scales and zero points, in shapes that broadcast to the tensor."""
 
     scale: Values
     zero: Values
@@ -28,7 +28,7 @@ class _Grid(NamedTuple):
 
 
 def _grid(node: Node, shape: tuple[int, ...]) -> _Grid:
-    """Return the grid of the whole tensor, of each element of an axis, or of blocks along it."""
+    """Return the grid of a tensor: one scale, one per index along an axis, or one per block along it."""
     scale = node.needed(1, "scale")
     if scale.dtype != np.float32:
         node.refuse(f"scale of type {scale.dtype}: supported is float32")
@@ -71,7 +71,7 @@ def quantize(node: Node) -> None:
 
 
 def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
-    """Emit x / scale as floats of 8 bits, which saturate."""
+    """Emit x / scale as 8-bit floats with saturation."""
     if node.attribute("saturate", 1) != 1:
         node.refuse("attribute saturate=0: supported is 1, values beyond the largest become the largest")
     if grid.zero.any():
@@ -85,10 +85,10 @@ def _round(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
 
 
 def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, out: TensorIR) -> None:
-    """Emit rint(x / scale) + zero, clipped, where the zero points are a tensor or codes have 16 bits."""
+    """Emit rint(x / scale) + zero, clipped, for zero points in a tensor or 16-bit codes."""
     steps, moved, clipped = (node.temporary(x.shape, DataType.INT32) for _ in range(3))
     node.layer("ELTWISE", [x, scale], steps, function="QUANT", m=1, n=x.elements, zero=0)
-    if node.graph.constant(scale.id) is not None:  # a scale that the run makes of the values reaches all of them
+    if node.graph.constant(scale.id) is not None:  # a scale computed at run time covers all values
         bounded = node.temporary(x.shape, DataType.INT32)
         _clip(node, steps, (-_FAR, _FAR), bounded)
         steps = bounded
@@ -98,7 +98,7 @@ def _codes(node: Node, x: TensorIR, scale: TensorIR, zero: TensorIR, code: str, 
 
 
 _FAR = 1 << 17
-"""Steps from the zero point, beyond all codes: what lies further must not wrap where the zero point is added."""
+"""Clip limit in steps from the zero point, beyond all codes: adding the zero point to larger values could wrap."""
 
 
 def _clip(node: Node, x: TensorIR, limits: tuple[int, int], out: TensorIR) -> None:
@@ -131,7 +131,7 @@ def dequantize(node: Node) -> None:
 
 
 def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
-    """Emit floats of 8 bits times their scale."""
+    """Emit 8-bit floats times their scale."""
     if grid.zero.any():
         node.refuse(f"zero point of {x.dtype.name}: supported is 0")
     if out.dtype is not DataType.FP32:
@@ -142,7 +142,7 @@ def _widen(node: Node, x: TensorIR, grid: _Grid, out: TensorIR) -> None:
 
 
 def dynamic_quantize(node: Node) -> None:
-    """Emit UINT8 over the range of the values and 0: the scale is a tensor that the run makes."""
+    """Emit UINT8 codes over the range of the values and 0; the scale is computed at run time."""
     x = node.tensor(0)
     y, scale, zero = (node.output(index) for index in range(3))
     fp32, rounded = DataType.FP32, (1,)
@@ -166,7 +166,7 @@ def dynamic_quantize(node: Node) -> None:
     node.layer("ELTWISE", [flat, node.scalar(1, fp32), width], safe, function="WHERE", m=1, n=1)
     step("DIV", safe, node.scalar(255, fp32), out=node.view(scale, rounded))
     scale = node.view(scale, rounded)
-    # rint of the bottom / scale is the zero point: QUANT rounds and clips to 0..255
+    # the zero point is rint(bottom / scale): QUANT rounds and clips to 0..255
     step("QUANT", step("DIV", bottom, scale), node.scalar(1, fp32), out=node.view(zero, rounded), zero=0, scale=1.0)
     offset = node.temporary(rounded, DataType.INT32)
     step("CAST", node.view(zero, rounded), out=offset)

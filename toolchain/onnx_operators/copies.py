@@ -1,4 +1,4 @@
-"""Tensors moved and broadcast: what Transpose, Expand, Slice and others have in common."""
+"""Copies and broadcasts of tensors, as used by Transpose, Expand, Slice and others."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def copy(
     at_in: int = 0,
     at_out: int = 0,
 ) -> None:
-    """Emit a COPY layer: `dims` elements along each dimension, `take` and `put` elements apart."""
+    """Emit a COPY layer of `dims` elements, with strides `take` in the source and `put` in the target."""
     loops = [(d, a, b) for d, a, b in zip(dims, take, put, strict=True) if d != 1] or [(1, 1, 1)]
     merged = [loops[0]]
     for size, a, b in loops[1:]:
@@ -39,7 +39,7 @@ def copy(
 
 
 def transposed(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
-    """Return the tensor with its axes in another order. The compiler moves what has less than a byte per element."""
+    """Return the tensor with permuted axes. Elements smaller than a byte are moved at compile time."""
     shape = tuple(source.shape[axis] for axis in order)
     if source.dtype in PACKED.values():
         return node.weight(np.transpose(node.values(source), order), source.dtype)
@@ -53,13 +53,13 @@ def transposed(node: Node, source: TensorIR, order: Sequence[int], target: Tenso
 
 
 def broadcast_steps(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return elements between neighbours when a tensor is read with a wider shape."""
+    """Return the strides that read a tensor with a broadcast shape, elements."""
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     return tuple(0 if size == 1 else step for size, step in zip(padded, steps(padded), strict=True))
 
 
 def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
-    """Refuse a tensor that has neither the elements of a shape nor, in each dimension, its size or 1."""
+    """Refuse a tensor that neither has the elements of a shape nor broadcasts to it."""
     tail = source.shape[max(0, len(source.shape) - len(shape)) :]
     leading_ones = source.elements == math.prod(tail)
     fits = leading_ones and all(size in (1, goal) for size, goal in zip(reversed(tail), reversed(shape), strict=False))

@@ -1,4 +1,4 @@
-"""Operators on elements: one, two or three operands that broadcast against each other."""
+"""Elementwise operators with one, two or three operands that broadcast to each other."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR
 
 
 def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, int] | None:
-    """Return (broadcast, m, n) by which a tensor is read with the shape `target_shape`; None: it must be expanded."""
+    """Return (broadcast, m, n) that read a tensor with shape `target_shape`; None if it must be expanded."""
     total = math.prod(target_shape)
     padded = (*[1] * (len(target_shape) - len(shape)), *shape)
     if math.prod(shape) == total:
@@ -31,7 +31,7 @@ def split(shape: Sequence[int], target_shape: Sequence[int]) -> tuple[str, int, 
 
 
 def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: TensorIR) -> None:
-    """Emit an ELTWISE layer of two operands; what it cannot broadcast is expanded before."""
+    """Emit an ELTWISE layer of two operands; a broadcast that it does not support is expanded first."""
     shape = target.shape
     for operand in (first, second):
         check_broadcast(node, operand, shape)
@@ -67,7 +67,7 @@ def binary(function: str) -> Lower:
 
 
 def power(node: Node) -> None:
-    """Emit Pow; integer exponents become floats first."""
+    """Emit Pow; integer exponents are converted to floats."""
     base, exponent = node.tensor(0), node.tensor(1)
     if base.dtype not in FLOATS:
         node.refuse(f"base of type {node.info(0).type}: supported are floats, and integers with constant exponents")
@@ -101,7 +101,7 @@ def negative(node: Node) -> None:
 
 
 def absolute(node: Node) -> None:
-    """Emit the larger of x and -x."""
+    """Emit the maximum of x and -x."""
     x, out = node.tensor(0), node.output()
     if out.dtype is DataType.UINT8:
         node.refuse("data type UINT8 is not supported")
@@ -193,7 +193,7 @@ def bitwise_not(node: Node) -> None:
 
 
 def bit_shift(node: Node) -> None:
-    """Lower BitShift of unsigned integers; UINT32 and UINT64, held in INT32, have their highest bit filled with 0."""
+    """Lower BitShift of unsigned integers. UINT32 and UINT64 are held in INT32, so the highest bit is filled with 0."""
     x, places, out, kind = node.tensor(0), node.tensor(1), node.output(), node.info(0).type
     shift_left = str(node.attribute("direction", "")) == "LEFT"
     if shift_left and kind == "UINT16":

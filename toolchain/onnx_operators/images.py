@@ -1,7 +1,7 @@
-"""Convolution and pooling of one- and two-dimensional images, which the device holds with channels last (NHWC).
+"""Convolution and pooling of one- and two-dimensional images, which the device stores with channels last (NHWC).
 
-Each operator brings its image there and back; the pass `layout` removes what neighbours undo. Images of three
-dimensions, and windows that the device does not have, become products or reductions of patches.
+Each operator transposes its image to NHWC and back; the pass `layout` removes transposes that cancel. 3-D images, and
+windows that the device does not support, become products or reductions of patches.
 """
 
 import math
@@ -21,7 +21,7 @@ from toolchain.onnx_operators.linear import product
 
 
 class SpatialWindows(NamedTuple):
-    """Per spatial dimension."""
+    """Windows, with one value per spatial dimension."""
 
     kernel: tuple[int, ...]
     output: tuple[int, ...]
@@ -32,7 +32,7 @@ class SpatialWindows(NamedTuple):
 
 
 def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> SpatialWindows:
-    """Return the geometry that the attributes of a node give for an image (batch, channels, spatial...)."""
+    """Return the windows of a node on an image (batch, channels, spatial...)."""
     rank = len(image) - 2
     strides = tuple(node.attribute("strides", [1] * rank))
     dilations = tuple(node.attribute("dilations", [1] * rank))
@@ -54,7 +54,7 @@ def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Seq
 
 
 def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
-    """Return the tensor with `value` around it."""
+    """Return the tensor padded with `value`."""
     if not any((*before, *after)):
         return x
     shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
@@ -73,12 +73,12 @@ def _fill(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: 
 
 
 def pad_into(node: Node, x: TensorIR, out: TensorIR, before: Sequence[int], value: float) -> None:
-    """Emit copies of the tensor into a larger tensor that is `value` elsewhere."""
+    """Emit copies of the tensor into a larger tensor filled with `value`."""
     _fill(node, x, out, before, value)
 
 
 def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
-    """Return all windows of a padded image, a row each: (batch, output..., channels, kernel...)."""
+    """Return all windows of a padded image, one per row: (batch, output..., channels, kernel...)."""
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
     outer = [step * distance for step, distance in zip(take[2:], shape.strides, strict=True)]
@@ -89,8 +89,8 @@ def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
 
 
 def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: bool, border: float = 0) -> TensorIR:
-    """Return all windows: (batch, channels, kernel..., output...) or, windows first, (batch, channels, output...,
-    kernel...)."""
+    """Return all windows: (batch, channels, kernel..., output...), or (batch, channels, output..., kernel...) unless
+    `windows_last`."""
     x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
     batch, channels = x.shape[:2]
     take = steps(x.shape)
@@ -109,7 +109,7 @@ def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: boo
 
 
 MAX_WORD = (1 << 16) - 1
-"""Of the device's words for images and windows."""
+"""Maximum of the device's 16-bit fields for images and windows."""
 
 
 def convolution(node: Node) -> None:
@@ -133,19 +133,19 @@ def convolution(node: Node) -> None:
 
 
 MAX_SPREAD = 1 << 19
-"""Bytes of the rows from the first that a dilated window reads to the last: the device loads those between them too,
-and a quarter of the default scratchpad holds no more. Chosen by us."""
+"""Maximum size of the rows spanned by a dilated window, bytes: the device also loads the rows between taps. Our choice,
+a quarter of the default scratchpad."""
 
 
 def _spread_rows(x: TensorIR, shape: device.Windows) -> bool:
-    """Check whether windows are dilated so widely that a tile of a window may not fit: their pixels are collected
-    instead."""
+    """Check whether a dilation is so wide that a tile of a window may not fit; the pixels are then gathered as
+    patches."""
     rows = (shape.kh - 1) * shape.dh + 1
     return shape.dh > 1 and rows * shape.w * x.shape[1] * BITS[x.dtype] // 8 > MAX_SPREAD
 
 
 def groups_of(node: Node, x: TensorIR, w: TensorIR) -> int:
-    """Return the attribute group; refused where channels of image and weights do not make so many groups."""
+    """Return the attribute group. ModelError: it does not match the channels of image and weights."""
     groups, channels = int(node.attribute("group", 1)), x.shape[1]
     if groups < 1 or w.shape[1] * groups != channels or w.shape[0] % groups:
         node.refuse(
@@ -164,8 +164,8 @@ def convolve(
     *more: TensorIR,
     **attributes: Attribute,
 ) -> None:
-    """Emit a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` are
-    those of the epilogue; `bias` is a layer of its own, for the pass `fusion`."""
+    """Emit a CONV2D_T layer from NCHW to NCHW with weights Cout x Cin / groups x kernel. `more` and `attributes` belong
+    to the epilogue; `bias` is a separate layer, for the pass `fusion`."""
     x, w, out = tensors
     pixels, cout = shape.pixels // shape.batch, w.shape[0]
     kernel = transposed(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
@@ -184,7 +184,7 @@ def convolve(
 def _product_of_patches(
     node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], shape: SpatialWindows, groups: int
 ) -> None:
-    """Emits, per image and group, weights (cout x cin kernel) times patches (cin kernel x pixels)."""
+    """Emit, per image and group, weights (cout x cin kernel) times patches (cin kernel x pixels)."""
     x, w, out = tensors
     batch, cin = x.shape[:2]
     m, k, n = w.shape[0] // groups, cin // groups * math.prod(shape.kernel), math.prod(shape.output)
@@ -210,7 +210,7 @@ def maximum_pool(node: Node) -> None:
 
 
 def average_pool(node: Node) -> None:
-    """Emit the mean of each window: of its elements in the image, or in the padded image."""
+    """Emit the mean of each window, over its elements in the image or in the padded image."""
     x, out = node.tensor(0), node.output()
     shape = windows(node, x.shape, node.attribute("kernel_shape"), out.shape[2:])
     pads = node.attribute("pads", [0] * 2 * len(shape.kernel))
@@ -239,7 +239,7 @@ def average_pool(node: Node) -> None:
 def _pool(
     node: Node, x: TensorIR, out: TensorIR, shape: SpatialWindows, function: str, **attributes: Attribute
 ) -> bool:
-    """Emit a POOL layer, where the device has such windows."""
+    """Emit a POOL layer and return True if the device supports the windows."""
     on_device = device_windows(x, shape)
     if on_device is None or device.blind(on_device):
         return False
@@ -251,7 +251,7 @@ def _pool(
 
 
 def _needed(x: TensorIR, shape: SpatialWindows) -> list[int]:
-    """Return per dimension, how far behind the image the last window reaches; negative: it ends before."""
+    """Return per dimension how far the last window extends beyond the image; negative if it ends before."""
     return [
         (count - 1) * stride + (taps - 1) * dilation + 1 - size - before
         for count, stride, taps, dilation, size, before in zip(
@@ -261,8 +261,8 @@ def _needed(x: TensorIR, shape: SpatialWindows) -> list[int]:
 
 
 def device_windows(x: TensorIR, shape: SpatialWindows) -> device.Windows | None:
-    """Return the windows in the device's words; an image of one dimension, or one row, is one column: tiles take whole
-    rows. None: it has no such windows."""
+    """Return the windows in the device's form; None if it does not support them. A 1-D image, or one row, becomes one
+    column, since tiles have whole rows."""
     rank = len(shape.kernel)
     if rank > 2:
         return None
@@ -279,12 +279,12 @@ def device_windows(x: TensorIR, shape: SpatialWindows) -> device.Windows | None:
 
 
 def _is_a_row(x: TensorIR, shape: SpatialWindows, after: Sequence[int]) -> bool:
-    """Check whether an image of two dimensions is a single row, and its windows are."""
+    """Check whether a 2-D image is a single row, and so are its windows."""
     return x.shape[2] == shape.kernel[0] == shape.output[0] == 1 and not shape.before[0] and not after[0]
 
 
 def channels_last(node: Node, x: TensorIR) -> TensorIR:
-    """Return N x C x pixels as N x pixels x C."""
+    """Transpose N x C x pixels to N x pixels x C."""
     batch, channels = x.shape[:2]
     pixels = math.prod(x.shape[2:])
     if _same_either_way(x.shape):
@@ -293,7 +293,7 @@ def channels_last(node: Node, x: TensorIR) -> TensorIR:
 
 
 def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
-    """Return the output of a layer in N x pixels x C, which `_channels_first` transposes to `out`."""
+    """Return a tensor N x pixels x C for the result of a layer, which `_channels_first` transposes to `out`."""
     if _same_either_way(out.shape):
         return out
     return node.temporary((out.shape[0], math.prod(out.shape[2:]), out.shape[1]), out.dtype)

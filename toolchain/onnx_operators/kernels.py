@@ -10,7 +10,7 @@ from toolchain.onnx_domains.on_core import MAX_RANK
 from toolchain.onnx_model.node import Node
 
 HEAP_WORDS, BOX_WORDS = 2, 8
-"""Scratch memory: of each candidate in a heap, and of each box of a class that is selected."""
+"""Words of scratch memory per heap candidate, and per selected box of a class."""
 
 
 def non_zero(node: Node) -> None:

@@ -15,7 +15,7 @@ from toolchain.onnx_operators.elementwise import apply
 def product(
     node: Node, factors: Sequence[TensorIR], out: TensorIR, mnk: tuple[int, int, int], **attributes: Attribute
 ) -> None:
-    """Emit a GEMM_T layer of A, B and what its epilogue reads."""
+    """Emit a GEMM_T layer of A, B and the operands of its epilogue."""
     m, n, k = mnk
     usual: dict[str, Attribute] = {"batch": 1, "m": m, "n": n, "k": k, "step0": 0, "step1": 0}
     node.layer("GEMM_T", factors, out, **{**usual, **attributes})
@@ -28,14 +28,14 @@ def _same_type(node: Node, *tensors: TensorIR) -> None:
 
 
 def matmul(node: Node) -> None:
-    """Emit an N-D product: leading dimensions are a list of products; a factor without them is shared by all."""
+    """Emit an N-D product: leading dimensions form a batch; an operand without them is shared."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
     _same_type(node, a, b)
     product_list(node, a, b, out)
 
 
 def product_list(node: Node, a: TensorIR, b: TensorIR, out: TensorIR, *more: TensorIR, **attributes: Attribute) -> None:
-    """Emit a product of the last two dimensions; `more` and `attributes` are those of the epilogue."""
+    """Emit a product over the last two dimensions; `more` and `attributes` belong to the epilogue."""
     shape_a = a.shape if len(a.shape) > 1 else (1, *a.shape)
     shape_b = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     (m, k), n = shape_a[-2:], shape_b[-1]

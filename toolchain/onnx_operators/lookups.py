@@ -1,4 +1,4 @@
-"""Operators that take rows of a table: Gather, RotaryEmbedding. Positions are INT32 on the device."""
+"""Operators that read rows of a table: Gather, RotaryEmbedding. Positions are INT32 on the device."""
 
 import math
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
 
 
 def gather(node: Node) -> None:
-    """Emit rows of the table whose leading axis is gathered. Constant indices with one step along each of their
-    dimensions, as those of relative positions, are a copy."""
+    """Emit a gather of table rows, with the axis moved to the front. Constant indices with a uniform stride along each
+    of their dimensions, such as relative positions, become a copy."""
     data, out = node.tensor(0), node.output()
     axis = node.axis(len(data.shape), 0)
     constant = node.constant(1)
@@ -40,7 +40,7 @@ def gather(node: Node) -> None:
 
 
 class _IndexWalk(NamedTuple):
-    """Indices first + sum of steps times places."""
+    """Indices as a first index plus strides times coordinates."""
 
     first: int
     dims: tuple[int, ...]
@@ -48,7 +48,7 @@ class _IndexWalk(NamedTuple):
 
 
 def _walk(indices: np.ndarray) -> _IndexWalk | None:
-    """Return the walk that indices are; None: they are none."""
+    """Return the indices as an affine walk; None if they are not one."""
     first = int(indices.reshape(-1)[0])
     along = [np.moveaxis(indices, axis, 0).reshape(size, -1)[:2, 0] for axis, size in enumerate(indices.shape)]
     strides = tuple(int(pair[-1] - pair[0]) for pair in along)
@@ -71,7 +71,7 @@ def gathered(node: Node, table: TensorIR, indices: TensorIR, out: TensorIR) -> N
 
 
 def rotary_embedding(node: Node) -> None:
-    """Emit ROPE; rows are positions: (batch, length, heads x size). Tables with a position list are gathered first."""
+    """Emit ROPE on rows (batch, length, heads x size), one per position; tables with a position list are gathered."""
     x, out = node.tensor(0), node.output()
     four = len(x.shape) == 4
     heads = x.shape[1] if four else int(node.attribute("num_heads", 0))

@@ -1,4 +1,4 @@
-"""Operators on integers: their products are exact, with zero points, and scaled down by the epilogue."""
+"""Integer operators: their products are exact, with zero points, and the epilogue rescales them."""
 
 import math
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from toolchain.onnx_operators.images import (
 from toolchain.onnx_operators.linear import product, product_list
 
 _RESULT_SCALE = 6
-"""The input of QLinearConv and QLinearMatMul that holds the scale of the result."""
+"""Input of QLinearConv and QLinearMatMul with the scale of the result."""
 
 
 class Quantity(NamedTuple):
@@ -44,7 +44,7 @@ def _quantity(node: Node, scale: int, zero: int) -> Quantity:
 
 
 def _zero(node: Node, index: int) -> int:
-    """Return a zero point; lists must hold one value."""
+    """Return a zero point; all elements must be equal."""
     if not node.has(index):
         return 0
     values = np.unique(node.needed(index, "zero point"))
@@ -54,8 +54,8 @@ def _zero(node: Node, index: int) -> int:
 
 
 def matmul_integer(node: Node) -> None:
-    """Emit int32 products of INT8 and UINT8. With a zero point of A that is known only to the run, (A - za) (B - zb) =
-    A (B - zb) - za s, where s are the column sums of B - zb."""
+    """Emit int32 products of INT8 and UINT8. For a zero point of A known only at run time, (A - za) (B - zb) = A (B -
+    zb) - za s, where s are the column sums of B - zb."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
     if not node.has(2) or node.constant(2) is not None:
         product_list(node, a, b, out, zero0=_zero(node, 2), zero1=_zero(node, 3))
@@ -84,8 +84,8 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
 
 
 def convolution_integer(node: Node) -> None:
-    """Emit int32 sums of windows times weights; padding holds the zero point. With a zero point of X that is known
-    only to the run, conv(X - zx, W - zw) = conv(X, W - zw) - zx conv(1, W - zw), the latter by the compiler."""
+    """Emit int32 convolutions; padding has the value of the zero point. For a zero point of X known only at run time,
+    conv(X - zx, W - zw) = conv(X, W - zw) - zx conv(1, W - zw), with the last term folded."""
     x, w, out = node.tensor(0), node.tensor(1), node.output()
     if not node.has(2) or node.constant(2) is not None:
         _convolve(node, (x, w, out), _Finish(zeros=(_zero(node, 2), _zero(node, 3), 0, 0)))
@@ -140,18 +140,18 @@ def qlinear_convolution(node: Node) -> None:
 
 
 class _Finish(NamedTuple):
-    """Epilogue of a product; empty: the sum is the result."""
+    """Epilogue of a product; without fields the sum is the result."""
 
     scale: TensorIR | None = None
     bias: TensorIR | None = None
-    """INT32, in steps of the sum."""
+    """INT32 bias, in steps of the sum."""
     residual: TensorIR | None = None
     zeros: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Of A, B, the residual and the result."""
+    """Zero points of A, B, the residual and the result."""
     relu: bool = False
 
     def tensors(self, residual: TensorIR | None) -> list[TensorIR]:
-        """Return the operands in the order of the epilogue; `residual` as the layer sees it."""
+        """Return the operands in epilogue order; `residual`: the residual in the layout of the layer."""
         return [tensor for tensor in (self.bias, residual, self.scale) if tensor is not None]
 
     def attributes(self) -> dict[str, Attribute]:
@@ -168,8 +168,8 @@ class _Finish(NamedTuple):
 def _convolve(
     node: Node, tensors: tuple[TensorIR, TensorIR, TensorIR], finish: _Finish, bias: TensorIR | None = None
 ) -> None:
-    """Emit a convolution; `bias`: added to a float result. Images of three dimensions become patches times weights,
-    one row per pixel, so that scale and bias are per column."""
+    """Emit a convolution; `bias` is added to a float result. 3-D images become patches times weights, with one row per
+    pixel, so that scale and bias are per column."""
     x, w, out = tensors
     shape = windows(node, x.shape, w.shape[2:], out.shape[2:])
     groups = groups_of(node, tensors[0], tensors[1])
@@ -198,7 +198,7 @@ def _convolve(
 
 def fused(node: Node) -> None:
     """Emit QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result,
-    residual of the result's type."""
+    residual with the type of the result."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()
     finish, bias = _finish(node, out), node.tensor(3) if node.has(3) else None
     if node.proto.op_type == "QConv":

@@ -1,4 +1,4 @@
-"""Operators along an axis: the axis is moved to the end, where the device works row by row."""
+"""Operators along an axis, which is moved to the end, since the device works on rows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def normalization(function: str) -> Callable[[Node], None]:
         epsilon = float(node.attribute("epsilon", 1e-5))
         rows = [_row(node, weight, x.shape[axis:]) for weight in operands]
         steps: list[tuple[str, TensorIR]] = []
-        if any(row is None for row in rows):  # weights of several rows are applied to normalized rows
+        if any(row is None for row in rows):  # weights that differ between rows are applied after normalization
             steps = [(name, weight) for name, weight in zip(("MUL", "ADD"), operands, strict=False)]
             rows = []
         weights = [row for row in rows if row is not None] or [node.weight(np.ones(n), x.dtype)]
@@ -57,7 +57,7 @@ def normalization(function: str) -> Callable[[Node], None]:
 
 
 def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | None:
-    """Return a scale or bias with an element for each of a row of this shape; None: rows have different elements."""
+    """Return a scale or bias with one element per element of a row; None if rows differ."""
     lead, tail = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
     if math.prod(lead) != 1:
         return None
@@ -84,7 +84,7 @@ def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None
 
 
 def batch_normalization(node: Node) -> None:
-    """Emit y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a; a and b once, per channel."""
+    """Emit y = x a + b with a = scale / sqrt(var + epsilon) and b = bias - mean a, computed once per channel."""
     if node.attribute("training_mode", 0):
         node.refuse("attribute training_mode=1: supported is 0")
     x, out = node.tensor(0), node.output()
@@ -141,7 +141,7 @@ def reduction(function: str) -> Callable[[Node], None]:
 
 
 def _axes(node: Node, rank: int) -> list[int] | None:
-    """Return axes of a reduction; None: there is nothing to reduce."""
+    """Return the axes of a reduction; None if nothing is reduced."""
     axes = node.attribute("axes")
     if axes is None and node.has(1):
         axes = [int(axis) for axis in node.needed(1, "axes").reshape(-1)]
@@ -155,7 +155,7 @@ def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], ou
     moved = transposed(node, source, order)
     n = math.prod(source.shape[a] for a in axes)
     m, parts = source.elements // n, _parts(n) if function != "ARGMAX" else 1
-    if parts > 1:  # all elements of a row are in the scratchpad together
+    if parts > 1:  # a whole row must fit the scratchpad
         once = node.temporary((m * parts, 1), source.dtype)
         node.layer("REDUCE", [moved], once, function=function, m=m * parts, n=n // parts)
         moved, n = once, parts
@@ -163,16 +163,17 @@ def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], ou
 
 
 LONG = 1 << 16
-"""Elements of a row that are reduced at once; longer rows are reduced in equal parts, and then those."""
+"""Maximum number of elements of a row reduced at once; longer rows are split into equal parts, whose results are
+reduced."""
 
 
 def _parts(n: int) -> int:
-    """Return the least number of equal parts of a row of `n` elements that are not too long; 1: it has none."""
+    """Return the minimum number of equal parts of at most `LONG` elements; 1 if there is no such split."""
     return next((count for count in range(-(-n // LONG), math.isqrt(n) + 1) if n % count == 0), 1)
 
 
 def argmax(node: Node) -> None:
-    """Emit the first of the largest; for the last of them the axis is read backwards."""
+    """Emit the index of the first maximum; for the last one, the axis is reversed."""
     source, out = node.tensor(0), node.output()
     axis = node.axis(len(source.shape), 0)
     if not node.attribute("select_last_index", 0):

@@ -1,4 +1,4 @@
-"""Operators that only move elements, or only rename their shape."""
+"""Operators that only move elements or change the shape."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from toolchain.onnx_operators.images import pad_into
 
 
 def renamed(node: Node) -> None:
-    """Emit Reshape, Flatten, Squeeze, Unsqueeze and Identity as the same bytes."""
+    """Emit Reshape, Flatten, Squeeze, Unsqueeze and Identity as views."""
     node.view(node.tensor(0), node.out_info().shape, node.proto.output[0])
 
 
@@ -78,7 +78,7 @@ def tile(node: Node) -> None:
 
 
 def pads_otherwise(node: Node) -> bool:
-    """Check whether a Pad repeats the tensor, or cuts it."""
+    """Check whether a Pad repeats or crops the tensor."""
     return node.attribute("mode", "constant") != "constant" or bool((node.needed(1, "pads") < 0).any())
 
 

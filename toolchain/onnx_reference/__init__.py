@@ -1,1 +1,1 @@
-"""Operators of onnx.reference, corrected where they disagree with ONNX's definition."""
+"""Corrected operators of onnx.reference, for those that contradict ONNX's definition."""

@@ -1,4 +1,4 @@
-"""Operators of which onnx.reference has no right implementation."""
+"""Corrected implementations of operators that onnx.reference lacks or implements incorrectly."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from toolchain.onnx_reference.steps import GRU, LSTM, RNN
 from toolchain.onnx_reference.windows import LRN, AveragePool, Conv, LpPool, MaxPool
 
 MAX_STEPS = np.float32(1 << 20)
-"""More than codes of 16 bits have."""
+"""Bound in steps beyond the range of 16-bit codes."""
 _NARROW = ("float16", "bfloat16")
-"""Types of which numpy's products take fifty times as long as those of FP32, which adds them as exactly."""
+"""16-bit types: numpy multiplies them fifty times slower than FP32, which is equally exact here."""
 
 
 def _widen(*tensors: Any) -> list[Any]:
-    """Return the tensors, those of 16 bits as FP32; None stays."""
+    """Convert 16-bit tensors to FP32; None is unchanged."""
     return [x.astype(np.float32) if x is not None and x.dtype.name in _NARROW else x for x in tensors]
 
 
 class GlobalMaxPool(OpRun):
-    """onnx.reference takes the wrong axes of an image that has not two dimensions."""
+    """GlobalMaxPool: onnx.reference reduces the wrong axes unless images are 2-D."""
 
     op_domain = ""
 
@@ -30,7 +30,7 @@ class GlobalMaxPool(OpRun):
 
 
 class GlobalLpPool(OpRun):
-    """onnx.reference has none."""
+    """GlobalLpPool: missing in onnx.reference."""
 
     op_domain = ""
 
@@ -40,7 +40,7 @@ class GlobalLpPool(OpRun):
 
 
 class ConvTranspose(OpRun):
-    """onnx.reference takes weights and channels of groups from the wrong places, and minutes for a large image."""
+    """ConvTranspose: onnx.reference mismatches weights and channels of groups, and takes minutes for a large image."""
 
     op_domain = ""
 
@@ -82,7 +82,7 @@ class ConvTranspose(OpRun):
 
 
 class CumSum(OpRun):
-    """onnx.reference takes no axis that is a list of one number."""
+    """CumSum: onnx.reference does not accept a 1-element list as axis."""
 
     op_domain = ""
 
@@ -97,7 +97,7 @@ class CumSum(OpRun):
 
 
 class Gather(OpRun):
-    """onnx.reference fails on indices that are no C array, up to onnx 1.22."""
+    """Gather: onnx.reference fails for non-contiguous indices, up to onnx 1.22."""
 
     op_domain = ""
 
@@ -106,7 +106,7 @@ class Gather(OpRun):
 
 
 class GatherElements(OpRun):
-    """onnx.reference takes a last axis of -1 for one that is not to be gathered along."""
+    """GatherElements: onnx.reference mishandles the last axis given as -1."""
 
     op_domain = ""
 
@@ -116,7 +116,7 @@ class GatherElements(OpRun):
 
 
 class Gemm(op_gemm.Gemm_7):
-    """Numbers of 16 bits as those of Conv."""
+    """Gemm with 16-bit numbers computed like those of Conv."""
 
     op_domain = ""
 
@@ -130,7 +130,7 @@ class Gemm(op_gemm.Gemm_7):
 
 
 class MatMul(op_matmul.MatMul):
-    """Numbers of 16 bits as those of Conv."""
+    """MatMul with 16-bit numbers computed like those of Conv."""
 
     op_domain = ""
 
@@ -141,7 +141,7 @@ class MatMul(op_matmul.MatMul):
 
 
 class LogSoftmax(OpRun):
-    """onnx.reference takes exponentials of numbers of 16 bits."""
+    """LogSoftmax: onnx.reference computes exponentials in 16 bits."""
 
     op_domain = ""
 
@@ -152,7 +152,7 @@ class LogSoftmax(OpRun):
 
 
 class LpNormalization(OpRun):
-    """onnx.reference adds numbers with their signs where p is 1."""
+    """LpNormalization: onnx.reference sums signed numbers for p = 1."""
 
     op_domain = ""
 
@@ -163,7 +163,7 @@ class LpNormalization(OpRun):
 
 
 class OneHot(OpRun):
-    """onnx.reference takes no depth that is a list of one number."""
+    """OneHot: onnx.reference does not accept a 1-element list as depth."""
 
     op_domain = ""
 
@@ -176,7 +176,7 @@ class OneHot(OpRun):
 
 
 class Pad(OpRun):
-    """onnx.reference has no widths below zero, which take elements away."""
+    """Pad: onnx.reference does not support negative widths, which crop."""
 
     op_domain = ""
 
@@ -195,7 +195,7 @@ class Pad(OpRun):
 
 
 class QLinearMatMul(OpRun):
-    """onnx.reference lets codes beyond the type wrap around, up to onnx 1.21."""
+    """QLinearMatMul: onnx.reference wraps codes beyond the type, up to onnx 1.21."""
 
     op_domain = ""
 
@@ -208,7 +208,7 @@ class QLinearMatMul(OpRun):
 
 
 class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
-    """onnx.reference makes the smallest code of numbers that no integer of 32 bits counts the steps of."""
+    """QuantizeLinear: onnx.reference returns the smallest code for numbers beyond 32-bit steps."""
 
     op_domain = ""
 
@@ -226,7 +226,7 @@ class QuantizeLinear(op_quantize_linear.QuantizeLinear_23):
 
 
 class ReduceLogSumExp(OpRun):
-    """onnx.reference takes no scalar."""
+    """ReduceLogSumExp: onnx.reference does not accept a scalar."""
 
     op_domain = ""
 
@@ -241,7 +241,7 @@ class ReduceLogSumExp(OpRun):
 
 
 class ReduceSumSquare(OpRun):
-    """onnx.reference makes INT64 of INT32."""
+    """ReduceSumSquare: onnx.reference returns INT64 for INT32."""
 
     op_domain = ""
 
@@ -252,7 +252,8 @@ class ReduceSumSquare(OpRun):
 
 
 class Slice(op_slice.SliceCommon):
-    """onnx.reference takes nothing where steps go back from before the first element: they begin at that."""
+    """Slice: for a negative step, onnx.reference returns nothing if the start is before the first element; it must be
+    clamped to that."""
 
     op_domain = ""
 
@@ -264,7 +265,7 @@ class Slice(op_slice.SliceCommon):
 
 
 class Softsign(OpRun):
-    """onnx.reference takes no scalar."""
+    """Softsign: onnx.reference does not accept a scalar."""
 
     op_domain = ""
 
@@ -273,7 +274,7 @@ class Softsign(OpRun):
 
 
 class STFT(OpRun):
-    """onnx.reference takes the number of frames from the batch of a signal without a last dimension of 1."""
+    """STFT: onnx.reference derives the number of frames from the batch if a signal has no last dimension of 1."""
 
     op_domain = ""
 
@@ -294,4 +295,4 @@ CORRECTED: list[type[OpRun]] = [
     LogSoftmax, LpNormalization, LpPool, LRN, LSTM, MatMul, MaxPool, OneHot, Pad, QLinearMatMul, QuantizeLinear,
     ReduceLogSumExp, ReduceSumSquare, RNN, Slice, Softsign, STFT,
 ]  # fmt: skip
-"""Operators of which onnx.reference has no right implementation."""
+"""All corrected operators."""

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN. onnx.reference has no `sequence_lens`, `clip` and `input_forget`, and few activations."""
+"""LSTM, GRU and RNN. onnx.reference lacks `sequence_lens`, `clip`, `input_forget` and most activations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,11 +18,11 @@ _WITH_NUMBERS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "LeakyRelu": (lambda x, a: np.where(x > 0, x, a * x), (0.01,)),
     "ThresholdedRelu": (lambda x, a: np.where(x > a, x, 0), (1.0,)),
 }
-"""Functions with numbers of their own, alpha and beta, and what those are by default."""
+"""Activations with parameters alpha and beta, and their defaults."""
 
 
 def _functions(names: Sequence[str], alpha: Sequence[float], beta: Sequence[float]) -> Iterator[Function]:
-    """Yield the functions of a layer; each with numbers takes the next of them."""
+    """Yield the activations of a layer; each with parameters consumes the next of them."""
     parameters = [list(alpha), list(beta)]
     for name in names:
         if name in _PLAIN:
@@ -38,7 +38,7 @@ def _apply(function: Callable[..., Any], numbers: Sequence[float], x: Any) -> An
 
 
 class _RecurrentOperator(OpRun):
-    """`usual`: the functions of one direction."""
+    """Base class; `usual`: default activations of one direction."""
 
     op_domain = ""
     usual: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
-"""Convolutions, pools and LRN. onnx.reference places windows of pools wrongly where they reach beyond the image, needs
-a second for a large image, and takes neighbours of LRN for one image of a batch only."""
+"""Convolutions, pools and LRN. onnx.reference misplaces pool windows that extend beyond the image, needs seconds for a
+large image, and computes neighbours of LRN correctly only for a batch of one."""
 
 import itertools
 import math
@@ -10,24 +10,24 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 
 COLUMNS = 1 << 24
-"""Bytes of what the windows of a convolution read, copied out of the image."""
+"""Maximum size of the patches copied for a convolution, bytes."""
 
 
 class _WindowAxis(NamedTuple):
-    """The windows along one dimension of an image."""
+    """Windows along one dimension of an image."""
 
     taps: int
     windows: int
     step: int
     dilation: int
-    """Elements between two taps."""
+    """Distance between taps, elements."""
     begin: int
-    """Elements before the image."""
+    """Padding before the image, elements."""
     end: int
-    """Elements behind it that count as padding; windows may reach further."""
+    """Padding after the image, elements; windows may extend further."""
 
     def beyond(self, size: int) -> int:
-        """Return elements behind the image that the last window reaches."""
+        """Return the elements that the last window reads after the image."""
         return max(0, (self.windows - 1) * self.step + (self.taps - 1) * self.dilation + 1 - size - self.begin)
 
     def tap(self, at: int) -> slice:
@@ -52,13 +52,13 @@ def _axes(image: Sequence[int], attributes: dict[str, Any]) -> list[_WindowAxis]
             room = size + begin + end - reach
             count = (-(-room // step) if attributes.get("ceil_mode") else room // step) + 1
             if attributes.get("ceil_mode"):
-                count -= (count - 1) * step >= size + begin  # no window begins behind the image
+                count -= (count - 1) * step >= size + begin  # no window starts after the image
         result.append(_WindowAxis(kernel[axis], count, step, dilations[axis], begin, end))
     return result
 
 
 def _taps(x: Any, axes: list[_WindowAxis], fill: Any) -> Iterator[Any]:
-    """Yields, for each tap of the window, the elements of all windows."""
+    """Yield, for each tap of the window, the elements of all windows."""
     widths = [(axis.begin, axis.beyond(size)) for axis, size in zip(axes, x.shape[2:], strict=True)]
     padded = np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
     for at in itertools.product(*(range(axis.taps) for axis in axes)):
@@ -67,9 +67,9 @@ def _taps(x: Any, axes: list[_WindowAxis], fill: Any) -> Iterator[Any]:
 
 
 class Conv(OpRun):
-    """onnx.reference copies what each window reads, with 8 bytes for each index, of the whole image: a gigabyte for a
-    model of 1 MiB, and a dilated kernel it fills up with zeros. Here a few rows of the result are made at a time, to
-    `COLUMNS` bytes. Numbers of 16 bits are multiplied and added in FP32, which numpy does fast, and rounded once."""
+    """Convolution in blocks of rows, with at most `COLUMNS` bytes of patches. onnx.reference copies the patches of the
+    whole image with 8-byte indices, a gigabyte for a model of 1 MiB, and fills dilated kernels with zeros. 16-bit
+    numbers are multiplied and added in FP32, which is fast in numpy, and rounded once."""
 
     op_domain = ""
 
