@@ -1,4 +1,4 @@
-"""Passes over NPU-IR: one file, one name each. Every graph is verified before and after each."""
+"""Passes over NPU-IR: one per file. Every graph is verified before and after each pass."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from toolchain.passes import (
 
 
 class Pass(NamedTuple):
-    """`run(graph, target)` returns a new graph."""
+    """Transformation of a graph: `run(graph, target)` returns a new graph."""
 
     run: Callable[[Graph, Target], Graph]
     text: str
@@ -47,13 +47,14 @@ PASSES = {
     "prefetch": Pass(prefetch.run, "the sequencer of a macro command loads as many tiles ahead as fit"),
     "engines": Pass(engines.run, "products keep to fewer engines where that is measured to be faster"),
 }
-"""In the order in which they run."""
+"""Pass name -> pass, in execution order."""
 SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "placement", "prefetch", "engines")
-"""Those that only say when and where layers are computed."""
+"""Passes that only decide when and where layers are computed."""
 
 
 def selected(choice: str) -> list[str]:
-    """Return the passes of `--passes`: `all`, `none`, names to run, or names with a minus to leave out. ModelError."""
+    """Return the passes of `--passes`: `all`, `none`, names to run, or names with a minus to omit. ModelError: a name
+    is unknown, or both run and omitted."""
     names = choice.split(",")
     for name in names:
         if name not in ("all", "none") and name.removeprefix("-") not in PASSES:
@@ -71,7 +72,7 @@ def selected(choice: str) -> list[str]:
 def run_passes(
     graph: Graph, names: Iterable[str], target: Target, after: Callable[[str, Graph], None] | None = None
 ) -> Graph:
-    """Return the graph after the named passes; `after(name, graph)` sees each result."""
+    """Run the named passes and return the graph; `after(name, graph)` receives each result."""
     verify(graph)
     for name in names:
         graph = PASSES[name].run(graph, remaining(graph, target))

@@ -1,7 +1,7 @@
-"""A constant factor per channel, as batch normalization leaves it behind a product, goes into the product's weights.
+"""Folding of a constant factor per channel, as of a batch normalization after a product, into the product's weights.
 
-A bias between the two is scaled as well and comes after the factor: (x + b) f = x f + b f. One number for all channels
-is one for each.
+A bias between the two is scaled too and follows the factor: (x + b) f = x f + b f. A scalar factor is expanded to all
+channels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,7 @@ from toolchain.ir.uses import TensorUses
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Fuse a product, then ELTWISE MUL with one constant factor per row or column -> the product with scaled
-    weights."""
+    """Fold an ELTWISE MUL with one constant factor per row or column into the weights of the preceding product."""
     graph = graph.copy()
     readers: dict[str, list[int]] = {}
     for at, layer in enumerate(graph.layers):
@@ -55,8 +54,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Sequence[int]]) -> None:
-    """Turn the sums and factors behind a product that are one constant number, or as large as its only row, into a row
-    of it. `readers`: places of the layers that read the bytes of a tensor."""
+    """Expand scalar sums and factors after a product, and those as large as its only row, to rows. `readers`: stored
+    tensor -> indices of the layers that read it."""
     columns, source = matrix_of(product)[1] * product.integer("groups", 1), product.outputs[0]
     while len(places := readers.get(graph.storage(source), ())) == 1:
         (at,) = places
@@ -80,8 +79,8 @@ def _numbers_as_rows(graph: Graph, product: LayerIR, readers: Mapping[str, Seque
 
 
 def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[str, int]) -> LayerIR:
-    """Return a factor behind an addition of constants, after they are swapped; else the layer as it is. `places`: of
-    layers in the graph, by their names."""
+    """Swap a factor with a preceding addition of constants and return the factor; any other layer is returned
+    unchanged. `places`: layer name -> index in the graph."""
     before = _maker(graph, layer, uses)
     if before is None or before.op_type != "ELTWISE" or before.text("function") != "ADD":
         return layer
@@ -105,7 +104,7 @@ def _before_bias(graph: Graph, layer: LayerIR, uses: TensorUses, places: dict[st
 
 
 def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
-    """Return the layer that alone makes, for this layer alone, what a factor is applied to."""
+    """Return the only writer of a factor's operand, if the factor is the only reader; else None."""
     if layer.op_type != "ELTWISE" or layer.text("function") != "MUL":
         return None
     if layer.text("broadcast") not in ("ROW", "COLUMN") or graph.tensors[layer.outputs[0]].dtype not in FLOATS:
@@ -117,7 +116,7 @@ def _maker(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
 
 
 def _product(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
-    """Return the product that a factor can go into."""
+    """Return the product that a factor can be folded into; None for none."""
     maker = _maker(graph, layer, uses)
     if maker is None or maker.op_type not in PRODUCTS or maker.text("epilogue") or maker.text("activation"):
         return None
@@ -125,8 +124,7 @@ def _product(graph: Graph, layer: LayerIR, uses: TensorUses) -> LayerIR | None:
 
 
 def _fits(product: LayerIR, layer: LayerIR, rows: bool) -> bool:
-    """Check whether the factor's rows or columns are those of the product, and its weights are shared by the whole
-    list."""
+    """Check whether the factor's rows or columns match those of the product, and the whole batch shares its weights."""
     if product.op_type == "CONV2D_T":
         return not rows and layer.integer("n") == product.integer("cout")
     if product.integer("batch") != 1:

@@ -1,8 +1,8 @@
-"""Layers are cut into parts that run side by side, one on each cluster, where that is measured to be faster.
+"""Partition of layers into parts that run in parallel, one per cluster, if that is measured to be faster.
 
-Every cluster has engines, DMA channels and a scratchpad of its own; all share the DRAM. So a layer that the DRAM limits
-gains little, or stays whole, on the first cluster. The parts of a layer have their operands in DRAM; where that takes
-one out of the scratchpad, its other layers are measured with it.
+Every cluster has its own engines, DMA channels and scratchpad; all share the DRAM. A DRAM-bound layer therefore gains
+little, or stays whole, on the first cluster. The operands of parts are in DRAM; if that evicts a resident tensor, the
+other layers that use it are measured too.
 """
 
 from collections.abc import Hashable
@@ -18,22 +18,22 @@ from toolchain.passes.prefetch import distance
 from toolchain.passes.tiling import fastest, signature
 
 GAIN = 4
-"""A layer is cut where that saves one part in so many of its time, by estimates, which are not close."""
+"""Denominator of the minimum saving for a partition by estimates, which are inaccurate."""
 NEXT_GAIN = 8
-"""It is cut into more parts where that saves one part in so many of what is left."""
+"""Denominator of the minimum further saving for a partition into more parts."""
 MEASURED_GAIN = 100
-"""The same, for both, where times are measured."""
+"""Denominator of both savings if times are measured."""
 
 
 class _Choice(NamedTuple):
-    """A cut of a layer; one part: none."""
+    """Partition of a layer: number of parts, 1 for none, and index of the partition."""
 
     parts: int
     way: int
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Replace layers by their parts, which carry `cluster` and the number of parts, `clusters`."""
+    """Replace layers by their parts, with attributes `cluster` and `clusters`, the number of parts."""
     if target.clusters < 2:
         return graph
     fixed = _fix(graph)
@@ -60,12 +60,12 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _fix(graph: Graph) -> set[str]:
-    """Return tensors that stay in the scratchpad: attention takes new keys and values from there."""
+    """Return tensors that must stay in the scratchpad: attention reads new keys and values there."""
     return {graph.storage(name) for layer in graph.layers for name in appended(layer) if graph.resident(name)}
 
 
 def _operand_key(graph: Graph, name: str) -> Hashable:
-    """Return the properties of an operand that decide how a layer is cut."""
+    """Return the properties of an operand that determine a partition."""
     tensor = graph.tensors[name]
     return (
         tensor.dtype,
@@ -78,7 +78,7 @@ def _operand_key(graph: Graph, name: str) -> Hashable:
 
 
 def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Choice:
-    """Return the fastest cut: one into more parts must be worth it."""
+    """Return the fastest partition; more parts must save enough."""
     names = {graph.storage(name) for name in (*layer.inputs, *layer.outputs)}
     if names & fixed or layer.op_type not in CUTS:
         return _Choice(1, 0)
@@ -108,13 +108,13 @@ def _best(graph: Graph, layer: LayerIR, target: Target, fixed: set[str]) -> _Cho
 
 
 def _touches(graph: Graph, layer: LayerIR, names: set[str]) -> bool:
-    """Check whether a layer has one of some tensors in the scratchpad."""
+    """Check whether a layer uses one of these tensors in the scratchpad."""
     residents = {name for name in (*layer.inputs, *layer.outputs) if graph.resident(name)}
     return not names.isdisjoint(map(graph.storage, residents))
 
 
 def _time(graph: Graph, layers: list[LayerIR], target: Target) -> int | None:
-    """Measure layers, each with the tile that is fastest where it runs alone."""
+    """Measure layers, each with the tile that is fastest if it runs alone."""
     tiled_layers = list[LayerIR]()
     for layer in layers:
         tiled = fastest(graph, layer, target).layer.having(spread=1)
@@ -128,13 +128,13 @@ def _in_dram(graph: Graph, names: set[str]) -> Graph:
 
 
 def _as_stored(tensors: dict[str, TensorIR], tensor: TensorIR) -> TensorIR:
-    """Return a view as its tensor is stored."""
+    """Return a view with the storage class of its stored tensor."""
     if not tensor.view_of or tensor.storage_class == tensors[tensor.view_of].storage_class:
         return tensor
     return replace(tensor, storage_class=tensors[tensor.view_of].storage_class)
 
 
 def _place(partition: Partition) -> list[LayerIR]:
-    """Return the parts, each on its cluster."""
+    """Return the parts, each assigned to its cluster."""
     count = len(partition.layers)
     return [layer.having(cluster=index, clusters=count) for index, layer in enumerate(partition.layers)]

@@ -1,4 +1,4 @@
-"""Copies of constants are made by the compiler, where they are no larger than `MAX_COPIED`."""
+"""Folding of copies of constants with results of up to `MAX_COPIED` elements."""
 
 from collections import Counter
 
@@ -8,11 +8,11 @@ from toolchain.codegen.commands import Target
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 
 MAX_COPIED = 1 << 24
-"""Elements of a constant that is written out over a larger tensor; beyond that the device copies it."""
+"""Maximum size of a folded broadcast of a constant, elements; the device copies larger ones."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Remove each COPY that alone writes its output, the whole of it, from a constant."""
+    """Remove each COPY of a constant that alone writes its whole output."""
     graph, layers = graph.copy(), list[LayerIR]()
     writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
     for layer in graph.layers:
@@ -29,13 +29,13 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _covers(layer: LayerIR, values: Values, out: TensorIR) -> bool:
-    """Check whether a COPY fills its output, which is not too large."""
+    """Check whether a COPY fills its output and the output is small enough."""
     return int(np.prod(layer.integers("dims"))) == out.elements and not values.size < out.elements > MAX_COPIED
 
 
 def _copy(layer: LayerIR, values: Values, out: TensorIR) -> Values:
     dims = layer.integers("dims")
-    bits = np.dtype(f"u{values.itemsize}")  # numpy walks its own types only
+    bits = np.dtype(f"u{values.itemsize}")  # numpy strides only its own types
     result = np.zeros(out.elements, bits)
     elements = _walk(values.reshape(-1).view(bits), layer.integer("at_in"), dims, layer.integers("from"))
     _walk(result, layer.integer("at_out"), dims, layer.integers("to"))[...] = elements
@@ -43,5 +43,5 @@ def _copy(layer: LayerIR, values: Values, out: TensorIR) -> Values:
 
 
 def _walk(flat: Values, first: int, dims: tuple[int, ...], steps: tuple[int, ...]) -> Values:
-    """Return the elements on a walk from `first`, as a view."""
+    """Return a strided view of the elements, from `first` on."""
     return np.lib.stride_tricks.as_strided(flat[first:], dims, [step * flat.itemsize for step in steps])

@@ -1,12 +1,11 @@
-"""A product keeps to fewer engines than there are where that is faster: engines that load tiles of their own share the
-rate of the DRAM, the channels and the banks, so that more of them can be slower.
+"""Restriction of a product to fewer engines if that is faster: engines that load separate tiles share the bandwidth of
+DRAM, channels and banks, so more of them can be slower.
 
-The cycles of a layer on all engines are measured, and then on fewer, with the tile for a device with so few, while
-fewer could be faster at all; where its weights stay, also with sums that stay. So a layer takes at most one part in
-`CLOSE` longer because there are more engines, as far as the estimate is right that spares measurements (`SURE`). Parts
-of a layer, which clusters compute side by side, are measured together. A layer that leaves others a part of the
-scratchpad is measured with them. With `compiler.mapper: search` the mappings that are the fastest by estimate are
-measured too.
+The cycles of a layer are measured on all engines, then on fewer, with the tile for that number of engines, as long as
+fewer could be faster; for stationary weights, also with stationary sums. Additional engines therefore slow a layer by
+at most one part in `CLOSE`, provided that the estimate that skips measurements (`SURE`) is right. Parts of a layer on
+several clusters are measured together. A layer that shares the scratchpad is measured with the others.
+`compiler.mapper: search` also measures the mappings with the best estimates.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -28,19 +27,19 @@ from toolchain.passes.schedule import cycles as bound
 from toolchain.passes.tiling import fastest, independent_layers, ranked, signature
 
 CLOSE = 400
-"""Denominator of the part of the measured cycles that fewer engines must save to be chosen."""
+"""Denominator of the minimum saving in measured cycles for a choice of fewer engines."""
 SURE = 8, 5
-"""Numerator and denominator of a factor by which an estimate is at most too low: where one engine fewer needs longer
-than that by computation alone, nothing is measured."""
+"""Numerator and denominator of the maximum factor by which an estimate is too low. If the computation alone exceeds
+that with one engine fewer, nothing is measured."""
 MAX_PRODUCTS = 4
-"""Products and attentions that are measured together, at most, the layer itself among them."""
+"""Maximum number of products and attentions measured together, including the layer itself."""
 SEARCHED = 16
-"""Mappings of a product that are measured where the user wants a search."""
+"""Number of mappings of a product that a search measures."""
 CHOSEN = ("tile", "loop_order", "block", "buffers", "prefetch", "engines")
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `engines`, the most that a layer is to use, and the tile that goes with it."""
+    """Add `engines`, the maximum for a layer, and the matching tile."""
     if target.measured is None:
         return replace(graph, layers=[_with_part(graph, layer, target) for layer in graph.layers])
     if target.engines < 2 and not target.mapping.search:
@@ -79,8 +78,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _with_part(graph: Graph, layer: LayerIR, target: Target) -> LayerIR:
-    """Return a product that shares the scratchpad and has too few tiles for all engines with its part of them: on
-    those that it would not take, a product beside it would begin at once, and stay on these few to its end."""
+    """Restrict a product that shares the scratchpad and has too few tiles for all engines within its share. Otherwise a
+    concurrent product would start on the idle engines at once, and stay on these few to its end."""
     part = target.engines // layer.integer("buffers", 1)
     if layer.op_type not in PRODUCTS or not layer.integers("tile") or "engines" in layer.attributes:
         return layer
@@ -91,7 +90,7 @@ def _with_part(graph: Graph, layer: LayerIR, target: Target) -> LayerIR:
 
 
 def groups(graph: Graph) -> Iterator[list[LayerIR]]:
-    """Yield the parts of a layer together, others one by one."""
+    """Yield the parts of a layer as one group, other layers alone."""
     group = list[LayerIR]()
     for layer in graph.layers:
         group.append(layer)
@@ -106,15 +105,15 @@ class ConcurrentLayers(NamedTuple):
     """Layers that may run at the same time as a layer of a tensor engine, on its cluster."""
 
     copies: int
-    """Layers like it."""
+    """Number of equal layers."""
     products: list[LayerIR]
     """Other layers for the same engines."""
     others: list[LayerIR]
-    """Layers for vector engines, as many as it could hide."""
+    """Layers for vector engines, as many as the layer can hide."""
 
 
 def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
-    """Yield independent layers of each layer."""
+    """Yield the independent layers of each layer."""
     for layer, free in zip(graph.layers, independent_layers(graph), strict=True):
         budget, copies = bound(graph, layer), 0
         products, others = list[LayerIR](), list[LayerIR]()
@@ -138,9 +137,9 @@ def _concurrent_layers(graph: Graph) -> Iterator[ConcurrentLayers]:
 def _best(
     graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target
 ) -> Sequence[LayerIR]:
-    """Return the fastest form of a layer, or of its parts. `concurrent`: of a layer that shares the scratchpad."""
+    """Return the fastest form of a layer or its parts. `concurrent`: independent layers that share the scratchpad."""
     shared = concurrent is not None
-    several = shared or any(layer.integer("batch", 1) > 1 for layer in group)  # side by side they may use all engines
+    several = shared or any(layer.integer("batch", 1) > 1 for layer in group)  # concurrently they may use all engines
     searched = target.mapping.search and len(group) == 1 and target.mapping.tile_of(group[0].id) is None
     timed = target.mapping.objective is Objective.CYCLES
     if timed and not several and not searched and _clear(graph, group[-1], target):
@@ -175,15 +174,15 @@ def _best(
 
 
 def _shares(group: Sequence[LayerIR]) -> bool:
-    """Check whether a layer leaves others a part of the scratchpad."""
+    """Check whether a layer shares the scratchpad with others."""
     layer = group[0]
     single = len(group) == 1 and layer.integer("batch", 1) == 1 and len(layer.outputs) == 1
     return single and layer.integer("buffers", 1) > 1
 
 
 def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers | None, target: Target) -> int | None:
-    """Return cycles of a layer or its parts; of a layer that shares the scratchpad, beside the products, then beside
-    the others."""
+    """Return the cycles of a layer or its parts. If it shares the scratchpad, it is measured with the concurrent
+    products, then with the other layers."""
     if concurrent is None:
         return measured(graph, group, target)
     (layer,) = group
@@ -202,13 +201,13 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
 
 
 def _clear(graph: Graph, layer: LayerIR, target: Target) -> bool:
-    """Check whether an engine less would be slower by its computation alone."""
+    """Check whether one engine fewer would be slower by computation alone."""
     about = Estimate(graph, layer, target).cycles(layer.integers("tile"), layer.integer("prefetch"))
     return computing(graph, layer, target, target.engines - 1) * SURE[1] >= about * SURE[0]
 
 
 def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) -> LayerIR:
-    """Return the layer as for a device with so many engines, one of so many that share the scratchpad."""
+    """Return the layer mapped for a device with `count` engines and `buffers` shares of the scratchpad."""
     fewer = target._replace(engines=count)
     tiled = fastest(graph, layer.without(*CHOSEN), fewer, buffers).layer
     if "prefetch" in layer.attributes:
@@ -217,8 +216,8 @@ def _on(graph: Graph, layer: LayerIR, target: Target, count: int, buffers: int) 
 
 
 def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR]:
-    """Yield a product with the mappings that are the fastest by estimate, `SEARCHED` at most, which differ in more than
-    the depth of the tile."""
+    """Yield a product with the best mappings by estimate, at most `SEARCHED`, that differ in more than the depth of the
+    tile."""
     forms = set[Hashable]()
     for choice in ranked(graph, layer.without(*CHOSEN).having(buffers=layer.integer("buffers", 1)), target):
         candidate = choice.layer
@@ -231,8 +230,8 @@ def candidates(graph: Graph, layer: LayerIR, target: Target) -> Iterator[LayerIR
 
 
 def _form(graph: Graph, group: Sequence[LayerIR], target: Target, count: int) -> Hashable:
-    """Return facts that decide the time: tile, distance, share of the scratchpad, and how many engines could get
-    buffers."""
+    """Return the properties that determine the time: tile, prefetch distance, share of the scratchpad, and number of
+    engines with buffers."""
     forms = list[Hashable]()
     for layer in group:
         tile, ahead = layer.integers("tile"), layer.integer("prefetch")

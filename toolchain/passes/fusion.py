@@ -1,4 +1,4 @@
-"""Bias, residual and activation become the epilogue of the product before them (docs/descriptor.md)."""
+"""Fusion of bias, residual and activation into the epilogue of the preceding product (docs/descriptor.md)."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -12,13 +12,13 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.uses import TensorUses
 
 ACTIVATIONS = tuple(activation.name for activation in Activation if activation.name in Eltwise.__members__)
-"""Those that are functions of ELTWISE."""
+"""Activations that are functions of ELTWISE."""
 FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Fuse a product, ADD of a bias per column or row, ADD of a tensor, an activation -> one product, where they
-    were."""
+    """Fuse a product, ADD of a bias per column or row, ADD of a tensor, and an activation into one product at the
+    position of the last."""
     graph = graph.copy()
     uses, removed = TensorUses(graph), set[int]()
     outputs = {graph.storage(name) for name in graph.outputs}
@@ -40,7 +40,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _before(graph: Graph, layer: LayerIR, uses: TensorUses, outputs: Collection[str]) -> Iterator[tuple[LayerIR, int]]:
-    """Yield products whose only use `layer` is, and as which operand."""
+    """Yield (product whose only reader is `layer`, operand index)."""
     if layer.op_type not in ("ELTWISE", "GELU") or graph.tensors[layer.outputs[0]].dtype not in FLOAT:
         return
     for index, name in enumerate(layer.inputs):
@@ -66,7 +66,7 @@ def _fuse(product: LayerIR, layer: LayerIR, step: str, tensor: str) -> LayerIR:
 
 
 def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
-    """Fuse a bias, in fp32 like the sum. A bias per row is possible for a single product of m rows."""
+    """Fuse a bias, in fp32 like the sum. A bias per row requires a single product of m rows."""
     epilogue = product.text("epilogue")
     if epilogue not in ("", "bias") or layer.text("function") != "ADD" or operand != 0:
         return None
@@ -84,7 +84,7 @@ def _bias(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> Layer
 
 
 def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
-    """Return the constant as bias, or added to the bias that is there."""
+    """Fuse the constant as bias, or add it to an existing bias."""
     name = layer.inputs[1]
     if not product.text("epilogue") and graph.tensors[name].dtype is DataType.FP32:
         return _fuse(product, layer, "bias", name)
@@ -102,7 +102,7 @@ def _row_bias(graph: Graph, product: LayerIR, layer: LayerIR) -> LayerIR | None:
 
 
 def _residual(graph: Graph, product: LayerIR, layer: LayerIR, operand: int) -> LayerIR | None:
-    """Fuse an ADD of a whole tensor of the result's type. A bias per row would have to follow it."""
+    """Fuse an ADD of a whole tensor with the type of the result. A bias per row would have to follow it."""
     if layer.text("function") != "ADD" or layer.text("broadcast") != "FULL" or len(layer.inputs) != 2:
         return None
     other = graph.tensors[layer.inputs[1 - operand]]

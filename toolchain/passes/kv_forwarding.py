@@ -1,5 +1,5 @@
-"""Attention takes new keys and values on chip and appends them itself, where it would append them first and read them
-back: for one token, and for more that stay in the scratchpad (docs/kv-cache.md, "The new token")."""
+"""Fusion of KV_UPDATE into ATTN_T, which then reads new keys and values on chip and appends them itself: for one token,
+and for several that stay in the scratchpad (docs/kv-cache.md, "The new token")."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,21 +15,21 @@ from toolchain.ir.operations import appended
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Make every KV_UPDATE a part of the ATTN_T that reads its caches, where it may be."""
+    """Merge every KV_UPDATE into the ATTN_T that reads its caches, where possible."""
     return _merge(graph, _on_chip)
 
 
 def tiled(graph: Graph) -> Graph:
-    """Return the same for tile commands, which have no other form of it: attention that they can compute has the
-    attribute `tiles`, and before the new rows the factor of its scores as a tensor."""
+    """Merge for tile commands, which require it. Attention that they support gets the attribute `tiles`, and its scale
+    as a tensor operand before the new rows."""
     graph = _merge(graph, _alike).copy()
     graph.layers = [_as_tiles(graph, layer) if _possible(graph, layer) else layer for layer in graph.layers]
     return graph
 
 
 def _possible(graph: Graph, layer: LayerIR) -> bool:
-    """Check whether keys and values are floats of one type, in rows that a transfer can begin at; the new rows are no
-    codes, scores have no bound."""
+    """Check whether tile commands support the attention: keys and values are floats of one type with aligned rows, new
+    rows are not codes, scores are unbounded."""
     if not appended(layer) or layer.real("softcap", 0.0):
         return False
     kind, new = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[-1]].dtype
@@ -45,7 +45,7 @@ def _as_tiles(graph: Graph, layer: LayerIR) -> LayerIR:
 
 
 def _merge(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
-    """Merge KV_UPDATE into ATTN_T, if nothing between needs it to be apart."""
+    """Merge KV_UPDATE into ATTN_T unless a layer between them prevents it."""
     layers: list[LayerIR | None] = list(graph.layers)
     for index, layer in enumerate(graph.layers):
         if layer.op_type != "KV_UPDATE" or len(layer.outputs) < 2 or not possible(graph, layer):
@@ -62,13 +62,13 @@ def _merge(graph: Graph, possible: Callable[[Graph, LayerIR], bool]) -> Graph:
 
 
 def _alike(graph: Graph, layer: LayerIR) -> bool:
-    """Check whether a single command can name the layout of the new rows."""
+    """Check whether keys and values have the same layout, as a single command requires."""
     keys, values = (graph.tensors[name] for name in layer.inputs[:2])
     return (keys.dtype, keys.pitch) == (values.dtype, values.pitch)
 
 
 def _on_chip(graph: Graph, layer: LayerIR) -> bool:
-    """Check whether the new rows are few, or in the scratchpad."""
+    """Check whether there is a single new row, or all are in the scratchpad."""
     resident = all(graph.resident(name) for name in layer.inputs[:2])
     return _alike(graph, layer) and (layer.integer("m") == 1 or resident)
 

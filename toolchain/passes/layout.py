@@ -1,8 +1,8 @@
-"""Images keep their channels last from one operation to the next.
+"""Removal of transposes between image operations.
 
-The device's images are N x pixels x C, ONNX's are N x C x pixels, so that every convolution brings its image there and
-back. Such a swap of two axes undoes the swap before it; what lies between (elementwise operations, reductions over the
-pixels, concatenations of channels) works on the swapped tensor as well, and the swap moves behind it.
+The device stores images as N x pixels x C, ONNX as N x C x pixels, so every convolution transposes its image to the
+device's layout and back. Two such swaps cancel. Layers between them (elementwise operations, reductions over pixels,
+concatenations of channels) work on the swapped tensor too, so the swap is moved after them.
 """
 
 import math
@@ -17,7 +17,7 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Swapped, TensorIR, Val
 
 
 class AxisSwap(NamedTuple):
-    """A tensor is `source`, batch x rows x columns, with rows and columns swapped."""
+    """Swap of axes: a tensor is `source`, batch x rows x columns, with rows and columns swapped."""
 
     source: str
     batch: int
@@ -33,12 +33,12 @@ class AxisSwap(NamedTuple):
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Remove swaps that undo each other; move others behind what need not see them."""
+    """Remove swaps that cancel, and move others after layers that work without them."""
     return _Layout(graph.copy()).run()
 
 
 def swap_of(graph: Graph, layer: LayerIR) -> AxisSwap | None:
-    """Return the swap of rows and columns that a COPY makes; None for any other COPY."""
+    """Return the swap of rows and columns that a COPY performs; None for any other COPY."""
     if layer.op_type != "COPY" or layer.integer("at_in") or layer.integer("at_out"):
         return None
     dims, take, put = (layer.integers(name) for name in ("dims", "from", "to"))
@@ -56,7 +56,7 @@ def swap_of(graph: Graph, layer: LayerIR) -> AxisSwap | None:
 
 
 def swap_layer(name: str, swap: AxisSwap, output: str) -> LayerIR:
-    """Return the COPY that makes `output` of the source of a swap."""
+    """Return the COPY that writes the swapped source to `output`."""
     step = swap.rows * swap.columns
     axes = [(swap.batch, step, step), (swap.columns, 1, swap.rows), (swap.rows, swap.columns, 1)][swap.batch == 1 :]
     dims, take, put = zip(*axes, strict=True)
@@ -64,18 +64,18 @@ def swap_layer(name: str, swap: AxisSwap, output: str) -> LayerIR:
 
 
 class _Layout:
-    """The pass at work. `swaps`: tensor -> what it is the swapped form of."""
+    """State of the pass. `swaps`: stored tensor -> the swap that it holds."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.swaps: dict[str, AxisSwap] = {}
         self._first: dict[tuple[tuple[int, int, int], str], str] = {}
-        """Size and source of a swap -> the tensor that was the first to hold it."""
+        """(size, source) of a swap -> first tensor that holds it."""
         self._parts: dict[str, list[LayerIR]] = {}
         self._joined = set[int]()
-        """Layers of parts that others have replaced."""
+        """Ids of replaced layers that wrote parts of a tensor."""
         self._read = set[str]()
-        """What the layers so far read."""
+        """Stored tensors that earlier layers read."""
         self._names = Counter[str]()
         self._writers = Counter(graph.storage(layer.outputs[0]) for layer in graph.layers)
         self._views: dict[str, list[str]] = {}
@@ -124,14 +124,14 @@ class _Layout:
         return self._writers[stored] + (stored in map(self.graph.storage, self.graph.inputs)) > 1
 
     def _hold(self, tensor: str, swap: AxisSwap) -> AxisSwap:
-        """Hold a swap: `tensor` has its values."""
+        """Record that `tensor` holds a swap."""
         stored = self.graph.storage(tensor)
         self.swaps[stored] = swap
         self._first.setdefault((swap.size, self.graph.storage(swap.source)), stored)
         return swap
 
     def _alias(self, name: str, source: str) -> None:
-        """Alias `name`, and all views of it, to `source`."""
+        """Make `name`, and all views of it, views of `source`."""
         tensors, stored = self.graph.tensors, self.graph.storage(source)
         views = [view for view in self._views.pop(name, ()) if tensors[view].view_of == name]
         for alias in (name, *views):
@@ -139,12 +139,12 @@ class _Layout:
             self._views.setdefault(stored, []).append(alias)
 
     def _elementwise(self, layer: LayerIR) -> list[LayerIR]:
-        """Return the layer on the sources of its operands, then their swap; empty where that cannot be."""
+        """Return the layer on the sources of its operands, then the swap of its result; empty if impossible."""
         swaps = [swap for name in layer.inputs if (swap := self._swap(name)) is not None]
         if not swaps or len({swap.size for swap in swaps}) > 1:
             return []
         swap = swaps[0]
-        if math.prod(swap.size) < self.graph.tensors[layer.outputs[0]].elements:  # it is repeated for the other operand
+        if math.prod(swap.size) < self.graph.tensors[layer.outputs[0]].elements:  # it is broadcast to the other operand
             return []
         inputs, attributes = [], dict(layer.attributes)
         for index, name in enumerate(layer.inputs):
@@ -172,8 +172,8 @@ class _Layout:
         return [moved, swap_layer(f"{layer.id}.swap", self._hold(out, swap._replace(source=result)), out)]
 
     def _part(self, layer: LayerIR) -> list[LayerIR]:
-        """Return a COPY into a part of a tensor; the last of those that concatenate channels brings the others
-        along."""
+        """Return a COPY into a part of a tensor. The last part of a concatenation of channels replaces all parts by
+        copies without a swap."""
         stored = self.graph.storage(layer.outputs[0])
         parts = self._parts.setdefault(stored, [])
         parts.append(layer)
@@ -198,7 +198,7 @@ class _Layout:
         return [*layers, swap_layer(f"{layer.id}.swap", holder, layer.outputs[0])]
 
     def _reduction(self, layer: LayerIR) -> LayerIR:
-        """Reduce over the rows of the source: the result is the same, in the same order."""
+        """Reduce over the rows of the source, with the same result in the same order."""
         swap = self._swap(layer.inputs[0])
         m, n = layer.integer("m"), layer.integer("n")
         if swap is None or layer.integer("k", 1) > 1 or (m, n) != (swap.batch * swap.columns, swap.rows):
@@ -229,8 +229,7 @@ class _Layout:
 def _joined(
     graph: Graph, parts: list[LayerIR], swaps: list[AxisSwap | None]
 ) -> tuple[list[AxisSwap], AxisSwap, int] | None:  # fmt: skip
-    """Return (swaps of the parts, the first, all columns) of a tensor that COPY layers put together from swapped
-    tensors."""
+    """Return (swaps of the parts, first swap, total columns) of a concatenation of swapped tensors, or None."""
     present = [swap for swap in swaps if swap is not None]
     if len(present) < len(parts) or len({(swap.batch, swap.rows) for swap in present}) > 1:
         return None
@@ -248,7 +247,7 @@ def _joined(
 
 
 def _turn(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
-    """Return a constant operand in the order of the source: batch x rows of it, or one row where all are equal."""
+    """Return a constant operand in the layout of the source: batch x rows, or one row if all are equal."""
     batch, rows, columns = swap.size
     m, n = layer.integer("m"), layer.integer("n")
     broadcast = layer.text("broadcast", "FULL") if index == 1 else "FULL"
@@ -262,7 +261,7 @@ def _turn(layer: LayerIR, index: int, values: Values, swap: AxisSwap) -> Values:
 
 
 def _without_dead_copies(graph: Graph) -> Graph:
-    """Return the graph without COPY layers whose result nothing reads; it says where what they swapped is."""
+    """Return the graph without COPY layers with unread results; `swapped` records the sources of removed swaps."""
     live = {graph.storage(name) for name in graph.outputs}
     layers, swapped = [], dict(graph.swapped)
     for layer in reversed(graph.layers):

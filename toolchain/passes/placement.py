@@ -1,8 +1,7 @@
-"""Operands lie in banks of their own, so that loads, operand reads and stores do not meet at one bank.
+"""Placement of a tile's operands in separate banks, so that loads, operand reads and stores do not conflict.
 
-The workspace of a macro command begins at a bank, where the device's sequencer spreads its buffers (docs/npu-timing.md,
-"Several engines"); the buffers of tile commands are spread by `codegen.scratchpad`. Without the pass both begin
-anywhere.
+The workspace of a macro command starts at a bank, and the device's sequencer spreads its buffers (docs/npu-timing.md,
+"Several engines"); `codegen.scratchpad` spreads the buffers of tile commands. Without the pass both may start anywhere.
 """
 
 from dataclasses import replace
@@ -12,7 +11,7 @@ from toolchain.ir.graph import Graph
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `spread` to every layer; to none where all of the scratchpad is one bank."""
+    """Add `spread` to every layer, unless the scratchpad has a single bank."""
     if target.banks < 2:
         return graph
     return replace(graph, layers=[layer.having(spread=1) for layer in graph.layers])

@@ -1,5 +1,5 @@
-"""The sequencer of a macro command loads tiles ahead, as far as the buffers of its layer reach: the latency of the
-memory is hidden behind the computation of more than one tile."""
+"""Prefetch distance of macro commands: their sequencer loads tiles ahead as far as buffers allow, to hide memory
+latency behind the computation of several tiles."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from toolchain.ir.operations import PRODUCTS
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `prefetch` to every layer of an engine that has none."""
+    """Add `prefetch` to every engine layer without it."""
     layers = [
         layer
         if "prefetch" in layer.attributes or layer.op_type == "CORE"
@@ -22,11 +22,11 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def distance(graph: Graph, layer: LayerIR, target: Target) -> int:
-    """Return the largest prefetch distance that costs no time: engines that share the layer out need buffers of their
-    own. 0 where there is no space for a second set of buffers."""
+    """Return the largest prefetch distance that costs no time, since each engine that shares the layer needs separate
+    buffers; 0 if there is no space for a second set of buffers."""
     tile = tile_of(graph, layer, target, 0)
     decided = target.mapping.prefetch
     if decided is not None and layer.op_type in PRODUCTS:
-        tile_of(graph, layer, target, decided)  # which refuses what does not fit
+        tile_of(graph, layer, target, decided)  # raises if no tile fits
         return decided
     return Estimate(graph, layer, target).distance(tile)

@@ -1,11 +1,10 @@
-"""Constant weights get the width that the QConfig names.
+"""Quantization of constant weights to the widths of the QConfig.
 
-Weights of floats become codes around 0 with one scale per output channel; activations stay floats, the product of
-floats and codes is scaled on its way out (docs/descriptor.md, "Extended block"). Weights that are codes already, of a
-product of integers, keep their values in the narrower type: `toolchain.quantize.post_training` makes such.
+Float weights become symmetric codes with one scale per output channel. Activations stay floats, and the epilogue scales
+the product of floats and codes (docs/descriptor.md, "Extended block"). Weights of an integer product
+(`toolchain.quantize.post_training`) keep their codes in the narrower type.
 
-With the width `vq` weights of floats become codes of vectors, and codebooks
-(docs/quantization.md, "Vector quantization").
+With the width `vq`, float weights become vector codes and codebooks (docs/quantization.md, "Vector quantization").
 """
 
 from collections import Counter
@@ -40,8 +39,8 @@ FLOAT = (DataType.FP32, DataType.FP16, DataType.BF16)
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Return weights and alignments as `target.qconfig` says. ModelError: it names a layer or scratchpad that is not
-    there."""
+    """Apply weight widths and alignments of `target.qconfig`. ModelError: it names a missing layer, or contradicts the
+    scratchpad."""
     config = target.qconfig
     _check_device(config, target)
     graph = graph.copy()
@@ -87,7 +86,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def _check_rows(tensor: TensorIR, config: QConfig) -> None:
-    """Check the promise of `packing.mode: logical`: tensors without padding bits (docs/bit-widths.md, R3)."""
+    """Check the promise of `packing.mode: logical`: tensors have no padding bits (docs/bit-widths.md, R3)."""
     size = tensor_bytes(tensor.shape, tensor.qbits)
     if config.packing == "logical" and not tensor.view_of and tensor.size != size:
         raise RuleError(
@@ -98,7 +97,8 @@ def _check_rows(tensor: TensorIR, config: QConfig) -> None:
 
 
 def _numbers(graph: Graph) -> dict[int, int]:
-    """Return the index of each quantizable product by its layer index. Phases of a model have the same products."""
+    """Map the layer index of each quantizable product to its product index. The phases of a model contain the same
+    products."""
     indices: dict[int, int] = {}
     numbers = Counter[int]()
     for index, layer in enumerate(graph.layers):
@@ -109,8 +109,8 @@ def _numbers(graph: Graph) -> dict[int, int]:
 
 
 def _split(layer: LayerIR, bits: int, config: QConfig) -> bool:
-    """Check whether the weights of a group would end inside a byte, as those of a depthwise convolution do: the device
-    has no such groups, so that these weights keep their width."""
+    """Check whether the weights of a group would end inside a byte, as in a depthwise convolution. The device does not
+    support that, so these weights keep their width."""
     groups = layer.integer("groups", 1)
     return groups > 1 and config.packing != "unpacked_byte" and bool(layer.integer("cout") // groups * bits % 8)
 
@@ -136,7 +136,7 @@ def _check_device(config: QConfig, target: Target) -> None:
 
 
 def _quantizable(graph: Graph, layer: LayerIR) -> bool:
-    """Return a product of two floats, or of two integers, whose constant weights are one matrix."""
+    """Check for a product of two floats, or of two integers, whose constant weights are one matrix."""
     if layer.op_type not in PRODUCTS or graph.constant(layer.inputs[1]) is None:
         return False
     single_matrix = layer.op_type == "CONV2D_T" or layer.integer("batch") == 1 or not layer.integer("step1")
@@ -147,7 +147,7 @@ def _quantizable(graph: Graph, layer: LayerIR) -> bool:
 
 
 def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfig) -> LayerIR:
-    """Return the product of integers with its codes in a type of `bits`, which has to hold them."""
+    """Return an integer product with its codes in a type of `bits`. ModelError: they do not fit."""
     name = layer.inputs[1]
     codes, kind = graph.constant(name), graph.tensors[name].dtype
     assert codes is not None
@@ -166,8 +166,9 @@ def _narrow(graph: Graph, layer: LayerIR, number: int, bits: int, config: QConfi
 
 
 def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[int, Values]:
-    """Places of matrix products whose weights get 4 or 2 bits -> second moments of the rows that they read, [k, k], in
-    the samples. Products whose samples are not finite have none. ModelError: there is no sample, or no reference."""
+    """Return layer index -> second moments [k, k] of the rows read in the samples, for matrix products with 4- or 2-bit
+    weights. Products with non-finite samples are omitted. ModelError: there are no samples, or a layer has no
+    reference."""
     config, moments = target.qconfig, dict[int, Values]()
     if not target.samples:
         raise ModelError(f"QConfig rounding: {GPTQ} needs inputs, which this command has not: rounding: {NEAREST}")
@@ -192,7 +193,7 @@ def _moments(graph: Graph, numbers: Mapping[int, int], target: Target) -> dict[i
 
 
 def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None) -> LayerIR:
-    """Return the product with codes, and their scales behind what its epilogue has. `moments`: of `_moments`, for
+    """Return the product with codes, and their scales at the end of its epilogue. `moments`: of `_moments`, for
     gptq."""
     name = layer.inputs[1]
     values = graph.constant(name)
@@ -214,7 +215,7 @@ def _quantize(graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments:
 
 
 def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> LayerIR:
-    """Return the product with codes of vectors, and their codebooks behind its other operands."""
+    """Return the product with vector codes, and their codebooks after its other operands."""
     name, settings = layer.inputs[1], config.vectors
     values = graph.constant(name)
     assert values is not None
@@ -231,7 +232,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     matrix = values.reshape(-1, values.shape[-1])
     if settings.codebooks > len(matrix):
         raise ModelError(f"{at}: {settings.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
-    if f"{name}.vq" not in graph.constants:  # another phase has the same product
+    if f"{name}.vq" not in graph.constants:  # another phase contains the same product
         quantized_vectors = coded(matrix, settings)
         codes = np.repeat(quantized_vectors.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
         add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
@@ -243,7 +244,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
 
 
 def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
-    """Return products of floats whose weights this pass has made codes, by name, as they are `after` it."""
+    """Return layer name -> layer in `after`, for float products whose weights this pass quantized."""
     weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
     return {
         layer.id: layer for layer in after.layers
@@ -253,7 +254,7 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
 
 
 def restored(before: Graph, after: Graph) -> Graph:
-    """Return the graph before this pass with weights that are what the codes after it stand for."""
+    """Return the graph before this pass, with weights dequantized from the codes after it."""
     graph, products = before.copy(), narrowed(before, after)
     for index, layer in enumerate(graph.layers):
         if layer.id not in products:
@@ -266,7 +267,7 @@ def restored(before: Graph, after: Graph) -> Graph:
 
 
 def _restore_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
-    """Return the restored weights of a product, of all its groups."""
+    """Return the dequantized weights of a product, over all its groups."""
     layers = {layer.id: layer for layer in after.layers}
     groups = list[Values]()
     while (name := f"{product.id}.group{len(groups)}") in layers:
@@ -278,7 +279,7 @@ def _restore_weights(after: Graph, product: LayerIR, before: LayerIR) -> Values:
 
 
 def _restore(graph: Graph, layer: LayerIR) -> Values:
-    """Return the weights that the codes of a product of floats stand for, in their shape on the device."""
+    """Dequantize the weights of a float product, in their device layout."""
     codes, last = (graph.constant(layer.inputs[index]) for index in (1, -1))
     assert codes is not None and last is not None
     if not layer.integer("codebooks"):
@@ -290,8 +291,8 @@ def _restore(graph: Graph, layer: LayerIR) -> Values:
 
 
 def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
-    """Return (codes as INT8, scale per output channel as FP32); channels are the first axis (`rows`), else the last
-    axis."""
+    """Return (codes as INT8, scale per output channel as FP32); channels are the first axis with `rows`, else the
+    last."""
     top = (1 << bits - 1) - 1
     wide = values.astype(np.float64)
     matrix = wide.reshape(values.shape[0], -1) if rows else wide.reshape(-1, values.shape[-1]).T
@@ -301,15 +302,14 @@ def _codes(values: Values, bits: int, *, rows: bool) -> tuple[Values, Values]:
 
 
 def _has_groups(layer: LayerIR, config: QConfig) -> bool:
-    """Check whether a product has several groups of rows of weights: a convolution has none."""
+    """Check whether the weight rows of a product form several groups; a convolution has none."""
     return bool(config.group) and layer.op_type == "GEMM_T" and layer.integer("k") > config.group
 
 
 def _in_groups(
     graph: Graph, layer: LayerIR, bits: int, config: QConfig, moments: Values | None
 ) -> list[LayerIR]:  # fmt: skip
-    """Return a product as one of each group of rows of its weights, with scales of its own. `moments`: of
-    `_moments`."""
+    """Return a product as one per group of weight rows, each with its own scales. `moments`: of `_moments`."""
     n, k, size = layer.integer("n"), layer.integer("k"), config.group
     if not rows_in_order(layer):
         raise ModelError(f"QConfig group_size {config.group}: the rows of {layer.id} lie apart: group_size: 0")

@@ -1,4 +1,4 @@
-"""Keep activations in the scratchpad, the smallest first, up to one part in `SHARE` of it: DRAM does not see them."""
+"""Residency of activations in the scratchpad: the smallest first, up to one part in `SHARE` of it."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from toolchain.ir.graph import SPM, Graph, Role
 from toolchain.ir.operations import on_core
 
 SHARE = 4
-"""Denominator of the part of the scratchpad that resident activations may take."""
+"""Denominator of the maximum share of the scratchpad for resident activations."""
 IN_DRAM = {"GATHER": 0}
-"""Operands that must be in DRAM, by operation."""
+"""Operation -> operand that must be in DRAM."""
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Give activations between the layers the storage class SPM. Those that are alive at the same time fit together."""
+    """Set the storage class SPM for activations between layers, as long as those alive at the same time fit."""
     pinned = set(map(graph.storage, (*graph.inputs, *graph.outputs)))
     pinned |= {
         graph.storage(layer.inputs[IN_DRAM[layer.op_type]]) for layer in graph.layers if layer.op_type in IN_DRAM
@@ -31,7 +31,7 @@ def run(graph: Graph, target: Target) -> Graph:
             names.append(name)
             for layer in range(first, last + 1):
                 occupied[layer] += size
-    while True:  # fragmentation may exceed the limit: the last, largest tensors go
+    while True:  # on fragmentation beyond the limit, remove the largest tensors
         tensors = graph.tensors | {name: replace(graph.tensors[name], storage_class=SPM) for name in names}
         result = replace(graph, tensors=tensors)
         if not names or resident_bytes(result) <= limit:

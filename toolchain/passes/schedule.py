@@ -1,8 +1,8 @@
-"""Layers are submitted by the length of the path that depends on them, longest first, and carry it as their rank
-(docs/npu-timing.md, "Scheduler").
+"""Submission order of layers by critical path: the layer with the longest dependent path first, with the length as its
+rank (docs/npu-timing.md, "Scheduler").
 
-The length of a layer is the larger of its arithmetic and its traffic, at the rates below: a bound that orders layers,
-no prediction of their time.
+The length of a layer is the maximum of its arithmetic and its traffic, at the rates below: a bound for ordering, not a
+prediction of its time.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ MACS_PER_CYCLE = 1024
 ELEMENTS_PER_CYCLE = 64
 BYTES_PER_CYCLE = 85
 UNIT = 256
-"""Cycles of one step of the rank."""
+"""Cycles per step of the rank."""
 HIGHEST = 1023
 
 
 def run(graph: Graph, target: Target) -> Graph:
-    """Add `rank` to every layer: cycles from its start to the end of the run along the longest path. Of the layers that
-    could come next, that with the longest path does; a phase begins when the phase before it is complete."""
+    """Add `rank` to every layer: cycles from its start to the end of the run along the longest path. The ready layer
+    with the longest path is next; a phase starts after the previous phase is complete."""
     before = dependencies(graph)
     levels = _levels(graph, before)
     keys = [
@@ -37,11 +37,11 @@ def run(graph: Graph, target: Target) -> Graph:
 
 
 def dependencies(graph: Graph) -> list[set[int]]:
-    """Return for each layer its earlier dependencies: layers that write its operands or outputs, or read its outputs. A
-    writer of a tensor follows the last writer, which followed all others and their readers."""
+    """Return for each layer the earlier layers that it depends on: writers of its operands or outputs, and readers of
+    its outputs. A writer depends on the last writer only, which depends on all earlier writers and their readers."""
     writers: dict[str, list[int]] = {}
     readers: dict[str, set[int]] = {}
-    """Since the last writer."""
+    """Readers since the last writer."""
     before = []
     for index, layer in enumerate(graph.layers):
         after: set[int] = set()
@@ -56,7 +56,7 @@ def dependencies(graph: Graph) -> list[set[int]]:
 
 
 def _levels(graph: Graph, before: list[set[int]]) -> list[int]:
-    """Return cycles of the longest path from the start of each layer."""
+    """Return the cycles of the longest path from the start of each layer."""
     levels = [cycles(graph, layer) for layer in graph.layers]
     heights = [0] * len(levels)
     for index in reversed(range(len(levels))):
@@ -84,7 +84,7 @@ def _order(before: list[set[int]], keys: list[tuple[int, int, int]]) -> Iterator
 
 
 def cycles(graph: Graph, layer: LayerIR) -> int:
-    """Return the length of one layer."""
+    """Return the length of one layer, cycles."""
     tensors = [graph.tensors[name] for name in (*layer.inputs, *layer.outputs)]
     moved = sum(tensor.size for tensor in tensors)
     work = tensors[-1].elements // ELEMENTS_PER_CYCLE

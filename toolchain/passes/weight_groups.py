@@ -1,6 +1,6 @@
-"""A product whose weights have scales for groups of their rows, as one product of each group.
+"""Product with scales per group of weight rows, as one product per group.
 
-Groups are those of the QConfig, or blocks of codes that a model has (`Graph.blocks`).
+Groups are those of the QConfig, or blocks of codes in a model (`Graph.blocks`).
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, Values
 from toolchain.ir.operations import epilogue_of
 
 TYPES = {8: DataType.INT8, 4: DataType.INT4, 2: DataType.INT2}
-"""Bits of codes -> their type."""
+"""Bits of codes -> type."""
 
 
 def rows_in_order(layer: LayerIR) -> bool:
-    """Check whether the rows of a product follow each other in its first operand."""
+    """Check whether the rows of a product are contiguous in its first operand."""
     return layer.integer("batch") == 1 or layer.integer("step0") == layer.integer("m") * layer.integer("k")
 
 
 def add_constant(graph: Graph, name: str, values: Values, kind: DataType) -> None:
-    """Add weights to the graph."""
+    """Add a constant weight to the graph."""
     graph.tensors[name] = TensorIR(name, Role.WEIGHT, values.shape, kind)
     graph.constants[name] = values
 
 
 def has_blocks(graph: Graph, layer: LayerIR) -> bool:
-    """Check whether a product reads weights that the model has as codes in blocks."""
+    """Check whether a product reads weights that the model stores as codes in blocks."""
     if layer.op_type != "GEMM_T" or layer.inputs[1] not in graph.blocks or layer.integer("in1_nk"):
         return False
     blocks = graph.blocks[layer.inputs[1]]
@@ -42,7 +42,7 @@ def has_blocks(graph: Graph, layer: LayerIR) -> bool:
 
 
 def saves_traffic(graph: Graph, layer: LayerIR) -> bool:
-    """Check whether codes save more DRAM traffic than the sums of blocks cost, each written and read again: with few
+    """Check whether codes save more DRAM traffic than writing and reading the partial sums of blocks costs, as with few
     tokens."""
     blocks, (k, n) = graph.blocks[layer.inputs[1]], (layer.integer("k"), layer.integer("n"))
     sums = layer.integer("batch") * layer.integer("m") * n * (len(blocks.scales) - 1)
@@ -51,8 +51,8 @@ def saves_traffic(graph: Graph, layer: LayerIR) -> bool:
 
 
 def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
-    """Return the product with these codes. What their zeros are apart from 0 is a product of the sums of each block of
-    activations, which is added first."""
+    """Return the product on these codes. Nonzero zero points become a product of the block sums of activations, which
+    is added first."""
     name, (k, n) = layer.inputs[1], (layer.integer("k"), layer.integer("n"))
     blocks = graph.blocks[name]
     starts = range(0, k, blocks.size)
@@ -75,8 +75,8 @@ def in_blocks(graph: Graph, layer: LayerIR) -> list[LayerIR]:
 def by_groups(
     graph: Graph, layer: LayerIR, groups: Sequence[tuple[Values, Values]], size: int, kind: DataType, first: str = ""
 ) -> list[LayerIR]:
-    """Return a product as a product of each group of rows of its weights, (codes, scales); each adds the result of the
-    group before it, the last is the product. Its rows lie group by group. `first`: a tensor that is added to it."""
+    """Return a product as one product per group of weight rows, (codes, scales). Each adds the result of the previous
+    group; the last is the product itself. Its rows are rearranged by group. `first`: tensor added to it."""
     m, n, k, batch = (layer.integer(name) for name in ("m", "n", "k", "batch"))
     rows = batch * m
     source, out = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]

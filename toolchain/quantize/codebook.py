@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from npu_device.abi.opcodes import BITS, VQ_ENTRIES, VQ_VECTOR, DataType
 
 VQ_BITS = BITS[DataType.VQ8]
-"""The width of an element of such weights, without its codebook."""
+"""Bits per weight, without its codebook."""
 SAMPLE = 1 << 15
-"""Vectors that a codebook is made from, at most; all of them are then coded."""
+"""Maximum number of vectors for the training of a codebook; all vectors are then coded."""
 ROUNDS = 25
-"""Of k-means, at most."""
+"""Maximum number of k-means rounds."""
 BLOCK = 1 << 15
-"""Vectors whose distances are in memory at a time."""
+"""Number of vectors whose distances are in memory at a time."""
 LARGEST = float(np.finfo(np.float16).max)
 
 Values = NDArray[Any]
@@ -24,22 +24,22 @@ class VectorQuantization(NamedTuple):
     """Parameters of vector quantization."""
 
     codebooks: int = 1
-    """Of each product."""
+    """Codebooks per product."""
     seed: int = 0
-    """Of the vectors that k-means begins with."""
+    """Seed for the initial k-means centres."""
 
 
 class Coded(NamedTuple):
-    """A matrix in vector quantization."""
+    """Matrix in vector quantization."""
 
     codes: Values
-    """UINT8, shape (rows, vectors of a row)."""
+    """UINT8, shape (rows, vectors per row)."""
     vectors: Values
     """FP16, shape (codebooks, VQ_ENTRIES, VQ_VECTOR)."""
 
 
 def coded(matrix: Values, settings: VectorQuantization) -> Coded:
-    """Return the codes and codebooks of a matrix of floats; the last vector of a row is filled up with zeros."""
+    """Return the codes and codebooks of a float matrix; the last vector of a row is padded with zeros."""
     rows, columns = matrix.shape
     padded = np.zeros((rows, -(-columns // VQ_VECTOR) * VQ_VECTOR), np.float32)
     padded[:, :columns] = np.clip(matrix.astype(np.float32), -LARGEST, LARGEST)
@@ -55,9 +55,9 @@ def coded(matrix: Values, settings: VectorQuantization) -> Coded:
 
 
 def k_means(points: Values, rng: np.random.Generator) -> Values:
-    """Return VQ_ENTRIES centres as FP16, shape (VQ_ENTRIES, VQ_VECTOR), of points of that length: Lloyd's rounds from
-    points chosen at random, until no point changes its centre. A centre without points moves to the point that is
-    furthest from its own."""
+    """Return VQ_ENTRIES centres of the points as FP16, shape (VQ_ENTRIES, VQ_VECTOR), by Lloyd's algorithm from random
+    points, until no assignment changes. An empty centre moves to the point with the largest distance from its own
+    centre."""
     if len(points) > SAMPLE:
         points = points[np.sort(rng.choice(len(points), SAMPLE, replace=False))]
     distinct = np.unique(points, axis=0)
@@ -82,7 +82,7 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
 
 
 def nearest(points: Values, centres: Values) -> Values:
-    """Return the index of the centre that is nearest to each point, the first of equal centres, as UINT8."""
+    """Return the index of the nearest centre of each point as UINT8; the first of equal distances."""
     norms = (centres.astype(np.float64) ** 2).sum(axis=1)
     codes = np.zeros(len(points), np.uint8)
     for start in range(0, len(points), BLOCK):

@@ -1,8 +1,8 @@
 """GPTQ (arXiv 2210.17323): weights are rounded row by row, and later rows compensate the error of each row.
 
-Weights are [k, n], the transpose of the paper's W: a row here is an input channel. The error of the product is
-minimized, a quadratic form in the error of the weights with the Hessian X^T X of the calibration activations. Rows
-are taken in order (no act-order).
+Weights are [k, n], the transpose of the paper's W: a row here is an input channel. The minimized error of the product
+is a quadratic form in the weight error, with the Hessian X^T X of the calibration activations. Rows are processed in
+order (no act-order).
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from toolchain.ir.graph import Values
 from toolchain.quantize.scales import least_squares_scales
 
 DAMPING = 0.01
-"""Fraction of the mean diagonal of the Hessian that is added to its diagonal, as in the paper: few samples leave it
-singular."""
+"""Fraction of the Hessian's mean diagonal added to its diagonal, as in the paper: few samples leave it singular."""
 BLOCK = 128
-"""Rows between two updates of all later rows, as in the paper; with `group`, a group is that interval."""
+"""Rows between updates of all later rows, as in the paper; with `group`, a group is that interval."""
 
 
 def gptq(weights: Values, moments: Values, top: int, group: int = 0) -> list[tuple[Values, Values]]:
-    """Quantize weights [k, n] to integers -top..top, with one scale per column and `group` consecutive rows; 0: one per
-    column. `moments`: X^T X [k, k]. Return (integers as INT8 [rows, n], scales as FP32 [n]) of each group."""
+    """Quantize weights [k, n] to integers -top..top, with one scale per column and `group` consecutive rows, or per
+    column if `group` is 0. `moments`: X^T X [k, k]. Return (integers as INT8 [rows, n], scales as FP32 [n]) of each
+    group."""
     rows = len(weights)
     size, step = group or rows, group or BLOCK
     mean = np.trace(moments) / rows

@@ -1,12 +1,14 @@
-"""Post-training quantization: a float model to one with QuantizeLinear and DequantizeLinear around its products.
+"""Post-training quantization: conversion of a float model to one with QuantizeLinear and DequantizeLinear around
+products.
 
-Activations have one scale from the range that samples show: UINT8 where nothing is negative, else INT8 around 0.
-Weights are INT8 around 0, of as many bits as the QConfig says, with a scale per output channel, biases INT32 in steps
-of the sum. What is added to a convolution has the type of the sum. Linear and cubic Resizes are products of
-constants and pixels. All else stays float. Batch normalization is folded into the weights of the convolution before it.
+Activations have one scale by their range in samples: UINT8 for non-negative ranges, else symmetric INT8. Weights are
+symmetric INT8 codes of the QConfig's width with a scale per output channel, biases INT32 in accumulator steps. The
+other operand of an addition to a convolution has the type of the sum. Linear and cubic Resizes become products of
+constants and pixels. All other operators stay float. Batch normalization is folded into the weights of the preceding
+convolution.
 
-With floats of 8 bits the operands of products have them: activations with one scale, weights with one per output
-channel, each so that the largest value is the largest of the type. Results, biases and all else stay float.
+With 8-bit floats, only the operands of products are converted: activations with one scale, weights with one per output
+channel, so that the largest value maps to the largest number of the type. Results, biases and all else stay float.
 """
 
 from collections import Counter
@@ -28,7 +30,7 @@ from toolchain.quantize.scales import Samples
 
 
 def without_batchnorm(model: OnnxModel) -> Any:
-    """Return a copy of the model whose constant batch normalizations behind convolutions are in their weights."""
+    """Return a copy of the model with constant batch normalizations after convolutions folded into their weights."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     graph, weights = proto.graph, dict(model.initializers)
@@ -61,8 +63,8 @@ def without_batchnorm(model: OnnxModel) -> Any:
 
 
 def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
-    """Return the model with linear and cubic Resizes as the products that they become on the device, for which they
-    have scales then; itself where there is none."""
+    """Return the model with linear and cubic Resizes as products, as on the device, so that they get scales; the model
+    itself without such Resizes."""
     proto, nodes, products = onnx.ModelProto(), list[Any](), 0
     proto.CopyFrom(model.proto)
     for node in model.proto.graph.node:
@@ -70,7 +72,7 @@ def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
         try:
             if node.op_type == "Resize" and parts.node.attribute("mode", "nearest") != "nearest":
                 resize(parts)
-        except ModelError:  # said when the model is compiled
+        except ModelError:  # compilation reports the error
             parts.nodes = []
         products += len(parts.nodes)
         nodes += parts.nodes or [node]
@@ -86,10 +88,10 @@ def quantized(
     model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
     method: str = "minmax", *, open_shapes: bool = False,
 ) -> OnnxModel:  # fmt: skip
-    """Return the model in INT8, or in floats of 8 bits, calibrated on the inputs of `samples` by a method of
-    `toolchain.quantize.ranges`; `config` may ask for weights of fewer bits, which are codes of so many bits in INT8.
-    `open_shapes`: the model serves other shapes than those of the samples, so that nothing that follows from them is
-    folded. ModelError: there is nothing to quantize, or a sample does not fit the model."""
+    """Return the model in INT8 or 8-bit floats, calibrated on the inputs `samples` by a method of
+    `toolchain.quantize.ranges`; `config` may request narrower weights, which are narrower codes in INT8. `open_shapes`:
+    the model also serves other shapes than those of the samples, so values derived from shapes are not folded.
+    ModelError: there is nothing to quantize, or a sample does not match the model."""
     floats = kind is not DataType.INT8
     model = model.whole()
     if not (floats or open_shapes):

@@ -1,8 +1,7 @@
-"""`--precision`: a model in another element type than it was made with, by explicit conversion.
+"""`--precision`: explicit conversion of a model to another element type.
 
-fp32, fp16 and bf16 change the graph here: every float tensor has the type, constants are rounded once, inputs and
-outputs keep theirs behind a cast. int8 and fp8 change the model (`toolchain.quantize.post_training`), which then is
-quantized.
+fp32, fp16 and bf16 change the graph here: all float tensors get the type, constants are rounded once, inputs and
+outputs keep theirs with a cast. int8 and fp8 quantize the model (`toolchain.quantize.post_training`).
 """
 
 from collections.abc import Iterator
@@ -19,14 +18,14 @@ FLOAT_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF
 INT8 = "int8"
 FP8 = {"fp8": DataType.E4M3FN, "fp8_e4m3fn": DataType.E4M3FN, "fp8_e5m2": DataType.E5M2}
 CALIBRATED = {INT8: DataType.INT8, **FP8}
-"""Those that take ranges from samples -> the type of the weights."""
+"""Precisions with calibrated ranges -> type of the weights."""
 PRECISIONS = (*FLOAT_TYPES, *CALIBRATED)
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
-"""Against onnx.reference of the original model, relative to its largest value (docs/numerics.md)."""
+"""Maximum error against onnx.reference of the original model, relative to its largest value (docs/numerics.md)."""
 
 
 def cast(graph: Graph, precision: str) -> Graph:
-    """Return the graph with all floats in one type. ModelError for a model that is quantized already."""
+    """Return the graph with all floats in one type. ModelError: the model is already quantized."""
     kind = FLOAT_TYPES[precision]
     for layer in graph.layers:
         if layer.text("function") in ("QUANT", "DEQUANT") or "scale" in layer.text("epilogue"):
@@ -57,8 +56,7 @@ def _changes(tensor: TensorIR, kind: DataType) -> bool:
 
 
 def _round(values: Values, kind: DataType) -> Values:
-    """Round to the type, half to even. Finite values stay finite: masks of large negative numbers keep their
-    effect."""
+    """Round to the type, half to even. Finite values stay finite, so large negative masks keep their effect."""
     with np.errstate(over="ignore"):
         rounded = values.astype(NUMPY[kind])
     infinite = np.isinf(rounded)

@@ -1,5 +1,5 @@
-"""The products of a graph, made products of codes: which they are, the scales of what they read and make, and the
-nodes that are added around them."""
+"""Quantization of products: selection of the products, scales of their operands and results, and the additional
+nodes."""
 
 import math
 from collections import ChainMap, Counter
@@ -42,21 +42,22 @@ PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 
 class _Sum(NamedTuple):
-    """A convolution, what is added to it, and where the sum ends: it is never written, so it needs no scale."""
+    """Convolution with an addition: its result is never written, so it needs no scale. `residual`: other operand;
+    `end`: tensor at the end of the sum."""
 
     residual: str
     end: str
 
 
 class ProductQuantizer:
-    """Makes products of INT8 codes."""
+    """Quantizer of products to INT8 codes."""
 
     precision = "int8"
 
     def __init__(
         self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str, *, open_shapes: bool = False
     ) -> None:  # fmt: skip
-        """`proto`: the model's graph, which is changed; `method`: of `toolchain.quantize.ranges`; `open_shapes` as in
+        """`proto`: graph of the model, which is modified; `method`: of `toolchain.quantize.ranges`; `open_shapes` as in
         `toolchain.quantize.post_training.quantized`."""
         self._method, self._share = parsed(method)
         self._name = model.name
@@ -124,7 +125,7 @@ class ProductQuantizer:
         return model
 
     def _fold_weights(self, model: OnnxModel, info: dict[str, TensorInfo]) -> None:
-        """Fold weights that nodes make of constants and shapes, a Transpose for example, to constants."""
+        """Fold weights computed from constants and shapes, for example by Transpose, to constants."""
         graph, nodes, opsets = self._proto.graph, list[Any](), model.proto.opset_import
         propagation, names = Propagation(opsets, info), weights(list(graph.node))
         for name, values in self._weights.items():
@@ -151,7 +152,7 @@ class ProductQuantizer:
         del graph.node[:]
         graph.node.extend(nodes)
 
-    # -- what is quantized ---------------------------------------------------------------------------------------------
+    # -- selection -----------------------------------------------------------------------------------------------------
 
     def _is_product(self, node: Any) -> bool:
         if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx"):
@@ -165,7 +166,7 @@ class ProductQuantizer:
         return node_name(node) not in self._floats
 
     def _count(self) -> list[str]:
-        """Return products whose constant weights are one matrix: those that a QConfig counts."""
+        """Return products whose constant weights are one matrix, which a QConfig numbers."""
         return [
             name for name, node in self._products.items()
             if (values := self._weights.get(node.input[1])) is not None
@@ -173,7 +174,7 @@ class ProductQuantizer:
         ]  # fmt: skip
 
     def _wide_products(self, config: QConfig) -> list[str]:
-        """Return products that stay as they are, because the QConfig wants their activations wider."""
+        """Return products that stay unchanged because the QConfig requests wider activations."""
         counted = self._count()
         for number in config.layers_of("activation"):
             if number >= len(counted):
@@ -184,7 +185,7 @@ class ProductQuantizer:
         return [name for number, name in enumerate(counted) if config.product_activation(number) in FLOAT_BITS]
 
     def _widths(self, config: QConfig) -> dict[str, int]:
-        """Return the bits of its weights for each product."""
+        """Return the weight bits of each product."""
         if config.group:
             raise ModelError(
                 f"--precision int8 with QConfig group_size {config.group}: sums of codes have one scale: drop one"
@@ -209,8 +210,8 @@ class ProductQuantizer:
         return name in self._info and self._info[name].type == "FLOAT"
 
     def _observed(self) -> list[str]:
-        """Return tensors that get a scale: what products read, and what is added to products whose sum is one of
-        these."""
+        """Return tensors that get a scale: operands of products, and the other operand of a sum with one of these as
+        result."""
         names: dict[str, None] = {}
         for node in self._products.values():
             for name in node.input[:2]:
@@ -221,20 +222,20 @@ class ProductQuantizer:
         return list(names)
 
     def _reads_codes(self, node: Any, index: int) -> bool:
-        """Check whether an input of a node that has a scale is read as codes: by products, sums of codes, and
-        operators that move codes to such. All others read the numbers, which cost no conversion."""
+        """Check whether an input with a scale is read as codes: by products, sums of codes, and operators that move
+        codes to them. Other readers use the numbers, which needs no conversion."""
         name = node.input[index]
         if node.output[0] in self._products:
             return index < 2
-        if any(name == residual.end for residual in self._sums.values()):  # which has codes only
+        if any(name == residual.end for residual in self._sums.values()):  # this tensor exists as codes only
             return True
         if node.op_type in MOVES:
             return index == 0 and node.output[0] in self._scales
         return any(name == residual.residual and product in node.input for product, residual in self._sums.items())
 
     def _residuals(self, names: dict[str, None]) -> dict[str, _Sum]:
-        """Return outputs of convolutions that only an Add of another tensor of their shape reads, where that or the
-        sum is one of the tensors `names`, which then has both."""
+        """Return convolution outputs read only by an Add with another tensor of equal shape, if that tensor or the sum
+        is in `names`. Both are then added to `names`."""
         sums: dict[str, _Sum] = {}
         for add in reversed(self._proto.graph.node):
             for name, other in zip(add.input, reversed(add.input), strict=True) if add.op_type == "Add" else ():
@@ -255,14 +256,13 @@ class ProductQuantizer:
         return following.output[0] if following is not None and foldable else name
 
     def _limits(self, node: Any) -> bool:
-        """Check whether a node is Relu, or a Clip with constant limits: the range of the codes is that of its
-        results."""
+        """Check for Relu, or a Clip with constant limits: its output range sets the range of the codes."""
         return node.op_type == "Relu" or (
             node.op_type == "Clip" and all(limit in self._weights for limit in node.input[1:] if limit)
         )
 
     def _move_from(self, name: str) -> str:
-        """Return the tensor whose values these are, one step back; itself where they are new."""
+        """Return the source tensor of a move by one operator; the tensor itself for any other producer."""
         node = self._makers.get(name)
         return name if node is None or node.op_type not in MOVES else str(node.input[0])
 
@@ -294,11 +294,11 @@ class ProductQuantizer:
         return scale_of(low, high)
 
     def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
-        """Return the first tensor with these values that has a scale; an output of the model has none."""
+        """Return the first tensor with these values that has a scale; model outputs have none."""
         before = self._move_from(name)
         return name if before == name or before not in scales else self._origin(before, scales)
 
-    # -- what is added -------------------------------------------------------------------------------------------------
+    # -- additional nodes ----------------------------------------------------------------------------------------------
 
     def _constant(self, name: str, values: Any) -> str:
         self._new.append(numpy_helper.from_array(np.asarray(values), name))
@@ -326,13 +326,13 @@ class ProductQuantizer:
         return self._dequantize(f"{node.output[0]}.weights", self._coded(node, values / shaped), scales, axis)
 
     def _rows(self, node: Any, name: str) -> Any:
-        """Return a constant first operand, which has one scale as activations have."""
+        """Return a quantized constant first operand, with one scale as for activations."""
         values = self._weights[name]
         scale = self._scale(float(values.min()), float(values.max()))
         return self._dequantize(f"{node.output[0]}.rows", codes_of(values, scale), np.asarray(scale.scale), 0)
 
     def _coded(self, node: Any, values: Values) -> Values:
-        """Return numbers of steps as codes."""
+        """Round numbers in units of the scale to codes."""
         return np.clip(np.rint(values), -self._top(node), self._top(node)).astype(np.int8)
 
     def _dequantize(self, name: str, codes: Values, scales: Values, axis: int) -> Any:
@@ -340,7 +340,7 @@ class ProductQuantizer:
         return helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}.dequantize", axis=axis)
 
     def _product_of(self, node: Any) -> Any | None:
-        """Return the product whose bias a node adds: itself, or the MatMul before an Add."""
+        """Return the product to which a node adds a bias: the node itself, or the MatMul before an Add."""
         if node.output[0] in self._products:
             return node if node.op_type != "MatMul" else None
         if node.op_type != "Add":
@@ -350,7 +350,7 @@ class ProductQuantizer:
         return next((self._products.get(name) for name in names if self._readers[name] == 1), None)
 
     def _bias(self, node: Any) -> str:
-        """Return the constant row that a node adds to a product of codes with constant weights; empty: none."""
+        """Return the constant row that a node adds to an integer product with constant weights; empty for none."""
         product = self._product_of(node)
         if product is None or product.input[1] not in self._weights or product.input[0] not in self._scales:
             return ""
@@ -367,7 +367,7 @@ class ProductQuantizer:
 
 
 class FloatQuantizer(ProductQuantizer):
-    """Makes products of floats of 8 bits."""
+    """Quantizer of products to 8-bit floats."""
 
     precision = "fp8"
 

@@ -1,23 +1,22 @@
-"""QConfig: how wide weights and keys and values are (docs/bit-widths.md, R3, R6, R9, R10, R14).
+"""QConfig: bit widths of weights, keys and values, and activations (docs/bit-widths.md, R3, R6, R9, R10, R14).
 
-One object says it: the pass `quantization` gives weights their type, and bytes, traffic and the rates of the engines
-follow from the type.
+The pass `quantization` sets the types of weights; bytes, traffic and the rates of the engines follow from the types.
 
 | key | value |
 |---|---|
-| qbits_weight_default | bits of constant weights: 2, 4, 8 quantize them; 16, 32 and no key leave them as they are |
+| qbits_weight_default | bits of constant weights: 2, 4, 8 quantize them; 16, 32 or no key leave them unchanged |
 | qbits_weight_default: vq | vector quantization (docs/quantization.md, "Vector quantization") |
-| group_size | 32, 64 or 128 rows of a matrix of weights have a scale for each column; 0: all of them |
-| rounding | of weights of 4 and 2 bits: nearest, as without the key, or gptq, with inputs of --calibration |
-| vq.codebooks, .seed | of each product so weighted; .d, .codebook_bits: 8, as the device has them |
+| group_size | rows of a weight matrix that share a scale per column: 32, 64, 128; 0: all rows |
+| rounding | of 4- and 2-bit weights: nearest, the default, or gptq, with inputs of --calibration |
+| vq.codebooks, .seed | per product with such weights; .d, .codebook_bits: 8, as on the device |
 | qbits_kv_default | bits of keys and values of built-in models, 4 |
 | qbits_activation_default | bits of activations: 32, 16, 8 of an ONNX model are --precision fp32, fp16, int8 |
 | override.layer_<i>.weight, .kv | of the i-th product with constant weights, of the i-th decoder layer |
 | override.layer_<i>.activation | 16 or 32 keep the i-th product with constant weights out of int8 |
-| override.layer_<i>.head_<j>.kv | of one head; before its layer, which is before the default |
+| override.layer_<i>.head_<j>.kv | of one head; it overrides that of its layer, which overrides the default |
 | bitwidths.weight, .activation, .kv | the widths that a file may use |
 | layer_<i>... | the same as override.layer_<i>... |
-| packing.mode | packed_rows: each row padded to a byte, as without the key; logical: refused where a row needs that; |
+| packing.mode | packed_rows: each row padded to a byte, the default; logical: refused if a row needs padding; |
 | | unpacked_byte: a byte per element below 8 bits |
 | packing.use_packed_int4, .use_packed_int2 | true: packed_rows, and engines unpack such operands (npu.te.unpack_int4) |
 | alignment.default_alignment_bytes, .weight_alignment_bytes, .kv_alignment_bytes | of tensors in DRAM, and of the |
@@ -36,22 +35,22 @@ from npu_device.memory.bitwidth import PACKINGS, ROLE_ALIGNMENT, ROLE_BITS
 from toolchain.quantize.codebook import VQ_BITS, VectorQuantization
 
 VQ = "vq"
-"""As a width of weights: VQ_BITS for an element, and codebooks."""
+"""Vector quantization as a width of weights: VQ_BITS per element, and codebooks."""
 NEAREST, GPTQ = ROUNDINGS = ("nearest", "gptq")
-"""Each weight to its nearest code, or `toolchain.quantize.gptq`."""
+"""Rounding of each weight to its nearest code, or by `toolchain.quantize.gptq`."""
 FLOAT_BITS = (16, 32)
-"""Widths of weights that mean: as they are."""
+"""Widths of weights that leave them unchanged."""
 
 _OVERRIDE = re.compile(r"(?:override\.)?layer_(\d+)(?:\.head_(\d+))?\.(weight|activation|kv)")
 _ACTIVATION = "qbits_activation_default"
 _PRECISION = {32: ("fp32",), 16: ("fp16", "bf16"), 8: ("int8", "fp8", "fp8_e4m3fn", "fp8_e5m2")}
 """Bits of activations -> conversions of a model (`toolchain.quantize.precision`)."""
 _MIN_ALIGNMENT = 4
-"""Bytes of the widest element."""
+"""Minimum alignment, bytes: that of the widest element."""
 
 
 class QConfigError(Exception):
-    """A key or value that cannot be; `key` is its dotted name. Code, field and value as docs/bit-widths.md, R25."""
+    """Invalid key or value; `key` is its dotted name. Code, field and value as in docs/bit-widths.md, R25."""
 
     def __init__(self, key: str, rule: str, code: str = "E_QCONFIG", value: object = None) -> None:
         self.key = self.field = key
@@ -61,32 +60,32 @@ class QConfigError(Exception):
 
 @dataclass(frozen=True)
 class QConfig:
-    """See the table above. Without any key nothing is quantized."""
+    """Configuration as in the table above. Without keys nothing is quantized."""
 
     weight: int | None = None
     activation: int | None = None
     group: int = 0
-    """Rows of a matrix of weights that share the scales of its columns; 0: all."""
+    """Number of weight rows that share scales per column; 0 for all."""
     rounding: str = NEAREST
     """Method of `ROUNDINGS` for weights of 4 and 2 bits."""
     kv: int = 4
     kv_named: bool = False
-    """Whether qbits_kv_default is there: without it a decoder that computes keeps the type of its model."""
+    """Whether qbits_kv_default is set; without it a decoder with values keeps the type of its model."""
     override: Mapping[str, int] = field(default_factory=dict)
     """`layer_3.weight`, `layer_3.kv`, `layer_3.head_2.kv` -> bits."""
     bitwidths: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: dict(ROLE_BITS))
     packing: str = ""
-    """packing.mode; empty: not named."""
+    """packing.mode; empty if unset."""
     packed: Mapping[int, bool] = field(default_factory=dict)
-    """Bits -> use_packed_int<bits>, where it is named."""
+    """Bits -> use_packed_int<bits>, if set."""
     alignment: Mapping[str, int] = field(default_factory=dict)
-    """`default` and roles -> bytes, where they are named."""
+    """`default` and roles -> alignment in bytes, if set."""
     pad_rows: bool = False
     spm: Mapping[str, int] = field(default_factory=dict)
     vectors: VectorQuantization = field(default_factory=VectorQuantization)
 
     def weight_bits(self, layer: int) -> int | None:
-        """Return the bits of a product's weights; None: unchanged."""
+        """Return the bits of a product's weights; None for unchanged."""
         bits = self.override.get(f"layer_{layer}.weight", self.weight)
         return None if bits in FLOAT_BITS else bits
 
@@ -97,26 +96,25 @@ class QConfig:
 
     @property
     def names_caches(self) -> bool:
-        """True if a key sets the width of keys and values."""
+        """Whether a key sets the width of keys and values."""
         return self.kv_named or any(name.endswith(".kv") for name in self.override)
 
     def cache_bits(self, layer: int, head: int) -> int | None:
-        """Return the bits like `kv_bits`, for a decoder that computes; None, for the model's type, where no key
-        says."""
+        """Return the bits as `kv_bits`, for a decoder with values; None for the model's type, if no key is set."""
         named = {f"layer_{layer}.head_{head}.kv", f"layer_{layer}.kv"} & self.override.keys()
         return self.kv_bits(layer, head) if named or self.kv_named else None
 
     def alignment_of(self, role: str) -> int | None:
-        """Return bytes that tensors of a role are aligned to and accessed in (R6); None: no key says."""
+        """Return the alignment and access granularity of tensors of a role, bytes (R6); None if no key is set."""
         return self.alignment.get(role, None if role in ROLE_ALIGNMENT else self.alignment.get("default"))
 
     def product_activation(self, layer: int) -> int | None:
-        """Return the activation bits of a product with constant weights; None: no key says."""
+        """Return the activation bits of a product with constant weights; None if no key is set."""
         return self.override.get(f"layer_{layer}.activation", self.activation)
 
     def precision(self, precision_name: str) -> str:
-        """Return the conversion of an ONNX model that `--precision`, or the width of activations, asks for.
-        QConfigError: they contradict each other, or no kernel has such activations."""
+        """Return the conversion of an ONNX model requested by `--precision` or the width of activations. QConfigError:
+        they contradict each other, or no kernel supports such activations."""
         if self.activation is None:
             return self._overridden(precision_name)
         fitting = _PRECISION.get(self.activation)
@@ -133,7 +131,7 @@ class QConfig:
         return self._overridden(precision_name or fitting[0])
 
     def _overridden(self, precision: str) -> str:
-        """Return the precision, which overrides of activations need to be int8."""
+        """Return the precision, which must be int8 if overrides of activations exist."""
         for number in self.layers_of("activation"):
             key, bits = f"override.layer_{number}.activation", self.override[f"layer_{number}.activation"]
             if precision != "int8":
@@ -143,23 +141,22 @@ class QConfig:
         return precision
 
     def without_weights(self) -> "QConfig":
-        """Return the configuration for layers whose weights have their type already: packing, alignment and
-        scratchpad."""
+        """Return the configuration for layers whose weights have their type: packing, alignment and scratchpad."""
         return replace(self, weight=None, override={})
 
     @property
     def layers_of_weights(self) -> tuple[int, ...]:
-        """Products whose weights an override names."""
+        """Products with an override for weights."""
         return self.layers_of("weight")
 
     def layers_of(self, role: str) -> tuple[int, ...]:
-        """Return layers of which an override names a role."""
+        """Return the layers with an override for a role."""
         matches = (re.fullmatch(rf"layer_(\d+)\.{role}", name) for name in self.override)
         return tuple(int(match[1]) for match in matches if match)
 
 
 def read_qconfig(values: Mapping[str, Any]) -> QConfig:
-    """Read values by dotted key. QConfigError: an unknown key, a value that its key cannot have."""
+    """Read values by dotted key. QConfigError: an unknown key, or an invalid value."""
     config = QConfig()
     for key, value in sorted(values.items(), key=lambda item: not item[0].startswith("bitwidths.")):
         read = _KEYS.get(key, _override if key.startswith(("override.", "layer_")) else _unknown)
@@ -283,7 +280,7 @@ def _rounding(config: QConfig, key: str, value: Any) -> QConfig:
 
 
 _VECTORS = {"d": (VQ_VECTOR, VQ_VECTOR), "codebook_bits": (8, 8), "codebooks": (1, 1024), "seed": (0, (1 << 32) - 1)}
-"""What vq says: lowest and highest value."""
+"""Keys of vq -> minimum and maximum value."""
 
 _KEYS: dict[str, Callable[[QConfig, str, Any], QConfig]] = {
     "qbits_weight_default": _default("weight"),

@@ -1,4 +1,4 @@
-"""Ranges of a tensor, from what samples show: all of it, all but a share, or what loses least information in codes."""
+"""Ranges of a tensor from samples: all values, a share of them, or the range with the least information loss."""
 
 from typing import Any
 
@@ -7,25 +7,25 @@ import numpy as np
 from toolchain.errors import ModelError
 
 METHODS = ("minmax", "percentile", "entropy")
-"""Of `--calibration-method`."""
+"""Values of `--calibration-method`."""
 SHARE = 99.99
-"""Percent of the numbers that lie within a range of `percentile`."""
+"""Default percentage of values within a range of `percentile`."""
 _BINS = 1 << 15
-"""On each side of zero."""
+"""Number of histogram bins on each side of zero."""
 _VIEW = 2048
-"""Bins that `entropy` looks at together."""
+"""Number of combined bins that `entropy` evaluates."""
 _CODES = {False: 128, True: 256}
-"""Steps that `entropy` has for the sizes of numbers, of which none is negative (True), or some are."""
+"""Whether all values are non-negative -> number of code steps for magnitudes, for `entropy`."""
 _LITTLE = 1e-4
-"""What an empty bin counts."""
+"""Count of an empty bin."""
 _LOSS = 0.8
-"""Squared error of a range that leaves out numbers, at most, relative to that of the whole range."""
+"""Maximum squared error of a clipped range, relative to that of the full range."""
 _STEP = 16
-"""Bins between limits that `entropy` tries."""
+"""Distance between candidate limits of `entropy`, bins."""
 
 
 def parsed(method: str) -> tuple[str, float]:
-    """Parse `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: it is none."""
+    """Parse `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: invalid method."""
     name, colon, text = method.partition(":")
     try:
         share = float(text) if colon else SHARE
@@ -40,8 +40,8 @@ def parsed(method: str) -> tuple[str, float]:
 
 
 class Histogram:
-    """Numbers of a tensor: the least and the largest, and how many are in each bin of a histogram whose end is a power
-    of two, so that a wider one has whole bins of it."""
+    """Distribution of a tensor's values: minimum, maximum, and a histogram whose range ends at a power of two, so that
+    its bins merge evenly if it is widened."""
 
     def __init__(self, *, counting: bool) -> None:
         self.low, self.high = np.inf, -np.inf
@@ -50,7 +50,7 @@ class Histogram:
         self._counts = np.zeros(2 * _BINS, np.int64)
 
     def add(self, values: Any) -> None:
-        """Add numbers of one more sample."""
+        """Add the values of another sample."""
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         largest = max(-self.low, self.high)
         if not self._counting or not np.isfinite(largest) or largest == 0:
@@ -69,12 +69,12 @@ class Histogram:
         self._counts, self._end = result, end
 
     def range(self, method: str, share: float) -> tuple[float, float]:
-        """Return the (least, largest) number that codes should reach."""
+        """Return the (minimum, maximum) that codes should represent."""
         if method == "minmax" or not self._counts.any():
             return self.low, self.high
         if method == "entropy":
             sizes = self._counts[_BINS:] + self._counts[:_BINS][::-1]
-            sizes[0] = 0  # 0 is a code in every range: behind Relu it would outweigh all others
+            sizes[0] = 0  # 0 is a code in any range; after Relu it would dominate
             limit = self._end * _limit(sizes, _CODES[self.low >= 0]) / _BINS
             return max(self.low, float(-limit)), min(self.high, float(limit))
         sums, outside = np.cumsum(self._counts), (1 - share / 100) * self._counts.sum()
@@ -84,8 +84,7 @@ class Histogram:
 
 
 def _limit(sizes: Any, codes: int) -> int:
-    """Return the number of bins that codes should reach. Where the narrowest of a view is the best, a closer view is
-    taken."""
+    """Return the number of bins that codes should cover. If the smallest candidate is best, bins are refined."""
     width, errors = len(sizes) // _VIEW, _squared_errors(sizes, codes)
     last = np.flatnonzero(sizes)[-1] if sizes.any() else 0
     while True:
@@ -99,8 +98,8 @@ def _limit(sizes: Any, codes: int) -> int:
 
 
 def _squared_errors(sizes: Any, codes: int) -> Any:
-    """Return squared error of all samples, in bins, for codes that reach the end of each bin: that of steps, and that
-    of what lies beyond."""
+    """Return the total squared error in squared bins, for codes that end after each bin: rounding error plus clipping
+    error."""
     ends, centres = np.arange(1.0, len(sizes) + 1), np.arange(len(sizes)) + 0.5
     tail = [np.append(np.cumsum((sizes * centres**power)[::-1])[::-1][1:], 0) for power in range(3)]
     inside = sizes.sum() - tail[0]
@@ -108,12 +107,12 @@ def _squared_errors(sizes: Any, codes: int) -> Any:
 
 
 def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
-    """Return the number of bins of which codes keep most: the least divergence of what they are from what they become,
-    with all beyond in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: which numbers of bins
-    may be it: the whole range, and those that have enough less squared error.
+    """Return the number of bins with the least divergence between original and quantized distribution, with outliers
+    counted in the last bin (S. Migacz, 8-bit inference with TensorRT, 2017). `usable`: valid numbers of bins, those of
+    the full range and those with a sufficiently smaller squared error.
 
-    A bin of few samples differs from its neighbours by chance, which looks like information: what that adds to the
-    divergence, half a sample for each bin that is not a step of its own (Miller-Madow), is no loss.
+    Random differences between bins with few samples look like information. Their contribution to the divergence, half a
+    sample per bin without its own step (Miller-Madow), is subtracted.
     """
     total = max(1, int(sizes.sum()) + outliers)
     best, best_count = np.inf, len(sizes)
@@ -138,6 +137,6 @@ def _least_lost(sizes: Any, outliers: int, codes: int, usable: Any) -> int:
 
 
 def _smooth(counts: Any) -> Any:
-    """Return shares of the bins; none is quite empty."""
+    """Return the relative frequencies of the bins, none of them zero."""
     positive = np.maximum(counts, _LITTLE)
     return positive / positive.sum()

@@ -1,4 +1,4 @@
-"""Scales of tensors, from the ranges that samples show, and the nodes that take a tensor to its codes and back."""
+"""Scales of tensors from sampled ranges, and the nodes that convert a tensor to codes and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from onnx import helper, numpy_helper
 from toolchain.ir.graph import Values
 
 Samples = Sequence[Mapping[str, Values]]
-"""Inputs of the model, by name."""
+"""Input name -> values, for each sample."""
 TINY = float(np.finfo(np.float32).tiny)
-"""The smallest normal number."""
+"""Smallest normal number of FP32."""
 
 
 class ActivationScale(NamedTuple):
@@ -24,14 +24,14 @@ class ActivationScale(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A tensor through codes and back: `.q` and `.dq` behind its name."""
+    """Nodes that convert a tensor to codes and back; their outputs have suffixes `.q` and `.dq`."""
 
     nodes: tuple[Any, Any]
     constants: tuple[Any, Any]
 
 
 def codes_of(values: Values, scale: ActivationScale) -> Values:
-    """Return numbers as codes of a scale, which saturate."""
+    """Quantize numbers to codes of a scale, with saturation."""
     steps = values / scale.scale
     if not issubclass(scale.kind, np.integer):
         limit = float(ml_dtypes.finfo(scale.kind).max)
@@ -41,12 +41,12 @@ def codes_of(values: Values, scale: ActivationScale) -> Values:
 
 
 _SHRINKS = np.linspace(1, 0.5, 26)
-"""Scales that are tried, relative to that which reaches the largest number."""
+"""Candidate scales, relative to the scale that covers the largest number."""
 
 
 def least_squares_scales(rows: Values, top: int) -> Values:
-    """Return a scale for each row of numbers, for codes -top..top: of 8 bits that which reaches the largest number, of
-    fewer bits that of the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
+    """Return a scale for each row, for codes -top..top: for 8 bits the scale that covers the largest number, for fewer
+    bits that with the least squared error among `_SHRINKS`. FP32; 1 for a row of zeros."""
     wide = rows.astype(np.float64)
     full_scale = np.abs(wide).max(axis=1, keepdims=True) / top
     full_scale[full_scale <= 0] = 1
@@ -70,13 +70,13 @@ def pair(name: str, scale: ActivationScale) -> Pair:
 
 
 def step_of(step: float) -> np.float32:
-    """Return a scale that can divide."""
+    """Return a scale with a finite inverse."""
     return np.float32(step if step > TINY else 1)
 
 
 def scale_of(low: float, high: float, kind: type | None = None) -> ActivationScale:
-    """Return the scale of a range. `kind`: the type that another tensor has; UINT8 has its zero in the middle where
-    there are negative values."""
+    """Return the scale of a range. `kind`: type that matches another tensor; UINT8 has its zero point in the middle for
+    ranges with negative values."""
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8
     step = high / 255 if positive else max(-low, high) / 127
