@@ -265,7 +265,7 @@ class _Links:
         self._coded = {node.input[0]: node.output[0] for node in coders if node.output[0] in outputs}
 
     def before(self, past: str) -> str:
-        """Return the model input behind the past of an Attention."""
+        """Return the model input that feeds the past of an Attention."""
         return self._decoded.get(past, past)
 
     def behind(self, present: str) -> str:

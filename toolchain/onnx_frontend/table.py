@@ -1,6 +1,6 @@
-"""The operator table: which ONNX operators there are, with which attributes and types, and what each becomes.
+"""Operator table: supported ONNX operators with attributes, types and lowering.
 
-`scripts/generate` makes docs/onnx-coverage.md from it.
+`scripts/generate` writes docs/onnx-coverage.md from it.
 """
 
 from typing import Any, NoReturn
@@ -54,7 +54,7 @@ def _compose(
     compose: Compose, *attributes: str, types: frozenset[DataType] = FLOAT, note: str = "",
     constant: tuple[int, ...] = (), **some: str,
 ) -> Operator:  # fmt: skip
-    """Returns an operator that is a graph of others; `some`: attributes of which not all values are supported."""
+    """Return an operator that is decomposed; `some`: attributes with their supported values."""
     return Operator(_refuse, {**dict.fromkeys(attributes, ALL), **some}, types, note, constant, compose)
 
 
@@ -309,11 +309,11 @@ OPERATORS: dict[str, Operator] = {
     "Xor": _compose(arithmetic.xor, types=BYTE, note="ELTWISE equal"),
     **HYPERBOLIC,
 }  # fmt: skip
-"""Besides these, an operator whose inputs are all constant is evaluated by the compiler."""
+"""ONNX operator -> its support. Any other operator is evaluated at compile time if all its inputs are constant."""
 
 
 IN_RANGE = frozenset(name for name, row in OPERATORS.items() if row.types >= MOVED) | {
     "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Clip", "DequantizeLinear",
     "Equal", "Greater", "Less", "Max", "Min", "QuantizeLinear", "ReduceMax", "ReduceMin", "TopK", "Where",
 }  # fmt: skip
-"""Operators whose results are in the range of their inputs' type: INT16 and UINT16 are INT32 on the device."""
+"""Operators whose results stay in the range of their inputs' type, since INT16 and UINT16 are INT32 on the device."""
