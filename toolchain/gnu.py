@@ -108,7 +108,7 @@ LINK_FLAGS = (
 
 CPLUSPLUS = (".cc", ".cpp", ".cxx")
 CPLUSPLUS_FLAGS = ("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
-"""C++ features to disable: Debian ships no C++ library for this target, and a hart has one thread."""
+"""Flags for C++: Debian ships no C++ library for this target, and a hart has one thread."""
 
 
 class Architecture(NamedTuple):

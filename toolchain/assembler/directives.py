@@ -20,7 +20,7 @@ _MAX_ALIGN = 1 << 16
 
 
 class Directives:
-    """Directives of an assembler. ValueError with the reason where a directive cannot be applied."""
+    """Directives of an assembler. ValueError: a directive cannot be applied, with the reason."""
 
     def __init__(self, to: ProgramLayout) -> None:
         self._to = to

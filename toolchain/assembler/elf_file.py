@@ -1,4 +1,4 @@
-"""An ELF file for RV32 from sections and symbols (System V ABI, "Object Files")."""
+"""Writer of an ELF file for RV32 from sections and symbols (System V ABI, "Object Files")."""
 
 import struct
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Step of a built-in decoder as NPU-IR: the prompt of every request, or one token of each.
 
 The commands read the position at their start, so one command list serves every token. Each request has its own caches;
-products process the rows of all requests at once. The experts of a mixture are balanced: tokens are split into `experts
-/ active` blocks; the first uses the first `active` experts, and so on. Weights have shapes and types but no values.
+products process the rows of all requests at once. The experts of a mixture are balanced: the tokens form blocks,
+`experts / active` in number; the first uses the first `active` experts, and so on. Weights have shapes but no values.
 """
 
 from collections.abc import Mapping, Sequence

@@ -38,7 +38,8 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def dependencies(graph: Graph) -> list[set[int]]:
     """Return for each layer the earlier layers that it depends on: writers of its operands or outputs, and readers of
-    its outputs. A writer depends on the last writer only, which depends on all earlier writers and their readers."""
+    its outputs. Of several writers of an output only the last counts, since it depends on the others and their
+    readers."""
     writers: dict[str, list[int]] = {}
     readers: dict[str, set[int]] = {}
     """Readers since the last writer."""
