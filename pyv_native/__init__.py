@@ -3,4 +3,4 @@
 import time
 
 IMPORT_TIME = time.time()
-"""The time before a process imports the sources from which native code is generated."""
+"""Host time in seconds before the process imports the sources from which native code is generated."""

@@ -1,9 +1,9 @@
 """The buffer of a machine's records, and views of the records for Python.
 
     0      null record: target of the reference None; nothing else lies here, so that a wrong access harms nothing
-    992    status: error code, address of the place's text, two values
+    992    status: error code, address of the text of the source location, two values
     1024   links: addresses of functions of other modules and of callbacks
-    1408   the root record, then the lists of it that have no capacity of their own, then allocations
+    1408   the root record, then its lists whose capacity is set at allocation, then allocations
 
 The buffer never moves while compiled code runs. Between calls `allocate` may replace it by a larger buffer; older views
 are invalid then.
@@ -21,11 +21,11 @@ from pyv_native.errors import CheckError, NativeError
 from pyv_native.records import WORD, Inner, ListOf, Scalar, Shape, layout
 
 NULL_SIZE = 992
-"""Bytes of the null record, and of any record that is referred to."""
+"""Bytes of the null record, and maximum bytes of a record that is referred to."""
 STATUS, SITE, FIRST, SECOND = range(NULL_SIZE // WORD, NULL_SIZE // WORD + 4)
 """Words of the status."""
 STATUS_OFFSET = NULL_SIZE
-"""Its first byte, the error code; 0: no error."""
+"""Byte offset of the status. Its first word is the error code; 0: no error."""
 LINKS = 1024
 MAX_LINKS = 48
 ROOT = LINKS + MAX_LINKS * WORD
@@ -36,7 +36,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 class StatusCode(IntEnum):
-    """Errors that a status holds."""
+    """Error codes of the status."""
 
     INDEX = 1
     CAPACITY = 2
@@ -68,7 +68,7 @@ class RecordView(ctypes.Structure):
 
 
 class ListView:
-    """View of a list. Indices are from 0 to the length; others raise CheckError, as in checked native code."""
+    """View of a list. An index outside 0..length-1 raises CheckError, as in checked native code."""
 
     __slots__ = ("_arena", "_array", "_first", "_item", "_length", "capacity", "offset", "shape")
 
@@ -138,7 +138,7 @@ class ListView:
         self._array[len(self) - 1] = raw
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Add several items, or none where they do not all fit."""
+        """Append several items; CheckError, without a change, if they exceed the capacity."""
         raws = [self._raw(value) for value in values]
         begin = len(self)
         self.resize(begin + len(raws))
@@ -146,7 +146,7 @@ class ListView:
             self._array[index] = raw
 
     def insert(self, index: int, value: Any) -> None:
-        """Add an item before another; an index equal to the length appends."""
+        """Insert an item before an index; an index equal to the length appends."""
         raw = self._raw(value)
         length = len(self)
         if not 0 <= index <= length:
@@ -194,7 +194,7 @@ class ListView:
         self._array[:] = list(offsets)
 
     def reserved(self) -> memoryview:
-        """Return the bytes of all items, up to the capacity, which later changes overwrite."""
+        """Return a view of the bytes of all items, up to the capacity. Later changes are visible in it."""
         return self._arena.bytes[self._first : self._first + self.capacity * self.shape.item.size]
 
 
@@ -204,8 +204,8 @@ class Arena:
     def __init__(
         self, root: type, capacities: Mapping[str, int] | None = None, *, records: bytes | None = None
     ) -> None:
-        """`capacities`: of the root's lists without a capacity, by field; `inner.field` in an inner record. `records`:
-        the content of another arena with the same root, from `ROOT` on, instead."""
+        """`capacities`: by field, for the root's lists without a fixed capacity; `inner.field` in an inner record.
+        `records`, instead: the content of another arena with the same root, from `ROOT` on."""
         self._root = root
         self._spans: list[tuple[int, int]] = []
         """Allocations (begin, end), in order."""
@@ -214,9 +214,9 @@ class Arena:
         self.callback_error: BaseException | None = None
         """Exception of the last callback that failed."""
         self.callbacks: dict[Any, Callable[..., int]] = {}
-        """Python functions behind the declarations of callbacks."""
+        """Python functions by the declarations of their callbacks."""
         self._linked: list[Any] = []
-        """Owners of the code that the links lead to."""
+        """Owners of linked code, kept alive."""
         self._use(bytearray(self._end))
         if records is None:
             self.initialize(root, ROOT, capacities or {})
@@ -245,7 +245,7 @@ class Arena:
         return view
 
     def reference(self, record: type, offset: int) -> Any:
-        """Return the view of the record that a reference names, or None."""
+        """Return the view of the record at a reference's offset; None for offset 0."""
         return self.view(record, offset) if offset else None
 
     def items(self, offset: int, shape: ListOf, owner: int) -> ListView:
@@ -260,13 +260,13 @@ class Arena:
         return view
 
     def initialize(self, record: type, offset: int, capacities: Mapping[str, int]) -> None:
-        """Bring the record at an offset into its default state: zeros but for defaults, its lists behind it."""
+        """Set the record at an offset to its default state, with its lists after it."""
         size = layout(record).size
         self.bytes[offset : offset + size] = bytes(size)
         self._initialize(record, offset, capacities, offset + size)
 
     def _initialize(self, record: type, offset: int, capacities: Mapping[str, int], end: int) -> int:
-        """Write defaults into a record of zeros and headers of its lists, which begin at `end`; return the end."""
+        """Write the defaults of a zeroed record and the headers of its lists, which begin at `end`; return the end."""
         view = self.view(record, offset)
         for name, (at, shape, default) in layout(record).fields.items():
             if isinstance(shape, Scalar):
@@ -314,14 +314,14 @@ class Arena:
     # -- links and errors ----------------------------------------------------------------------------------------------
 
     def link(self, slot: int, address: int, owner: Any) -> None:
-        """Link a slot to native code, which lives as long as its owner."""
+        """Link a slot to native code and keep its owner alive."""
         self.words[LINKS // WORD + slot] = address
         self._linked.append(owner)
 
     def link_callback(self, slot: int, declaration: Any, call: Callable[..., int]) -> None:
-        """Link a slot, and the interpreted form, to a Python function of integers; a record is its offset.
+        """Link a slot, and the interpreted declaration, to a Python function of integers; a record is its offset.
 
-        An exception of it, or an answer that is no 64-bit integer, ends the native call: `raise_error` raises it.
+        An exception, or a result other than a 64-bit integer, ends the native call; `raise_error` raises it.
         """
 
         hints = [hint for name, hint in declaration.__annotations__.items() if name != "return"]
@@ -402,9 +402,9 @@ def _property(name: str, offset: int, shape: Shape) -> property:
 
 
 def callback(declaration: Callable[..., int]) -> Callable[..., int]:
-    """Declare a callback by a function of a record and integers without a body. The root record is not passed.
+    """Declare a callback: a function of a record and integers, without a body. The root record is not passed.
 
-    `Arena.link_callback` says per machine which Python function is behind it.
+    `Arena.link_callback` sets the Python function of each machine.
     """
 
     @wraps(declaration)
@@ -428,8 +428,8 @@ def guarded({names}):
         arena.words[status] = callback
         return 0
 """
-"""A call with names for its arguments: a starred argument takes twice as long. The handler calls nothing: Ctrl-C
-may come before any call."""
+"""Call with named arguments, because a starred argument takes twice as long. The handler calls nothing, because
+Ctrl-C may interrupt before any call."""
 
 
 @cache
@@ -455,7 +455,7 @@ class Guarded:
 
 
 def answered(name: str, answer: Any) -> int:
-    """Return the answer of a callback, an integer of 64 bits; NativeError for anything else."""
+    """Return the result of a callback; NativeError if it is no 64-bit integer."""
     if type(answer) is int and _LOWEST <= answer <= _HIGHEST:
         return answer
     raise NativeError(f"{name} answered {answer!r}: answer a 64-bit integer")

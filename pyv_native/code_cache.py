@@ -1,8 +1,8 @@
 """Persistent code cache: a folder of compiled code that outlives the process.
 
-Write access to the folder decides what runs here: a folder or file of another user or writable by others, and a
-symbolic link are not used, and each file is authenticated by a key that only this user can read. Other
-failures are no errors: they only cost time.
+Whoever can write to the folder decides which code runs here. Therefore symbolic links, and folders and files that
+belong to another user or are writable by others, are not used, and each file is authenticated by a key that only this
+user can read. Other failures are no errors: they only cost time.
 """
 
 import os
@@ -20,13 +20,13 @@ VARIABLE = "PYV_NPU_CACHE"
 OFF = "off"
 
 LIMIT = 64 << 20
-"""Bytes in the folder at most, about: beyond it, the least recently used files are evicted, until a fourth is free."""
+"""Approximate limit of bytes in the folder. Beyond it, least recently used files are evicted until a fourth is free."""
 ABANDONED = 3600
-"""Seconds after which a file that was being written is given up."""
+"""Seconds after which an unfinished file is deleted."""
 
 SUFFIX, UNFINISHED = ".code", ".code-new"
 MAGIC = b"pyv-npu code 2\n\0"
-"""Changes with the form of a file: magic, HMAC-SHA-256 of key and code, code."""
+"""Version of the file format: magic, HMAC-SHA-256 of key and code, code."""
 SECRET = "secret"
 """File with the key of the HMAC, of SHA-256's block size."""
 _SECRET_BYTES = 64
@@ -58,7 +58,7 @@ class CodeCache:
 
     @property
     def folder(self) -> "Path":
-        from pathlib import Path  # a run that finds all it needs, or has nothing to keep, starts without it
+        from pathlib import Path  # not needed by runs with only cache hits, or without a cache
 
         return Path(self._folder)
 
@@ -74,12 +74,12 @@ class CodeCache:
                 return None
         except OSError:
             return None
-        _try(os.utime, path)  # least recently used first
+        _try(os.utime, path)  # marks the file as recently used
         return code
 
     def put(self, key: bytes, code: bytes) -> None:
-        """Store the code, if that is possible: whole, or not at all."""
-        import tempfile  # most programs find all they need
+        """Store the code atomically, if that is possible."""
+        import tempfile  # needed after a cache miss only
 
         size = _HEADER + len(code)
         if size > self._limit:
@@ -91,7 +91,7 @@ class CodeCache:
             self._evict(size)
             try:
                 digest = self._digest(key, code)
-            except OSError:  # there is no key yet, or none that can be used
+            except OSError:  # the key is missing or unusable
                 self._make_secret()
                 digest = self._digest(key, code)
             content = MAGIC + digest + code
@@ -106,7 +106,7 @@ class CodeCache:
             _try(os.unlink, unfinished)
 
     def trouble(self) -> str:
-        """Return the reason why nothing can be stored; empty: it can."""
+        """Return the reason why nothing can be stored, or an empty string."""
         refused = refusal(self._folder)
         place = self.folder
         while not place.exists() and place != place.parent:
@@ -120,7 +120,7 @@ class CodeCache:
         return Usage(len(entries), sum(entry.bytes for entry in entries))
 
     def clear(self) -> Usage:
-        """Remove all files that this class has written; return their usage. OSError: it may not."""
+        """Remove all files that this class has written; return their usage. OSError if one cannot be removed."""
         usage = self.usage()
         for path in (*(entry.path for entry in self._entries()), self._secret_path):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -133,7 +133,7 @@ class CodeCache:
         return os.path.join(self._folder, SECRET)
 
     def _make_secret(self) -> None:
-        """Write the key, in place of an unusable key, unless another process is faster."""
+        """Write a new key and replace an unusable one, unless another process does so first."""
         import tempfile
 
         with suppress(FileNotFoundError):
@@ -149,7 +149,7 @@ class CodeCache:
 
     def _digest(self, key: bytes, code: bytes) -> bytes:
         """Return the HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
-        from pyv_native.digest import sha256  # not where nothing is found
+        from pyv_native.digest import sha256  # not needed if the file is missing
 
         if not self._secret:
             secret = _read(self._secret_path, stat.S_IRWXG | stat.S_IRWXO)
@@ -195,7 +195,7 @@ class CodeCache:
 
 
 def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
-    """Return the cache in the environment, else this user's; None: it is switched off, or no folder is known."""
+    """Return the cache that the environment names, else this user's; None: it is off, or there is no home folder."""
     setting = environment.get(VARIABLE)
     if setting == OFF:
         return None
@@ -209,7 +209,7 @@ def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
 
 
 def refusal(folder: "str | Path") -> str:
-    """Return the reason not to use a folder; empty: it is fine, or does not exist yet."""
+    """Return the reason not to use a folder; empty if it is usable or does not exist yet."""
     try:
         about = os.lstat(folder)
     except FileNotFoundError:
@@ -219,7 +219,7 @@ def refusal(folder: "str | Path") -> str:
     if stat.S_ISLNK(about.st_mode):
         return f"{folder} is a symbolic link: set {VARIABLE} to the folder itself"
     if not hasattr(os, "geteuid"):
-        return ""  # no POSIX: the profile of a user is their own
+        return ""  # without POSIX a user's profile is private
     if about.st_uid != os.geteuid():
         return f"{folder} belongs to another user: chown it, or set {VARIABLE}"
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

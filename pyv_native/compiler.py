@@ -1,8 +1,8 @@
 """Compiler of IR: from the text of functions to the addresses of native code.
 
-Compiled code is independent of this process: another process may load it. Addresses reach it through arguments, or
-through variables that are set when it is loaded, never as numbers in the text. LLVM is imported only for code that is
-not in the cache.
+Compiled code is independent of this process: another process may load it. It receives addresses as arguments, or
+through variables that are set when it is loaded, never as constants in the text. LLVM is imported only for code that
+is not in the cache.
 """
 
 import ctypes
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 OPTIMIZATION = 1
 """Level of LLVM's code generator: registers are allocated over whole functions. Level 0 compiles three times as fast,
-into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). No pass runs on the IR but the inliner."""
+into code half as fast; level 2 gains nothing (measured, docs/benchmarks.md). The inliner is the only pass on the IR."""
 OPTIONS = ("-disable-lsr",)
-"""Options of LLVM's code generator. A value for each address of a loop takes more registers than it saves additions."""
+"""Options of LLVM's code generator. Loop strength reduction would cost more registers than it saves additions."""
 
 
 class Compiler:
-    """Compiler of modules for this machine, which loads code that `cache` has."""
+    """Compiler of modules for this machine, with a cache of compiled code."""
 
     def __init__(self, cache: CodeCache | None) -> None:
         self._cache = cache
@@ -48,18 +48,18 @@ class Compiler:
         return Llvm(OPTIMIZATION, OPTIONS)
 
     def load(self, text: str, *functions: str, pointers: Mapping[str, int] | None = None) -> NativeCode:
-        """Compile or load a module, of which the named functions will be called.
+        """Compile a module or load it from the cache; look up the addresses of `functions`.
 
-        `pointers`: targets of its variables of these names, declared by `variable`. ValueError if the text makes a
-        pointer of a number: an address that another process would take for its own.
+        `pointers`: addresses for its variables, by name, declared by `variable`. ValueError if the text contains a
+        constant address, which is invalid in another process.
         """
         return self.load_cached(text, lambda: text, *functions, pointers=pointers)
 
     def load_cached(
         self, inputs: str, make: Callable[[], str], *functions: str, pointers: Mapping[str, int] | None = None
     ) -> NativeCode:
-        """Load code by a key, and make its text only where the cache lacks the code: `inputs` holds all inputs of the
-        text; empty: the key is the text itself."""
+        """Load code by a key; generate its text only after a cache miss. `inputs` describes all inputs of the text and
+        is the key; if it is empty, the text is the key."""
         pointers = pointers or {}
         text = "" if inputs else make()
         key = self._key(inputs or text)

@@ -1,6 +1,6 @@
-"""SHA-256 as Python's own C code computes it, which the standard library's `random` imports in the same way.
+"""SHA-256 of CPython's own C module, which the standard library's `random` imports in the same way.
 
-`hashlib` would load OpenSSL for it: that takes as long as hashing half a megabyte, and a warm start hashes a tenth.
+`hashlib` would load OpenSSL, which takes as long as hashing half a megabyte; a warm start hashes a tenth of that.
 """
 
 try:

@@ -14,7 +14,7 @@ from pyv_native.ir import Ir
 from pyv_native.records import WORD, IntegerFormat, ListOf, Scalar, Shape
 
 Definition = Callable[..., Any]
-"""A function of Python at the top of a module."""
+"""Python function at the top level of a module."""
 I64 = "i64"
 _OVERFLOWING: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 _BITWISE: dict[type[ast.operator], str] = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
@@ -49,12 +49,12 @@ class Context(NamedTuple):
     links: Mapping[Definition, int]
     """Functions outside the module, with their slots."""
     packages: frozenset[str]
-    """Top packages of the functions; callees are of these."""
+    """Top-level packages of the functions; callees belong to these."""
     checked: bool
     function: Callable[[Definition], SubsetFunction]
     """Source and shapes of a function."""
     sites: dict[str, str]
-    """Text of a place -> name of its constant. Filled by the lowering."""
+    """Text of a source location -> name of its constant. Filled by the lowering."""
 
 
 class InstructionEmitter:
@@ -75,7 +75,7 @@ class InstructionEmitter:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _site(self, node: ast.AST) -> str:
-        """Return the name of the constant with the text of a place."""
+        """Return the name of the constant with the text of a source location."""
         return self._context.sites.setdefault(self._place(node), f"@site.{len(self._context.sites)}")
 
     def _record_error(self, node: ast.AST, code: StatusCode, first: str = "0", second: str = "0") -> None:
@@ -91,7 +91,7 @@ class InstructionEmitter:
         self._ir.block(after)
 
     def _require(self, node: ast.AST, condition: str, code: StatusCode, first: str = "0", second: str = "0") -> None:
-        """Emit a check of the checked build: the function returns where the i1 `condition` does not hold."""
+        """Emit a check: the function records an error and returns unless the i1 `condition` holds."""
         good, bad = self._ir.new_label(), self._ir.new_label()
         self._ir.branch(condition, (good, ()), (bad, ()))
         self._ir.block(bad)
@@ -100,7 +100,7 @@ class InstructionEmitter:
         self._ir.block(good)
 
     def _return_on_error(self) -> None:
-        """Emit a return for the case that a call has written the status."""
+        """Emit a return if a call has written the status."""
         proceed, exit_label = self._ir.new_label(), self._ir.new_label()
         status = self._load(str(WORD * STATUS))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {status}, 0"), (proceed, ()), (exit_label, ()))
@@ -109,7 +109,8 @@ class InstructionEmitter:
         self._ir.block(proceed)
 
     def _bounded(self, node: ast.AST, index: str, length: str) -> str:
-        """Emit an index within a list. An index outside records an error and becomes 0, in every build."""
+        """Emit the check of a list index. If out of range, it records an error and becomes 0, or the checked build
+        returns."""
         if index.isdecimal() and length.isdecimal() and int(index) < int(length):
             return index
         good, bad = self._ir.new_label(), self._ir.new_label()
@@ -126,7 +127,7 @@ class InstructionEmitter:
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
     def _arithmetic(self, node: ast.AST, name: str, left: str, right: str) -> str:
-        """Emit addition, subtraction or product; the checked build returns where 64 bits do not hold the result."""
+        """Emit an addition, subtraction or multiplication; the checked build returns on 64-bit overflow."""
         if not self._context.checked:
             return self._ir.value(f"{name} {I64} {left}, {right}")
         pair = self._ir.value(f"call {{i64, i1}} @llvm.s{name}.with.overflow.i64({I64} {left}, {I64} {right})")
@@ -135,7 +136,7 @@ class InstructionEmitter:
         return self._ir.value(f"extractvalue {{i64, i1}} {pair}, 0")
 
     def _operate(self, node: ast.BinOp | ast.AugAssign, left: str, right: str) -> str:
-        """Emit an operator with Python's meaning, as far as 64 bits hold it."""
+        """Emit an operator with Python's semantics within 64 bits."""
         operator = type(node.op)
         if operator in _BITWISE:
             return self._ir.value(f"{_BITWISE[operator]} {I64} {left}, {right}")
@@ -171,8 +172,7 @@ class InstructionEmitter:
         return shifted
 
     def _divide(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, *, remainder: bool) -> str:
-        """Emit a quotient rounded down, or a remainder with the divisor's sign; a divisor 0 records an error, with
-        result 0."""
+        """Emit a floor division, or a remainder with the divisor's sign; division by 0 records an error."""
         if right.isdecimal() and int(right) and int(right) & (int(right) - 1) == 0:
             if remainder:
                 return self._ir.value(f"and {I64} {left}, {int(right) - 1}")
@@ -195,7 +195,7 @@ class InstructionEmitter:
         return chosen
 
     def _divisor(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, after: str) -> str:
-        """Emit a divisor that the processor takes: neither 0, nor -1 for the lowest integer."""
+        """Emit branches around the divisors 0 and -1, on which the processor may trap; return any other divisor."""
         zero, other, safe = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
         self._ir.block(zero)
@@ -238,7 +238,7 @@ class InstructionEmitter:
         return self._ir.value(f"getelementptr i8, ptr %base, {I64} {offset}")
 
     def _load(self, offset: str) -> str:
-        """Emit a load of the value at a place of the buffer."""
+        """Emit a load of the 64-bit value at an offset in the buffer."""
         return self._ir.value(f"load {I64}, ptr {self._pointer(offset)}, align 8")
 
     def _store(self, offset: str, value: str) -> None:
@@ -253,7 +253,7 @@ class InstructionEmitter:
         return self._ir.value(f"{'sext' if form.signed else 'zext'} {kind} {narrow} to {I64}")
 
     def _write(self, node: ast.AST, offset: str, form: IntegerFormat, value: str) -> None:
-        """Store a field or item: its low bits; the checked build ends where bits are lost."""
+        """Emit a store of the low bits to a field or item; the checked build returns if bits are lost."""
         if form.size == WORD:
             self._store(offset, value)
             return
@@ -266,7 +266,7 @@ class InstructionEmitter:
         self._ir.do(f"store {kind} {narrow}, ptr {self._pointer(offset)}, align {form.size}")
 
     def _move(self, at: str, shape: ListOf, source: str, target: str, count: str) -> None:
-        """Move items within a list."""
+        """Emit a move of items within a list."""
         size = shape.item.size
         places = [self._pointer(self._item(at, shape, index)) for index in (target, source)]
         amount = self._ir.value(f"mul {I64} {count}, {size}")

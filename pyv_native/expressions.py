@@ -37,11 +37,11 @@ class Expressions(InstructionEmitter):
         self._shapes = dict(function.parameters)
         """Shapes of locals."""
         self._locals = dict.fromkeys([*targets(function.node.body), *function.parameters], "0")
-        """Name -> value here. Before its first assignment a local is 0."""
+        """Current value of each local by name; 0 before its first assignment."""
         for name, shape in function.parameters.items():
             self._locals[name] = str(ROOT) if is_root(shape, context.root) else f"%arg.{name}"
         self.callees: dict[Definition, None] = {}
-        """Functions of the module that it calls, in order; without calls that constants rule out."""
+        """Callees within the module, in order, without those in code that constants make dead."""
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class Expressions(InstructionEmitter):
         return None if value is None else bool(value)
 
     def _branch(self, test: ast.expr, yes: str, no: str) -> None:
-        """Emit a branch on a condition; operands are evaluated as far as Python does."""
+        """Emit a branch on a condition, with Python's short-circuit evaluation."""
         constant = self._truth(test)
         if constant is not None:
             self._ir.goto(yes if constant else no)
@@ -139,7 +139,7 @@ class Expressions(InstructionEmitter):
         return chosen
 
     def _junction(self, node: ast.BoolOp) -> str:
-        """Emit `a or b` or `a and b`: the operand that decides, as in Python."""
+        """Emit `a or b` or `a and b`: the value of the deciding operand, as in Python."""
         after = self._ir.new_label()
         for operand in node.values[:-1]:
             following = self._ir.new_label()

@@ -8,28 +8,28 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 MAX_TEXT = 1 << 24
-"""Bytes of a file that people write, such as a configuration."""
+"""Maximum bytes of a hand-written file, such as a configuration."""
 MAX_RESULT = 1 << 28
-"""Bytes of a result, a record or a trace of requests."""
+"""Maximum bytes of a result, a record or a trace of requests."""
 MAX_DATA = 1 << 32
-"""Bytes of a program, of arrays and of a snapshot: as many as the core addresses."""
+"""Maximum bytes of a program, of arrays and of a snapshot: the address space of the core."""
 MAX_FILE = 1 << 36
-"""Bytes of any file."""
+"""Maximum bytes of any file."""
 MANIFEST = "manifest.json"
-"""Names the files of a folder by hash."""
+"""File that lists the files of a folder with their hashes."""
 MANIFEST_FORMAT = "pyv-npu manifest 1"
-"""Stands in its first 64 bytes."""
+"""Name of the format, within the first 64 bytes of a manifest."""
 DRAFT = ".part"
-"""Suffix of a file that is being written; its name holds the process too."""
+"""Suffix of a file that is being written; its name contains the process ID."""
 _MAX_NAME = 48
-"""Characters of a file's name in that of its draft: a file system limits both."""
+"""Maximum characters of a file's name that its draft's name repeats: file systems limit the length of names."""
 
 Path = str | os.PathLike[str]
 
 
 def check_input(path: Path, limit: int) -> None:
-    """Raise OSError for a file that is not regular or has more bytes: a device has no end, a sparse file costs
-    nothing."""
+    """Raise OSError for a file that is not regular or has more than `limit` bytes: a device is endless, and a sparse
+    file takes no space on the disk."""
     about = os.stat(path)
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
@@ -41,9 +41,9 @@ def check_input(path: Path, limit: int) -> None:
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[str]:
-    """Open a draft, which replaces a file when the block ends, and is deleted when it fails; yield its path.
+    """Yield the path of a draft, which replaces a file when the block ends and is deleted when the block fails.
 
-    OSError names the file. A device, such as /dev/stdout, is written as it is.
+    OSError names the file. A device, such as /dev/stdout, is written directly.
     """
     name = os.fspath(path)
     place = os.path.realpath(name) if os.path.islink(name) else name
@@ -73,7 +73,7 @@ def _draft_path(place: str) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Raise OSError if a file cannot be replaced; its content stays."""
+    """Raise OSError if a file cannot be replaced; its content does not change."""
     place = os.path.realpath(path)
     if os.path.exists(place) and not os.path.isfile(place):
         with open(place, "ab"):
@@ -85,7 +85,7 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[str]]:
-    """Open a text file that appears under its name when the block ends, and not at all when the block fails."""
+    """Open a text file that replaces `path` when the block ends and is discarded when the block fails."""
     with draft_of(path) as draft, open(draft, "w", encoding="utf-8", newline="\n") as file:
         yield file
 
@@ -119,7 +119,7 @@ _CLEAN: set[str] = set()
 
 
 def is_running(process: int) -> bool:
-    """Check whether another process of this number runs."""
+    """Check whether another process with this ID runs."""
     if process == os.getpid():
         return False
     try:

@@ -1,5 +1,5 @@
 """Host: processor and LLVM, on which native code depends in addition to its text. Determined without LLVM where
-possible, because code from the cache needs none."""
+possible, because cached code needs no LLVM."""
 
 import os
 import sys
@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 CPUINFO = "/proc/cpuinfo"
 _LIBRARY = "llvmlite."
-"""Part of the name of its library on every system."""
+"""Part of the file name of llvmlite's library on every system."""
 _LINES = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
-"""Lines that distinguish processors; others change from one moment to the next."""
+"""Lines that distinguish processors; other lines, such as the clock frequency, vary over time."""
 
 
 class Host(NamedTuple):
     """Machine for which LLVM compiles here."""
 
     about: str
-    """Whatever makes LLVM compile the same text to other code."""
+    """Properties of the host on which LLVM's code for a text depends."""
     fused: bool
     """Whether the processor has a fused multiply-add."""
 
@@ -39,7 +39,7 @@ def known_host() -> Host | None:
 
 
 def _processor() -> dict[bytes, bytes]:
-    """Read the lines of the first processor, by their names; the text of all may be long."""
+    """Read the lines of the first processor, by name; the text of all processors may be long."""
     block = b""
     try:
         with open(CPUINFO, "rb", buffering=0) as file:

@@ -6,13 +6,13 @@ Text, because building it takes a fraction of the time that objects for each ins
 from collections.abc import Iterable, Sequence
 
 INLINE = "alwaysinline"
-"""Attribute of a function that is inlined into its callers, and not kept by itself."""
+"""Attribute of a function that is inlined into all callers and then removed."""
 Target = tuple[str, Sequence[str]]
 """A block's label, and an argument for each of its parameters."""
 
 
 class Ir:
-    """Builder of a function, block by block. A block may be jumped to before it is there."""
+    """Builder of a function, block by block. A jump may precede the creation of its target."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -30,7 +30,7 @@ class Ir:
         return tuple(f"%{label}.{index}" for index in range(len(types)))
 
     def new_label(self) -> str:
-        """Return a label that is not used otherwise."""
+        """Return an unused label."""
         self._names += 1
         return f"l{self._names}"
 
@@ -79,7 +79,7 @@ class Ir:
         self.do(f"br i1 {condition}, label %{then[0]}, label %{other[0]}")
 
     def switch(self, kind: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *arguments: str) -> None:
-        """Branch to the label of the case that equals `value`, with these arguments; no label twice."""
+        """Branch to the label of the case that equals `value`, with these arguments; labels are distinct."""
         self._edge(*default)
         texts = []
         for case, label in cases:
@@ -88,7 +88,7 @@ class Ir:
         self.do(f"switch {kind} {value}, label %{default[0]} [{' '.join(texts)}]")
 
     def unless(self, condition: str, target: Target) -> None:
-        """Go to `target` unless the i1 `condition` holds, else go on in a new block."""
+        """Branch to `target` unless the i1 `condition` holds, else continue in a new block."""
         label = self.new_label()
         self.branch(condition, (label, ()), target)
         self.block(label)
@@ -105,7 +105,7 @@ class Ir:
         self._arguments.setdefault(label, []).append((relay, target[1]))
         return relay, ()
 
-    # -- the whole ---------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------------------
 
     def text(self, signature: str, attributes: str = "nounwind") -> str:
         """Return the function as IR, without unreachable blocks."""

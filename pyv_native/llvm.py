@@ -13,16 +13,16 @@ from pyv_native.loader import NativeCode
 
 @cache
 def _set(option: str) -> None:
-    """Set an option of the process; LLVM takes each once."""
+    """Set an option of the process; LLVM accepts each once."""
     llvm.set_option("", option)
 
 
 class Llvm:
-    """LLVM for this machine: compiler, and linker of modules that `loader` leaves to it."""
+    """Compiler for this machine, and linker of modules that `loader` cannot load."""
 
     def __init__(self, optimization: int, options: Sequence[str]) -> None:
-        """`optimization`: the level of the code generator, `options`: more for it. The only pass on the IR inlines
-        functions with `INLINE`."""
+        """`optimization`: level of the code generator, `options`: further options of it. The only pass on the IR
+        inlines functions with `INLINE`."""
         for option in options:
             _set(option)
         llvm.initialize_native_target()
@@ -51,7 +51,7 @@ class Llvm:
         return code
 
     def link(self, file: bytes, names: Collection[str]) -> NativeCode:
-        """Link an object file, with the addresses of these names."""
+        """Link an object file and look up the addresses of these names."""
         builder = llvm.JITLibraryBuilder().add_object_img(file)
         for name in names:
             builder.export_symbol(name)

@@ -1,9 +1,8 @@
-"""Loader of the object files that LLVM makes for x86-64 Linux, without LLVM, whose import takes longer than many
-programs.
+"""Loader of LLVM's object files for x86-64 Linux. It does without LLVM, whose import takes longer than many programs.
 
-The code model of a JIT is the large one: all that such a file asks for is addresses of its own parts, and of functions
-of the C library that LLVM generates calls of, as 64-bit words. Whatever else is found in a file, `llvm` links it.
-Memory is writable or executable, never both.
+A JIT uses the large code model: the only relocations of such a file are 64-bit addresses of its own sections and of
+the C library functions that LLVM generates calls to. `llvm` links files with any other content. Memory is writable or
+executable, never both.
 """
 
 import ctypes
@@ -28,9 +27,9 @@ _R_X86_64_64 = 1
 _UNDEFINED = 0
 """Section of a symbol that the file does not define."""
 _LIBRARY = frozenset({"memmove"})
-"""Functions of the C library that LLVM generates calls of."""
+"""Functions of the C library that LLVM generates calls to."""
 _LARGEST = 1 << 26
-"""Bytes in memory beyond which a file is left to LLVM."""
+"""Maximum bytes of a file in memory; LLVM links larger files."""
 
 
 class NativeCode:
@@ -70,8 +69,8 @@ class _Section(NamedTuple):
 
 
 def load(file: bytes, names: Collection[str]) -> NativeCode | None:
-    """Load an object file, with the addresses of these names; None: it has unknown content, or no memory may be
-    executed."""
+    """Load an object file and look up the addresses of these names. None: it has unknown content, or the system
+    permits no executable memory."""
     if not x86_64_linux():
         return None
     try:
@@ -119,8 +118,8 @@ def _sections(file: bytes) -> list[_Section]:
 
 
 def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
-    """Assign offsets in memory to sections; return them by number, the bytes of read-only sections (whole pages at the
-    beginning), and the bytes of all."""
+    """Assign offsets in memory to sections; return them by index, the bytes of read-only sections (whole pages at the
+    beginning), and the total bytes."""
     places: dict[int, int] = {}
     at = executable = 0
     for written in (False, True):

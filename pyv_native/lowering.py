@@ -14,7 +14,7 @@ class Loop(NamedTuple):
     """Labels of the blocks of a loop."""
 
     head: str
-    """Test; after it comes `body` or `exhausted`."""
+    """Test, followed by `body` or `exhausted`."""
     body: str
     step: str
     """Target of `continue`."""
@@ -35,8 +35,8 @@ class Lowering(Expressions):
         self._loops: list[Loop] = []
 
     def text(self, *, public: bool, inline: bool) -> str:
-        """Return the function's definition; `inline`: into all callers. SubsetError, with module and line, where the
-        source leaves the subset."""
+        """Return the function's definition; `inline`: into all callers. SubsetError, with module and line, if the
+        source is outside the subset."""
         self._ir.block("entry")
         self._block(self._function.node.body)
         if not self._terminated:
@@ -72,7 +72,7 @@ class Lowering(Expressions):
             self._while(node)
         elif isinstance(node, ast.For) and not node.orelse and isinstance(node.target, ast.Name):
             self._for(node, node.target.id)
-        elif isinstance(node, ast.Continue | ast.Break):  # Python has them in loops only
+        elif isinstance(node, ast.Continue | ast.Break):  # Python allows them in loops only
             loop = self._loops[-1]
             self._goto(loop.step if isinstance(node, ast.Continue) else loop.after, loop.names)
         elif isinstance(node, ast.Delete) and len(node.targets) == 1:
@@ -144,7 +144,7 @@ class Lowering(Expressions):
         self._terminated = False
 
     def _goto(self, label: str, names: list[str]) -> None:
-        """End the block, unless it has its terminator."""
+        """Emit a jump to a label, unless the block has its terminator."""
         if not self._terminated:
             self._ir.goto(label, [self._locals[name] for name in names])
         self._terminated = True

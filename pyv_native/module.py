@@ -26,7 +26,7 @@ _INTRINSICS = "".join(
 
 
 class Linkage:
-    """Slots of functions that native code reaches through the buffer: those of other modules, and callbacks."""
+    """Slots of functions that native code calls through the buffer: functions of other modules, and callbacks."""
 
     def __init__(self, *functions: Definition) -> None:
         if len(functions) > MAX_LINKS:
@@ -36,7 +36,7 @@ class Linkage:
     def connect(
         self, arena: Arena, modules: Iterable["NativeModule"], callbacks: Mapping[Definition, Callable[..., int]]
     ) -> None:
-        """Set the slots of a buffer: each to the module that has the function, or its callback."""
+        """Link each slot of a buffer to the module that defines the function, or to its callback."""
         providers = {function: module for module in modules for function in module.functions}
         for function, slot in self.slots.items():
             if is_callback(function):
@@ -48,7 +48,7 @@ class Linkage:
 
 
 class NativeModule:
-    """Compiled functions and all that they call."""
+    """Compiled functions and their callees."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class NativeModule:
         constants: Mapping[str, int] | None = None,
         checked: bool = False,
     ) -> None:
-        """SubsetError, with module and line, where a source leaves the subset.
+        """Compile functions or load them from the cache. SubsetError names module and line of unsupported source.
 
-        `root`: the record at the beginning of the buffer; it is not passed. `linkage`: functions of others.
-        `constants`: fields, as Record.field, with a value that never changes: code that they rule out vanishes.
-        `checked`: overflow, shifts by negative amounts, fields of None and lost bits are errors, too.
+        `root`: the record at the beginning of the buffer; it is not passed. `linkage`: functions of other modules.
+        `constants`: fields, as Record.field, with a value that never changes; code that is dead then is omitted.
+        `checked`: overflow, shifts by negative amounts, fields of None and lost bits are errors.
         """
         slots = {} if linkage is None else linkage.slots
         links = {function: slot for function, slot in slots.items() if function not in functions}
@@ -79,7 +79,7 @@ class NativeModule:
         return self._code.address(symbol(function))
 
     def entry(self, function: Definition) -> Callable[..., int]:
-        """Return the function for Python: `f(arena, *arguments)`, integers and offsets of records."""
+        """Return a Python callable `f(arena, *arguments)`; arguments are integers and offsets of records."""
         count = sum(not is_root(shape, self._root) for shape in shapes_of(function)[0].values())
         native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * count)(self.address(function))
         code = self._code
@@ -90,12 +90,12 @@ class NativeModule:
                 arena.raise_error()
             return result
 
-        call.__dict__["code"] = code  # it lives as long as its functions
+        call.__dict__["code"] = code  # keeps the code alive
         return call
 
 
 def interpreted(function: Definition, root: type | None = None) -> Callable[..., int]:
-    """Return the function as CPython runs it, called as an entry of a module."""
+    """Return the function, run by CPython, with the signature of a module's entry."""
     shapes = shapes_of(function)[0]
 
     def call(arena: Arena, *arguments: int) -> int:
@@ -177,8 +177,8 @@ def symbol(function: Definition) -> str:
 def module_text(
     functions: Sequence[Definition], context: Context, *, outlined: Mapping[Definition, int] | None = None
 ) -> str:
-    """Return the IR of functions and of those that they call. `outlined`: it is a part of another module, into whose
-    functions all are inlined but these, which are called through slots of the links."""
+    """Return the IR of functions and their callees. With `outlined` (function -> slot) it is part of another module:
+    these functions are called through slots of the links, all others are inlined."""
     texts: dict[Definition, str] = {}
     worklist = list(functions)
     while worklist:
@@ -209,7 +209,7 @@ def _call_text(function: SubsetFunction, context: Context, slot: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text as a constant of LLVM."""
+    """Escape text for a string constant of LLVM."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02x}" for byte in text.encode())
 
 

@@ -7,8 +7,8 @@
         run: "Run | None" = REFERENCE      # byte offset of a record elsewhere in the buffer; None is 0
         share: list[int] = array(16)       # always 16 items
         heads: list[Step | None] = items(4)  # a length, then at most 4 items
-        ports: list[Port] = records(2)     # records that stand in the list
-        tags: list[int] = items()          # capacity chosen when the buffer is made; stands behind its record
+        ports: list[Port] = records(2)     # records embedded in the list
+        tags: list[int] = items()          # capacity set when the buffer is allocated; stored after its record
 
 Fields are aligned to their size. A view of a record is a `ctypes.Structure` over the buffer (`arena`): Python reads and
 writes views, compiled code reads and writes the same bytes.
@@ -48,7 +48,7 @@ _CTYPES = {
     for size in (1, 2, 4, WORD)
     for signed in (False, True)
 }
-"""By size and sign."""
+"""Classes of `ctypes` by size and sign."""
 
 
 I64 = IntegerFormat(WORD, True)
@@ -66,12 +66,12 @@ def record(declaration: type[RecordType]) -> type[RecordType]:
 
 
 def items(capacity: int | None = None) -> Any:
-    """Return the default of a list of integers or references. None: the capacity is chosen when the buffer is made."""
+    """Return the default of a list of integers or references. None: the capacity is set at allocation."""
     return field(default_factory=list, metadata={"capacity": capacity})
 
 
 def records(capacity: int | None = None) -> Any:
-    """Return the default of a list that contains its records."""
+    """Return the default of a list with embedded records."""
     return field(default_factory=list, metadata={"capacity": capacity, "inner": True})
 
 
@@ -109,7 +109,7 @@ class ListOf(NamedTuple):
 
     item: Scalar | Inner
     capacity: int | None = None
-    """None: chosen when the buffer is made; the field holds the distance from its record to the list."""
+    """None: set when the buffer is allocated; the field holds the offset of the list from its record."""
     fixed: bool = False
 
     @property
@@ -118,7 +118,7 @@ class ListOf(NamedTuple):
         return WORD if self.capacity is None else self.extent(self.capacity)
 
     def extent(self, capacity: int) -> int:
-        """Return the bytes of a list with this capacity, with at least one item as target of wrong indices."""
+        """Return the bytes of a list of this capacity, at least one item: the target of out-of-range indices."""
         return (0 if self.fixed else WORD) + -(-max(capacity, 1) * self.item.size // WORD) * WORD
 
 
@@ -135,7 +135,7 @@ class Field(NamedTuple):
 
     @property
     def word(self) -> int:
-        """Position in words, of a field that is aligned to them."""
+        """Offset in words of a word-aligned field."""
         return self.offset // WORD
 
 
@@ -161,7 +161,7 @@ def layout(declaration: type) -> RecordLayout:
 
 
 def shape_of(annotation: Any, *, inner: bool = False, capacity: int | None = None, fixed: bool = False) -> Shape:
-    """Return the shape of a field, parameter or result. NativeError: it has none."""
+    """Return the shape of a field, parameter or result. NativeError if the annotation has none."""
     form = I64
     if get_origin(annotation) is list:
         item = shape_of(get_args(annotation)[0], inner=inner)

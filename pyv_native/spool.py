@@ -1,14 +1,14 @@
-"""Append-only bytes that may be more than memory should hold: events, rows of a long run."""
+"""Append-only storage of bytes that may exceed memory: events and rows of long runs."""
 
 import os
 from typing import IO, NamedTuple
 
 _MAX_MEMORY = 1 << 20
-"""Bytes of a spool in memory."""
+"""Maximum bytes of a spool in memory."""
 
 
 class Segment(NamedTuple):
-    """Bytes in a spool, which never change."""
+    """Immutable range of bytes in a spool."""
 
     spool: "Spool"
     offset: int
@@ -30,7 +30,7 @@ class Segments:
 
 
 class Spool:
-    """Append-only bytes: in memory up to a limit, then in a temporary file, which ends with the process."""
+    """Append-only bytes: in memory up to a limit, then in a temporary file, which is deleted when the process ends."""
 
     def __init__(self, limit: int = _MAX_MEMORY) -> None:
         self._limit = limit
@@ -44,7 +44,7 @@ class Spool:
         self._size += len(data)
         self._memory += data
         if self._file is None and self._size > self._limit:
-            import tempfile  # few runs are so long
+            import tempfile  # needed by long runs only
 
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the spool
         if self._file is not None:

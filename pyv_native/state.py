@@ -1,9 +1,9 @@
 """States of parts of a machine as plain data, and the checks with which they are restored.
 
-A class that changes while a machine runs has two methods. `state()` gives what a snapshot keeps of it: a dict of
-integers, booleans, strings, bytes, None, and lists and dicts (with strings as keys) of these. `load_state(state)` takes
-such a value back, through `Fields`: the value may come from a file, so every type, length, range and reference is
-checked, and a `StateError` names the field that is wrong. References are numbers: of a command, a unit, a row.
+A class that changes while a machine runs has two methods. `state()` returns its state for a snapshot: a dict of
+integers, booleans, strings, bytes, None, and lists and dicts (with strings as keys) of these. `load_state(state)`
+restores such a value through `Fields`. The value may come from a file, so every type, length, range and reference is
+checked, and a `StateError` names the invalid field. References are indices: of a command, a unit, a row.
 """
 
 from typing import Any, Protocol
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 WORD32 = (1 << 32) - 1
 WORD64 = (1 << 64) - 1
 LATEST = 1 << 62
-"""No cycle of a run is later; it also stands for "never"."""
+"""Maximum cycle of a run; it also means "never"."""
 
 
 class StateError(ValueError):
-    """Error of a state that no part like this can have. `place`: the names of the fields that lead to it."""
+    """Error of an invalid state. `place`: path of the field, as names and indices."""
 
     def __init__(self, problem: str, *place: str | int) -> None:
         super().__init__(problem)
@@ -23,7 +23,7 @@ class StateError(ValueError):
         self.place = place
 
     def within(self, *place: str | int) -> "StateError":
-        """Return the same error, as seen from the part that contains this part."""
+        """Return the same error with its path extended by that of the containing part."""
         return StateError(self.problem, *place, *self.place)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def row(value: object, *limits: tuple[int, int]) -> tuple[int, ...]:
 
 
 def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
-    """Check a list of such rows."""
+    """Check a list of rows, each with an integer for each of the limits (low, high)."""
     tuples = []
     for index, item in enumerate(listed(value)):
         try:
@@ -102,7 +102,7 @@ def rows(value: object, *limits: tuple[int, int]) -> list[tuple[int, ...]]:
 
 
 def data(value: object, size: int | None = None) -> bytes:
-    """Check bytes, `size` of them unless that is None."""
+    """Check bytes, of length `size` unless that is None."""
     if type(value) is not bytes:
         raise StateError(f"{shown(value)} is no bytes")
     if size is not None and len(value) != size:
@@ -111,7 +111,7 @@ def data(value: object, size: int | None = None) -> bytes:
 
 
 def shown(value: object) -> str:
-    """Return a value of any kind, short and on one line."""
+    """Format a value of any type as one short line."""
     text = repr(value) if isinstance(value, int | str | bytes | float | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:37]}..."
 
@@ -175,7 +175,7 @@ class Fields:
             return rows(self._state[name], *limits)
 
     def table(self, name: str, *limits: tuple[int, int]) -> dict[int, Any]:
-        """Check a mapping as rows [key, value] or, with more limits, [key, value, ...]: no key comes twice."""
+        """Check a mapping as rows [key, value] or, with more limits, [key, value, ...] with unique keys."""
         mapping: dict[int, Any] = {}
         for index, (key, *values) in enumerate(self.rows(name, *limits)):
             if key in mapping:
