@@ -1,1 +1,1 @@
-"""The machine beside the instructions, in the native subset: clock, bus, CLINT, PLIC, UART, lines to mip."""
+"""Machine without its instructions, in the native subset: clock, bus, CLINT, PLIC, UART, interrupt lines, traps."""

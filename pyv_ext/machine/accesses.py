@@ -2,8 +2,8 @@
 (docs/native-subset.md).
 
 An access sets `Machine.cycles`, the core cycles that it takes, and `Machine.fault`, the cause of its trap; 0 is none.
-Execution engines (`fast`, `reference`) access the first RAM inline; accesses come here where a watchpoint, a sanitizer,
-PMP or tracked code is concerned, and for all other memory and devices.
+Execution engines (`fast`, `reference`) access the first RAM inline. They call these functions for accesses that concern
+a watchpoint, a sanitizer, PMP or tracked code, and for all other memory and devices.
 """
 
 from pyv_ext.machine.bus import load_register, register_at, store_register
@@ -62,7 +62,7 @@ def refuse_access(machine: Machine, address: int, size: int, write: int, start: 
 
 
 def memory_at(machine: Machine, address: int, size: int) -> MemoryRecord | None:
-    """Find the memory that has all bytes of an access."""
+    """Find the memory that contains all bytes of an access."""
     for memory in machine.memories:
         if memory.base <= address <= memory.base + memory.size - size:
             return memory
@@ -181,14 +181,14 @@ def store(machine: Machine, address: int, size: int, value: int, start: int) -> 
 
 
 def refuse_load(machine: Machine, address: int, size: int, start: int) -> int:
-    """Raise the fault of a load at an address of nothing readable; return 0."""
+    """Raise the fault of a load from an address that is not readable; return 0."""
     refuse_access(machine, address, size, 0, start)
     machine.fault = Cause.LOAD_FAULT
     return 0
 
 
 def refuse_store(machine: Machine, address: int, size: int, start: int) -> None:
-    """Raise the fault of a store at an address of nothing writable."""
+    """Raise the fault of a store to an address that is not writable."""
     refuse_access(machine, address, size, 1, start)
     machine.fault = Cause.STORE_FAULT
 
@@ -284,7 +284,7 @@ def store_atomic(machine: Machine, address: int, size: int, value: int, start: i
 
 
 def fence(machine: Machine, immediate: int, start: int, cycles: int) -> int:
-    """Execute a fence in cycle `start`; return its cycles, at least `cycles`. With o among its predecessors it waits
+    """Execute a fence in cycle `start`; return its cycles, at least `cycles`. With O in its predecessor set it waits
     for the last posted store to arrive."""
     if immediate & W_BEFORE_O == W_BEFORE_O:
         machine.fenced = start

@@ -1,7 +1,7 @@
 """Clock and bus in the native subset: events and posted stores in their order, loads and stores of device registers.
 
 At equal cycles a posted store that arrives comes first (it acted in the cycle before), then the devices in the order of
-their numbers. What a device does in cycle n is seen from the start of cycle n + 1 on.
+their indices. Effects of a device in cycle n are visible from the start of cycle n + 1.
 """
 
 from pyv_ext.machine.clint import decide, read_clint, write_clint
@@ -31,7 +31,7 @@ from pyv_native.arena import STATUS_OFFSET, callback
 from pyv_native.intrinsics import call_native, load_i64, load_u8
 
 LEAVE = -1
-"""Result of `wait_for_interrupt` in place of a cycle: the WFI goes on waiting."""
+"""Result of `wait_for_interrupt` instead of a cycle: the WFI continues to wait."""
 _MIX = 0x9E37
 
 
@@ -55,14 +55,14 @@ def write_device(machine: Machine, number: int, offset: int, size: int, value: i
 
 @callback
 def advance_device(machine: Machine, number: int, now: int) -> int:
-    """Process the events of a device in Python that are due, then update its interrupt line and its next event; those
-    of all devices, where it may change others."""
+    """Process the due events of a device in Python, then update its interrupt line and its next event, or those of all
+    devices if it may change others."""
     raise NotImplementedError
 
 
 @callback
 def serve_uart(machine: Machine) -> int:
-    """Take the output of the UART, and fill its receiver."""
+    """Pass the output of the UART to the console, and fill its receiver."""
     raise NotImplementedError
 
 
@@ -70,8 +70,8 @@ def serve_uart(machine: Machine) -> int:
 
 
 def update_lines(machine: Machine, cycle: int) -> None:
-    """Update the bits of mip from the start of a cycle on. Cycles do not decrease, though the host may act within an
-    access."""
+    """Update the bits of mip from the start of a cycle on. An earlier cycle than the last, of a host access within an
+    access, counts as the last."""
     wiring = machine.wiring
     levels = 0
     direct = False
@@ -136,14 +136,14 @@ def update_device(machine: Machine, device: DeviceRecord) -> None:
 
 
 def update_native(device: DeviceRecord) -> bool:
-    """Update line and next event of a device with a buffer of its own, unless that holds an error: False."""
+    """Update line and next event of a device with a native buffer; return False if the buffer holds an error."""
     device.due = min(load_i64(device.buffer + device.due_offset), NEVER)
     device.level = load_u8(device.buffer + device.level_offset) != 0
     return load_i64(device.buffer + STATUS_OFFSET) == 0
 
 
 def advance_native(device: DeviceRecord, now: int) -> bool:
-    """Process the events of a device with a buffer of its own; False: Python goes on."""
+    """Process the events of a device with a native buffer; False: Python must process them."""
     if not device.buffer:
         return False
     done = call_native(device.advance, device.buffer, now, 0, 0) == 0
@@ -198,7 +198,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
 
 
 def deliver(machine: Machine, now: int) -> None:
-    """Deliver posted stores that are due; nothing waits for them, and a store that its device refuses is dropped."""
+    """Deliver posted stores that are due. No instruction waits for them: a store that its device refuses is dropped."""
     while machine.count:
         store = machine.posted[machine.first]
         if store.arrival > now:
@@ -231,8 +231,8 @@ def advance(machine: Machine, cycle: int) -> None:
 
 
 def proceed(machine: Machine, cycle: int) -> int:
-    """Deliver the events due at the start of a cycle; return the budget of native code after it, 0 where it must
-    return."""
+    """Deliver the events due at the start of a cycle; return the remaining cycle budget of native code, 0 if it must
+    exit."""
     if machine.leave or cycle >= machine.until:
         return 0
     advance(machine, cycle)
@@ -242,8 +242,7 @@ def proceed(machine: Machine, cycle: int) -> int:
 def wait_for_interrupt(machine: Machine, cycle: int) -> int:
     """Advance from event to event for a WFI that began in `cycle`; return the cycle in which it retires.
 
-    LEAVE: it goes on waiting; `cycles` is the cycle reached, `recheck_cycle` that in which interrupts are compared
-    next.
+    LEAVE: it continues to wait; `cycles` is the cycle reached, `recheck_cycle` the cycle of the next interrupt check.
     """
     if machine.hart.mip & machine.hart.mie:
         return cycle
@@ -267,7 +266,7 @@ def wait_for_interrupt(machine: Machine, cycle: int) -> int:
 
 
 def register_at(machine: Machine, address: int, size: int) -> RegisterRecord:
-    """Find the record of a device register, which is neither readable nor writable where no register is."""
+    """Find the record of a device register; it is neither readable nor writable if the address has no register."""
     tag = address | size << 32
     index = (address * _MIX >> 12) % REGISTERS
     while machine.registers[index].tag != tag and machine.registers[index].tag:

@@ -3,7 +3,7 @@
 from pyv_ext.machine.state import NEVER, WORD, ClintRecord
 
 MSIP_AT, COMPARE_LOW, COMPARE_HIGH, TIME_LOW, TIME_HIGH = 0x0000, 0x4000, 0x4004, 0xBFF8, 0xBFFC
-"""Offsets."""
+"""Register offsets."""
 _FAR = 1 << 29
 
 
@@ -19,7 +19,7 @@ def time_high(clint: ClintRecord, ticks: int) -> int:
 
 
 def set_time(clint: ClintRecord, high: int, low: int, ticks: int) -> None:
-    """Set mtime, as of a number of ticks."""
+    """Set mtime after a number of ticks."""
     borrow = 1 if low < ticks & WORD else 0
     clint.offset_low = low - ticks & WORD
     clint.offset_high = high - (ticks >> 32) - borrow & WORD
@@ -32,9 +32,9 @@ def is_reached(clint: ClintRecord, ticks: int, high: int, low: int) -> bool:
 
 
 def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
-    """Return the cycle in which the level of a timer changes next: mtime reaches its comparator or, after that, wraps
-    around to 0 below it; `last_cycle` where mtime is past the comparator already and the level does not show it yet;
-    NEVER: out of reach."""
+    """Return the cycle of the next level change of a timer: mtime reaches its comparator or, after that, wraps around
+    to 0. `last_cycle`: mtime has reached the comparator, but the level is not updated yet. NEVER: no change within a
+    run."""
     ticks = clint.last_cycle // clint.divider
     if not level and is_reached(clint, ticks, high, low):
         return clint.last_cycle

@@ -46,14 +46,14 @@ MTVAL, MIP = ADDRESSES["mtval"], ADDRESSES["mip"]
 PMPCFG, PMPADDR = ADDRESSES["pmpcfg0"], ADDRESSES["pmpaddr0"]
 MCYCLE, MINSTRET, CYCLE, TIME = ADDRESSES["mcycle"], ADDRESSES["minstret"], ADDRESSES["cycle"], ADDRESSES["time"]
 INSTRET, HIGH, COUNTERS = ADDRESSES["instret"], ADDRESSES["mcycleh"] - MCYCLE, 0x9F
-"""`HIGH`: from a counter to its upper half. `COUNTERS`: bits of an address that say which counter."""
+"""`HIGH`: offset from a counter to its upper half. `COUNTERS`: bits of an address that select the counter."""
 TSELECT, TDATA3 = ADDRESSES["tselect"], ADDRESSES["tdata3"]
 SSTATUS, SIE, STVEC = ADDRESSES["sstatus"], ADDRESSES["sie"], ADDRESSES["stvec"]
 SCOUNTEREN, SENVCFG, SSCRATCH = ADDRESSES["scounteren"], ADDRESSES["senvcfg"], ADDRESSES["sscratch"]
 SEPC, SCAUSE, STVAL = ADDRESSES["sepc"], ADDRESSES["scause"], ADDRESSES["stval"]
 SIP, SATP, MEDELEG, MIDELEG = ADDRESSES["sip"], ADDRESSES["satp"], ADDRESSES["medeleg"], ADDRESSES["mideleg"]
 SUPERVISOR_STATUS = SIE_BIT | SPIE | SPP | DIRTY << FS_SHIFT | MXR
-"""Fields of mstatus that sstatus has, but for those that cannot be written."""
+"""Writable fields of mstatus that sstatus contains."""
 STIMECMP, STIMECMPH, TIME_ENABLED = ADDRESSES["stimecmp"], ADDRESSES["stimecmph"], 2
 """The timer of supervisor mode, and TM of mcounteren."""
 MVENDORID, MHARTID, MCONFIGPTR = ADDRESSES["mvendorid"], ADDRESSES["mhartid"], ADDRESSES["mconfigptr"]
@@ -117,8 +117,8 @@ def permits_csr(machine: Machine, address: int, write: int) -> bool:
 
 
 def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: int) -> int:
-    """Read for an instruction that starts at `cycle`. Sets `absent`: the access is illegal, or the CSR not handled
-    here."""
+    """Read a CSR for an instruction that starts at `cycle`. Sets `absent` if the access is illegal, or the CSR is not
+    handled here."""
     if permits_csr(machine, address, write) and not (machine.hart.wide and is_upper_half(address)):
         return read_csr(machine, address, cycle, instret)
     machine.absent = True
@@ -126,7 +126,7 @@ def load_csr(machine: Machine, address: int, write: int, cycle: int, instret: in
 
 
 def is_upper_half(address: int) -> bool:
-    """Check for a register that only a hart with registers of 32 bits has, as the upper half of a wider one."""
+    """Check for the upper half of a 64-bit CSR, which only a hart with 32-bit registers has."""
     if address & HIGH and (address & ~COUNTERS == CYCLE or address & ~COUNTERS == MCYCLE):
         return True
     if PMPCFG <= address < PMPCFG + ENTRIES // 4 and address & 1:
@@ -232,7 +232,7 @@ def read_supervisor(machine: Machine, address: int) -> int:
 
 
 def read_counter(machine: Machine, offset: int, cycle: int, instret: int) -> int:
-    """Read a counter by its CSR offset from mcycle, or from cycle: the whole of it where registers have 64 bits."""
+    """Read a counter by its CSR offset from mcycle, or from cycle: all 64 bits if registers have 64 bits."""
     low = read_half(machine, offset, cycle, instret)
     return join(read_half(machine, offset | HIGH, cycle, instret), low) if machine.hart.wide else low
 
@@ -330,7 +330,7 @@ def enable_compare(machine: Machine, value: int) -> None:
 
 
 def write_supervisor(machine: Machine, address: int, value: int) -> None:
-    """Write a CSR of supervisor mode, of delegation to it, or the bits of mip that it has. satp.MODE stays Bare."""
+    """Write a CSR of supervisor mode, of delegation to it, or its bits of mip. satp.MODE stays Bare."""
     hart = machine.hart
     if address == SSTATUS:
         write_status(machine, read_status(machine) & ~SUPERVISOR_STATUS | value & SUPERVISOR_STATUS)
@@ -388,7 +388,7 @@ def write_status(machine: Machine, value: int) -> None:
 
 
 def write_float(machine: Machine, mode: int, flags: int) -> None:
-    """Write the rounding mode and the exceptions."""
+    """Write the rounding mode and the exception flags."""
     hart = machine.hart
     hart.frm = mode & 7
     hart.fflags = flags & 31

@@ -20,7 +20,7 @@ DESCRIPTOR_SIZE = 64
 
 def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int:
     """Execute `device_calls[number]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return cycles after its
-    issue, with rd in `answer`; SLOW; or another negative number: the engine finishes the instruction (trap, wait)."""
+    issue, with rd in `answer`; SLOW; or another negative number: the engine must finish it (trap, wait)."""
     call = machine.device_calls[number]
     if call.kind == SUBMIT:
         return submit_command(machine, machine.devices[call.number], acts, a, b)

@@ -12,7 +12,7 @@ from pyv_native.module import Linkage, NativeModule, interpreted
 from pyv_native.records import layout
 
 CHECKED = False
-"""Whether modules are checked builds, as tests have them."""
+"""Whether modules are checked builds; tests set it."""
 LINKED: tuple[Definition, ...] = (
     accesses.load, accesses.store, accesses.load_atomic, accesses.store_atomic, accesses.load_reserved,
     accesses.store_conditional, accesses.fence, accesses.log_store, bus.proceed, bus.wait_for_interrupt, csr.load_csr,
@@ -56,7 +56,7 @@ def _module(checked: bool) -> NativeModule:
 class MachineState:
     """Records of one machine, and its functions for Python: `call[function](arena, *arguments)`.
 
-    CPython executes them until they are compiled: a short program does not wait for that.
+    CPython executes them until they are compiled, so that a short program avoids the compile time.
     """
 
     def __init__(self, callbacks: Callbacks) -> None:
@@ -75,7 +75,7 @@ class MachineState:
             self.link(declaration, call)
 
     def link(self, declaration: Definition, call: Callable[..., int]) -> None:
-        """Bind a callback to a function of Python."""
+        """Bind a callback to a Python function."""
         self.arena.link_callback(LINKAGE.slots[declaration], declaration, call)
 
     def execute(self, function: Definition, *arguments: int) -> int:

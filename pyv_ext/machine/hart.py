@@ -9,7 +9,7 @@ from pyv_ext.machine.traps import INTERRUPT, MACHINE, SUPERVISOR, USER, Cause, I
 from pyv_native.arena import callback
 
 NONE = -1
-"""Result in place of an address or a cause: nothing was done."""
+"""Result instead of an address or a cause: nothing was done."""
 
 
 # -- requests of native code to its engine -----------------------------------------------------------------------------
@@ -17,7 +17,7 @@ NONE = -1
 
 @callback
 def execute_instruction(machine: Machine, marked: int) -> int:
-    """Execute the next instruction, or the interrupt before it, in Python; return whether native code goes on after it.
+    """Execute the next instruction, or the interrupt before it, in Python; return whether native code resumes after it.
 
     `marked`: the instruction has been logged by `log.mark`.
     """
@@ -27,7 +27,7 @@ def execute_instruction(machine: Machine, marked: int) -> int:
 @callback
 def call_custom(machine: Machine, number: int, cycle: int, a: int, b: int) -> int:
     """Call the handler of a custom instruction that takes effect in a cycle; return (cycles after its issue) << 32 |
-    rd, or a negative number: the engine finishes it (trap, wait)."""
+    rd, or a negative number: the engine must finish it (trap, wait)."""
     raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
     """
     hart = machine.hart
     hart.traps += 1
-    cancel_reservation(machine)  # or a context could use the reservation of another
+    cancel_reservation(machine)  # otherwise a context could use the reservation of another
     recorded = cause ^ -(cause >> 31 & 1) & (hart.sign ^ INTERRUPT)  # the sign instead of INTERRUPT, without a branch
     if hart.supervisor_mode and hart.priv != MACHINE:
         delegated = hart.mideleg if cause & INTERRUPT else hart.medeleg
@@ -65,8 +65,8 @@ def enter_trap(machine: Machine, pc: int, cause: int, value: int) -> int:
 
 
 def enter_supervisor(machine: Machine, pc: int, cause: int, recorded: int, value: int) -> int:
-    """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode is SPP. `recorded`: the
-    cause as scause has it."""
+    """Enter the handler of supervisor mode, as `enter_trap`: pc becomes sepc, the previous mode SPP. `recorded`: the
+    value of scause."""
     hart = machine.hart
     hart.sepc = pc
     hart.scause = recorded
@@ -78,7 +78,7 @@ def enter_supervisor(machine: Machine, pc: int, cause: int, recorded: int, value
 
 
 def handler(vector: int, cause: int) -> int:
-    """Return the address of the handler by mtvec or stvec."""
+    """Return the address of the handler for the value of mtvec or stvec."""
     base = vector & -4
     return base + 4 * (cause & ~INTERRUPT) if cause & INTERRUPT and vector & 1 else base
 
@@ -142,14 +142,14 @@ def return_from_trap(machine: Machine, level: int) -> int:
 
 
 def disturbed(machine: Machine) -> bool:
-    """Check whether an interrupt, or another privilege mode, may come before the next instruction."""
+    """Check whether an interrupt or another privilege mode may take effect before the next instruction."""
     hart = machine.hart
     return hart.mip & hart.mie != 0 or hart.context_changed != 0
 
 
 def native_space(machine: Machine) -> int:
-    """Return the address of the words of native code for the hart's context, and clear `context_changed`. 0: missing,
-    or outdated by a write to PMP, and Python has to set it."""
+    """Return the address of the words of native code for the hart's context, and clear `context_changed`. 0: missing
+    or outdated by a write to PMP; Python must set it."""
     hart = machine.hart
     if hart.spaces_at != hart.pmp_writes or not hart.spaces[hart.context]:
         return 0
@@ -193,7 +193,7 @@ def permits_wait(machine: Machine) -> bool:
 
 
 def permits_translation_fence(machine: Machine) -> bool:
-    """Check whether SFENCE.VMA is legal now; no address translation is there to order."""
+    """Check whether SFENCE.VMA is legal now; it orders nothing, since there is no address translation."""
     hart = machine.hart
     return hart.priv == MACHINE or (hart.priv == SUPERVISOR and not hart.mstatus & TVM)
 
@@ -211,8 +211,8 @@ def permits_cache_block(machine: Machine, field: int) -> bool:
 
 
 def reserve(machine: Machine, address: int, word: int) -> None:
-    """Register the reservation of LR, which lasts as long as the reserved word keeps its value. Writes by devices or
-    the hart need no watching: a write of the same value could as well have come before the LR."""
+    """Register the reservation of LR, which is valid as long as the reserved word keeps its value. Writes by devices or
+    the hart are not monitored: a write of the same value could as well have preceded the LR."""
     machine.hart.reserved_address = address
     machine.hart.reserved_word = word
 

@@ -25,7 +25,7 @@ def mark_return(machine: Machine, address: int) -> int:
 
 
 def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, address: int, value: int) -> None:
-    """Add a record, with the low 32 bits of what comes from registers."""
+    """Add a record, with the low 32 bits of register values."""
     if machine.logged == LOG:
         read_log(machine)
         if machine.logged == LOG:
@@ -130,7 +130,7 @@ def contains(addresses: list[int], address: int) -> bool:
 
 
 def mark(machine: Machine, pc: int, ra: int, sp: int, cycle: int) -> int:
-    """Log the begin of a submit function at `pc`, or its return there. Returns 0."""
+    """Log the entry of a submit function at `pc`, or its return there. Returns 0."""
     if machine.called:
         call = machine.calls[machine.called - 1]
         if call.back == pc and call.sp == sp and call.depth == machine.depth:

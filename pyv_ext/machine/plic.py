@@ -5,7 +5,7 @@ from pyv_ext.machine.state import PlicRecord
 SOURCES = 31
 PRIORITY_MASK = 7
 PENDING, ENABLE, THRESHOLD, CLAIM = 0x1000, 0x2000, 0x20_0000, 0x20_0004
-"""Offsets; the priority of a source is at 4 * source."""
+"""Register offsets; the priority of a source is at 4 * source."""
 ENABLED = 0xFFFF_FFFE
 
 

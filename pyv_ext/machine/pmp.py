@@ -1,8 +1,8 @@
 """Physical memory protection in the native subset (RISC-V privileged manual, version 1.12).
 
 16 entries with a grain of 4 bytes: OFF, TOR, NA4 and NAPOT; locks; machine mode and those below. An access that is
-misaligned counts as several, one for each 4 bytes that it touches; so does one of 8 bytes, unless registers have as
-many: then it fails where an entry matches a part of it.
+misaligned, or has 8 bytes, is checked as several accesses, one for each 4 bytes that it touches. With 64-bit registers
+an aligned access of 8 bytes also fails if an entry matches only a part of it.
 """
 
 from pyv_ext.machine.state import ENTRIES, MPRV, Machine
@@ -10,7 +10,7 @@ from pyv_ext.machine.traps import MACHINE
 from pyv_native.intrinsics import i32
 
 READ, WRITE, EXECUTE, ALL = 1, 2, 4, 7
-"""Rights that an entry may give: the bits of its `cfg` byte."""
+"""Rights that an entry may grant: the bits of its `cfg` byte."""
 LOCK = 0x80
 WRITABLE = 0x9F
 """Bits of a `cfg` byte: the lock, and those that a write may change."""
@@ -18,7 +18,7 @@ TOR, NA4, MODE = 0x08, 0x10, 0x18
 SPACE = 1 << 32
 """Addresses of the hart. Entries may match beyond: pmpaddr has 34-bit addresses."""
 ADDRESS = (1 << 54) - 1
-"""Bits of pmpaddr, of which a hart with registers of 32 bits has the low ones."""
+"""Bits of pmpaddr; a hart with 32-bit registers has the low 32."""
 LOCKS = 0x8080_8080
 MIXED = 2
 """Context of a hart whose loads and stores are those of another privilege mode than its fetches."""
@@ -81,7 +81,7 @@ def first_address(machine: Machine, entry: int) -> int:
         return machine.hart.pmpaddr[entry - 1] << 2 if entry else 0
     if mode == NA4:
         return address << 2
-    return (address & ~(address ^ address + 1)) << 2  # the lowest zero of a NAPOT address, and the ones below, size it
+    return (address & ~(address ^ address + 1)) << 2  # the lowest 0 bit and the 1 bits below it encode the size
 
 
 def end_address(machine: Machine, entry: int) -> int:
@@ -96,7 +96,7 @@ def end_address(machine: Machine, entry: int) -> int:
 
 
 def entry_at(machine: Machine, address: int) -> int:
-    """Return the first entry that matches at an address; ENTRIES: none."""
+    """Return the first entry that matches an address; ENTRIES: none."""
     for register in range(ENTRIES // 4):
         configs = machine.hart.pmpcfg[register]
         entry = 4 * register
@@ -109,8 +109,8 @@ def entry_at(machine: Machine, address: int) -> int:
 
 
 def rights_at(machine: Machine, address: int, mode: int) -> int:
-    """Return the rights of a privilege mode at an address: those of the first entry that matches; without any, machine
-    mode has all, the others none."""
+    """Return the rights of a privilege mode at an address: those of the first entry that matches. Without a match,
+    machine mode has all rights, the others none."""
     entry = entry_at(machine, address)
     if entry == ENTRIES:
         return ALL if mode == MACHINE else 0
@@ -119,7 +119,7 @@ def rights_at(machine: Machine, address: int, mode: int) -> int:
 
 
 def splits(machine: Machine, edge: int) -> bool:
-    """Check whether an edge of an entry is inside of a possible access."""
+    """Check whether an edge of an entry may lie within an aligned access."""
     return machine.hart.wide != 0 and edge & 7 != 0
 
 
@@ -152,8 +152,8 @@ def allows(machine: Machine, address: int, size: int, rights: int, mode: int) ->
 
 
 def restricts(machine: Machine, mode: int) -> bool:
-    """Check whether a privilege mode lacks a right at any address, or an access may be split; computed anew after a
-    write."""
+    """Check whether a privilege mode lacks a right at any address, or an entry may split an access; cached until the
+    next write."""
     hart = machine.hart
     if (
         mode == MACHINE

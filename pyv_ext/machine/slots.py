@@ -1,6 +1,6 @@
 """Word indices of `Hart.x`, which holds `HartState`, for generated code and closures.
 
-x0..x31 have the words 0..31, f0..f31 those from `pyv_ext.isa.formats.F0` on.
+x0..x31 are words 0..31, f0..f31 the words from `pyv_ext.isa.formats.F0` on.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ def word_of(name: str) -> int:
 
 
 SINK: Final = 32
-"""Takes what is written to x0, so that x0 stays 0."""
+"""Word that receives writes to x0, so that x0 stays 0."""
 PC, CYCLE, INSTRET = map(word_of, ("pc", "cycle", "instret"))
 FFLAGS, FRM, FS, MIE, MIP, MCAUSE = map(word_of, ("fflags", "frm", "fs", "mie", "mip", "mcause"))
 PRIV, GUARDED, CONTEXT, CONTEXT_CHANGED = map(word_of, ("priv", "guarded", "context", "context_changed"))
 PMP_WRITES, SPACES, SPACES_AT = map(word_of, ("pmp_writes", "spaces", "spaces_at"))
 RESERVED_ADDRESS, RESERVED_WORD = map(word_of, ("reserved_address", "reserved_word"))
 READABLE, WRITABLE = word_of("read_low"), word_of("write_low")
-"""The first of two words: the range of loads, and of stores, that PMP has permitted last."""
+"""The first of two words: the range of loads, and of stores, that PMP permitted last."""

@@ -12,9 +12,9 @@ from pyv_native.records import array, items, record, records, u8, u16, u32
 PAGE_BITS: Final = 12
 LINE_BITS: Final = 6
 LINE: Final = 1 << LINE_BITS
-"""Code is tracked by lines of 64 bytes."""
+"""Bytes of a line, the unit in which code is tracked."""
 NEVER: Final = 1 << 62
-"""Later than any run."""
+"""Cycle that no run reaches."""
 WORD: Final = 0xFFFF_FFFF
 
 PYTHON, CLINT, PLIC, UART = range(4)
@@ -27,17 +27,17 @@ MIE_BIT, MPIE, MPP, MPRV, TW = 1 << 3, 1 << 7, 3 << 11, 1 << 17, 1 << 21
 SIE_BIT, SPIE, SPP, MXR, TVM, TSR = 1 << 1, 1 << 5, 1 << 8, 1 << 19, 1 << 20, 1 << 22
 """Fields of mstatus."""
 FS_SHIFT, DIRTY = 13, 3
-"""More of mstatus: where FS begins, FS once an f register or fcsr may have changed."""
+"""Shift of FS in mstatus, and its value once an f register or fcsr may have changed."""
 UXL, SXL, XLEN64 = 3 << 32, 3 << 34, 2
-"""Fields of mstatus where registers have 64 bits, and their value: so they have in user and supervisor mode."""
+"""Fields of mstatus with 64-bit registers, and their value: 64 bits in user and supervisor mode."""
 CBIE, CBCFE = 3 << 4, 1 << 6
 """Fields of menvcfg: cbo.inval, and cbo.clean and cbo.flush, in user mode."""
 INTERRUPTS = MSIP | MTIP | MEIP
 """The writable bits of mie."""
 SUPERVISOR_INTERRUPTS = SSIP | STIP | SEIP
-"""The same of supervisor mode: writable in mip, and in mideleg."""
+"""The writable bits of mie for supervisor mode; also writable in mip and mideleg."""
 DELEGABLE = 0xB3FF
-"""Exceptions that medeleg may delegate: all of the manual but ECALL from machine mode."""
+"""Exceptions that medeleg may delegate: all of the manual except ECALL from machine mode."""
 CONTEXTS: Final = 4
 """Values of `HartState.context`."""
 ENTRIES: Final = 16
@@ -50,14 +50,14 @@ REGISTERS: Final = 256
 FIFO_DEPTH: Final = 16
 """Characters in the receiver of the UART."""
 SENT: Final = 512
-"""Characters that leave the UART before Python is given them."""
+"""Maximum characters sent by the UART before Python receives them."""
 LOG: Final = 2048
-"""Records of the core log."""
+"""Capacity of the core log in records."""
 MAX_CALLS: Final = 1 << 10
-"""Places in the program with custom instructions, or reads of CSRs of devices, that native code calls; those beyond
-take the slow path."""
+"""Maximum instructions of a program that native code executes by a call: custom instructions and accesses of device
+CSRs. Others take the slow path."""
 SUBMIT_FUNCTIONS: Final = 256
-"""Submit functions, calls of them under way, and their return addresses."""
+"""Maximum submit functions, their active calls, and their return addresses."""
 
 
 class LogKind(IntEnum):
@@ -66,11 +66,11 @@ class LogKind(IntEnum):
     ENTER = 0
     """A submit function begins: `address` is ra, `value` is sp."""
     RETURN = 1
-    """A submit function has returned, before the instruction at `pc`; `value`: 1 where `following` is over."""
+    """A submit function has returned, before the instruction at `pc`; `value`: 1 if `following` has ended."""
     STORES = 2
-    """Stores of memory in a row to the 64-byte line at `address`."""
+    """Consecutive stores to the 64-byte line of memory at `address`."""
     FENCE = 3
-    """Fences in a row."""
+    """Consecutive fences."""
     LOAD = 4
     STORE = 5
     """Load of a device register at `address`, store to it."""
@@ -78,7 +78,7 @@ class LogKind(IntEnum):
     """Trap with the cause `value`, bit 31 for interrupts; the handler begins after `cycles`."""
     MRET = 7
     HANDLER = 8
-    """As `TRAP`, of an interrupt, where `TRAP` is off."""
+    """As `TRAP`, for interrupts only, while `TRAP` is disabled."""
     LINES = 9
     """The interrupt bits of mip change to `value`, in the bits of `address`."""
     LEAVE = 10
@@ -107,7 +107,7 @@ RESUMED: Final = 1 << 4
 
 @record
 class CounterRecord:
-    """64-bit counter in halves: its value is this plus a count that only rises; this alone while it is inhibited."""
+    """64-bit counter in halves: an offset to a monotonic count; the value itself while the counter is inhibited."""
 
     low: u32 = 0
     high: u32 = 0
@@ -119,7 +119,7 @@ class HartState:
     """Architectural state of the hart, and fields derived from it."""
 
     x: list[int] = array(F0 + 32)
-    """x0..x31; a sink for writes of x0; from F0 on f0..f31."""
+    """x0..x31; a sink for writes to x0; f0..f31 from index F0."""
     pc: int = 0
     cycle: int = 0
     """Cycle at whose start the next instruction begins."""
@@ -163,7 +163,7 @@ class HartState:
     reserved_address: int = NEVER
     """The address that LR reserved; NEVER: none."""
     reserved_word: int = 0
-    """The word that it read there."""
+    """The word that LR read."""
     trapped_at: int = NEVER
     trapped_pc: int = 0
     trapped_cause: int = 0
@@ -176,25 +176,25 @@ class HartState:
     restricted_at: list[int] = array(MACHINE + 1)
     """By privilege mode: whether PMP denies it a right anywhere, and `pmp_writes` when that was computed."""
     guarded: int = 0
-    """Whether PMP forbids anything now, to fetches or to loads and stores."""
+    """Whether PMP now restricts fetches, loads or stores."""
     context: int = MACHINE
-    """Privilege mode of fetches, loads and stores; another number where they differ."""
+    """Privilege mode of fetches, loads and stores; `pmp.MIXED` if they differ."""
     context_changed: int = 1
-    """Whether `context`, or what PMP forbids in it, has changed since native code looked."""
+    """Whether `context` or its PMP restrictions have changed since native code last checked."""
     spaces: list[int] = array(CONTEXTS)
-    """By context: address of words that native code has for it; 0: none."""
+    """Host address of the words of native code by context; 0: none."""
     spaces_at: int = 0
-    """Of `spaces`: `pmp_writes` when they were filled in."""
+    """`pmp_writes` when `spaces` was filled in."""
     read_low: int = 0
     read_end: int = 0
     write_low: int = 0
     write_end: int = 0
-    """Ranges within which loads and stores are permitted: the last that `pmp.permit` has met."""
+    """Ranges of permitted loads and stores, as last computed by `pmp.permit`."""
     user_mode: int = 0
     supervisor_mode: int = 0
     floating: int = 0
     cache_blocks: int = 0
-    """Whether user mode exists, supervisor mode, f registers, and cbo instructions in user mode."""
+    """Whether user mode, supervisor mode, f registers, and cbo instructions in user mode exist."""
     alignment: int = 4
     """Bytes that instructions are aligned to."""
     misa: int = 0
@@ -202,7 +202,7 @@ class HartState:
     wide: int = 0
     """Whether registers have 64 bits; values of 2^63 and more are negative here."""
     sign: int = 1 << 31
-    """The highest bit of a register: of mcause, that of interrupts; of mstatus, the summary of what is dirty."""
+    """The highest bit of a register: Interrupt in mcause, SD in mstatus."""
     widths: int = 0
     """UXL and SXL of mstatus."""
     has_compare: int = 0
@@ -215,11 +215,11 @@ class HartState:
 class NativeState:
     """State of native code of the hart, and host addresses of what it accesses in place.
 
-    Progress, which native code has in a register, is: instructions retired since `first` << 32 | cycles left + BIAS.
+    Native code keeps its progress in a register: instructions retired since `first` << 32 | remaining cycles + BIAS.
     """
 
     deadline: int = 0
-    """Cycle in which no cycles are left; moves while native code runs."""
+    """Cycle in which the cycle budget ends; it changes while native code runs."""
     first: int = 0
     """Instructions that had retired when native code last read the hart's record."""
     ram: int = 0
@@ -230,12 +230,12 @@ class NativeState:
     space: int = 0
     """Words of the current `engines.fast.space.TranslationCache`."""
     custom: int = 0
-    """Cycles of each custom instruction from its begin to the last one of its issue."""
+    """Table of custom instructions: cycles from the begin of each to the last cycle of its issue."""
     marked: int = 0
     """Entries of marked instructions (`engines.fast.entries.MarkedEntries`)."""
     marked_pc: int = 0
     marked_at: int = -1
-    """The instruction that was marked last, and progress then."""
+    """The last marked instruction, and the progress at that time."""
     flags: int = 0
     store_pcs: int = 0
     store_cycles: int = 0
@@ -293,12 +293,12 @@ class UartRecord:
     mcr: u8 = 0
     scr: u8 = 0
     thre: bool = False
-    """Whether the empty transmitter interrupts."""
+    """Whether the interrupt of the empty transmitter is pending."""
     looped: bool = False
-    """Whether the last character sent comes back."""
+    """Whether the last character sent is looped back."""
     divisor: u16 = 0
     waiting: int = 0
-    """Characters of the host for which the receiver has no room."""
+    """Characters of the host that wait for space in the receiver."""
     count: u8 = 0
     """Characters in the receiver."""
     received: list[u8] = array(FIFO_DEPTH)
@@ -327,7 +327,7 @@ class DeviceRecord:
 
     kind: u8 = PYTHON
     level: bool = False
-    """Its interrupt line."""
+    """Level of its interrupt line."""
     direct: bool = False
     """Whether the line bypasses the PLIC."""
     source: u32 = 0
@@ -348,23 +348,23 @@ class DeviceRecord:
 
 @record
 class RegisterRecord:
-    """Device register at a physical address, with its constants over all accesses."""
+    """Device register at a physical address, with the constants of its accesses."""
 
     tag: int = 0
     """address | size << 32."""
     number: int = 0
-    """Number of the device."""
+    """Index of the device."""
     addr: u32 = 0
-    """Its offset in the device."""
+    """Offset in the device."""
     readable: bool = False
     writable: bool = False
     stable: bool = False
-    """Whether reads show the same until something changes."""
+    """Whether reads return the same value until a device changes."""
     logged: bool = False
-    """Whether accesses are logged whatever the kinds."""
+    """Whether accesses are logged regardless of the enabled kinds."""
     load_cycles: int = 0
     load_acts: int = 0
-    """Cycles of a load before it acts."""
+    """Cycles from the start of a load to its effect."""
     store_cycles: int = 0
     one_way: int = 0
     """Cycles from core to device of a posted store."""
@@ -375,13 +375,13 @@ class RegisterRecord:
 
 @record
 class MemoryRecord:
-    """Memory of the bus, in bytes of the host."""
+    """Memory of the bus, with its host addresses."""
 
     base: int = 0
     size: int = 0
     writable: bool = False
     shadowed: bool = False
-    """Whether a sanitizer sees each access first."""
+    """Whether a sanitizer checks each access first."""
     data: int = 0
     lines: int = 0
     watched: int = 0
@@ -406,7 +406,7 @@ class CoreRecord:
     """Record of the core log: 32 bytes."""
 
     start: int = 0
-    """Cycle at whose start it began."""
+    """Cycle at whose start the event began."""
     cycles: int = 0
     pc: u32 = 0
     address: u32 = 0
@@ -425,9 +425,9 @@ class DeviceCall:
     """PYTHON_CALL: a Python handler that touches no device; SUBMIT: submit the 64 bytes at rs1; READ: rd = the device
     register at `addr`; WRITE: that register = rs1, which is not read."""
     number: u8 = 0
-    """Number of the device."""
+    """Index of the device."""
     stable: bool = False
-    """Whether a read changes nothing."""
+    """Whether reads have no side effect."""
     addr: int = 0
     """Offset of the register."""
 
@@ -459,7 +459,7 @@ class SubmitCall:
     """Return address."""
     sp: int = 0
     depth: int = 0
-    """Traps that were being handled."""
+    """Traps that were being handled at its entry."""
 
 
 @record
@@ -469,18 +469,18 @@ class Machine:
     hart: HartState = field(default_factory=HartState)
     native: NativeState = field(default_factory=NativeState)
     now: int = 0
-    """All that is due at the start of this cycle or earlier has happened."""
+    """Cycle up to whose start all events have been delivered."""
     next: int = NEVER
     """Cycle of the next event of a device, arrival of a posted store, or change of MEIP by the PLIC."""
     until: int = 0
-    """Cycle to which native code may go on."""
+    """Cycle in which native code must stop."""
     limit: int = 0
-    """Cycle of the next thing that native code stops for; 0: it must be left."""
+    """Cycle of the next event or stop of native code; 0: it must exit at once."""
     leave: bool = False
     guarded: bool = False
-    """Whether debuggers see each access first."""
+    """Whether watchpoints check each access first."""
     synchronized: bool = False
-    """Whether nothing has run in Python since the last FENCE.I."""
+    """Whether no device has run in Python since the last FENCE.I."""
     changes: int = 1
     """Count of changes of devices."""
     cycles: int = 0
@@ -492,12 +492,12 @@ class Machine:
     misaligned: bool = False
     """Whether accesses of memory need not be aligned."""
     absent: bool = False
-    """Whether `load_csr` has found no such register, or one that is not accessible; cleared by the slow path, to which
-    native code leaves the instruction then."""
+    """Whether `load_csr` has met a missing or inaccessible register. Native code then takes the slow path, which clears
+    it."""
     answer: int = 0
     """Value for rd of the last `call_device`, with its sign."""
     recheck_cycle: int = 0
-    """Cycle in which a WFI that goes on waiting is looked at next."""
+    """Cycle of the next interrupt check of a waiting WFI."""
     drained: int = 0
     """Cycle in which the last posted store arrives."""
     fenced: int = 0
@@ -505,9 +505,9 @@ class Machine:
     waited: int = 0
     """Cycle of the last fence that waits for posted stores."""
     departure: int = 0
-    """Index in `departures` of the oldest."""
+    """Index of the oldest entry of `departures`."""
     departures: list[int] = items(DEEPEST)
-    """Arrivals of the last posted stores, as many as may be on their way."""
+    """Arrival cycles of the last posted stores, as many as may be in flight."""
     first: int = 0
     """Index in `posted` of the store that arrives first."""
     count: int = 0
@@ -525,14 +525,14 @@ class Machine:
     inside: u32 = 0
     """Kinds that are logged while submissions are followed."""
     following: bool = False
-    """Whether submissions are followed: from the begin of a submit function on or, where there are none, from the first
-    access of a logged register on."""
+    """Whether submissions are followed: from the entry of a submit function or, if there are none, from the first
+    access of a logged register."""
     depth: int = 0
     """Traps that are being handled, since `following` began."""
     handed_over: bool = False
     """Whether a submission has left the core since then."""
     at_once: bool = False
-    """Whether each access of a logged register, and each interrupt, is read at once."""
+    """Whether each access of a logged register, and each interrupt, flushes the log."""
     doorbell: u32 = 0
     """Address of the register whose store hands submissions over; 0: none."""
     entries: list[int] = items(SUBMIT_FUNCTIONS)
@@ -541,10 +541,10 @@ class Machine:
     """Return addresses where the engine calls `mark`."""
     called: int = 0
     calls: list[SubmitCall] = records(SUBMIT_FUNCTIONS)
-    """Submit functions that have not returned, `called` of them, the latest last."""
+    """Active submit functions: `called` entries, the latest last."""
     logged: int = 0
     log: list[CoreRecord] = records()
-    """Core log: `logged` records, oldest first. Its pages are touched when it is used."""
+    """Core log: `logged` records, oldest first. Its pages are allocated on first use."""
     clint: ClintRecord = field(default_factory=ClintRecord)
     plic: PlicRecord = field(default_factory=PlicRecord)
     uart: UartRecord = field(default_factory=UartRecord)

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 INTERRUPT = 1 << 31
-"""Set in the cause of a trap that is an interrupt; mcause has its highest bit set instead, whatever its width."""
+"""Flag of an interrupt in a trap's cause; mcause has its highest bit set instead, whatever its width."""
 
 USER, SUPERVISOR, MACHINE = 0, 1, 3
 """Privilege levels."""

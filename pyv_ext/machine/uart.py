@@ -1,9 +1,9 @@
-"""Registers of the UART 16550A in the native subset. The line takes no time."""
+"""Registers of the UART 16550A in the native subset. Transmission takes no time."""
 
 from pyv_ext.machine.state import UartRecord
 
 RBR_THR, IER, IIR_FCR, LCR, MCR, LSR, MSR, SCR = range(8)
-"""Offsets; the names say what a read and a write reach. With LCR.DLAB set, 0 and 1 are the divisor latch."""
+"""Offsets, named after the registers of a read and a write. With LCR.DLAB set, 0 and 1 are the divisor latch."""
 IER_THRE = 2
 IIR_NONE, IIR_THRE, IIR_RX, IIR_TIMEOUT, IIR_FIFO = 0x01, 0x02, 0x04, 0x0C, 0xC0
 FCR_ENABLE, FCR_CLEAR_RX, FCR_CLEAR_TX = 1, 2, 4
@@ -84,7 +84,7 @@ def control_fifo(uart: UartRecord, value: int) -> None:
 
 
 def write_uart(uart: UartRecord, offset: int, value: int) -> None:
-    """Store to a register. A character is appended to `sent`; with `looped`, the last character there comes back."""
+    """Store to a register. A character is appended to `sent`; with `looped`, its last character is looped back."""
     latch = uart.lcr & LCR_DLAB
     if offset == RBR_THR:
         if latch:
