@@ -30,12 +30,12 @@ def _pyv() -> "Callable[..., Engine]":
 
 
 ENGINES = {"fast": _fast, "reference": _reference, "pyv": _pyv}
-"""All give the same results at every budget; the first is the fastest."""
+"""Engine classes by name. All have the same results at every cycle budget; the first is the fastest."""
 DEFAULT_ENGINE = "fast"
 
 
 def make_engine(name: str, hart: "Hart", bus: "Bus", *, misaligned: bool = False) -> "Engine":
-    """Make the engine of that name. PyvExtError: it is unknown."""
+    """Make the engine of that name. PyvExtError if it is unknown."""
     if name not in ENGINES:
         raise PyvExtError(f"engine {name!r}: choose one of {', '.join(ENGINES)}")
     return ENGINES[name]()(hart, bus, misaligned=misaligned)

@@ -1,5 +1,5 @@
-"""The one exception base of this package. A guest's faults are traps, never exceptions."""
+"""Exception base class of this package. Faults of the guest are traps, never exceptions."""
 
 
 class PyvExtError(Exception):
-    """Misuse of the RISC-V side by its caller; the message says value, rule and remedy."""
+    """Misuse of the RISC-V side by its caller; the message contains value, rule and remedy."""

@@ -1,6 +1,6 @@
 """Functions that the compiler inlined, by address, from the DWARF information of a program (versions 4 and 5).
 
-Nothing is read before the first question.
+The information is parsed at the first query.
 """
 
 from bisect import bisect_right
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
 
 MAX_INFO = 1 << 20
-"""Bytes of units that are read. A megabyte takes about ten seconds."""
+"""Maximum bytes of units that are parsed. A megabyte takes about ten seconds."""
 MAX_DEPTH = 64
-"""Functions that are inlined into each other."""
+"""Maximum nesting of inlined functions."""
 _HOPS = 8
-"""Entries that a name may be away."""
+"""Maximum references that are followed to a name."""
 _INLINED, _ORIGINS = "DW_TAG_inlined_subroutine", ("DW_AT_abstract_origin", "DW_AT_specification")
 
 
@@ -54,7 +54,7 @@ class InlinedFunctions:
 
     @cached_property
     def _table(self) -> list[tuple[int, tuple[str, ...]]]:
-        """Functions from each address on, by address."""
+        """Sorted rows: an address, and the inlined functions from there on."""
         ranges = [span for span in self._ranges() if span.start < span.end]
         begins = sorted(ranges, reverse=True)
         ends = sorted(ranges, key=lambda span: -span.end)
@@ -98,7 +98,7 @@ class InlinedFunctions:
 
 
 def _name(entry: "DIE") -> str:
-    """Return the name of a function, which is at the entry that it is an instance of."""
+    """Return the name of a function, which its abstract origin may hold."""
     for _ in range(_HOPS):
         if "DW_AT_name" in entry.attributes:
             name: bytes = entry.attributes["DW_AT_name"].value
@@ -111,7 +111,7 @@ def _name(entry: "DIE") -> str:
 
 
 def _addresses(unit: "CompileUnit", entry: "DIE") -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of each piece of an entry (DWARF 5, section 2.17)."""
+    """Yield each range [start, end) of an entry (DWARF 5, section 2.17)."""
     from elftools.dwarf.ranges import BaseAddressEntry
 
     attributes = entry.attributes

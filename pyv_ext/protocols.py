@@ -43,7 +43,7 @@ class Device(Timed, Protocol):
     def accepts(self, offset: int, size: int, write: bool) -> bool:
         """Check whether such an access is legal: False is a precise access fault. `offset` is a multiple of `size`.
 
-        The answer depends on the arguments alone: it is asked once.
+        The result depends on the arguments alone: the bus caches it.
         """
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
@@ -114,7 +114,7 @@ class Stable(Protocol):
         """Check whether the register reads the same in every cycle, and a repeated read has no effect, as long as the
         device is not written and no event of it is due. The answer never changes.
 
-        Engines then leave out reads that can show nothing new, and let time jump over loops that wait for a change. A
+        Engines then omit reads that cannot return a new value, and skip the cycles of loops that poll the register. A
         device that changes such a register in another way calls `clock.changed`.
         """
 
@@ -123,20 +123,20 @@ class Stateful(Protocol):
     """Optional for a device: its state in snapshots, instead of its attributes.
 
     Without these methods the state of a device is its attributes: numbers, strings, bytes, lists, dicts, deques, sets
-    and arrays of these. Attributes that hold functions are left alone. Anything else needs the two methods.
+    and arrays of these. Attributes that hold functions are ignored. Anything else needs the two methods.
     """
 
     def state(self) -> object:
         """Return the state as numbers, strings, bytes, None, and lists, tuples and dicts of these."""
 
     def load_state(self, state: Any) -> None:
-        """Restore a state that `state` of the same class returned, maybe in another process."""
+        """Restore a state that `state` of the same class returned, possibly in another process."""
 
 
 class BusMaster(Protocol):
     """Port through which a device reads and writes memory; its writes invalidate translated code.
 
-    The bus hands it to `connect(master)` of a device that has such a method, when the device is mapped.
+    When the bus maps a device with a method `connect(master)`, it passes the port to this method.
     """
 
     def peek(self, address: int, size: int) -> bytes | None:
@@ -155,14 +155,14 @@ class Value(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """Outcome "not ready": ask again after the next device event, or at the start of cycle `until`; nothing was
+    """Outcome "not ready": retry after the next device event, or at the start of cycle `until`; nothing was
     changed."""
 
     until: int | None = None
 
 
 class Retry(NamedTuple):
-    """Outcome "not ready": ask again after `cycles` cycles; nothing was changed."""
+    """Outcome "not ready": retry after `cycles` cycles; nothing was changed."""
 
     cycles: int = 1
 
@@ -175,7 +175,7 @@ class Trap(NamedTuple):
 
 
 Outcome = Value | Stall | Retry | Trap | int
-"""What a custom instruction returns; a plain int is `Value(int)`."""
+"""Result of a custom instruction; a plain int is `Value(int)`."""
 
 
 class Operands(NamedTuple):
@@ -187,7 +187,7 @@ class Operands(NamedTuple):
     """Value of the register named by rs1."""
     rs2: int
     now: int
-    """The cycle in which the instruction acts."""
+    """The cycle in which the instruction takes effect."""
     load: Callable[[int, int], bytes | None]
     """`load(address, size)`: memory in program order, or None where there is none."""
     resumed: bool
@@ -199,27 +199,27 @@ class CustomInstruction(NamedTuple):
 
     name: str
     match: int
-    """The fixed bits of the encoding."""
+    """Values of the fixed bits of the encoding."""
     mask: int
-    """Which bits are fixed; every other word of the same opcode stays illegal."""
+    """Mask of the fixed bits; every other word of the same opcode stays illegal."""
     syntax: str
     """Operands for the disassembler: any of rd, rs1, rs2, imm (signed I immediate), comma separated."""
     handler: Callable[[Operands], Outcome] | None = None
-    """What it does; None where `expr` says it."""
+    """Function that executes it; None if `expr` defines it."""
     ready: Callable[[Operands], bool] | None = None
-    """Optional pure predicate, asked first: False stalls until the next device event."""
+    """Optional pure predicate, evaluated first: False stalls until the next device event."""
     issue: int | None = None
     """Issue cost in cycles; None: the preset's `custom`."""
     device: Timed | None = None
-    """The device on the bus that the handler may change, as no other; None: any may change."""
+    """The only device on the bus that the handler may change; None: it may change any device."""
     touches: Literal["devices", "memory", "nothing"] = "devices"
-    """What handler and `ready` read or change besides registers and objects of their own: devices and memory; memory
-    alone; or neither. What is not touched need not be brought up to date, which costs most of the time."""
+    """State that handler and `ready` access besides registers and objects of their own: devices and memory, memory
+    alone, or neither. Other state is not synchronized before the call, which saves most of its cost."""
     expr: str = ""
     """Instead of a handler: the value of rd in the dialect of `pyv_ext.isa.expressions`, from `a` (rs1), `b` (rs2, or
-    else imm) and `pc`. It retires `cycles` after its issue. Engines execute it as one of their own instructions."""
+    else imm) and `pc`. It retires `cycles` after its issue. Engines execute it like a built-in instruction."""
     present: bool = True
-    """Whether misa.X says that there are such instructions; False for words that do nothing."""
+    """Whether the instruction sets misa.X; False for words that do nothing."""
     submits: bool = False
     """Whether native code may call `Link.submit` of `device` in place of the handler: the instruction is ENQCMD_T."""
     cycles: int | str = 0
@@ -228,7 +228,7 @@ class CustomInstruction(NamedTuple):
 
 
 class CsrWindow(Protocol):
-    """CSRs that belong to a device. Addresses with both top bits set are read-only before the window is asked.
+    """CSRs that belong to a device. Addresses with both top bits set are read-only whatever the window permits.
 
     Optional: attribute `device`, the only device that accesses change; `stable(address)`, whether reads have no side
     effect; `offset(address)`, the register offset in `device`, which lets native code use `Link.read`.

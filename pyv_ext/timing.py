@@ -1,19 +1,19 @@
 """Cycle costs on the core's side of the bus (docs/latency.md, "Timing presets").
 
-One instance is one preset's core half; the table of presets lives in `pyv_npu`.
+An instance is the core's part of a preset; the table of presets is in `pyv_npu`.
 """
 
 from dataclasses import dataclass, field
 
 LONGEST = 1 << 32
-"""Cycles that one thing may take: sums of a run's stay far below 2^63."""
+"""Maximum cycles of a single cost: sums over a run stay far below 2^63."""
 DEEPEST = 1 << 8
-"""Stores that a core may have on their way; real store buffers hold some tens."""
+"""Maximum posted stores in flight; real store buffers hold some tens."""
 
 
 def _cycles(meaning: str, default: int, minimum: int = 1) -> int:
-    """Return a field of cycles, at least 1 for an instruction: a loop of them must not stand still in time. A delay may
-    be 0."""
+    """Return a field of cycles. An instruction takes at least 1, so that time advances in every loop; a delay may be
+    0."""
     rule = {"unit": "cycles", "meaning": meaning, "min": minimum, "max": LONGEST}
     return field(default=default, metadata=rule)
 

@@ -31,7 +31,7 @@ ADDRESS_SPACE = 1 << 32
 
 _MAX_REGISTERS = REGISTERS * 3 // 4
 _WORD = 4
-"""Bytes that the bus of devices carries at most."""
+"""Maximum bytes of a device access."""
 
 
 class WatchedLoad(NamedTuple):
@@ -52,13 +52,13 @@ class Bus:
         self.timing = timing
         self.rams: list[Ram] = []
         self.load_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
-        """Per page of the address space: 1 where a load may go straight to `rams[0]`."""
+        """Per page of the address space: 1 if loads may access `rams[0]` directly."""
         self.store_ok = zeros(ADDRESS_SPACE >> PAGE_BITS)
         self.watchers: list[Callable[[WatchedLoad], None]] = []
         self.watching = False
-        """Whether a page has ever been watched; until then `load_ok` is 1 all over `rams[0]`."""
+        """Whether a page has ever been watched; until then `load_ok` is 1 for all of `rams[0]`."""
         self.guards: list[Callable[[int, int, bool], None]] = []
-        """`f(address, size, write)` before an access that comes here; one that raises `AccessStopped` prevents it."""
+        """`f(address, size, write)` before an access off the fast path; it prevents it by raising `AccessStopped`."""
         self.on_code_write: list[Callable[[int, int], None]] = []
         """`f(address, size)` after a write, by hart or device, to lines that hold decoded code."""
         self.shadow: Shadow | None = None
@@ -80,7 +80,7 @@ class Bus:
         self._registers = 0
         """Number of records of device registers."""
 
-    # -- the map -----------------------------------------------------------------------------------------------
+    # -- address map -------------------------------------------------------------------------------------------
 
     def add_ram(self, ram: Ram) -> None:
         """Map memory; the first one added is the RAM of the engines' fast path."""
@@ -110,7 +110,7 @@ class Bus:
         return self._windows
 
     def log(self, device: Device) -> int:
-        """Record all accesses of one device, which has been added, in the core log; return its base."""
+        """Record all accesses of an added device in the core log; return its base address."""
         (window,) = (window for window in self._windows if window.device is device)
         window.logged = True
         self._forget_registers()
@@ -143,14 +143,14 @@ class Bus:
                 raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
 
     def ram_at(self, address: int, size: int) -> Ram | None:
-        """Return the memory that holds all of `size` bytes at `address`, or None."""
+        """Return the memory that contains all `size` bytes at `address`, or None."""
         for ram in self.rams:
             if ram.base <= address and address + size <= ram.end:
                 return ram
         return None
 
     def window_at(self, address: int, size: int) -> DeviceWindow | None:
-        """Return the device that holds all of `size` bytes at `address`; None: no device, or more than a word."""
+        """Return the device that contains all `size` bytes at `address`; None: no device, or more than a word."""
         if size > _WORD:
             return None
         for window in self._windows:
@@ -222,7 +222,7 @@ class Bus:
             window.refuse(address, size, bool(write), start)
         return 0
 
-    # -- memory as others see it -------------------------------------------------------------------------------
+    # -- other accesses of memory ------------------------------------------------------------------------------
 
     def peek(self, address: int, size: int) -> bytes | None:
         """Read memory without side effects or cost: the load port of custom instructions and debuggers."""
@@ -238,7 +238,7 @@ class Bus:
         self._notify_code_write(ram, address, len(data))
 
     def clear(self, address: int, size: int) -> None:
-        """Write zeros as `poke` does; megabytes take no longer than bytes."""
+        """Write zeros as `poke` does, in a time that hardly depends on the size."""
         ram = self._writable_ram(address, size)
         ram.clear(address, size)
         if self.shadow is not None:
@@ -268,14 +268,14 @@ class Bus:
                 listener(address, size)
 
     def mark_code(self, address: int) -> None:
-        """Mark the line of an instruction that an engine has decoded: it is notified of writes there."""
+        """Mark the line of a decoded instruction: its engine is notified of writes to the line."""
         ram = self.ram_at(address, 2)
         if ram is not None:
             ram.code[(address - ram.base) >> LINE_BITS] = 1
             self.store_ok[address >> PAGE_BITS] = 0
 
     def unmark_code(self, address: int) -> None:
-        """Clear the mark of the line of `address`, of which no instruction is decoded any more."""
+        """Clear the mark of the line of `address`, which no longer contains decoded instructions."""
         ram, page = self.ram_at(address, 2), address >> PAGE_BITS
         if ram is None or page in self._store_watchers:
             return
@@ -285,11 +285,11 @@ class Bus:
             self.store_ok[page] = 1
 
     def watch(self, address: int) -> None:
-        """Report loads from the page of `address` to `watchers`, until as many `unwatch` calls."""
+        """Report loads from the page of `address` to `watchers`. Calls nest: each needs an `unwatch`."""
         page = address >> PAGE_BITS
         self._watched[page] += 1
         self.watching = True
-        self.clock.leave()  # native code must look at loads
+        self.clock.leave()  # native code must check loads from now on
         self.load_ok[page] = 0
         self._set_watched(address, WATCHED_LOADS)
 
@@ -345,7 +345,7 @@ class Bus:
         del self._store_watchers[page]
         if ram is None:
             return
-        for listener in self.on_code_write:  # the page's lines count as code: let go of those that are
+        for listener in self.on_code_write:  # invalidate decoded code before its marks are cleared
             listener(page << PAGE_BITS, PAGE)
         first = ((page << PAGE_BITS) - ram.base) >> LINE_BITS
         ram.code[first : first + (PAGE >> LINE_BITS)] = bytes(PAGE >> LINE_BITS)
@@ -355,7 +355,7 @@ class Bus:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot: posted stores under way and watched pages, not memory, map or watchers."""
+        """Return the state of a snapshot: posted stores in flight and watched pages, not memory, map or watchers."""
         machine = self.clock.machine
         arrivals, oldest = list(machine.departures), machine.departure
         return {
@@ -365,7 +365,7 @@ class Bus:
         }
 
     def load_state(self, state: Any) -> None:
-        """Restore the state of a bus with the same map. StateError."""
+        """Restore the state of a bus with the same map. StateError if it is invalid."""
         fields = Fields(state, "arrivals", "drained", "watched")
         machine = self.clock.machine
         depth = len(machine.departures)

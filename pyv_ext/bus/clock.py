@@ -28,7 +28,7 @@ class Clock:
         self._field_offsets: list[tuple[int, int] | None] = []
         """Word of `due` and byte of `level` in the buffer, for each device in Python."""
         self.mark_return: Callable[[int], int] = self._ignore_mark
-        """Lets `pyv_ext.machine.log.mark` be called at a return address; of the engine."""
+        """Makes the engine call `pyv_ext.machine.log.mark` at a return address; set by the engine."""
         self.records = MachineState(
             {
                 bus.read_device: self._read,
@@ -73,7 +73,7 @@ class Clock:
         return self.machine.drained
 
     def attach(self, device: Timed, *, shared: bool = False) -> int:
-        """Attach a device and return its index, the same each time; the order of attachment decides at equal cycles.
+        """Attach a device, unless it is attached; return its index, which orders the events of equal cycles.
 
         `shared`: its events may change any other device.
         """
@@ -102,7 +102,7 @@ class Clock:
 
     @staticmethod
     def _link(record: DeviceRecord, link: Link | None) -> None:
-        """Let native code call a device without Python; None: no more."""
+        """Let native code call a device directly; None ends this."""
         record.buffer = 0
         if link is not None:
             record.due_offset, record.level_offset = link.due, link.level
@@ -111,7 +111,7 @@ class Clock:
             record.buffer = link.buffer
 
     def connect(self, device: Timed, *, source: int = 0, direct: bool = False) -> None:
-        """Connect the interrupt line of a device to a PLIC source, or past the PLIC."""
+        """Connect the interrupt line of a device to a PLIC source or, with `direct`, to MEIP without the PLIC."""
         record = self._records[self.attach(device)]
         record.source |= 1 << source if source else 0
         record.direct = record.direct or direct
@@ -130,7 +130,7 @@ class Clock:
         self.call[bus.update_outputs](self.arena, cycle)
 
     def device_changed(self, number: int, cycle: int) -> None:
-        """Report a change of the device with that index and no other, with effect from the start of `cycle`."""
+        """Report a change of only the device with that index, with effect from the start of `cycle`."""
         self._update_device(number)
         self.call[bus.update_outputs](self.arena, cycle)
 
@@ -141,7 +141,7 @@ class Clock:
         self.call[bus.find_next](self.arena)
 
     def change_reporter(self, device: Timed | None) -> Callable[[int], None]:
-        """Return a callback `f(cycle)` that reports a change of `device` only; of any device where it is None or not
+        """Return a callback `f(cycle)` that reports a change of `device` only, or of any device if it is None or not
         attached."""
         number = self.number(device)
         return self.changed if number is None else lambda cycle: self.device_changed(number, cycle)
@@ -159,7 +159,7 @@ class Clock:
         """Make native code exit before the next instruction."""
         self.machine.leave, self.machine.limit = True, 0
 
-    # -- what the subset asks for ----------------------------------------------------------------------------------
+    # -- callbacks of the native subset ----------------------------------------------------------------------------
 
     def _update_device(self, number: int) -> None:
         """Update line and next event of a device."""
@@ -169,7 +169,7 @@ class Clock:
         if field_offsets is None:
             bus.update_device(self.machine, self._records[number])
             return
-        due, level = field_offsets  # written without the view, which takes twice as long
+        due, level = field_offsets  # the view would take twice as long
         event = device.next_event()
         if event is None:
             self._words[due] = NEVER
@@ -235,11 +235,11 @@ class Clock:
         return [(store.arrival, store.number, store.addr, store.size, store.value) for store in stores]
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot; the deadlines of devices follow from their states."""
+        """Return the state of a snapshot; the deadlines of devices are derived from their states."""
         return {"now": self.now, "posted": [list(store) for store in self.posted()]}
 
     def load_state(self, state: Any) -> None:
-        """Restore a state; all attached devices have been restored before. StateError."""
+        """Restore a state after all attached devices have been restored. StateError if it is invalid."""
         fields = Fields(state, "now", "posted")
         cycle, word = (0, LATEST), (0, WORD32)
         now, posted, last = fields.integer("now", *cycle), [], 0

@@ -12,14 +12,14 @@ CoreRow = tuple[int, int, int, int, int, int]
 """start, cycles, pc, address, value, kind: as in `pyv_ext.machine.state.CoreRecord`."""
 ROW = Struct("<qqIIIB3x")
 _KIND = 28
-"""Byte of a row."""
+"""Byte offset of the kind in a row."""
 
 
 class CoreChunk:
-    """Records of the core log, an iterable of rows, until the observers that get it return."""
+    """Records of the core log, an iterable of rows. It is valid until the observers that receive it return."""
 
     def __init__(self, data: memoryview) -> None:
-        """`data`: room for records, the first `count` of which are the chunk."""
+        """`data`: buffer of records, of which the first `count` are the chunk."""
         self._data = data
         self.address = address_of(data)
         """Host address of the first record."""
@@ -40,7 +40,7 @@ class CoreLog:
     """Distributor of the log to its observers, in chunks."""
 
     def __init__(self, machine: Any, mark_return: Callable[[int], int]) -> None:
-        """`machine`: view of the root record; `mark_return(address)` lets the return of submit functions be logged."""
+        """`machine`: view of the root record; `mark_return(address)` enables the log of returns to an address."""
         self._machine = machine
         self._mark_return = mark_return
         self._chunk = CoreChunk(machine.log.reserved())
@@ -49,7 +49,7 @@ class CoreLog:
     def subscribe(
         self, observer: Callable[[CoreChunk], None], kinds: Iterable[LogKind] = (), *, at_once: bool = False
     ) -> None:
-        """Pass each later chunk to `observer`; `kinds` are logged from now on, with those of other observers.
+        """Pass each later chunk to `observer`; `kinds` are logged in addition to those of other observers.
 
         `at_once`: each access of a logged register and each interrupt flush the log, so that the observer sees hart and
         devices as they are at that point.
@@ -61,13 +61,13 @@ class CoreLog:
         self._machine.kinds |= self._machine.always
 
     def unsubscribe(self, observer: Callable[[CoreChunk], None]) -> None:
-        """Undo one `subscribe`; kinds stay on."""
+        """Undo one `subscribe`; kinds stay enabled."""
         self.read()
         self._observers.remove(observer)
 
     def follow_submissions(self, functions: Iterable[int], kinds: Iterable[LogKind], doorbell: int) -> None:
-        """Log `kinds` while submissions are under way: from the begin of one of `functions` on or, without any, from
-        the first access of a logged register on. A store to `doorbell` is read at once."""
+        """Log `kinds` during submissions: from the entry of one of `functions` or, if there are none, from the first
+        access of a logged register. A store to `doorbell` flushes the log."""
         addresses = sorted(functions)
         if len(addresses) > SUBMIT_FUNCTIONS:
             raise PyvExtError(f"{len(addresses)} submit functions: at most {SUBMIT_FUNCTIONS} are followed; name fewer")
@@ -82,7 +82,7 @@ class CoreLog:
         machine.handed_over = False
 
     def restore(self, following: bool, handed_over: bool, depth: int, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Restore the state of submissions: `calls` are return address, sp and depth of submit functions under way."""
+        """Restore the state of submissions: `calls` are return address, sp and depth of active submit functions."""
         machine = self._machine
         self.follow()
         machine.logged, machine.handed_over, machine.depth = 0, handed_over, depth

@@ -12,18 +12,18 @@ from pyv_ext.machine.state import LINE_BITS, PAGE_BITS
 PAGE = 1 << PAGE_BITS
 
 _RELEASES_PAGES = sys.platform == "linux"
-"""Whether pages that are given back read as zeros."""
+"""Whether released pages read as zeros."""
 _UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """Pages that were never written take no memory, even when they are read."""
 _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 """Linux: a little-endian word for each page of this process."""
 _PRESENT = bytes(high >> 6 != 0 for high in range(256))
-"""By the highest byte of such a word: whether the page is in memory, or swapped out."""
+"""Table by the highest byte of such a word: whether the page is in memory, or swapped out."""
 _ZERO = bytes(PAGE)
 
 
 def zeros(size: int) -> mmap.mmap:
-    """Allocate `size` zero bytes; the host has no page of them until it is written."""
+    """Allocate `size` zero bytes; the host allocates a page when it is first written."""
     return mmap.mmap(-1, size, _UNTOUCHED)
 
 
@@ -51,7 +51,7 @@ class Ram:
         self.u32 = self.u8.cast("I")
         self.u64 = self.u8.cast("Q")
         self.code = zeros((size >> LINE_BITS) + 1)
-        """1 for each line to which stores must go through the bus: decoded instructions, and watched pages."""
+        """1 for each line whose stores must go through the bus: lines of decoded instructions, or of watched pages."""
         self.watched = zeros(size >> PAGE_BITS)
         """1 for each page whose loads are reported (`Bus.watch`)."""
 
@@ -75,11 +75,11 @@ class Ram:
             self.u8[begin:end] = bytes(size)
 
     def touched_pages(self) -> list[int]:
-        """Return indices of the pages that may hold data, in order. To read any other page takes the host a thousand
-        times as long as this query."""
+        """Return indices of the pages that may hold data, in order. Reading an untouched page takes the host a
+        thousand times as long as this query."""
         flags = _presence(self.data)
         if len(flags) != -(-self.size // mmap.PAGESIZE) or (1 not in flags and 1 not in _presence(bytearray(_ZERO))):
-            return list(range(self.size // PAGE))  # a host that does not say
+            return list(range(self.size // PAGE))  # the host does not report them
         present, number = [], flags.find(1)
         while number >= 0:
             present.append(number)
@@ -100,7 +100,7 @@ class Ram:
 def _presence(data: mmap.mmap | bytearray) -> bytes:
     """Return for each page of the host, from that of the first byte on, whether it is in memory; fewer flags, or none,
     if the host does not report it."""
-    import ctypes  # a run that takes no snapshot does without
+    import ctypes  # needed for snapshots only
 
     first = ctypes.addressof(ctypes.c_char.from_buffer(data)) // mmap.PAGESIZE
     try:
@@ -113,7 +113,7 @@ def _presence(data: mmap.mmap | bytearray) -> bytes:
 
 
 INFO_OFFSET = 0x20
-"""Where the boot information lies in the ROM; at the program's entry a1 holds its address."""
+"""Offset of the boot information in the ROM; at the program's entry a1 holds its address."""
 
 
 def boot_rom(base: int, entry: int, info: bytes, xlen: int = 32) -> Ram:

@@ -1,8 +1,8 @@
 """Shadow memory of a sanitizer: the hart's last store to each word, and lines whose accesses are reported.
 
-A sanitizer adds it to the bus before the program runs. Stores leave pc and cycle here, and loads and stores of flagged
-lines are told to the sanitizer; native code does the same for the memory of its fast path. Without a shadow there is
-nothing of it in the code that runs. A shadow is no state of the machine: a snapshot leaves it out.
+A sanitizer adds it to the bus before the program runs. Stores record pc and cycle here; loads and stores of flagged
+lines are reported to the sanitizer. Native code does the same for the memory of its fast path; without a shadow it
+contains no such code. A shadow is no part of the machine's state: snapshots omit it.
 """
 
 import mmap
@@ -17,7 +17,7 @@ from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import LINE_BITS
 
 LOADS, STORES = 1, 2
-"""Bits of a line's flags: which accesses are told."""
+"""Bits of a line's flags: reported accesses."""
 
 WORD_BITS = 2
 _WORDS_OF_PAGE = PAGE_BITS - WORD_BITS
@@ -28,14 +28,14 @@ class LastStore(NamedTuple):
     """Latest store of the hart into a range after a given cycle."""
 
     cycle: int
-    """At whose start it began."""
+    """Cycle at whose start the store began."""
     pc: int
     address: int
-    """Of the word."""
+    """Address of the word."""
 
 
 class ShadowTable:
-    """Shadow of one memory: zeros that take host memory only where they are written."""
+    """Shadow of one memory: zeros, which take host memory only once they are written."""
 
     def __init__(self, ram: Ram, bytes_written: bool) -> None:
         self.base = ram.base
@@ -43,17 +43,17 @@ class ShadowTable:
         self.flags = bytearray(len(ram.code))
         """Per line of 64 bytes: LOADS, STORES."""
         self.pcs = _zeros(ram.size >> WORD_BITS, "I")
-        """Per word: where the instruction is that stored last."""
+        """Per word: pc of its last store."""
         self.cycles = _zeros(ram.size >> WORD_BITS, "Q")
-        """Per word: the cycle at whose start it began; 0: never."""
+        """Per word: the cycle at whose start its last store began; 0: never."""
         self.pages = _zeros(ram.size >> PAGE_BITS, "Q")
         """Per page: the cycle of its latest store."""
         self.written = _zeros(ram.size, "B") if bytes_written else None
         """Per byte: 1 once anything has written it."""
 
     def flag(self, low: int, end: int, bits: int) -> tuple[int, int]:
-        """Set bits of all lines of a range, of which a part lies here; return the first line and the one after the
-        last."""
+        """Set bits of all lines of a range, clipped to this memory; return the first line and the end line,
+        exclusive."""
         first = max(low, self.base) - self.base >> LINE_BITS
         after = (min(end, self.end) - self.base + (1 << LINE_BITS) - 1) >> LINE_BITS
         np.frombuffer(self.flags, np.uint8)[first:after] |= bits
@@ -89,13 +89,13 @@ class Shadow:
         self._hart = hart
         self.bytes_written = bytes_written
         self.tables = [ShadowTable(ram, bytes_written) for ram in rams if ram.writable]
-        """That of the memory of the fast path comes first."""
+        """Tables of the memories; that of the fast path is the first."""
         self.on_load: Callable[[int, int, int], None] = _ignore_access
         """`f(address, size, start)` before a load from a flagged line; the hart's pc is that of the load."""
         self.on_store: Callable[[int, int, int], None] = _ignore_access
-        """Before a store, likewise."""
+        """`f(address, size, start)` before a store to a flagged line."""
         self.on_unwritten: Callable[[int, int, int], None] = _ignore_access
-        """Before a load of bytes that nothing has written."""
+        """`f(address, size, start)` before a load of unwritten bytes."""
         self.on_return: Callable[[int], None] = _ignore_return
         """`f(start)` before MRET."""
 
@@ -122,7 +122,7 @@ class Shadow:
         return None if table is None else table.latest(low, end, since)
 
     def loaded(self, address: int, size: int, start: int) -> None:
-        """Check a load of the hart from memory, before it, in cycle `start`."""
+        """Check a load of the hart from memory before it executes in cycle `start`."""
         table = self.table_at(address)
         if table is None:
             return
@@ -133,7 +133,7 @@ class Shadow:
             self.on_unwritten(address, size, start)
 
     def stored(self, address: int, size: int, start: int) -> None:
-        """Check and record a store of the hart to memory, before it, in cycle `start`."""
+        """Check and record a store of the hart to memory before it executes in cycle `start`."""
         table = self.table_at(address)
         if table is None:
             return
@@ -146,7 +146,7 @@ class Shadow:
         self.initialise(address, size)
 
     def initialise(self, address: int, size: int, written: bool = True) -> None:
-        """Set bytes as written, by anything but the hart, or with `written` False as holding no data."""
+        """Mark bytes as written or, with `written` False, as without data."""
         if not self.bytes_written or size <= 0:
             return
         table = self.table_at(address)
@@ -156,7 +156,7 @@ class Shadow:
             np.frombuffer(table.written, np.uint8)[first:end] = written
 
     def written(self, low: int, end: int) -> NDArray[np.uint8] | None:
-        """Return flags of bytes low..end-1, as far as one memory has them: 1 for a written byte; None where none are
+        """Return flags of bytes low..end-1, up to the end of their memory: 1 for a written byte. None if they are not
         tracked."""
         table = self.table_at(low)
         if table is None or table.written is None:
@@ -164,7 +164,7 @@ class Shadow:
         return np.frombuffer(table.written, np.uint8)[low - table.base : end - table.base]
 
     def clear(self) -> None:
-        """Reset after a restored snapshot: no store is known, all bytes count as written."""
+        """Reset after a snapshot is restored: no store is recorded, all bytes count as written."""
         for table in self.tables:
             for part, value in ((table.flags, 0), (table.cycles.cast("B"), 0), (table.pages.cast("B"), 0)):
                 np.frombuffer(part, np.uint8)[:] = value

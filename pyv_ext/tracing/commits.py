@@ -8,7 +8,7 @@ core 0: 3 0x80000050 (0x00a1232f) x6 0xfffffffd mem 0x80001000 mem 0x80001000 0x
 hart id, privilege, pc, instruction word; then, each only if it exists, the register written, the CSRs written by
 ascending address, the address of the load, address and value of the store. Trapping instructions are not printed.
 
-A signature is the memory that a program left between two symbols.
+A signature is the final content of the memory between two symbols.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class CommitLog:
             line += f" x{instruction.rd:<2} {hart.x[instruction.rd]:#0{self._digits}x}"
         for address in _written_csrs(instruction):
             if address not in hart.csrs.present and address not in hart.csrs.windows:
-                continue  # an upper half
+                continue  # an upper half, which RV64 lacks
             name = NAMES.get(address, "unknown-csr")
             line += f" c{address}_{name} {self._csr(address, end):#0{self._digits}x}"
         if row.kind in _MEMORY:

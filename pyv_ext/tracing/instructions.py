@@ -16,7 +16,7 @@ class InstructionStep(NamedTuple):
     start: int
     end: int
     word: int
-    """The instruction; of a trap its cause."""
+    """Instruction word, or the cause of a trap."""
     trap: int
     """0, or `TRAP` or `INTERRUPT`."""
 

@@ -7,13 +7,13 @@ from pyv_ext.isa import Instruction
 
 
 class TracedEngine(Protocol):
-    """Engine, as far as tracing goes."""
+    """Part of an engine that tracing needs."""
 
     tracer: Tracer | None
 
 
 class Tracers:
-    """Tracer that passes everything on to others, in the order in which they were added."""
+    """Tracer that forwards all events to others, in the order in which they were added."""
 
     def __init__(self, tracers: tuple[Tracer, ...]) -> None:
         self.tracers = tracers
@@ -28,7 +28,7 @@ class Tracers:
 
 
 def add_tracer(engine: TracedEngine, tracer: Tracer) -> None:
-    """Show every instruction and trap to `tracer` from now on, after earlier tracers; a tracer is added once."""
+    """Pass every later instruction and trap to `tracer`, after earlier tracers; adding it again has no effect."""
     if engine.tracer is None:
         engine.tracer = tracer
     elif tracer not in (seeing := _tracers_of(engine)):
@@ -36,7 +36,7 @@ def add_tracer(engine: TracedEngine, tracer: Tracer) -> None:
 
 
 def remove_tracer(engine: TracedEngine, tracer: Tracer) -> None:
-    """Show nothing to `tracer` from now on; it need not have been added."""
+    """Stop passing instructions and traps to `tracer`; it need not have been added."""
     if engine.tracer is tracer:
         engine.tracer = None
     else:
