@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WRAP = 1 << 64
 FLOAT = tuple(ADDRESSES[name] for name in ("fflags", "frm", "fcsr"))
-"""Registers that are accessible on a hart with f registers only, unless FS is Off."""
+"""Registers that are accessible only on a hart with f registers, while FS is not Off."""
 _PLAIN = ("mstatus", "mie", "mip", "mtvec", "mscratch", "mepc", "mcause", "mtval", "mcounteren", "menvcfg")
 _SUPERVISOR = (
     "medeleg", "mideleg", "stvec", "sscratch", "sepc", "scause", "stval", "scounteren", "senvcfg",
@@ -50,9 +50,9 @@ WRITABLE = frozenset(
         *("sstatus", "sie", "sip", "satp"),
     )
 )
-"""Registers of which some bits may be written, by address."""
+"""Addresses of registers with writable bits."""
 SUPERVISOR = frozenset(ADDRESSES[name] for name in (*_SUPERVISOR, "sstatus", "sie", "sip", "satp"))
-"""Registers that exist where there is a supervisor mode."""
+"""Addresses of registers that exist with supervisor mode only."""
 REGISTERS = WRITABLE | {
     ADDRESSES[name]
     for name in (
@@ -62,9 +62,9 @@ REGISTERS = WRITABLE | {
         *(f"{prefix}hpmcounter{n}{half}" for n in range(3, 32) for prefix in ("", "m") for half in ("", "h")),
     )
 }
-"""Registers that exist, by address. Addresses with both top bits set are read-only to instructions."""
+"""Addresses of registers. Those with both top bits set are read-only to instructions."""
 UPPER_HALVES = frozenset(filter(csr.is_upper_half, REGISTERS))
-"""Those that exist where registers have 32 bits."""
+"""Addresses of registers that exist with 32-bit registers only."""
 
 
 class _Field:
@@ -100,7 +100,7 @@ class Csrs:
         return REGISTERS - missing - (UPPER_HALVES if self.record.wide else frozenset())
 
     def add_window(self, window: CsrWindow) -> None:
-        """Assign its addresses to a window; PyvExtError if a register exists at one."""
+        """Assign its addresses to a window; PyvExtError if one of them has a register."""
         for address in sorted(window.addresses):
             if address in REGISTERS or address in self.windows:
                 raise PyvExtError(f"CSR {address:#x} exists already: choose another address")
@@ -137,7 +137,7 @@ class Csrs:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        """Registers that a snapshot stores as they are."""
+        """Names of the registers that a snapshot stores unchanged."""
         return (*_PLAIN, *_SUPERVISOR) if self.hart.isa.supervisor_mode else _PLAIN
 
     # -- snapshots -----------------------------------------------------------------------------------------------------

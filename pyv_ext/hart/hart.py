@@ -21,13 +21,13 @@ class Wait(NamedTuple):
     start: int
     """The cycle at whose start it began."""
     not_before: int
-    """It is not asked again before this cycle."""
+    """Earliest cycle in which it is polled again."""
     until: int
-    """It is asked again at this cycle even if nothing has happened."""
+    """Cycle in which it is polled again even without an event."""
 
 
 def status_widths(isa: Isa) -> int:
-    """Return UXL and SXL of mstatus: the widths of the modes below machine mode, which are its own."""
+    """Return UXL and SXL of mstatus: the widths of the modes below machine mode, which equal its own."""
     fields = ((UXL, isa.user_mode), (SXL, isa.supervisor_mode))
     return sum(XLEN64 * (field & -field) for field, present in fields if present and isa.xlen > 32)
 
@@ -35,10 +35,10 @@ def status_widths(isa: Isa) -> int:
 class Hart:
     """Hart that starts at `reset_pc`: registers, pc, counters, CSRs and interrupt lines.
 
-    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); more
-    of `record` lies behind them (see `slots`). While `waiting`, `pc` names the instruction that waits, and `cycle` is
-    how far the wait has come. `reset_cycles` is the cycle of the first instruction (1 in the cycle contract of the Py-V
-    core).
+    `x[0..31]` are the registers, each 0..2^XLEN-1 in 64 bits; `x[F0..]` are f0..f31 (see `pyv_ext.isa.floating`); other
+    words of `record` follow (see `slots`). While `waiting`, `pc` is the address of the waiting instruction, and `cycle`
+    the cycle that the wait has reached. `reset_cycles` is the cycle of the first instruction (1 in the cycle contract
+    of the Py-V core).
     """
 
     isa: Isa
@@ -54,7 +54,7 @@ class Hart:
         reset_pc: int = 0,
         reset_cycles: int = 0,
     ) -> None:
-        """`records`: those of the clock that it shares with an engine."""
+        """`records`: the records of the clock, which the hart shares with an engine."""
         self.isa = isa
         self.timing = timing
         self.records = records
@@ -73,13 +73,13 @@ class Hart:
         self.cycle = reset_cycles
         self.instret = 0
         self.semihosting: Callable[[int, int], int | None] | None = None
-        """`semihosting(a0, a1)`: the answer to a semihosting call, for a0, or None: its ebreak traps."""
+        """`semihosting(a0, a1)`: result of a semihosting call, for a0; None: its ebreak traps."""
         self.waiting: Wait | None = None
         self.csrs = Csrs(self)
 
     @property
     def pc(self) -> int:
-        """Address of the next instruction, or of the instruction that waits."""
+        """Address of the next instruction, or of the waiting instruction."""
         return self.x[PC]
 
     @pc.setter
@@ -147,12 +147,12 @@ class Hart:
         return mstatus >> 11 & 3 if mstatus & MPRV else self.priv
 
     def guard(self) -> None:
-        """Update the fields that depend on PMP and privilege modes, after Python has written these."""
+        """Update the fields that depend on PMP and privilege modes, after Python has changed those."""
         self.records.execute(pmp.guard)
 
     @property
     def guarded(self) -> bool:
-        """Check whether PMP forbids any fetch, load or store now: engines then check each of them."""
+        """Check whether PMP restricts fetches, loads or stores now: engines then check each of them."""
         return bool(self.record.guarded)
 
     def may_fetch(self, address: int, size: int) -> bool:

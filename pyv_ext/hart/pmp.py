@@ -9,7 +9,7 @@ from pyv_native.records import layout
 from pyv_native.state import WORD32, Fields, StateError
 
 Spans = tuple[tuple[int, int], ...]
-"""Ranges of addresses, each with the first address above it, in their order."""
+"""Address ranges [low, end), in ascending order."""
 
 
 class Pmp:
@@ -42,7 +42,7 @@ class Pmp:
 
     @property
     def entries(self) -> bytes:
-        """Content of all registers, a key of the rights."""
+        """Content of all registers, as a key of the rights."""
         return self._words.tobytes()
 
     def allows(self, address: int, size: int, rights: int, mode: int) -> bool:

@@ -1,4 +1,4 @@
-"""Instruction table, from which decoder, disassembler, assembler and engines are made.
+"""Instruction table, from which decoder, disassembler, assembler and engines are generated.
 
 `Isa` holds the rows of the chosen extensions.
 """

@@ -2,8 +2,8 @@
 
 Source: RISC-V unprivileged manual, version 2.1 of the extension.
 
-One hart and devices that act between its instructions: acquire and release bits order nothing further, so the four
-spellings of a row differ in their text alone. LR and AMOs cost a load, SC a store.
+There is one hart, and devices act between its instructions: acquire and release bits have no effect, and the four
+variants of a row differ only in their text. LR and AMOs cost a load, SC a store.
 """
 
 from pyv_ext.isa.formats import AMO, LR
@@ -22,7 +22,7 @@ _COMBINE = (
     ("amominu", "11000", "(old if old < {b} else {b}) & M"),
     ("amomaxu", "11100", "(old if old > {b} else {b}) & M"),
 )
-"""Names, encodings and meanings of AMOs; `{b}` is what is compared with the old value, extended as that is."""
+"""Names, encodings and meanings of AMOs; `{b}` is the operand compared with the old value, extended like it."""
 
 
 def _rows(suffix: str, size: int, compared: str, xlen: int) -> tuple[InstructionDef, ...]:

@@ -1,7 +1,7 @@
 """C: compressed instructions of RV32 and RV64 without floating point (RISC-V unprivileged manual, version 2.0).
 
-Each is an instruction of the base set under a shorter encoding; its meaning is that row's. Hints, c.nop among
-them, execute as the no-operation that they spell.
+Each is an instruction of the base set in a shorter encoding, with the meaning of its row there. Hints, such as
+c.nop, execute as no-operations.
 """
 
 from pyv_ext.isa.formats import (
@@ -39,8 +39,8 @@ _BASE = {row.name: row for row in BASE}
 
 
 def _shift(name: str, format: Format, bits: str) -> tuple[InstructionDef, InstructionDef]:
-    """Return a shift of both widths; the highest bit of its count stands at `{}`, and is 0 where registers have 32
-    bits."""
+    """Return a shift of both widths; `{}` marks the highest bit of its count, which is 0 with 32-bit
+    registers."""
     base = _BASE[name.removeprefix("c.")]
     return short(name, base, format, bits.format("0"), xlen=32), short(name, base, format, bits.format("-"), xlen=64)
 

@@ -1,6 +1,6 @@
 """Names of control and status registers (RISC-V privileged manual, version 1.12, "CSR Listing").
 
-Unprivileged, supervisor, machine and trigger registers; others have no name here and are written as numbers.
+Unprivileged, supervisor, machine and trigger registers; other registers are written as numbers.
 """
 
 

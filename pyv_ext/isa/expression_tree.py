@@ -12,7 +12,7 @@ def parse(expr: str) -> ast.expr:
 
 
 def is_unsigned(node: ast.expr) -> bool:
-    """Check for a value that is known to be 0..2^XLEN-1: an operand, or what a mask leaves."""
+    """Check for a value that is known to be 0..2^XLEN-1: an operand, or a masked value."""
     match node:
         case ast.BinOp(op=ast.BitAnd(), right=ast.Constant() | ast.Name(id="M")):
             return True
@@ -25,8 +25,8 @@ def is_signed(node: ast.expr) -> bool:
 
 
 def is_plain_division(node: ast.Call) -> bool:
-    """Check for a division of which the low bits follow from a division in the width of a register: of values of one
-    register each, both with signs or both without."""
+    """Check for a division whose low bits are those of a division in the width of a register: of two unsigned register
+    values, or of two signed views."""
     return all(map(is_unsigned, node.args)) or all(map(is_signed, node.args))
 
 
@@ -36,8 +36,8 @@ _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Gt)
 
 
 def check(expr: str, xlen: int, names: Sequence[str]) -> Interval:
-    """Return the range of `expr` where it does not overflow. ValueError where `expr` & M is not the same on every back
-    end, or not in the dialect. `names`: its operands.
+    """Return the range of `expr` without overflow. ValueError if `expr` & M may differ between back ends, or is not in
+    the dialect. `names`: its operands.
 
     A value whose low bits alone matter may overflow 2·XLEN bits; an operand of a right shift, division or comparison
     may not.

@@ -1,9 +1,9 @@
-"""The dialect in which the instruction table states meanings, and its Python back end.
+"""Expression dialect of the instruction table, and its Python back end.
 
 An expression is built from operands, constants, integer operators (+ - * & | ^ ~ << >>), comparisons (1 or 0),
-`x if c else y` and the functions below. Every operand is an integer 0..2^XLEN-1. A value ends in `& M`. Rows keep to
-forms whose low XLEN bits, after that mask, do not depend on the width of the machine that evaluates them, as long as
-it has 2·XLEN bits or more: so unbounded Python integers and wrapping ones of 2·XLEN bits agree to the bit.
+`x if c else y` and the functions below. Every operand is an integer 0..2^XLEN-1. A value ends in `& M`. Rows use
+only forms whose low XLEN bits, after that mask, do not depend on the width in which they are evaluated, if it is
+2·XLEN bits or more: unbounded Python integers and wrapping integers of 2·XLEN bits have the same result.
 
 Operands: `a` register rs1, `b` register rs2 or else the immediate, `pc`, `old` the previous value of memory or CSR.
 Constants: `M` = 2^XLEN - 1, `XLEN`, `SHIFT` = XLEN - 1, `BYTES` = 0x01 in every byte.
@@ -28,7 +28,7 @@ def constants(xlen: int) -> dict[str, int]:
 
 
 def functions(xlen: int) -> dict[str, Callable[..., int]]:
-    """Return the Python form of each function but S and W, which are written out in place."""
+    """Return the Python form of each function except S and W, which `python_source` expands inline."""
     size = xlen // 8
 
     def quot(x: int, y: int) -> int:
@@ -63,7 +63,7 @@ def operands(expr: str) -> list[str]:
 
 
 def python_source(expr: str, xlen: int, names: Mapping[str, str]) -> str:
-    """Return Python for an expression, each operand in `names` replaced by its Python text, a name or an item of one.
+    """Return Python for an expression, each operand in `names` replaced by its Python text, a name or a subscript.
 
     Functions other than S and W are called by their names.
     """

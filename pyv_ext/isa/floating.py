@@ -29,7 +29,7 @@ class _Type:
         self.letter = letter
         self.form = form
         self.bits = bits
-        """The field fmt."""
+        """Field fmt of the encoding."""
         self._boxed = form is SINGLE
 
     def read(self, register: int) -> int:
@@ -49,12 +49,12 @@ class _Type:
         return compute
 
     def fused(self, product: int, addend: int) -> Compute:
-        """Return rs1 · rs2 + rs3, with the signs of product and addend changed where they are 1."""
+        """Return rs1 · rs2 + rs3; `product` and `addend` are 1 where that term is negated."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
             multiplicand, multiplier, addend_bits = read(a), read(b), read(c)
-            multiplicand ^= form.sign if product else 0  # a NaN stays one of its kind
+            multiplicand ^= form.sign if product else 0  # a NaN stays quiet or signaling
             addend_bits ^= form.sign if addend else 0
             value, flags = softfloat.fma(form, multiplicand, multiplier, addend_bits, mode)
             return write(value), flags
@@ -62,7 +62,7 @@ class _Type:
         return compute
 
     def selection(self, function: Callable[..., Result]) -> Compute:
-        """Return a minimum or maximum."""
+        """Return a minimum or maximum operation."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:
@@ -76,7 +76,7 @@ class _Type:
         return lambda a, b, c, mode: function(form, read(a), read(b))
 
     def sign(self, of: Callable[[int, int], int]) -> Compute:
-        """Return a sign injection: a with a sign made of the signs of a and b."""
+        """Return a sign injection: a with a sign computed from the signs of a and b."""
         form, read, write = self.form, self.read, self.write
 
         def compute(a: int, b: int, c: int, mode: int) -> Result:

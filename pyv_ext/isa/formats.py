@@ -1,7 +1,7 @@
 """Instruction formats: positions of operands in the word, and their assembly text.
 
 Operand fields are integers scattered over the word. Source: RISC-V unprivileged manual, "Base Instruction Formats" and
-"Compressed Instruction Formats". Operand text is that of GNU objdump with `-M no-aliases`; the words in it are those of
+"Compressed Instruction Formats". Operand text is that of GNU objdump with `-M no-aliases`; its words are defined in
 `pyv_ext.isa.text`.
 """
 
@@ -13,8 +13,8 @@ from functools import cached_property
 class OperandBits:
     """Operand field of an instruction word.
 
-    `layout` lists its pieces as in the manual's figures, "high:low@position": bits high..low of the operand stand at
-    `position` of the word, counted from bit 0. Bits in no piece are zero. `base` is added to what the word holds (the
+    `layout` lists its pieces as in the manual's figures, "high:low@position": bits high..low of the operand are at
+    `position` of the word, counted from bit 0. Bits in no piece are zero. `base` is added to the encoded value (the
     compressed formats name x8..x15 by three bits).
     """
 
@@ -46,29 +46,29 @@ class OperandBits:
         return (value ^ self.sign) - self.sign + self.base
 
     def insert(self, value: int) -> int:
-        """Return the bits of a word that hold `value`, for which `fits` must hold."""
+        """Return the bits of a word that encode `value`, which must fit."""
         word = 0
         for low, mask, position in self.pieces:
             word |= (value - self.base >> low & mask) << position
         return word
 
     def fits(self, value: int) -> bool:
-        """Check whether a word can hold `value`."""
+        """Check whether a word can encode `value`."""
         return self.extract(self.insert(value)) == value
 
 
 OPERANDS = ("rd", "rs1", "rs2", "imm", "csr", "rs3")
-"""Of an instruction, in the order of its fields."""
+"""Operands of an instruction, in the order of its fields."""
 
 F0 = 64
-"""The number of register f0: f0..f31 follow each other, above the integer registers."""
+"""Number of register f0; f0..f31 are consecutive, above the integer registers."""
 
 BOX = 0xFFFF_FFFF << 32
 """The upper bits of an f register that holds a single."""
 
 
 def fixed(value: int) -> OperandBits:
-    """Return the bits of an operand that the format implies and the word does not hold."""
+    """Return an operand that the format implies and the word does not encode."""
     return OperandBits("", base=value)
 
 
@@ -78,7 +78,7 @@ class Format:
 
     Registers are numbered x0 = 0 to x31, then from `F0` on f0 to f31. `csr` is the address of a control and status
     register. In expressions `a` is the register rs1, and `b` the register rs2 or, in a format without rs2, the
-    immediate. The immediate of an instruction with a rounding mode is that.
+    immediate. The immediate of an instruction with a rounding mode is the mode.
     """
 
     text: str = ""
@@ -110,7 +110,7 @@ class Format:
     def extract(self, word: int) -> list[int]:
         """Return OPERANDS of `word`; 0 for each that the format does not have."""
         values = [0, 0, 0, 0, 0, 0]
-        simple, scattered = self._operand_fields  # as `Bits.extract`, in a fraction of its time
+        simple, scattered = self._operand_fields  # as `OperandBits.extract`, in a fraction of its time
         for index, position, mask, base in simple:
             values[index] = (word >> position & mask) + base
         for index, pieces, sign, base in scattered:
@@ -122,7 +122,7 @@ class Format:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Names of the fields in the operand text; the others follow from them."""
+        """Names of the fields in the operand text; the other fields are implied."""
         return tuple(field for part in self.text.split(",") if part for field in _FIELDS[part])
 
 
@@ -132,7 +132,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "imm(rs1)": ("imm", "rs1"),
     **dict.fromkeys(("hex", "upper", "target", "pred", "succ", "mode", "mode!"), ("imm",)),
 }
-"""What each part of an operand text stands for."""
+"""Fields of each part of an operand text."""
 
 
 RD, RS1, RS2 = OperandBits("4:0@7"), OperandBits("4:0@15"), OperandBits("4:0@20")

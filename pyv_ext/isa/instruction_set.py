@@ -36,7 +36,7 @@ _TABLE: dict[str, tuple[InstructionDef, ...] | None] = {
 
 
 class _Extensions(Mapping[str, tuple[InstructionDef, ...]]):
-    """Rows by extension. Those of bit manipulation and floating point are made at first use."""
+    """Rows by extension. Those of bit manipulation and floating point are created at first use."""
 
     def __getitem__(self, name: str) -> tuple[InstructionDef, ...]:
         rows = _TABLE[name]
@@ -71,27 +71,27 @@ _IMPLIED = (
     ("sstc", ("s",)),
     ("s", ("u",)),
 )
-"""What a letter stands for besides; later rows see what earlier ones imply."""
+"""Extensions that an extension implies; later rows also apply to the results of earlier rows."""
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxy")
-"""Of extensions that have no more than one; names that begin with z follow an underscore."""
+"""Letters of single-letter extensions; names that begin with z follow an underscore."""
 
 _COMBINED = {"zcf": "cf", "zcd": "cd"}
-"""Extensions that two letters have together, and that need both."""
+"""Extensions that two letters imply together, and that require both."""
 
 WIDTHS = {"rv32": 32, "rv64": 64}
-"""Bits of an integer register, by how an ISA string begins."""
+"""Bits of an integer register by prefix of an ISA string."""
 
 _NARROW = ("f", "d", *_COMBINED)
-"""Extensions that only a hart with registers of 32 bits has here."""
+"""Extensions that are supported with 32-bit registers only."""
 
 _RESERVED_MODES = (5, 6)
-"""Rounding modes that do not exist; 7 is the one in frm."""
+"""Reserved rounding modes; 7 selects the mode in frm."""
 
 _OPCODE = 0x7F
 
 _instruction: Callable[[type[Instruction], tuple[object, ...]], Instruction] = tuple.__new__
-"""Makes one of all its values, in half of the time of its own `_make`."""
+"""Constructor from all values, twice as fast as `Instruction._make`."""
 
 KEY = {2: 0xE003, 4: 0x707F}
 """Per instruction length, the bits by which rows are grouped: opcode and funct3."""
@@ -119,7 +119,7 @@ class Isa:
         )
         _refuse_overlap(self.rows)
         self.groups = _group_rows(self.rows)
-        """By length and the bits of `KEY`, the rows among which the first that has a word is the instruction."""
+        """Rows by length and the bits of `KEY`; the first row that matches a word is its instruction."""
 
     @property
     def misa(self) -> int:
@@ -132,7 +132,7 @@ class Isa:
 
     @property
     def sign(self) -> int:
-        """Highest bit of a register, which is the sign of values, and of mcause that of interrupts."""
+        """Highest bit of a register: the sign of values, and Interrupt in mcause."""
         return 1 << self.xlen - 1
 
     @property
@@ -179,7 +179,7 @@ class Isa:
     def encode(
         self, name: str, *, rd: int = 0, rs1: int = 0, rs2: int = 0, imm: int = 0, csr: int = 0, rs3: int = 0
     ) -> int:
-        """Encode an instruction; operands that its text does not have are ignored. f0 has the number 64.
+        """Encode an instruction; operands that its text does not have are ignored. f0 is register 64.
 
         PyvExtError for an unknown mnemonic or an operand that the encoding cannot hold.
         """
@@ -230,7 +230,7 @@ class Isa:
 
 
 def xlen_of(name: str) -> int:
-    """Return the width of registers that an ISA string names, in bits. PyvExtError: it names none."""
+    """Return the width of registers that an ISA string names, in bits. PyvExtError if it names none."""
     base = name.lower()
     if base[:4] not in WIDTHS:
         raise PyvExtError(f"ISA {name!r} must begin with {' or '.join(WIDTHS)}: for example rv32imac_zicsr_zifencei")
@@ -274,7 +274,7 @@ def extensions_of(name: str) -> tuple[str, ...]:
 
 
 _DELEGATION = ADDRESSES["medeleg"], ADDRESSES["mideleg"]
-"""CSRs of machine mode that exist where there is a supervisor mode."""
+"""CSRs of machine mode that exist with supervisor mode only."""
 
 
 def _custom_rows(custom: Iterable[CustomInstruction], xlen: int) -> list[InstructionDef]:
@@ -309,12 +309,12 @@ def _custom_rows(custom: Iterable[CustomInstruction], xlen: int) -> list[Instruc
 
 
 def _native_row(item: CustomInstruction, row: InstructionDef, xlen: int) -> InstructionDef:
-    """Return the row of an instruction that is an expression; its handler is for engines that execute no
-    expressions."""
+    """Return the row of an instruction that is an expression; engines that execute no expressions call its
+    handler."""
     if item.handler is not None or item.ready is not None or item.device is not None:
         raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
     format = row.format
-    from pyv_ext.isa.expression_tree import check  # of users only
+    from pyv_ext.isa.expression_tree import check  # needed by custom instructions only
 
     fields = {"a": format.rs1, "b": format.rs2 or format.imm, "pc": True}
     if format.rd is None:

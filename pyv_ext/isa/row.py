@@ -45,14 +45,14 @@ class OpClass(Enum):
     FLOAT = auto()
     """rd, exceptions = compute(rs1, rs2, rs3, rounding mode)"""
     CUSTOM = auto()
-    """what `custom.handler` says"""
+    """as defined by `custom.handler`"""
 
 
 MAX_EXTRA = 0xFFFF
-"""Cycles beyond its issue that an instruction declares at most."""
+"""Maximum cycles beyond its issue that an instruction declares."""
 
 Compute = Callable[[int, int, int, int], tuple[int, int]]
-"""`f(rs1, rs2, rs3, rounding mode) -> (rd, exceptions)`: registers as they are, exceptions as bits of fflags."""
+"""`f(rs1, rs2, rs3, rounding mode) -> (rd, exceptions)`: raw contents of registers, exceptions as bits of fflags."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class InstructionDef:
     """Instruction definition.
 
     `bits` is its encoding as the manuals print it, most significant bit first: 0 and 1 are fixed, "-" belongs to an
-    operand, blanks only group; 16 or 32 of them give its length. Words in which an operand named in `nonzero` is 0 are
-    another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch costs
-    `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f registers,
-    are illegal while mstatus.FS is Off. `xlen` is the only width of registers for which the row holds; 0: each.
+    operand, blanks are ignored; the number of bits, 16 or 32, is its length. Words in which an operand of `nonzero` is
+    0 are another instruction or reserved. `timing` names the field of `CoreTiming` that is its cost (a taken branch
+    costs `taken` instead). `expr` is in the dialect of `pyv_ext.isa.expressions`. `floating` rows, those with f
+    registers, are illegal while mstatus.FS is Off. `xlen` is the only width of registers that has the row; 0: any.
     """
 
     name: str
@@ -82,7 +82,7 @@ class InstructionDef:
     match: int = field(init=False)
     mask: int = field(init=False)
     length: int = field(init=False)
-    """Bytes."""
+    """Length in bytes."""
 
     def __post_init__(self) -> None:
         bits = self.bits.replace(" ", "")
@@ -113,8 +113,8 @@ def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu", xle
 
 
 def shift(name: str, funct6: str, funct3: str, expr: str) -> tuple[InstructionDef, InstructionDef]:
-    """Return the rows of a shift by an immediate, which has 5 bits where registers have 32, and 6 where they have
-    64."""
+    """Return the rows of a shift by an immediate, which has 5 bits with 32-bit registers, and 6 with 64-bit
+    registers."""
     counts, rest = {32: "0 -----", 64: "------"}, f"----- {funct3} ----- 0010011"
     first, second = (op(name, SHIFT, f"{funct6} {bits} {rest}", expr, xlen=xlen) for xlen, bits in counts.items())
     return first, second
@@ -144,7 +144,7 @@ class Instruction(NamedTuple):
 
     @property
     def level(self) -> int:
-        """Privilege mode in the name of an XRET, bits 29:28 of the word: 3 of MRET, 1 of SRET."""
+        """Privilege mode of an XRET, bits 29:28 of the word: 3 for MRET, 1 for SRET."""
         return self.word >> 28 & 3
 
     @property
@@ -154,5 +154,5 @@ class Instruction(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """Length in bytes."""
         return self.row.length

@@ -1,8 +1,8 @@
 """IEEE 754 arithmetic of binary32 and binary64 in integers: the definition of the instructions of F and D.
 
 A finite number is (sign, significand, exponent): (-1)^sign · significand · 2^exponent, exact for any integers. An
-operation computes that and rounds it once. Every function takes and returns encodings, and returns the exceptions that
-it raises as bits of fflags. As RISC-V demands, each NaN that an operation makes is the canonical NaN, tininess is
+operation computes the exact result and rounds it once. Every function takes and returns encodings, and returns the
+exceptions that it raises as bits of fflags. As RISC-V demands, each NaN result is the canonical NaN, tininess is
 detected after rounding, and an integer that does not fit becomes the nearest that fits (unprivileged manual, F 2.2 and
 D 2.2).
 """
@@ -24,9 +24,9 @@ class FloatFormat(NamedTuple):
     """Binary interchange format."""
 
     exponent: int
-    """Bits."""
+    """Bits of the exponent."""
     fraction: int
-    """Bits."""
+    """Bits of the fraction."""
 
     @property
     def sign(self) -> int:
@@ -226,7 +226,7 @@ def sqrt(form: FloatFormat, a: int, mode: int) -> Result:
 
 
 def _order(form: FloatFormat, bits: int) -> int:
-    """Return an integer by which numbers are ordered, -0 and 0 alike."""
+    """Return an integer with the order of the numbers; -0 and 0 are equal."""
     magnitude = bits & ~form.sign
     return -magnitude if bits & form.sign else magnitude
 

@@ -55,14 +55,14 @@ _WORDS: dict[str, Callable[[Instruction, int, tuple[str, ...]], str]] = {
     "mode": lambda i, target, names: "" if i.imm == 7 else _MODES[i.imm],
     "mode!": lambda i, target, names: _MODES[i.imm] if i.imm else "",
 }
-"""How each part of a format's operand text is written; one that is empty is left out. A rounding mode is left out where
-it is the one that assemblers choose: `mode` the dynamic one, `mode!`, of an exact conversion, mode 0."""
+"""Assembly text of each part of a format's operand text; empty parts are omitted. A rounding mode is omitted if it is
+the default of assemblers: the dynamic mode for `mode`, mode 0 for `mode!`, of exact conversions."""
 
 
 def text(instruction: Instruction, target: int, *, numeric: bool = False) -> str:
     """Return mnemonic and operands, separated by a tab.
 
-    `target` is the address that the immediate of a jump means; `numeric` writes x0..x31 instead of the ABI's names.
+    `target` is the target address of a jump or branch; `numeric` writes x0..x31 instead of the ABI's names.
     """
     names = _NUMERIC if numeric else _ABI
     template = instruction.row.format.text
