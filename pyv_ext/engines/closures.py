@@ -1,8 +1,8 @@
-"""The instruction table as Python closures: one per decoded instruction, made by the factory of its row.
+"""The instruction table as Python closures: one per decoded instruction, created by the factory of its row.
 
 A factory is compiled when its row is first decoded.
 
-A closure executes its instruction and returns (next pc, cycles). It returns None, and has changed nothing, when the
+A closure executes its instruction and returns (next pc, cycles). It returns None, and changes nothing, if the
 instruction needs more than registers and memory of the fast path: then `pyv_ext.engines.steps` executes it.
 """
 
@@ -31,7 +31,7 @@ _PARAMETERS = {
 """Parameters of a factory (`Closures.make`); its closure keeps those that it uses."""
 
 _FACTORY = "factory"
-"""Its name in the text that defines it."""
+"""Name of a factory in its source text."""
 
 _TIMED = "timed"
 """An OP whose cycles depend on its operands."""

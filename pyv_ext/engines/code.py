@@ -14,7 +14,7 @@ from pyv_ext.machine.state import LINE
 from pyv_ext.machine.traps import Cause
 
 PLAIN = (OpClass.OP, OpClass.LOAD, OpClass.BRANCH, OpClass.JUMP)
-"""Kinds that change registers alone, as long as their closures execute them."""
+"""Kinds that change only registers when their closures execute them."""
 
 Hook = Callable[[Hart], Stop | None]
 
@@ -27,7 +27,7 @@ class DecodedInstruction:
     def __init__(
         self, instruction: Instruction | None, step: Step, slow: Callable[[], After | None], illegal: int | None = None
     ) -> None:
-        """`illegal`: the word that is no instruction; None elsewhere."""
+        """`illegal`: the word if it is an illegal instruction, else None."""
         self.instruction = instruction
         self.step = step
         self.slow = slow
@@ -38,11 +38,11 @@ class _Line(NamedTuple):
     """64-byte line from which instructions were decoded."""
 
     memory: memoryview | None
-    """The line as it is; None where there is no memory."""
+    """Current content of the line; None: there is no memory."""
     content: bytes | None
-    """As it was then."""
+    """Content when it was decoded."""
     sizes: dict[int, int]
-    """The bytes of each instruction that has some in the line, by address."""
+    """Size in bytes of each instruction that overlaps the line, by address."""
 
 
 class _Run:
@@ -54,7 +54,7 @@ class _Run:
         self._memory = memory
         self._content = bytes(memory)
         self.lines = range(pc & -LINE, pc + len(memory) + extra_bytes, LINE)
-        """The lines that have to be told."""
+        """Addresses of the lines with which the run is registered."""
 
     @property
     def changed(self) -> bool:
@@ -70,53 +70,53 @@ class _Run:
             at += size
 
     def original_line(self, base: int, line: bytes) -> bytes:
-        """Return the line at `base` with the decoded bytes of the run in place of today's; `line`: its bytes today."""
+        """Return the line at `base` as it was when the run was decoded; `line`: its current bytes."""
         low, high = max(self._pc - base, 0), min(self._pc + len(self._content) - base, LINE)
         first = base - self._pc
         return line if low >= high else line[:low] + self._content[first + low : first + high] + line[high:]
 
 
 MAX_OVERWRITES = 8
-"""Overwrites of a line's instructions before nothing of it is cached (`DecodeCache.is_self_modifying`)."""
+"""Overwrites of a line's instructions after which it is not cached (`DecodeCache.is_self_modifying`)."""
 
 MAX_DECODED = 1 << 14
-"""Instructions at their addresses that are kept, so that code which is written again and again is not decoded anew."""
+"""Maximum instructions cached by address and word, so that code that is written repeatedly is decoded once."""
 
 
 class DecodeCache:
     """Decoded instructions of one hart."""
 
     def __init__(self, core: Core, mark: Hook) -> None:
-        """`mark`: the hook that native code calls by itself."""
+        """`mark`: the hook that native code executes without Python."""
         self._core = core
         self._mark = mark
         self._bus = core.bus
         self._closures = Closures(core.isa, core.hart, core.bus)
         self.decoded: dict[int, DecodedInstruction] = {}
-        """What `at` has decoded, by address, as long as it is in memory."""
+        """Results of `at` by address, as long as memory has these instructions."""
         self._by_word: dict[tuple[int, int], DecodedInstruction] = {}
-        """What `executable` has made, by address and word."""
+        """Results of `executable` by address and word."""
         self._lines: dict[int, _Line] = {}
         self._runs_by_line: dict[int, list[_Run]] = {}
-        """What `cover_all` was told and its lines were not yet, by line."""
+        """Runs of `cover_all` whose instructions are not registered with their lines yet, by line."""
         self._pending_runs: dict[_Run, None] = {}
-        """All of these."""
+        """All runs of `_runs_by_line`."""
         self._overwrites: dict[int, int] = {}
         """Overwrites by line."""
         self.self_modifying_lines: dict[int, bytes | None] = {}
-        """Lines that are not kept, and what they held when `recache` was asked last."""
+        """Lines that are not cached, and their content at the last `recache`."""
         self.supports_self_modifying = False
         """Whether native code executes self-modifying lines."""
         self.steps: dict[int, Step] = {}
-        """What a loop over closures calls: the closure of each decoded instruction; hooked addresses leave the loop."""
+        """Closures of decoded instructions, which a burst calls in a loop; that of a hooked address leaves the loop."""
         self.register_only: dict[int, Step] = {}
-        """The closures of instructions that change registers alone."""
+        """Closures of instructions that change only registers."""
         self.slow: dict[int, DecodedInstruction] = {}
-        """What has been decoded and may be executed the slow path in the midst of a burst: nothing hooked, and no store
-        that may be about to overwrite the next instruction."""
+        """Decoded instructions that may execute on the slow path within a burst: none with hooks, and no store that
+        may overwrite an instruction fetched ahead."""
         self.hooks: dict[int, list[Hook]] = {}
         self.on_drop: list[Callable[[Iterable[int]], None]] = []
-        """`f(pcs)`: whatever else was made from the instructions at these addresses must go."""
+        """`f(pcs)`: invalidates everything else derived from the instructions at these addresses."""
         core.bus.on_code_write.append(self._invalidate_written)
 
     def at(self, pc: int) -> DecodedInstruction:
@@ -152,7 +152,7 @@ class DecodeCache:
         word = int.from_bytes(raw, "little")
         if word & 3 != 3:
             return word & 0xFFFF
-        if len(raw) == 2:  # of two memories, or half of it is nowhere
+        if len(raw) == 2:  # it spans two memories, or half of it is unmapped
             second = peek(pc + 2, 2)
             return None if second is None else word | int.from_bytes(second, "little") << 16
         return word
@@ -174,7 +174,7 @@ class DecodeCache:
     def cover_all(self, pc: int, size: int) -> None:
         """Register the instructions that fill the `size` bytes at `pc`, as `cover` does."""
         ram = self._bus.ram_at(pc, size)
-        assert ram is not None  # where else would they be
+        assert ram is not None  # decoded instructions are in memory
         run = _Run(pc, ram.u8[pc - ram.base : pc - ram.base + size], 3 if self._core.fetches_ahead else 0)
         self._pending_runs[run] = None
         for base in run.lines:
@@ -218,7 +218,7 @@ class DecodeCache:
         return _Line(memory, bytes(memory), {})
 
     def _publish(self, pc: int, decoded: DecodedInstruction) -> None:
-        """Let bursts execute the instruction."""
+        """Make the instruction available to bursts."""
         if pc in self.hooks:
             self.steps[pc] = leave
             return
@@ -230,7 +230,7 @@ class DecodeCache:
             self.slow[pc] = decoded
 
     def _withdraw(self, pc: int) -> None:
-        """Let no burst execute the instruction as it was."""
+        """Remove the instruction from those available to bursts, except from `steps`."""
         self.register_only.pop(pc, None)
         self.slow.pop(pc, None)
 
@@ -255,8 +255,8 @@ class DecodeCache:
         return decoded
 
     def _execute_first(self, pc: int, decoded: DecodedInstruction, instruction: Instruction) -> After | None:
-        """Execute an instruction for the first time: make its closure, which native code may have made unnecessary
-        until now."""
+        """Execute an instruction for the first time: create its closure, which is not needed while native code executes
+        the instruction."""
         first, decoded.step = decoded.step, self._closures.make(instruction, pc)
         for steps in (self.steps, self.register_only):
             if steps.get(pc) is first:
@@ -305,7 +305,7 @@ class DecodeCache:
         for listener in self.on_drop:
             listener(pcs)
 
-    # -- lines that are overwritten often ----------------------------------------------------------------------
+    # -- self-modifying lines ----------------------------------------------------------------------------------
 
     def is_self_modifying(self, pc: int) -> bool:
         """Check whether `pc` is in a self-modifying line, one that was overwritten often. Instructions of such lines
@@ -315,7 +315,7 @@ class DecodeCache:
         )
 
     def recache(self, pc: int) -> None:
-        """Cache the lines of a hot `pc` again where they are unchanged since the last call; `pc` is in a self-modifying
+        """Cache the lines of a hot `pc` again if they are unchanged since the last call; `pc` is in a self-modifying
         line."""
         for base in {pc & -LINE: None, pc + 2 & -LINE: None}:
             if base in self.self_modifying_lines:
@@ -361,7 +361,7 @@ class DecodeCache:
         return self.hooks.get(pc) == [self._mark]
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
-        """Undo one `add_hook`; PyvExtError if there is none such."""
+        """Undo one `add_hook`; PyvExtError if there is no such hook."""
         hooks = self.hooks.get(pc, [])
         if hook not in hooks:
             raise PyvExtError(f"no such hook at {pc:#x}: remove what add_hook was given")

@@ -1,4 +1,4 @@
-"""Interface of an engine: reasons for a stop, the core as instructions see it, its tracer."""
+"""Interface of an engine: reasons for a stop, interface to its instructions, its tracer."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -30,7 +30,7 @@ class AccessStopped(Exception):  # noqa: N818 - no error: a debugger stops the r
 
 
 class Stop(NamedTuple):
-    """Reason of a stop, the guest's exit code where it set one, and one line for people."""
+    """Reason of a stop, the guest's exit code if it set one, and a line of text for the user."""
 
     reason: StopReason
     code: int | None = None
@@ -38,7 +38,7 @@ class Stop(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Observer of every instruction and trap while it is an engine's `tracer`. Cycles are starts."""
+    """Observer of every instruction and trap while it is an engine's `tracer`. A cycle stands for its start."""
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Handle an instruction that has retired; the next instruction starts in cycle `end`."""
@@ -48,14 +48,14 @@ class Tracer(Protocol):
 
 
 class Core(Protocol):
-    """Engine, as instructions see it."""
+    """Interface of an engine to its instructions."""
 
     isa: Isa
     hart: Hart
     bus: Bus
     misaligned: bool
     fetches_ahead: bool
-    """Whether a store is not seen by the instruction right after it."""
+    """Whether the instruction right after a store is fetched before it."""
     peek: Callable[[int, int], bytes | None]
     """The load port of custom instructions."""
 
@@ -75,10 +75,10 @@ class Core(Protocol):
         """Take a synchronous trap, detected `delay` cycles after the hart's cycle. Returns None: nothing retired."""
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Suspend the instruction; the hart has come to `cycle`. Returns None: nothing retired."""
+        """Suspend the instruction; the hart has reached `cycle`. Returns None: nothing retired."""
 
     def stop(self, stop: Stop) -> None:
-        """End the run after the current instruction, or before the one of a hook that calls it."""
+        """End the run after the current instruction, or before it when a hook of it calls this."""
 
     def flush(self) -> None:
-        """Drop all decoded instructions."""
+        """Invalidate decoded instructions that differ from memory."""

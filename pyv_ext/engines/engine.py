@@ -1,8 +1,8 @@
 """Base of all engines: running to a budget, waiting, interrupts, traps, hooks and traces (docs/core-timing.md).
 
-A burst executes instructions between two events: here by closures, which defines what a program does and when, so this
-class is the engine `reference`. An engine may execute bursts in another way. Instructions that a burst leaves are
-executed here, one at a time.
+A burst executes instructions between two events. Here it calls closures, which define the effects and the timing of
+programs: this class is the engine `reference`. An engine may execute bursts in another way. Instructions that a burst
+does not support are executed here, one at a time.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from pyv_ext.timing import CoreTiming
 from pyv_native.state import LATEST, WORD32, Fields, StateError, inside, shown
 
 _WORD = 4
-"""Bytes that an instruction has at most."""
+"""Maximum bytes of an instruction."""
 _TRAPPED = ("trapped_at", "trapped_pc", "trapped_cause", "loop_pc", "loop_cause", "loop_value")
 """Fields of the hart's record in a snapshot of an engine."""
 
@@ -37,16 +37,16 @@ class StaleFetch(NamedTuple):
     pc: int
     word: int
     overwritten: bytes | None
-    """What the store left at pc; if that changes once more, the instruction is fetched again."""
+    """Content at pc after the store; if that changes once more, the instruction is fetched again."""
 
 
 class Engine:
-    """Executes the instructions of `hart` on `bus`. The first memory of the bus is that of the fast path.
+    """Engine that executes the instructions of `hart` on `bus`. The first memory of the bus is that of the fast path.
 
     `misaligned` allows loads and stores of memory at any address; else they trap.
 
-    Ctrl-C: a KeyboardInterrupt inside `run` may leave an instruction half done. A caller that wants to survive it
-    handles SIGINT by calling `stop`, and runs in slices short enough to wait for.
+    Ctrl-C: a KeyboardInterrupt inside `run` may leave an instruction incomplete. A caller that continues after Ctrl-C
+    handles SIGINT by calling `stop`, and runs in short slices.
     """
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
@@ -60,11 +60,11 @@ class Engine:
         self.misaligned = misaligned
         self._tracer: Tracer | None = None
         self.fetches_ahead = hart.timing == CoreTiming()
-        """The cycle contract (docs/core-timing.md): a store is not seen by the instruction right after it."""
+        """The cycle contract (docs/core-timing.md): the instruction right after a store is fetched before it."""
         self.code = DecodeCache(self, self._mark)
         self.peek = load_port(hart, bus)
         self.stopping: Stop | None = None
-        """What ends the run before the next instruction; an exit stays here."""
+        """Reason to end the run before the next instruction; an exit is permanent."""
         self._stale_fetch: StaleFetch | None = None
         self._running = False
         self._machine = bus.clock.machine
@@ -84,11 +84,11 @@ class Engine:
     # -- running -----------------------------------------------------------------------------------------------
 
     def run(self, until: int) -> Stop | None:
-        """Execute until the hart's cycle is `until` or the end of the instruction that reaches it; None then.
+        """Execute until the hart's cycle is `until` or the end of the instruction that reaches it; return None then.
 
-        Splitting a run at any cycles changes nothing. A waiting hart stops exactly at `until`. What a device raises is
-        raised by the run, and the hart is before the instruction that has accessed it; where a posted store or an event
-        has raised it, before the next one (docs/extending.md).
+        Splitting a run at any cycle changes nothing. A waiting hart stops exactly at `until`. Exceptions of devices
+        propagate: the hart is then before the instruction that accesses the device or, after an exception of a posted
+        store or an event, before the next instruction (docs/extending.md).
         """
         hart = self.hart
         self._begin()
@@ -117,9 +117,9 @@ class Engine:
         self._running = True
 
     def step(self, until: int = NEVER) -> Stop | None:
-        """Execute one instruction, or take one trap or interrupt, however long it waits for it, but to `until` at most.
+        """Execute one instruction, or take one trap or interrupt, waits included, but not beyond cycle `until`.
 
-        An instruction still waiting at `until` goes on waiting in the next step.
+        An instruction still waiting at `until` continues to wait in the next step.
         """
         hart = self.hart
         position = hart.instret + hart.traps
@@ -136,13 +136,13 @@ class Engine:
         return self._take_stop()
 
     def _clear_failure(self) -> None:
-        """Clean up after an exception of a device, which may have done a part of its work."""
+        """Clean up after an exception of a device, which may have completed a part of its work."""
         clock = self.bus.clock
-        clock.arena.clear_error()  # of what Ctrl-C came before
+        clock.arena.clear_error()  # an error that Ctrl-C has preempted
         clock.changed(clock.now)
 
     def stop(self, stop: Stop) -> None:
-        """Let the run end with `stop` after the current instruction."""
+        """End the run with `stop` after the current instruction."""
         if self.stopping is None:
             self.stopping = stop
             self.bus.clock.leave()
@@ -153,14 +153,14 @@ class Engine:
         self.bus.clock.show_output()
         hart, wait = self.hart, self.hart.waiting
         if wait is not None and max(self.bus.clock.next, wait.not_before) <= hart.cycle < wait.until:
-            hart.waiting = Wait(wait.start, wait.not_before, hart.cycle)  # also where that happens before the next run
+            hart.waiting = Wait(wait.start, wait.not_before, hart.cycle)  # also for an event before the next run
         stop = self.stopping
         if stop is not None and stop.reason is not StopReason.EXIT:
             self.stopping = None
         return stop
 
     def _burst(self, until: int) -> None:
-        """Execute at least one instruction, and go on to cycle `until` as long as only instructions change anything.
+        """Execute at least one instruction, and continue to cycle `until` as long as only instructions change state.
 
         An override must execute the same instructions in the same cycles.
         """
@@ -178,7 +178,7 @@ class Engine:
                 return
 
     def _guarded_burst(self, until: int) -> None:
-        """Execute at least one instruction while PMP forbids something; an override must do the same."""
+        """Execute at least one instruction while PMP restricts the hart; an override must have the same effect."""
         self._execute_instruction()
 
     def _run_closures(self, limit: int, steps: Mapping[int, Step]) -> None:
@@ -199,7 +199,7 @@ class Engine:
             hart.pc, hart.cycle, hart.instret = pc, cycle, instret
 
     def _execute_slow(self, tried: bool = False, hooked: bool = False) -> bool:
-        """Execute the next instruction of a burst, and return whether the burst may go on after it and the events due.
+        """Execute the next instruction of a burst; return whether the burst may continue after it and the due events.
 
         `tried`: its closure was called and takes the slow path; `hooked`: its hooks have been called.
         """
@@ -235,7 +235,7 @@ class Engine:
         return not x[MIP] & x[MIE] or hart.interrupt() is None
 
     def _execute_guarded(self) -> bool:
-        """Execute the next instruction of a burst while PMP forbids something; the result as for `_execute_slow`."""
+        """Execute the next instruction of a burst while PMP restricts the hart; return as `_execute_slow`."""
         hart, x = self.hart, self.hart.x
         self._execute_instruction()
         if hart.waiting is not None or self._stale_fetch is not None or self.stopping is not None or not x[GUARDED]:
@@ -297,7 +297,7 @@ class Engine:
             self._report_retirement(pc, start, hart.cycle, decoded.instruction)
 
     def _report_retirement(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
-        """Log an instruction that has retired, and show it to the tracer."""
+        """Log an instruction that has retired, and pass it to the tracer."""
         kind = instruction.row.kind
         if self._machine.kinds and kind in (OpClass.STORE, OpClass.FENCE, OpClass.XRET):
             self._log(kind, start, end, instruction)
@@ -315,7 +315,7 @@ class Engine:
             execute(accesses.log_store, address, start, end - start)
 
     def _report_trap(self, pc: int, cause: int, value: int, start: int, interrupt: bool) -> None:
-        """Log a trap whose handler begins now, and show it to the tracer."""
+        """Log a trap whose handler begins now, and pass it to the tracer."""
         clock, end = self.bus.clock, self.hart.cycle
         if self._machine.kinds:
             clock.call[log.log_trap](clock.arena, start, end - start, pc, cause | INTERRUPT if interrupt else cause)
@@ -361,13 +361,13 @@ class Engine:
     # -- waiting and interrupts --------------------------------------------------------------------------------
 
     def wait(self, wait: Wait, cycle: int) -> After | None:
-        """Suspend the instruction at pc, which cannot retire yet; the hart has come to `cycle`."""
+        """Suspend the instruction at pc, which cannot retire yet; the hart has reached `cycle`."""
         self.hart.waiting = wait
         self.hart.cycle = cycle
         return None
 
     def _ready(self, until: int) -> bool:
-        """Deliver device events and interrupts; return whether the instruction at pc is to be executed now."""
+        """Deliver device events and interrupts; return whether the instruction at pc executes now."""
         hart, clock = self.hart, self.bus.clock
         wait = hart.waiting
         if wait is not None and not self._wakes():
@@ -440,7 +440,7 @@ class Engine:
         text = f"pc {pc:#010x}: cause {cause} ({cause_name(cause)}), mtval {value:#010x}"
         return f"{text} ({meant})" if meant else text
 
-    # -- what the slow path asks for ---------------------------------------------------------------------------
+    # -- interface of the slow path ----------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Execute FENCE.I: invalidate decoded instructions that differ from memory."""
@@ -460,7 +460,7 @@ class Engine:
         }
 
     def load_state(self, state: Any) -> None:
-        """Restore a state; memory has been restored before. StateError."""
+        """Restore a state after memory has been restored. StateError if it is invalid."""
         fields = Fields(state, "trapped", "stop", "ahead")
         mask, count = self.isa.mask, (0, LATEST)
         word = (0, mask)
@@ -487,7 +487,7 @@ class Engine:
     # -- hooks -------------------------------------------------------------------------------------------------
 
     def mark(self, pc: int) -> int:
-        """Log begin or return of a submit function right before each instruction at `pc`. Returns 0."""
+        """Log entry or return of a submit function right before each instruction at `pc`. Returns 0."""
         if self._mark not in self.code.hooks.get(pc, ()):
             self.add_hook(pc, self._mark)
         return 0
@@ -504,5 +504,5 @@ class Engine:
         self.code.add_hook(pc, hook, first=first)
 
     def remove_hook(self, pc: int, hook: Hook) -> None:
-        """Undo one `add_hook`; PyvExtError if there is none such."""
+        """Undo one `add_hook`; PyvExtError if there is no such hook."""
         self.code.remove_hook(pc, hook)

@@ -1,8 +1,7 @@
-"""Instructions with f registers in Python: loads, stores and what `InstructionDef.compute` defines.
+"""Instructions with f registers in Python: loads, stores and those that `InstructionDef.compute` defines.
 
-They are illegal while mstatus.FS is Off, and those with a rounding mode while that does not exist. FS becomes Dirty
-with every write of an f register and every exception that accrues (RISC-V privileged manual, version 1.12, "Extension
-Context Status").
+They are illegal while mstatus.FS is Off, or with a reserved rounding mode. FS becomes Dirty with every write of an f
+register and every exception that accrues (RISC-V privileged manual, version 1.12, "Extension Context Status").
 """
 
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from pyv_ext.machine.slots import FFLAGS, FRM, FS, SINK
 from pyv_ext.machine.state import DIRTY
 
 DYNAMIC = 7
-"""The rounding mode of an instruction that stands for the one in frm."""
+"""Rounding mode of an instruction that selects the mode in frm."""
 
 
 def floating_step(
     hart: Hart, pc: int, instruction: Instruction, access: Step, illegal: Callable[[], After | None]
 ) -> Step:
-    """Return the step of the instruction at `pc`. `access` executes a load or store but for NaN boxing and mstatus.FS;
+    """Return the step of the instruction at `pc`. `access` executes a load or store except NaN boxing and mstatus.FS;
     `illegal` takes the trap."""
     if instruction.row.compute is not None:
         return _compute(hart, pc, instruction, illegal)

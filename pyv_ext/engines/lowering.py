@@ -1,7 +1,7 @@
 """The LLVM back end of the expression dialect (`pyv_ext.isa.expressions`).
 
-A value is computed in the width of a register where its low bits depend on nothing beyond, else in twice that width,
-which is what the dialect promises to be enough.
+A value is computed in the width of a register if its low bits do not depend on higher bits, else in twice that width,
+which the dialect guarantees to suffice.
 """
 
 import ast
@@ -21,7 +21,7 @@ _WRAPPING: dict[type[ast.operator], str] = {
     ast.BitXor: "xor",
     ast.LShift: "shl",
 }
-"""Operators whose low bits depend on the low bits of their operands alone."""
+"""Operators whose low result bits depend only on the low bits of their operands."""
 
 _COUNTS = {
     "CLZ": "ctlz.{0}({0} {1}, i1 false)",
@@ -64,7 +64,7 @@ class ExpressionLowering:
         return self._narrow(_tree(expr), operands)
 
     def condition(self, expr: str, operands: Mapping[str, str]) -> str:
-        """Emit a comparison, as an i1. ValueError: the expression is none."""
+        """Emit a comparison, as an i1. ValueError for any other expression."""
         node = _tree(expr)
         if not isinstance(node, ast.Compare):
             raise _unknown(node)

@@ -1,7 +1,7 @@
 """Polling loops: time jumps over iterations that change nothing (docs/core-timing.md, "Engines").
 
 An iteration that returns to its first pc with the same registers, and that has only computed, jumped and loaded from
-memory and stable registers, repeats until the next event. So it is counted, not executed.
+memory and stable registers, repeats until the next event. Such iterations are counted, not executed.
 """
 
 from pyv_ext.engines.code import PLAIN, DecodeCache
@@ -10,13 +10,13 @@ from pyv_ext.isa import OpClass
 from pyv_ext.machine.slots import INSTRET, PC
 
 MAX_INSTRUCTIONS = 32
-"""Of a loop that is recognized."""
+"""Maximum instructions of a recognized loop."""
 
 MIN_INTERVAL, MAX_INTERVAL = 1 << 11, 1 << 22
-"""Cycles between two checks whether the program polls; one costs some microseconds."""
+"""Bounds of the cycles between two checks for polling; a check takes some microseconds."""
 
 WORTH = 1 << 14
-"""Cycles to the next event from which on a check pays: native code executes as many in the time of one."""
+"""Minimum cycles to the next event for a check: native code executes as many in the time of a check."""
 
 
 class PollingDetection:
@@ -45,9 +45,9 @@ class PollingDetection:
         self.due = self._interval
 
     def skip(self, limit: int) -> bool:
-        """Execute one iteration, and jump over as many as fit before cycle `limit`, no event being due up to there.
+        """Execute one iteration, and skip as many as fit before cycle `limit`; no event is due before it.
 
-        Returns False for other code, of which a part has been executed then, as any other instructions.
+        Returns False for other code, of which some instructions have then been executed as usual.
         """
         core, hart = self._core, self._core.hart
         pc, cycle, instret, registers = hart.pc, hart.cycle, hart.instret, self._registers()

@@ -1,6 +1,6 @@
 """PMP checks of the instruction at the hart's pc, before it is executed (RISC-V privileged manual, version 1.12).
 
-Fetches are checked by halfwords. Call these while the hart is `guarded`: else everything is permitted.
+Fetches are checked by halfwords. The checks are needed only while the hart is `guarded`: else everything is permitted.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _ACCESSES = {
     OpClass.SC: (WRITE, Cause.STORE_FAULT),
     OpClass.AMO: (READ | WRITE, Cause.STORE_FAULT),
 }
-"""What an instruction needs, and the trap that it takes without."""
+"""Rights that an instruction needs, and its trap without them."""
 
 _HALFWORD = 2
 
@@ -75,5 +75,5 @@ def _access(core: Core, instruction: Instruction) -> Fault | None:
     load_or_store = row.kind in (OpClass.LOAD, OpClass.STORE)
     address = hart.x[instruction.rs1] + (instruction.imm if load_or_store else 0) & core.isa.mask
     if address & row.size - 1 and not (load_or_store and core.misaligned and core.bus.ram_at(address, row.size)):
-        return None  # it traps for being misaligned, which comes first
+        return None  # its misalignment trap has priority
     return None if hart.may_access(address, row.size, rights) else (cause, address)

@@ -1,8 +1,8 @@
 """Steps of the slow path: accesses of devices, atomics, fences, traps, CSRs, waits, and custom instructions.
 
 A step executes the instruction at the hart's pc, which starts in the hart's cycle, and returns (next pc, cycles) when
-it retires; None when it trapped or waits, which the engine has recorded by then. CSR and custom instructions have an
-inline cache: their functions make a step that holds what they have looked up.
+it retires; None if it traps or waits, which the engine has then recorded. CSR and custom instructions have an inline
+cache: their functions return a step that holds the results of look-ups.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 
 def _control(core: Core, instruction: Instruction) -> After | None:
-    """Execute a branch or jump that its closure has left, because its target is misaligned."""
+    """Execute a branch or jump whose closure takes the slow path because the target is misaligned."""
     if instruction.row.kind is OpClass.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
     if instruction.row.kind is OpClass.BRANCH:
@@ -218,13 +218,13 @@ def _ebreak(core: Core, instruction: Instruction) -> After | None:
 
 
 _CALL = b"".join(word.to_bytes(4, "little") for word in (0x01F0_1013, 0x0010_0073, 0x4070_5013))
-"""slli zero, zero, 31; ebreak; srai zero, zero, 7: around an ebreak, which does not arise by chance."""
+"""slli zero, zero, 31; ebreak; srai zero, zero, 7: the ebreak of a semihosting call with its markers."""
 A0, _A1 = 10, 11
 
 
 def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
-    """Return a0 after the ebreak at pc; None unless it is a semihosting call (RISC-V Semihosting 0.4) that is
-    served."""
+    """Return a0 after the ebreak at pc; None unless it is a semihosting call (RISC-V Semihosting 0.4) with a
+    result."""
     if hart.semihosting is None or bus.peek(hart.pc - 4, len(_CALL)) != _CALL:
         return None
     answer = hart.semihosting(int(hart.x[A0]), int(hart.x[_A1]))
@@ -257,7 +257,7 @@ def _wfi(core: Core, instruction: Instruction) -> After | None:
 
 
 _operands: Callable[[tuple[int, int, int, int, int, Any, bool]], Operands] = partial(tuple.__new__, Operands)
-"""One of these values; a call of the class takes twice as long."""
+"""Constructor from all values, twice as fast as a call of the class."""
 
 
 def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
@@ -267,11 +267,11 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     It takes effect in the last cycle of its issue, or, after a wait, in the cycle in which it is polled.
     """
     hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
-    assert custom is not None and custom.handler is not None  # rows of this kind have one
+    assert custom is not None and custom.handler is not None  # rows of this kind have both
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
     later = instruction.row.issue_cycles(hart.timing) - 1
     ready, acted = custom.ready, clock.change_reporter(custom.device)
-    handler: Any = custom.handler  # gives an Outcome, or an integer of NumPy
+    handler: Any = custom.handler  # returns an Outcome, or an integer of NumPy
     looks, changes = custom.touches != "nothing", custom.touches == "devices"
     next_pc = pc + instruction.length & mask
 
@@ -340,4 +340,4 @@ _UNCACHED: dict[OpClass, Callable[[Core, Instruction], After | None]] = {
     OpClass.SFENCE: _sfence,
     OpClass.WFI: _wfi,
 }
-"""Rarer kinds."""
+"""Kinds whose steps have no inline cache."""

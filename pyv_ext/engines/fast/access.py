@@ -1,6 +1,6 @@
 """Loads and stores of the first RAM in LLVM IR.
 
-Any other access leaves: translated code to the interpreter, which calls the bus.
+Any other access leaves the fast path: translated code exits to the interpreter, which calls the bus.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from pyv_ext.machine.state import LINE_BITS
 from pyv_native.ir import Ir, Target
 
 LOADS, STORES, WORD_BITS = 1, 2, 2
-"""As in `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
+"""Constants of `pyv_ext.bus.shadow`, which a run without a sanitizer does not import."""
 
 RIGHTS = {
     OpClass.LOAD: (pmp.READ,),
@@ -30,7 +30,7 @@ RIGHTS = {
     OpClass.SC: (pmp.WRITE,),
     OpClass.AMO: (pmp.READ, pmp.WRITE),
 }
-"""What accesses need."""
+"""PMP rights that accesses need."""
 
 FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
     "flags", "store_pcs", "store_cycles", "store_pages", "written"
@@ -39,12 +39,12 @@ FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
 
 
 def _bytes_of_one(size: int) -> int:
-    """Return an integer of `size` bytes, each of them 1."""
+    """Return an integer of `size` bytes, each with the value 1."""
     return int.from_bytes(b"\1" * size, "little")
 
 
 class Pointers(NamedTuple):
-    """IR values of one function: pointers to registers, memory, and the maps that guard it."""
+    """IR values of one function: pointers to registers, memory, and the maps of its fast path."""
 
     x: str
     ram: str
@@ -66,7 +66,7 @@ class RamAccess:
     """Generator of the accesses of one hart to the first RAM of its bus."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, guarded: bool = False) -> None:
-        """`misaligned`: accesses of this memory may be misaligned; `guarded`: PMP forbids some."""
+        """`misaligned`: accesses of this memory may be misaligned; `guarded`: PMP restricts accesses."""
         ram = bus.rams[0]
         self._base = ram.base
         self._load_size = ram.size
@@ -76,7 +76,7 @@ class RamAccess:
         self._watching = bus.watching
         shadow = bus.shadow
         self.misaligned = misaligned and not bus.watching and bus.shadow is None
-        """Whether accesses need not be aligned; else such take the slow path: what looks on does so by words."""
+        """Whether misaligned accesses take the fast path; observers of accesses support aligned accesses only."""
         self.guarded = guarded
         self._shadow = () if shadow is None else SHADOW_TABLES if shadow.bytes_written else SHADOW_TABLES[:-1]
 
@@ -94,17 +94,17 @@ class RamAccess:
         return not (self._watching or self._shadow) and self._store_size > 0
 
     def holds(self, address: int, size: int) -> bool:
-        """Check whether an access at the address is aligned and inside this memory."""
+        """Check whether an access at the address is aligned and within this memory."""
         return address % size == 0 and self._base <= address and address + size <= self._base + self._load_size
 
     def offset(self, address: int) -> str:
-        """Return the offset in this memory of an address that it `holds`."""
+        """Return the offset in this memory of an address for which `holds` is true."""
         return str(address - self._base)
 
     def check_group(self, ir: Ir, at: Pointers, address: str, group: AccessGroup, leave: Target) -> str:
         """Emit the checks of a group of accesses, from its lowest address; return its offset in RAM. This memory is
-        `unobserved`. Branches to `leave` unless all accesses are in RAM, and aligned where they must be, PMP permits
-        the whole range, and no store is in a line of code."""
+        `unobserved`. Branches to `leave` unless all accesses are in RAM, aligned if required, permitted by PMP over
+        the whole range, and no store is to a line of code."""
         for right in RIGHTS[group.kind] if self.guarded else ():
             _permit(ir, at, right, self._index(ir, address), group.bytes, leave)
         limit = max(self._load_size - group.bytes + group.size, 0)
@@ -138,12 +138,12 @@ class RamAccess:
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
     def permit(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> None:
-        """Emit a branch to `leave` for accesses that PMP forbids."""
+        """Emit a branch to `leave` for accesses that PMP does not permit."""
         for right in RIGHTS[row.kind] if self.guarded else ():
             _permit(ir, at, right, self._index(ir, address), row.size, leave)
 
     def load(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> str:
-        """Emit a load; return its register value (an i64 for an f register). Branches to `leave` where the bus must
+        """Emit a load; return its register value (an i64 for an f register). Branches to `leave` if the bus must
         execute it."""
         offset = self._ram_offset(ir, address, row.size, self._load_size, leave)
         if self._watching:
@@ -171,7 +171,7 @@ class RamAccess:
     def store(
         self, ir: Ir, at: Pointers, row: InstructionDef, address: str, value: str, point: ProgramPoint, leave: Target
     ) -> None:  # fmt: skip
-        """Emit a store of a register's low bytes. Branches to `leave` where the bus must execute it."""
+        """Emit a store of a register's low bytes. Branches to `leave` if the bus must execute it."""
         offset = self._ram_offset(ir, address, row.size, self._store_size, leave)
         self.unless_code(ir, at, row, offset, leave)
         kind = f"i{8 * row.size}"
@@ -194,7 +194,7 @@ class RamAccess:
 
     @staticmethod
     def _code(ir: Ir, at: Pointers, offset: str) -> str:
-        """Emit a byte that is not 0 where a store must go through the bus."""
+        """Emit a byte that is not 0 if a store must go through the bus."""
         return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
     def _unless_observed(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
@@ -221,8 +221,8 @@ class RamAccess:
         return ir.value(f"add i64 {cycle}, {point.cycles}") if point.cycles else cycle
 
     def _ram_offset(self, ir: Ir, address: str, size: int, limit: int, leave: Target) -> str:
-        """Emit the offset in RAM (an i64) of an aligned access; rotating the low bits to the top makes one test of two.
-        Widening to 64 bits before the test costs nothing: the host's instruction does it."""
+        """Emit the offset in RAM (an i64) of an aligned access. Rotating the low bits to the top combines the tests of
+        bounds and alignment. Widening to 64 bits before the test is free: the host's instruction does it."""
         word, shift = self._word, size.bit_length() - 1
         offset = ir.value(f"sub {word} {address}, {self._base}")
         wide = self._index(ir, offset)
@@ -263,8 +263,8 @@ def atomic(
     point: ProgramPoint,
     leave: Target,
 ) -> str:
-    """Emit LR, SC or AMO of the first RAM, which PMP permits; return rd. Nothing has changed where it branches to
-    `leave`.
+    """Emit LR, SC or AMO of the first RAM, which PMP permits; return rd. It branches to `leave` before any change of
+    state.
 
     They are aligned even where loads and stores need not be.
     """
@@ -272,7 +272,7 @@ def atomic(
     ir.unless(ir.value(f"icmp eq {word} {ir.value(f'and {word} {address}, {row.size - 1}')}, 0"), leave)
     old = access.load(ir, at, row, address, leave)
     if row.kind is OpClass.AMO:
-        from pyv_ext.engines.lowering import ExpressionLowering  # not where the cache has the code
+        from pyv_ext.engines.lowering import ExpressionLowering  # not needed if the code is cached
 
         new = ExpressionLowering(ir, access.xlen).value(row.expr, {"a": address, "b": b, "old": old})
         access.store(ir, at, row, address, new, point, leave)

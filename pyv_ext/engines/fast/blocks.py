@@ -13,8 +13,8 @@ from pyv_ext.machine.state import ENTRIES, LINE
 CONTROL = (OpClass.BRANCH, OpClass.JUMP)
 ATOMIC = (OpClass.LR, OpClass.SC, OpClass.AMO)
 TRANSLATED = (OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.FLOAT, *CONTROL)
-"""The kinds of instruction that translators take; `ATOMIC` and `SYSTEM` unless a sanitizer looks on; all others take
-the slow path."""
+"""Op classes that translators support; `ATOMIC` and `SYSTEM`, too, unless a sanitizer is attached; all others take the
+slow path."""
 SYSTEM = (OpClass.CSR_WRITE, OpClass.CSR_UPDATE, OpClass.ECALL, OpClass.XRET)
 
 
@@ -35,7 +35,7 @@ def accesses_csr(instruction: Instruction) -> bool:
 
 
 def disturbs(instruction: Instruction) -> bool:
-    """Check whether a CSR write may let an interrupt come right after the instruction, or PMP forbid something."""
+    """Check whether a CSR write may enable an interrupt right after the instruction, or change PMP."""
     address = instruction.csr
     protects = PMPCFG <= address < PMPADDR + ENTRIES
     return accesses_csr(instruction) and instruction.writes_csr and (address in _ENABLES or protects)
@@ -46,13 +46,13 @@ class BasicBlock(NamedTuple):
 
     pc: int
     instructions: tuple[tuple[int, Instruction], ...]
-    """Each with its address."""
+    """Instructions with their addresses."""
     end: int
-    """The address after the last."""
+    """Address after the last instruction."""
 
 
 BlockWords = tuple[int, int, Sequence[int]]
-"""A block: its address, that after its last instruction, and the words of all."""
+"""A block: its address, the address after its last instruction, and the words of its instructions."""
 
 
 def targets_misaligned(instruction: Instruction, alignment: int) -> bool:
@@ -78,10 +78,10 @@ def find_blocks(
     hot: Callable[[int], bool],
     limit: int,
 ) -> list[BasicBlock]:
-    """Find the block at `start` and all reached from it through hot addresses, of about `limit` instructions at most.
+    """Find the block at `start` and the blocks reachable from it through hot addresses, of up to `limit` instructions.
 
-    `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block that
-    begins at an address is worth it. Calls are followed, and so are their return addresses.
+    `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block at an
+    address is hot. Calls and their return addresses are followed.
     """
     decoded: dict[int, Instruction] = {}
     heads: dict[int, None] = {start: None}
@@ -107,45 +107,45 @@ def find_blocks(
     return [_block(head, decoded, heads, mask) for head in heads if head in decoded]
 
 
-# -- what accesses can be checked together ------------------------------------------------------------------------
+# -- groups of accesses -------------------------------------------------------------------------------------------
 
 MAX_GROUP_SPAN = 1 << 11
-"""Bytes over which accesses that are checked together lie at most."""
+"""Maximum distance in bytes of accesses that are checked together."""
 MAX_PROBES = 3
-"""Lines of code that are looked up at once for stores; those of a wider reach each look up their own."""
+"""Maximum lines that are checked at once for code; stores of a group with more are checked one by one."""
 
 
 class AccessGroup(NamedTuple):
-    """Group of accesses at fixed distances, of one size where they must be aligned."""
+    """Group of accesses at fixed distances, which have the same size if they must be aligned."""
 
     size: int
-    """What they are aligned to: their size, or 1."""
+    """Alignment: their size, or 1."""
     bytes: int
-    """From the first byte of the lowest to the last of the highest."""
+    """Bytes from the first byte of the lowest access to the last byte of the highest."""
     lines: tuple[int, ...]
-    """Bytes, counted from the lowest, in whose lines the stores are; none where they are for each store to look at."""
+    """Offsets from the lowest access of bytes in the lines of the stores; empty if each store is checked by itself."""
     checked: bool
-    """Whether the stores need no look of their own."""
+    """Whether the check of the group covers its stores."""
     kind: OpClass
-    """LOAD or STORE where all are, AMO where both are among them."""
+    """LOAD or STORE if all accesses are of this class, else AMO."""
 
 
 class BlockAccess(NamedTuple):
     """Load or store of a block."""
 
     base: int | None
-    """Number of its reach; None where its address is known."""
+    """Index of its group; None if its address is constant."""
     offset: int
-    """From the lowest address of the reach; the address where that is known."""
+    """Offset from the lowest address of the group, or the constant address."""
     group_distance: int = 0
-    """From the address of the access to the lowest of the reach, below 0 or 0."""
+    """Distance from the address of the access to the lowest of the group, 0 or negative."""
 
 
 def accesses(
     block: BasicBlock, mask: int, *, misaligned: bool = False
 ) -> tuple[dict[int, BlockAccess], list[AccessGroup]]:
-    """Return the loads and stores of a block, by index in it, and their groups. A group is checked at its first access:
-    the addresses of all its accesses are known there. `misaligned`: accesses need not be aligned."""
+    """Return the loads and stores of a block, by index in it, and their groups. A group is checked at its first access,
+    where the addresses of all its accesses are available. `misaligned`: accesses need not be aligned."""
     values: dict[int, tuple[object, int]] = {0: (None, 0)}
     positions: dict[int, tuple[int | None, int]] = {}
     groups: list[list[tuple[int, Instruction]]] = []

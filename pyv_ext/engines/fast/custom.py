@@ -1,5 +1,5 @@
-"""Custom instructions that touch no device, or one with code in the subset, and accesses of CSRs that are its
-registers: native code calls handlers and devices, and goes on with the results."""
+"""Custom instructions and accesses of device CSRs in native code, which calls their handlers and devices, and resumes
+with the results. A device must have native code; the handler of another instruction must not access devices."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +15,13 @@ from pyv_native.intrinsics import i32
 from pyv_native.state import WORD32
 
 LEAVE = -1
-"""Answer of a call that `CustomCalls.finish` finishes."""
+"""Result of a call that `CustomCalls.finish` has to finish."""
 MAX_CYCLES = 1 << 29
-"""That an instruction may take in native code."""
+"""Maximum cycles of an instruction in native code."""
 
 Call = Callable[[int, int, int], int]
-"""`call(cycle in which it acts, rs1, rs2) -> cycles beyond its issue << 32 | 32 bits of rd, which has their sign`, or a
-number below 0: then `CustomCalls.finish` finishes it."""
+"""`call(cycle of its effect, rs1, rs2) -> cycles beyond its issue << 32 | 32 bits of rd, which has their sign`, or a
+negative number: then `CustomCalls.finish` has to finish it."""
 
 
 class CustomCalls:
@@ -34,17 +34,17 @@ class CustomCalls:
         self._calls: dict[int, Call] = {}
         """Calls of handlers."""
         self.delays = memoryview(bytearray(8 * MAX_CALLS)).cast("Q")
-        """Cycles from the begin of each instruction to the one in which it acts, the last of its issue."""
+        """Cycles from the begin of each instruction to that of its effect, the last of its issue."""
         self.execute_slow = execute_slow
         self.finish: Callable[[], object] = int
-        """Ends the instruction that native code has left: a trap, a wait."""
+        """Finishes the instruction at which native code has exited: a trap, a wait."""
 
     def call(self, number: int, acts: int, a: int, b: int) -> int:
-        """Answer `pyv_ext.machine.hart.call_custom`."""
+        """Execute `pyv_ext.machine.hart.call_custom`."""
         return self._calls[number](acts, a, b)
 
     def number(self, pc: int, instruction: Instruction) -> int | None:
-        """Return the index of an instruction's call; None where it takes the slow path."""
+        """Return the index of an instruction's call; None if it takes the slow path."""
         word = instruction.word
         number = self._numbers.get((pc, word), len(self._numbers))
         if number < len(self._numbers):
@@ -64,7 +64,7 @@ class CustomCalls:
         return number
 
     def _python_call(self, pc: int, instruction: Instruction) -> Call | None:
-        """Return the call of a handler that touches no device."""
+        """Return the call of a handler that accesses no device; None for any other instruction."""
         custom = instruction.row.custom
         if instruction.row.kind is not OpClass.CUSTOM or custom is None or custom.handler is None:
             return None
@@ -73,7 +73,7 @@ class CustomCalls:
         return _call(self._core, pc, instruction, custom.handler, self)
 
     def _device_call(self, instruction: Instruction) -> tuple[int, int, int, bool] | None:
-        """Return the fields of `DeviceCall` of an instruction whose device may have code in the subset."""
+        """Return the fields of `DeviceCall` for an instruction whose device may have native code; None for others."""
         custom, clock = instruction.row.custom, self._core.bus.clock
         if instruction.row.kind is OpClass.CUSTOM:
             number = clock.number(custom.device) if custom is not None and custom.submits else None
@@ -92,7 +92,7 @@ class CustomCalls:
 def _call(
     core: Core, pc: int, instruction: Instruction, handler: Callable[[Operands], Any], calls: CustomCalls
 ) -> Call:
-    """Make the call of an instruction; a handler that reads memory sees it as of the last cycle of its issue."""
+    """Create the call of an instruction; a handler reads memory as of the last cycle of its issue."""
     word, mask = instruction.word, core.isa.mask
     clock, peek = core.bus.clock, core.peek
     looks = instruction.row.custom is not None and instruction.row.custom.touches == "memory"

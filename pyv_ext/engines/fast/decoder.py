@@ -1,5 +1,5 @@
-"""Native decoder, generated from the instruction table: fills the entries of plain instructions in sequence. All others
-are decoded in Python.
+"""Native decoder, generated from the instruction table: it fills the entries of plain instructions in sequence. Python
+decodes all others.
 
 It decodes as `pyv_ext.isa.Isa.decode` does: words are grouped by opcode and funct3, and the first row of a group that
 matches a word decodes it.
@@ -29,7 +29,7 @@ class _Decoder:
         self._numbers = numbers
         self._ir = Ir()
         self._formats: dict[tuple[Format, int], str] = {}
-        """The label of the block that fills an entry, by format and length."""
+        """Labels of the blocks that fill an entry, by format and length."""
 
     def text(self) -> str:
         ir = self._ir

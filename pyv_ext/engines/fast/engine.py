@@ -1,7 +1,7 @@
 """Engine `fast`: an interpreter generated from the instruction table, and translations of hot code, compiled by LLVM.
 
 Closures execute the start of a program, so that a short program does not wait for LLVM, unless its last run needed it.
-The choice among the three changes nothing but speed. Time jumps over polling loops (`PollingDetection`).
+The choice among the three affects only speed. Iterations of polling loops are skipped (`PollingDetection`).
 """
 
 from collections.abc import Iterable
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pyv_ext.engines.fast.native import Native
 
 WARM_UP = 1 << 15
-"""Instructions that closures execute before native code is made: about what making it costs. A program whose last run
-has needed native code has it at once."""
+"""Instructions that closures execute before native code is generated: about as long as the generation takes. A program
+whose last run reached native code uses it at once."""
 READY = 1 << 10
-"""The same where the interpreter is likely to be in the cache: about what loading it costs."""
+"""`WARM_UP` if the interpreter is likely to be in the cache: about as long as loading it takes."""
 
 
 class FastEngine(Engine):
-    """Engine that imports llvmlite when a program has run for a while."""
+    """Engine that imports llvmlite only after a warm-up."""
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False) -> None:
         super().__init__(hart, bus, misaligned=misaligned)
         self._native: Native | None = None
         self._configuration = False, False
-        """Whether loads are watched, and whether PMP has forbidden anything, so that native code looks at that."""
+        """Whether native code checks for watched loads, and whether it checks PMP."""
         self._warm_up = WARM_UP
         self._profile: ProfileImage | None = None
         self._polling = PollingDetection(self, self.code)
@@ -62,7 +62,7 @@ class FastEngine(Engine):
             self._current_native().run(until)
 
     def _native_code(self, until: int) -> "Native | None":
-        """Return the native code, made after the warm-up; None: closures have executed a part of the warm-up
+        """Return the native code, created after the warm-up; None: closures have executed a part of the warm-up
         instead."""
         if self._profile is None:
             self._profile = ProfileImage(self)

@@ -1,7 +1,7 @@
-"""Decoded instructions in the form that the native interpreter reads: one entry for each address where one may begin.
+"""Decoded instructions for the native interpreter: an entry for each address where an instruction may begin.
 
-A table has a pointer for each page of the address space; a page that holds code has its entries, allocated when its
-first instruction is decoded, followed by two that lead on to the next page.
+A table has a pointer for each page of the address space. The entries of a page are allocated when its first instruction
+is decoded, and are followed by two that lead to the next page.
 """
 
 import mmap
@@ -18,26 +18,26 @@ STEP = 2
 """Bytes of code per entry: instructions begin at multiples of it."""
 
 FORMAT = struct.Struct("<HBBBxHiHH")
-"""operation, rd, rs1, rs2, region, immediate, heat, block."""
+"""Fields of an entry: operation, rd, rs1, rs2, region, immediate, heat, block."""
 
 SIZE = FORMAT.size
 OPERATION, RD, RS1, RS2, REGION, IMMEDIATE, HEAT, BLOCK = 0, 2, 3, 4, 6, 8, 12, 14
 """Offsets of the fields."""
 
 RS3, MODE = 0xFF, 8
-"""The immediate of a floating-point entry: mask of the third source register, first bit of the rounding mode."""
+"""Immediate of a floating-point entry: mask of the third source register, first bit of the rounding mode."""
 
 UNKNOWN, LEAVE, NEXT, SELF_MODIFYING, SELF_MODIFYING_AT_PC, FIRST = range(6)
-"""Operations that are no instructions: not decoded yet; not for native code; the entry of pc is elsewhere; memory says
-what is there, whose entry is the same anywhere, or may be another one elsewhere (see `SelfModifyingEntries`). Rows
-begin at `FIRST`."""
+"""Operations that are no instructions: not decoded yet; executed in Python; the entry of pc is in its page; the word in
+memory selects the entry, at any address, or together with pc (see `SelfModifyingEntries`). Rows begin at
+`FIRST`."""
 UNDECODED = UNKNOWN, SELF_MODIFYING, SELF_MODIFYING_AT_PC
-"""Operations of places that must be decoded to know what is there."""
+"""Operations of addresses whose instruction is unknown until it is decoded."""
 
 DECODE = "decode"
-"""`decode(code, entries, size) -> bytes | ended << 32`: fills the entries, from the first of `entries` on, of the
-instructions in the `size` bytes at `code`, as long as they are plain and have no entry; how many bytes those have, and
-whether the last of them is a jump that leaves no return address, so that what follows may be data."""
+"""`decode(code, entries, size) -> bytes | ended << 32`: fills the entries at `entries` of the instructions in the
+`size` bytes at `code`, as long as they are plain and have no entry; returns the bytes of these instructions, and
+whether the last is a jump without a return address, which data may follow."""
 
 _PER_PAGE = PAGE // STEP
 
@@ -45,12 +45,12 @@ _PER_PAGE = PAGE // STEP
 CSR_ROWS = ("csrrw", "csrrs", "csrrc")
 CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I = "csrr", "ecall", "illegal", "xret", "wfi", "fence.i"
 SYSTEM = (*CSR_ROWS, CSR_READ, ECALL, ILLEGAL, XRET, WFI, FENCE_I)
-"""Operations of privileged instructions and of illegal words. The immediate is that word, or of `XRET` the privilege
-mode in its name, or of a CSR its address << 5 | operand of immediate forms; the rows of `CSR_ROWS` write."""
+"""Operations of privileged instructions and of illegal words. The immediate is the illegal word, the privilege mode of
+an `XRET`, or the address of a CSR << 5 | operand of immediate forms; the rows of `CSR_ROWS` write."""
 
 
 class Numbers:
-    """Numbers of the interpreter's operations, in their order in it."""
+    """Numbers of the interpreter's operations, in their order."""
 
     def __init__(self, isa: Isa, *, fused: bool) -> None:
         """`fused`: see `floating`."""
@@ -66,7 +66,7 @@ class Numbers:
         first = self.marked + 1 + len(names)
         self.by_float = {operation: number for number, operation in enumerate(floats, first)}
         self.end = first + len(floats)
-        """The number behind the last."""
+        """Number after the last operation."""
 
 
 def entry_of(operation: int, rd: int = 0, rs1: int = 0, rs2: int = 0, immediate: int = 0) -> bytes:
@@ -78,7 +78,7 @@ class Entries:
     """Entries of one hart: a table of pages."""
 
     def __init__(self) -> None:
-        self.table = memoryview(mmap.mmap(-1, 8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")  # most of it stays untouched
+        self.table = memoryview(mmap.mmap(-1, 8 * (ADDRESS_SPACE >> PAGE_BITS))).cast("Q")  # mostly untouched
         self._pages: dict[int, bytearray] = {}
 
     def put(self, pc: int, entry: bytes) -> None:
@@ -97,7 +97,7 @@ class Entries:
         return self._field(pc, OPERATION)
 
     def heat(self, pc: int) -> int:
-        """Return how often the interpreter has come to `pc` other than in sequence."""
+        """Return how often the interpreter has reached `pc` other than in sequence."""
         return self._field(pc, HEAT)
 
     def region(self, pc: int) -> int:
@@ -105,7 +105,7 @@ class Entries:
         return self._field(pc, REGION)
 
     def enter(self, pc: int, region: int, block: int) -> None:
-        """Let native code enter a block of a region whenever it comes to `pc`; region 0 undoes it."""
+        """Let native code enter a block of a region whenever it reaches `pc`; region 0 undoes this."""
         page, at = self._locate(pc)
         struct.pack_into("<H", page, at + REGION, region)
         struct.pack_into("<H", page, at + BLOCK, block)
@@ -132,16 +132,16 @@ class Entries:
         return page, pc % PAGE // STEP * SIZE
 
 
-# -- code that is overwritten often -----------------------------------------------------------------------------
+# -- self-modifying code ----------------------------------------------------------------------------------------
 
 SLOTS = 1 << 12
 ENTRY_OFFSET = 16
 SLOT = ENTRY_OFFSET + 3 * SIZE
-"""Bytes: address | word << 32, then from `ENTRY_OFFSET` on the entry and two that lead back to those of the page."""
+"""Bytes of a slot: address | word << 32; at `ENTRY_OFFSET` the entry, and two that lead back to those of the page."""
 ANYWHERE = 1
-"""In the place of the address, for `SELF_MODIFYING`."""
+"""Tag of `SELF_MODIFYING` in place of the address."""
 MIX = 0x9E37_79B1
-"""A slot is that of the upper bits of (word ^ address) * MIX; an instruction may be in its neighbour as well."""
+"""Hash multiplier: the upper bits of (word ^ address) * MIX are the slot; its neighbour is the alternative."""
 MIX_BITS = 32 - (SLOTS.bit_length() - 1)
 
 
@@ -169,15 +169,15 @@ class SelfModifyingEntries:
         return bytes(self.table[slot : slot + 8])
 
 
-# -- instructions with marks ------------------------------------------------------------------------------------
+# -- marked instructions ----------------------------------------------------------------------------------------
 
 MAX_MARKED = 1 << 10
 ROW = 3 * SIZE
-"""Bytes: the entry and two that lead back to those of the page."""
+"""Bytes of a row: the entry, and two that lead back to those of the page."""
 
 
 class MarkedEntries:
-    """Entries of instructions that are logged first (`pyv_ext.machine.log.mark`); the entries of their addresses hold
+    """Entries of instructions that are preceded by `pyv_ext.machine.log.mark`; the entries of their addresses contain
     their indices."""
 
     def __init__(self) -> None:

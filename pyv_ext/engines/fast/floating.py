@@ -1,15 +1,15 @@
-"""F and D in LLVM IR, by the arithmetic of the host, which is IEEE 754's too.
+"""F and D in LLVM IR, by the arithmetic of the host, which is that of IEEE 754, too.
 
-What native code executes changes nothing but rd; all else leaves for the slow path, which is the definition
-(`pyv_ext.isa.softfloat`). So it needs mstatus.FS to be Dirty already, and rounds to nearest even (or towards zero, to
-an integer). A result that may raise an exception other than NX leaves: infinite, NaN, or below the normal numbers and
-not exact. NX is sticky: while it is set, nothing needs to be known about it; else an operation must prove to be exact,
-by its rounding error, which is a number too (Knuth's TwoSum; Boldo and Daumas 2003, "Representable correcting terms
-for possibly underflowing floating point operations").
+Native code executes an operation only if it changes nothing but rd; any other takes the slow path, which is the
+definition (`pyv_ext.isa.softfloat`). So mstatus.FS must be Dirty already, and the rounding mode to nearest even (or
+towards zero, to an integer). A result that may raise an exception other than NX takes the slow path: infinite, NaN, or
+below the normal numbers and inexact. NX is sticky: if it is clear, an operation must be proven exact, by its rounding
+error, which is a floating-point number, too (Knuth's TwoSum; Boldo and Daumas 2003, "Representable correcting terms for
+possibly underflowing floating point operations").
 
-What leaves is executed by the interpreter, with `float_functions` where there are any: their rounding mode and
-exceptions are those of MXCSR, whose masked responses are those of IEEE 754 with tininess after rounding, as RISC-V has
-it; NaN becomes the canonical one. The mode RMM, which x86-64 lacks, is for the slow path.
+The interpreter executes operations of the slow path by `float_functions`, if available. Their rounding mode and
+exceptions are those of MXCSR, whose masked responses are those of IEEE 754 with tininess after rounding, as in RISC-V;
+NaN becomes the canonical NaN. The mode RMM, which x86-64 lacks, is executed in Python.
 """
 
 import struct
@@ -26,11 +26,11 @@ from pyv_native.host import x86_64_linux
 from pyv_native.ir import Ir, Target
 
 _BOX = BOX - (1 << 64)
-"""As LLVM writes it."""
+"""`BOX` as a signed integer, as in LLVM."""
 _MAGIC = 3 << 51
-"""Added to a double of a smaller magnitude, it leaves no bits for a fraction."""
+"""Addend that rounds a double of a smaller magnitude to an integer: the sum has no bits for a fraction."""
 _TINY = 110
-"""Products of two doubles with this exponent field or a larger one have no bit below the subnormal numbers."""
+"""Minimum exponent field of a product of two doubles that has no bits below the subnormal numbers."""
 
 _INEXACT, _UNDERFLOW, _INVALID = 1, 2, 16
 """NX, UF and NV in fflags."""
@@ -38,7 +38,7 @@ _INEXACT, _UNDERFLOW, _INVALID = 1, 2, 16
 FUSED = ("fmadd", "fmsub", "fnmsub", "fnmadd")
 ROUNDING = ("fadd", "fsub", "fmul", "fdiv", "fsqrt", *FUSED)
 COMPARISONS = {"feq": "oeq", "flt": "olt", "fle": "ole"}
-"""The conditions of LLVM."""
+"""Conditions of LLVM by comparison."""
 _EXACT = ("fcvt.d.w", "fcvt.d.wu", "fcvt.d.s")
 
 
@@ -48,7 +48,7 @@ class FloatOperation(NamedTuple):
     row: InstructionDef
     towards_zero: bool = False
     strict: bool = False
-    """Whether it has a form of `float_functions` alone: a static rounding mode other than to nearest even."""
+    """Whether only `float_functions` has it: a static rounding mode other than to nearest even."""
 
     @property
     def base(self) -> str:
@@ -83,7 +83,7 @@ def operations(rows: Iterable[InstructionDef], *, fused: bool) -> tuple[FloatOpe
 
 
 def operation_of(instruction: Instruction) -> FloatOperation | None:
-    """Return the operation of an instruction; None for RMM and rounding modes that do not exist."""
+    """Return the operation of an instruction; None for RMM and reserved rounding modes."""
     row, mode = instruction.row, instruction.imm
     if row.kind is not OpClass.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
         return FloatOperation(row)
@@ -118,7 +118,7 @@ def declarations() -> str:
 
 
 def ready(ir: Ir, x: str, *, rounds: bool, inexact: bool = False) -> str:
-    """Emit an i1: FS is Dirty, and, where they matter, the mode is to nearest even and NX is set. `x`: the
+    """Emit an i1: FS is Dirty and, if `rounds`, the mode is to nearest even, and, if `inexact`, NX is set. `x`: the
     registers."""
     condition = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * FS)}, {DIRTY}")
     if rounds:
@@ -149,7 +149,7 @@ class NumberType(NamedTuple):
     name: str
     short: str
     bits: str
-    """The integers of its size."""
+    """Integer type of its size."""
 
 
 S, D = NumberType(SINGLE, "float", "f32", "i32"), NumberType(DOUBLE, "double", "f64", "i64")
@@ -166,13 +166,13 @@ class Floating:
         self._fused = fused
         self._sticky = sticky
         self._numbers: dict[tuple[str, NumberType], str] = {}
-        """The number that a register value holds."""
+        """Numbers by register value and type."""
         self._leave: Target = ("", ())
 
     def value(self, operation: FloatOperation, operands: Sequence[str], leave: Target) -> str:
-        """Emit the value of rd: an i64 for an f register, else an i32; so are the operands rs1, rs2 and rs3.
+        """Emit the value of rd: an i64 for an f register, else an i32, as for the operands rs1, rs2 and rs3.
 
-        Branches to `leave` where the slow path must execute the instruction.
+        Branches to `leave` if the slow path must execute the instruction.
         """
         self._leave = leave
         name, base = operation.row.name, operation.base
@@ -195,7 +195,7 @@ class Floating:
     # -- registers ---------------------------------------------------------------------------------------------
 
     def _read(self, register: str, kind: NumberType) -> str:
-        """Emit the number in an f register; a single that is not boxed leaves for the slow path."""
+        """Emit the number in an f register; a single that is not boxed takes the slow path."""
         ir, number = self._ir, self._numbers.get((register, kind))
         if number is None:
             bits = register
@@ -218,7 +218,7 @@ class Floating:
     def _from_bits(self, kind: NumberType, bits: str) -> str:
         return self._write(self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}"), kind)
 
-    # -- what an operation must prove --------------------------------------------------------------------------
+    # -- guards of an operation --------------------------------------------------------------------------------
 
     def _compare(self, condition: str, kind: NumberType, a: str, b: str = "0.0") -> str:
         return self._ir.value(f"fcmp {condition} {kind.name} {a}, {b}")
@@ -237,8 +237,8 @@ class Floating:
     def _guard_result(
         self, kind: NumberType, result: str, min_exponent: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
     ) -> None:
-        """Emit guards: leave unless the exponent field is at least `min_exponent` and the result exact or NX set. A
-        result with a smaller field has to be `tiny`, or finite while UF and NX are set; None: no result is special."""
+        """Emit guards: leave unless the exponent field is at least `min_exponent`, and the result exact or NX set. With
+        `tiny`, a result with a smaller field may also be `tiny`, or finite while UF and NX are set."""
         ir, accepted, rounded, special = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
         normal = self._has_exponent(kind, result, min_exponent)
         if tiny is None:
@@ -271,7 +271,7 @@ class Floating:
         return self._compare("oeq", kind, ir.value(f"fadd {name} {left}, {right}"))
 
     def _is_product(self, kind: NumberType, a: str, b: str, product: str, guard: str) -> str:
-        """Emit whether `product` equals a . b. The double `guard` has about its magnitude."""
+        """Emit whether `product` equals a . b. The double `guard` has about the same magnitude."""
         ir = self._ir
         if kind is S:
             a, b, product = map(self._widen, (a, b, product))
@@ -282,7 +282,7 @@ class Floating:
         return self._combine(self._compare("oeq", D, rest), self._has_exponent(D, guard, _TINY))
 
     def _is_fused(self, kind: NumberType, a: str, b: str, c: str, result: str) -> str:
-        """Emit whether `result` is proven to equal a . b + c; an inexact product proves nothing."""
+        """Emit whether `result` provably equals a . b + c; with an inexact product it does not."""
         ir = self._ir
         if kind is S:
             a, b, c, result = map(self._widen, (a, b, c, result))
@@ -327,7 +327,7 @@ class Floating:
         return result
 
     def _tiny_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
-        """Emit whether a result below the normal numbers equals a . b; for doubles only where it is zero."""
+        """Emit whether a result below the normal numbers equals a . b; for doubles only if it is zero."""
         if kind is S:
             return self._is_product(kind, a, b, result, result)
         return self._zero_product(kind, a, b, result)
@@ -353,7 +353,7 @@ class Floating:
             self._is_fused(kind, a, b, c, result), self._zero_product(kind, a, b, result), "or"))  # fmt: skip
         return result
 
-    # -- the others --------------------------------------------------------------------------------------------
+    # -- comparison, selection, conversion ---------------------------------------------------------------------
 
     def _comparison(self, base: str, kind: NumberType, a: str, b: str) -> str:
         self._ir.unless(self._compare("ord", kind, a, b), self._leave)
@@ -361,7 +361,7 @@ class Floating:
         return self._ir.value(f"zext i1 {condition} to i32")
 
     def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
-        """Emit minimum, maximum or sign injection, which select among bits."""
+        """Emit minimum, maximum or sign injection, which select bits of their operands."""
         ir, bits, sign = self._ir, kind.bits, -kind.form.sign
         a_bits, b_bits = self._bits(kind, a), self._bits(kind, b)
         if base in ("fmin", "fmax"):
@@ -440,17 +440,17 @@ class Floating:
 
 
 def _constant(number: int) -> str:
-    """Return a double as LLVM writes it."""
+    """Return a double as a constant of LLVM."""
     return f"0x{struct.pack('>d', number).hex()}"
 
 
 # -- all exceptions and rounding modes --------------------------------------------------------------------------------
 
 _MASKED = 0x1F82
-"""MXCSR with all exceptions masked, to nearest even, and none raised but that of a subnormal operand, which RISC-V does
-not have."""
+"""MXCSR with all exceptions masked, rounding to nearest even, and no exception raised except that of a subnormal
+operand, which RISC-V does not have."""
 _MODES = 0b10_01_11_00
-"""The mode of MXCSR for RNE, RTZ, RDN and RUP, two bits each."""
+"""Modes of MXCSR for RNE, RTZ, RDN and RUP, two bits each."""
 _ASSEMBLY = {
     "fadd": "add{0} $2, $0", "fsub": "sub{0} $2, $0", "fmul": "mul{0} $2, $0", "fdiv": "div{0} $2, $0",
     "fsqrt": "sqrt{0} $1, $0", **dict.fromkeys(FUSED, "vfmadd213{0} $3, $2, $0"),
@@ -458,8 +458,8 @@ _ASSEMBLY = {
 
 
 def float_functions(rows: Iterable[InstructionDef]) -> str:
-    """Return functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows: f registers as they are, modes RNE
-    to RUP, exceptions accrued."""
+    """Return functions `strict.NAME(rs1, rs2, rs3, mode, registers) -> rd` of rows: raw f registers, modes RNE to RUP,
+    exceptions accrued."""
     return "".join(_Function(row).text() for row in rows)
 
 
@@ -526,8 +526,8 @@ class _Function:
         """Emit an instruction of the host under the rounding mode; return its result, and the exceptions that it
         raises.
 
-        For an f register these include NV, UF and NX where they have accrued: it takes the host ten times as long to
-        set an exception as to find it set.
+        For an f register these include NV, UF and NX if they have accrued: raising an exception that is clear takes the
+        host ten times as long.
         """
         ir = self._ir
         saved, control = ir.value("alloca i32"), ir.value("alloca i32")
@@ -550,15 +550,15 @@ class _Function:
         arguments = ", ".join(f"{kind} {value}" for kind, value in operands)
         answer = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(constraints)}"({arguments})')
         self._status("stmxcsr", control)
-        self._status("ldmxcsr", saved)  # `host_agrees`: it was so
+        self._status("ldmxcsr", saved)  # as `host_agrees` has checked
         return answer, self._exceptions(ir.load("i32", control))
 
     def _status(self, instruction: str, address: str) -> None:
-        """Emit a load of MXCSR from a place, or a store there."""
+        """Emit a load of MXCSR from an address, or a store to it."""
         self._ir.do(f'call void asm sideeffect "{instruction} ($0)", "r,~{{memory}}"(ptr {address})')
 
     def _exceptions(self, status: str) -> str:
-        """Emit fflags from MXCSR: its exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow,
+        """Emit fflags from MXCSR, whose exceptions from bit 0 on are invalid, denormal, zero, overflow, underflow,
         inexact."""
         ir = self._ir
         flags = ir.value(f"and i32 {ir.value(f'lshr i32 {status}, 5')}, 1")
@@ -581,7 +581,7 @@ class _Function:
         operands = [(kind.name, self._number(each, kind)) for each in bits]
         suffix = "ss" if kind is S else "sd"
         number, flags = self._execute(kind.name, _ASSEMBLY[base].format(suffix), operands)
-        if fused:  # infinity times zero is invalid whatever is added
+        if fused:  # infinity times zero is invalid with any addend
             a_magnitude, b_magnitude = (self._magnitude(each, kind) for each in bits[:2])
             products = []
             for left, right in ((a_magnitude, b_magnitude), (b_magnitude, a_magnitude)):
@@ -632,8 +632,8 @@ class _Function:
         return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
 
     def _integer(self, kind: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
-        """Emit a rounding to an integer within `bounds`; NaN gives the upper bound. The host has the minimum beyond 64
-        bits."""
+        """Emit a rounding to an integer within `bounds`; NaN becomes the upper bound. The host's result beyond 64 bits
+        is the minimum."""
         ir, (low, high) = self._ir, bounds
         bits = self._operand("%a", kind)
         assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"

@@ -11,12 +11,11 @@ from pyv_ext.isa import OpClass
 LOOP_BLOCKS, LOOP_SIZE = 12, 400
 """Maximum of blocks and of instructions of a loop."""
 LOOP_REGISTERS = 12
-"""Values that blocks of a loop may pass without spills of the host."""
+"""Maximum values that blocks of a loop pass each other without spills on the host."""
 
 
 class LiveIn(NamedTuple):
-    """Live-in registers of blocks, which their predecessors pass as values, so that they need not be in memory
-    between."""
+    """Live-in registers of blocks, which their predecessors pass as values instead of through memory."""
 
     sources: frozenset[int]
     """Addresses of the predecessors; of a loop, of its own blocks."""
@@ -87,12 +86,12 @@ def _loop(blocks: Sequence[BasicBlock]) -> LiveIn:
 # -- live-in registers -------------------------------------------------------------------------------------------
 
 MAX_EXIT_REGISTERS = 8
-"""Maximum of live registers that a loop passes to its exits; a loop with more keeps the host's registers for itself."""
+"""Maximum live registers that a loop passes to its exits. A loop with more passes none, to spare host registers."""
 
 
 def live_in(blocks: Sequence[BasicBlock], points: Mapping[int, Sequence[int]], mask: int) -> dict[int, LiveIn]:
-    """Return the live-in registers of blocks by their heads: those of a loop from each other, others from their only
-    predecessor. `points`: targets of returns (see `returns`)."""
+    """Return the live-in registers of blocks by their heads: blocks of a loop receive them from each other, others from
+    their only predecessor. `points`: targets of returns (see `returns`)."""
     by_head = {block.pc: block for block in blocks}
     result = {head: loop for loop in loops(blocks, mask) for head in loop.sources}
     loop_heads = set(result)
@@ -137,7 +136,7 @@ class _RegisterUses(NamedTuple):
     read: frozenset[int]
     written: frozenset[int]
     before: frozenset[int]
-    """Read before they are written."""
+    """Registers that are read before they are written."""
 
 
 def _uses(block: BasicBlock) -> _RegisterUses:
@@ -162,8 +161,8 @@ MAX_RETURNS = 3
 
 
 def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...]]:
-    """Return the targets of the returns that end blocks, by heads: the return addresses of calls that reach them, of
-    indirect calls where no other does. Blocks with too many targets are omitted."""
+    """Return the targets of the returns that end blocks, by heads: the return addresses of direct calls that reach
+    them, else of all indirect calls. Blocks with too many targets are omitted."""
     by_head = {block.pc: block for block in blocks}
     edges: dict[int, list[int]] = {}
     calls: dict[int | None, list[int]] = {}

@@ -1,8 +1,8 @@
 """Interpreter loop: one native function, generated from the instruction table, that executes decoded entries. The code
 of each operation is in `operations`.
 
-It is exact at every budget: an instruction begins only while cycles are left. After a jump, a branch or an entry from
-outside it enters translated code, and where that is missing counts the address, so that hot addresses get translated.
+It is exact at every budget: an instruction begins only while cycles remain. After a jump, a branch or an entry from
+outside it enters translated code; if that is missing, it counts the visit, so that hot addresses are translated.
 
 pc, cycle and count of instructions are in the hart's record between calls.
 """
@@ -92,7 +92,7 @@ class Interpreter:
         return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %machine)")
 
     def _entry(self, pc: str, progress: str) -> str:
-        """Emit the entry of a pc; exits to the decoder if its page has none and cycles are left."""
+        """Emit the entry of a pc; exits to the decoder if its page has no entries and cycles remain."""
         ir = self._ir
         page = ir.resize(ir.value(f"lshr {self._word} {pc}, {PAGE_BITS}"), self._word, "i64")
         if self._isa.mask >= ADDRESS_SPACE:
@@ -136,7 +136,7 @@ class Interpreter:
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
     def _step(self, at: Pointers) -> CurrentInstruction:
-        """Emit the dispatch of one entry, if cycles are left to begin it; its operations follow."""
+        """Emit the dispatch of one entry, if cycles remain to begin it; its operations follow."""
         ir = self._ir
         pc, progress, entry = ir.block("step", self._word, "i64", "ptr")
         self._require_budget(pc, progress)
@@ -158,7 +158,7 @@ class Interpreter:
         ir.block("self_modifying")
         word = self._access.instruction_at(ir, at, pc)
         by_pc = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
-        low = ir.resize(pc, self._word, "i32")  # a page is there
+        low = ir.resize(pc, self._word, "i32")  # its page exists
         address = ir.value(f"select i1 {by_pc}, i32 {low}, i32 {entries.ANYWHERE}")
         mixed = ir.value(f"mul i32 {ir.value(f'xor i32 {word}, {address}')}, {entries.MIX - (1 << 32)}")
         slot = ir.value(f"zext i32 {ir.value(f'lshr i32 {mixed}, {entries.MIX_BITS}')} to i64")
@@ -174,18 +174,18 @@ class Interpreter:
                 ir.block("second")
 
     def _require_budget(self, pc: str, progress: str) -> None:
-        """Emit an exit to `budget` unless cycles are left for the instruction."""
+        """Emit an exit to `budget` unless cycles remain for the instruction."""
         budget = self._ir.value(f"trunc i64 {progress} to i32")
         self._ir.unless(self._ir.value(f"icmp ugt i32 {budget}, {BIAS}"), ("budget", (pc, progress)))
 
     def _missing_page(self) -> None:
-        """Emit the exit for a pc in a page without entries; maybe no memory is there."""
+        """Emit the exit for a pc in a page without entries, which may be unmapped."""
         pc, progress = self._ir.block("nowhere", self._word, "i64")
         self._require_budget(pc, progress)
         self._ir.goto("unknown", (pc, progress))
 
     def _budget(self) -> None:
-        """Emit the end of a budget: deliver events, and go on if that extends it."""
+        """Emit the end of a budget: deliver events, and continue if that extends it."""
         ir = self._ir
         pc, progress = ir.block("budget", self._word, "i64")
         end = records.cycle_of(ir, progress)
@@ -203,7 +203,7 @@ class Interpreter:
         self._resume_check()
 
     def _fence_i(self) -> None:
-        """Emit a fence.i for the case that Python may have changed memory since the last one."""
+        """Emit a fence.i for when Python may have changed memory since the last fence.i."""
         pc, progress = self._ir.block("refresh", self._word, "i64")
         self._call_slow_path(pc, progress, synchronized=True)
 
@@ -243,7 +243,7 @@ class Interpreter:
         ir.do(f"ret i64 {Exit.BUDGET}")
 
     def _resume(self, x: str) -> None:
-        """Emit the resume at pc, unless an interrupt comes before it. Events that are due come first."""
+        """Emit the resume at pc, unless an interrupt precedes it. Due events are delivered first."""
         ir = self._ir
         pc, progress = ir.block("arrive", self._word, "i64")
         same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
@@ -275,8 +275,8 @@ class Interpreter:
         ir.goto("arrive", (ir.resize(target, "i64", self._word), after))
 
     def _switch_space(self, x: str) -> None:
-        """Emit the switch to the translation cache of the hart's privilege mode and PMP map; Python makes a missing
-        one."""
+        """Emit the switch to the translation cache of the hart's privilege mode and PMP map; Python creates it if
+        it is missing."""
         ir = self._ir
         pc, progress = ir.block("follow", self._word, "i64")
         if not self._access.guarded:

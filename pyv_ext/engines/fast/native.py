@@ -1,4 +1,4 @@
-"""Native code of one hart: runs it, and serves its exits, by privilege mode."""
+"""Native code of one hart: its execution and the handling of its exits, with a translation cache per PMP map."""
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
@@ -28,15 +28,15 @@ from pyv_native.intrinsics import address_of
 from pyv_native.ir import Ir
 
 QUANTUM = 50_000_000
-"""Cycles that native code goes on for at most, so that Ctrl-C is noticed."""
+"""Maximum cycles of a call of native code, so that Ctrl-C takes effect."""
 MAX_SPACES = 8
-"""Maps of where PMP permits fetches whose code is kept."""
+"""Maximum PMP maps of fetches whose translation caches are kept."""
 MAX_MAPS = 64
-"""Entries of PMP whose spaces are known: a system that gives each task entries of its own has a few."""
+"""Maximum contents of the PMP entries whose spaces are cached: a system with entries per task has a few."""
 
 
 class Native:
-    """Executor of the instructions of a core that need no slow path."""
+    """Executor of the instructions of a core that do not need the slow path."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Native:
         *,
         guarded: bool,
     ) -> None:
-        """`slow(True, marked)`: executes the instruction at the hart's pc, and returns whether native code may go on.
+        """`slow(True, marked)`: executes the instruction at the hart's pc, and returns whether native code may resume.
 
-        It begins with `regions`, and stores its own with `profile`. `guarded`: PMP may forbid something.
+        `regions`: initial regions; `profile` stores later regions. `guarded`: PMP may restrict the hart.
         """
         isa, timing = core.isa, core.hart.timing
         self._hart = core.hart
@@ -103,18 +103,18 @@ class Native:
         self._decode: Decode = ctypes.PYFUNCTYPE(ctypes.c_int64, *parameters)(self._interpreter.address(DECODE))
         self._profile = profile
         self._stored = profile is not None and profile.native
-        """Whether the next run begins with what is translated."""
+        """Whether the stored profile contains all translated regions."""
         self.spaces: dict[Spans | None, TranslationCache] = {}
-        """By where PMP permits fetches, None while it forbids nothing at all."""
+        """Translation caches by the ranges in which PMP permits fetches; None: no restriction."""
         self._contexts: dict[bytes, memoryview] = {}
-        """Addresses of words of spaces (`_spaces_by_context`), by entries of PMP."""
+        """Results of `_spaces_by_context` by entries of PMP."""
         self._profile_regions = dict(regions)
-        """What has not been translated yet of what spaces begin with."""
+        """Initial regions that are not translated yet, as `spaces`."""
         self._space_for(None)
 
     @property
     def regions(self) -> Regions:
-        """Translated regions, and those of the profile that no translation cache has taken yet."""
+        """Translated regions, and those of the profile that no translation cache has translated yet."""
         return self._profile_regions | {fetchable: space.block_images for fetchable, space in self.spaces.items()}
 
     def store_profile(self) -> None:
@@ -124,7 +124,7 @@ class Native:
             self._profile.store(self.regions)
 
     def run(self, until: int) -> None:
-        """Execute up to cycle `until`, or until something other than an event comes before an instruction."""
+        """Execute up to cycle `until`, or until something other than an event precedes an instruction."""
         hart, machine = self._hart, self._machine
         self._select_space()
         while True:
@@ -135,7 +135,7 @@ class Native:
             reason = Exit.BUDGET
             try:
                 reason = self._call()
-            finally:  # Ctrl-C may come right behind it
+            finally:  # Ctrl-C may interrupt right after the call
                 if reason == Exit.WAITING:
                     self._wait()
             if self._arena.words[STATUS]:
@@ -158,13 +158,13 @@ class Native:
                 return
 
     def _proceed(self) -> None:
-        """Run native code, up to the next event."""
+        """Let native code run up to the next event."""
         machine = self._machine
         machine.leave = False
         machine.limit = min(machine.next, machine.until)
 
     def execute_slow(self) -> bool:
-        """Execute the instruction at the hart's pc in Python; return whether native code may go on."""
+        """Execute the instruction at the hart's pc in Python; return whether native code may resume."""
         return bool(self._execute(0))
 
     def _execute(self, marked: int) -> int:
@@ -201,11 +201,11 @@ class Native:
     # -- privilege modes ---------------------------------------------------------------------------------------
 
     def _current_space(self) -> TranslationCache:
-        """Return the translation cache that native code was in when it exited."""
+        """Return the translation cache that native code used when it exited."""
         return next(each for each in self.spaces.values() if each.address == self._state.space)
 
     def _select_space(self) -> int:
-        """Select the translation cache of the hart's mode, and publish those of other contexts to native code. Returns
+        """Select the translation cache of the hart's mode, and pass those of other contexts to native code. Returns
         0."""
         x, pmp = self._hart.x, self._hart.csrs.pmp
         entries, context = pmp.entries, x[CONTEXT]
@@ -223,8 +223,8 @@ class Native:
         return 0
 
     def _spaces_by_context(self, pmp: Pmp) -> memoryview:
-        """Return addresses of the words of translation caches, by `HartState.context`; 0: missing, or dependent on
-        more."""
+        """Return the addresses of the words of translation caches by `HartState.context`; 0: missing, or not selected
+        by the context alone."""
         spaces = memoryview(bytearray(8 * CONTEXTS)).cast("Q")
         for mode in self._hart.modes:
             restricted = pmp.restricts(mode)
@@ -264,8 +264,8 @@ RECORDS = "records"
 
 
 def caller(function: str) -> str:
-    """Return the IR of `call() -> Exit`, which calls a function of the module with `RECORDS`: a call without arguments
-    takes Python a fraction of the time."""
+    """Return the IR of `call() -> Exit`, which calls a function of the module with `RECORDS`: Python calls a function
+    without arguments in a fraction of the time."""
     ir = Ir()
     ir.block("entry")
     reason = ir.value(f"call i64 @{function}(ptr {ir.load('ptr', f'@{RECORDS}')})")

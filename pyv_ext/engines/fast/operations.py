@@ -24,12 +24,12 @@ from pyv_native.ir import Ir, Target
 
 RA, SP = 1, 2
 LONGEST = 4
-"""Bytes of an instruction."""
+"""Maximum bytes of an instruction."""
 _LOGGED = {entries.ECALL: LogKind.TRAP, entries.ILLEGAL: LogKind.TRAP, entries.XRET: LogKind.MRET}
 
 
 class CurrentInstruction(NamedTuple):
-    """Instruction that is executed: names of values in the IR."""
+    """Current instruction: names of values in the IR."""
 
     pc: str
     progress: str
@@ -37,8 +37,8 @@ class CurrentInstruction(NamedTuple):
 
 
 class Operations:
-    """Generator of a block for each operation, `op` and its number. All go on at blocks of the loop: `step`, `head`,
-    `arrive`, `leave`, `wait`, `refresh`, `access_trap` or `fault`."""
+    """Generator of a block for each operation, `op` and its number. Each ends with a jump to a block of the loop:
+    `step`, `head`, `arrive`, `leave`, `wait`, `refresh`, `access_trap` or `fault`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Operations:
         *,
         fused: bool,
     ) -> None:
-        """`pointers`: those of `access` in this function; `fused`: the processor multiplies and adds in one step."""
+        """`pointers`: those of `access` in this function; `fused`: the host has a fused multiply-add."""
         self._ir = ir
         self._isa = isa
         self._timing = timing
@@ -135,7 +135,7 @@ class Operations:
             self._jump(ir.resize(target, "i64", self._word), after)
 
     def _after(self, cycles: int, instructions: int = 1) -> str:
-        """Emit the progress after `instructions` that take `cycles`."""
+        """Emit the progress after a number of instructions that take `cycles`."""
         return self._ir.value(f"add i64 {self._progress}, {advance(cycles, instructions)}")
 
     def _extend(self, value: str) -> str:
@@ -159,12 +159,12 @@ class Operations:
         self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), self._after(self._timing.csr), 4)
 
     def _jump(self, pc: str, progress: str) -> None:
-        """Emit a jump, after which an interrupt or another privilege mode may come first."""
+        """Emit a jump; an interrupt or another privilege mode may take effect before its target."""
         disturbed = self._hart.holds(hart.disturbed)
         self._ir.branch(disturbed, ("arrive", (pc, progress)), ("head", (pc, progress)))
 
     def _unless_logged(self, kind: LogKind) -> None:
-        """Emit an exit to the slow path for the case that the kind is logged."""
+        """Emit an exit to the slow path if the kind is logged."""
         self._ir.unless(self._ir.value(f"xor i1 {records.logs(self._ir, kind)}, true"), self._leave)
 
     def floating_point(self, number: int, operation: FloatOperation) -> None:
@@ -282,7 +282,7 @@ class Operations:
         self._unless_disturbed(next_pc, later, row.length)
 
     def _loaded(self, row: InstructionDef, answer: str) -> str:
-        """Emit the register value of the bytes that an access has loaded, of its i64 result."""
+        """Emit the register value of a load from its i64 result."""
         kind = f"i{8 * row.size}"
         return self._ir.resize(self._ir.resize(answer, "i64", kind), kind, self._word, signed=row.signed)
 
@@ -290,7 +290,7 @@ class Operations:
         self, function: Definition, address: str, arguments: Sequence[str | int], rest: Sequence[str | int] = ()
     ) -> tuple[str, str]:
         """Emit an access of a device, or of memory by the bus; return (value, progress after the instruction). The call
-        may change the code, and with it this entry. `arguments`: those before the cycle, `rest`: those after it."""
+        may invalidate this entry. `arguments`: those before the cycle, `rest`: those after it."""
         ir = self._ir
         start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
         records.write_hart(ir, self._word, self._pc, self._progress)
@@ -303,14 +303,14 @@ class Operations:
         return answer, records.progress_at(ir, retired, end)
 
     def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
-        """Emit the dispatch of the next entry, before which an interrupt may come."""
+        """Emit the dispatch of the next entry, unless an interrupt may precede it."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.disturbed), ("arrive", (next_pc, after)), (quiet, ()))
         self._ir.block(quiet)
         self._next(next_pc, after, length)
 
     def _log_store(self, address: str, cycles: str) -> None:
-        """Emit the log record of a store that has retired, if the kind is on."""
+        """Emit the log record of a retired store, if the kind is enabled."""
         ir, write, over = self._ir, self._ir.new_label(), self._ir.new_label()
         ir.branch(records.logs(ir, LogKind.STORES), (write, ()), (over, ()))
         ir.block(write)
@@ -336,7 +336,7 @@ class Operations:
         later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {index}, 3")))
         a, b = (self._extend(self._register(field)) for field in (entries.RS1, entries.RS2))
         acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
-        register = self._slot(entries.RD)  # it may change the code, and with it this entry
+        register = self._slot(entries.RD)  # before the call, which may invalidate this entry
         records.put(ir, "synchronized", "0")
         records.write_hart(ir, self._word, self._pc, self._progress)
         answer = records.call(ir, device_calls.call_device, index, acts, a, b)
@@ -351,7 +351,7 @@ class Operations:
         self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
 
     def marked(self, number: int) -> None:
-        """Emit the log record of a submit function's begin or return, and the dispatch of its entry in
+        """Emit the log record of a submit function's entry or return, and the dispatch of the instruction's entry in
         `entries.MarkedEntries`."""
         ir = self._ir
         ir.block(f"op{number}")
@@ -407,5 +407,5 @@ class Operations:
         return self._ir.load(self._word, self._slot(field))
 
     def _write(self, value: str) -> None:
-        """Emit a write of rd. What its slot has beyond a register is and stays zero."""
+        """Emit a write of rd. Bits of its slot beyond the register stay zero."""
         self._ir.store(self._word, value, self._slot(entries.RD))

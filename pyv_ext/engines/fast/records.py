@@ -1,7 +1,7 @@
 """The machine's records in LLVM IR: fields, progress, and calls of functions of the native subset and of Python.
 
 Functions of IR that execute instructions have one pointer as an argument, `%machine`: the beginning of the buffer
-(`pyv_native.arena`). Where a callback of Python has raised, the status there is set: native code is left then.
+(`pyv_native.arena`). An exception of a callback sets the status there; native code then exits.
 """
 
 from functools import cache
@@ -21,34 +21,34 @@ from pyv_native.records import WORD, Inner, Scalar, layout
 MACHINE = "%machine"
 _MACHINE = f"ptr {MACHINE}"
 BIAS = 1 << 31
-"""Added to the cycles left, so that an instruction that oversteps the budget does not borrow from the upper half."""
+"""Added to the remaining cycles, so that an instruction beyond the budget does not borrow from the upper half."""
 
 
 class Exit:
-    """Reason for which native code returned."""
+    """Reason for an exit of native code."""
 
     BUDGET: Final = 0
-    """No cycles are left for the next instruction, or something else comes before it."""
+    """The cycle budget is used up, or something else precedes the next instruction."""
     DECODE: Final = 1
     """The next instruction has no entry yet."""
     HOT: Final = 2
-    """The next instruction begins a block that is worth a translation."""
+    """The next instruction begins a block that is hot enough to be translated."""
     FAULT: Final = 3
-    """The next instruction has run into a fault of a device, or of Python: then the status says so."""
+    """The next instruction has met a fault of a device, or an exception of Python, which is in the status."""
     WAITING: Final = 4
-    """A WFI goes on waiting."""
+    """A WFI continues to wait."""
 
 
 class RegionExit:
-    """Reason for which a region returned to the interpreter."""
+    """Reason for a return of a region to the interpreter."""
 
     JUMP: Final = 0
     """The next instruction is in no block of the region."""
     STEP: Final = 1
-    """The interpreter executes the next instruction, or finds that it cannot: it is not for regions, or its block does
-    not fit into the cycles left."""
+    """The interpreter tries the next instruction: regions do not support it, or its block exceeds the remaining
+    cycles."""
     INTERRUPT: Final = 2
-    """An interrupt, or another privilege mode, may come before the next instruction."""
+    """An interrupt or another privilege mode may take effect before the next instruction."""
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def registers(ir: Ir) -> str:
 
 
 def logs(ir: Ir, *kinds: LogKind) -> str:
-    """Emit whether a kind of the core log is on; an i1."""
+    """Emit whether any of the kinds of the core log is enabled; an i1."""
     bits = ir.value(f"and i64 {get(ir, 'kinds')}, {sum(1 << kind for kind in kinds)}")
     return ir.value(f"icmp ne i64 {bits}, 0")
 
@@ -102,12 +102,12 @@ def logs(ir: Ir, *kinds: LogKind) -> str:
 
 
 def advance(cycles: int, instructions: int = 1) -> int:
-    """Return the summand of progress for retired instructions and the cycles that they take."""
+    """Return the increment of progress for retired instructions and the cycles that they take."""
     return (instructions << 32) - cycles
 
 
 def with_cycles(ir: Ir, progress: str, cycles: str) -> str:
-    """Emit progress with another number of cycles left (an i64)."""
+    """Emit progress with another number of remaining cycles (an i64)."""
     retired = ir.value(f"and i64 {progress}, {-1 << 32}")
     return ir.value(f"or i64 {retired}, {ir.value(f'add i64 {cycles}, {BIAS}')}")
 
@@ -120,7 +120,7 @@ def cycle_of(ir: Ir, progress: str) -> str:
 
 
 def retired(ir: Ir, progress: str) -> str:
-    """Emit the count of instructions that have retired at a progress; an i64."""
+    """Emit the count of retired instructions at a progress; an i64."""
     return ir.value(f"add i64 {get(ir, 'native.first')}, {ir.value(f'lshr i64 {progress}, 32')}")
 
 
@@ -153,7 +153,7 @@ def read_hart(ir: Ir, word: str) -> tuple[str, str]:
 
 
 def write_hart(ir: Ir, word: str, pc: str, progress: str) -> None:
-    """Emit stores of the hart's position for Python, as `read_hart` gives it."""
+    """Emit stores of the hart's position for Python: the inverse of `read_hart`."""
     cycle, count = point(ir, progress)
     put(ir, "hart.pc", ir.resize(pc, word, "i64"))
     put(ir, "hart.cycle", cycle)
@@ -171,7 +171,7 @@ def call(ir: Ir, function: Definition, *arguments: str | int) -> str:
 
 
 def unless_raised(ir: Ir, target: Target) -> None:
-    """Emit a branch to `target` for the case that a callback has raised."""
+    """Emit a branch to `target` if a callback has raised an exception."""
     ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', MACHINE, WORD * STATUS)}, 0"), target)
 
 
@@ -180,11 +180,11 @@ _OUTLINED = {function: LINKAGE.slots[function] for function in (pmp.guard, pmp.w
 
 
 class HartFunctions:
-    """Functions of the hart (`pyv_ext.machine.hart`, `csr`) that a function of IR calls: they become a part of its
-    module, and are inlined."""
+    """Functions of the hart (`pyv_ext.machine.hart`, `csr`) that a function of IR calls; they are inlined as part of
+    its module."""
 
     def __init__(self, ir: Ir, isa: Isa, *, linked: bool = False) -> None:
-        """Code that the ISA rules out is removed from them. `linked`: only the shortest are inlined."""
+        """Remove code that is dead for the ISA from them. `linked`: inline only functions without a link."""
         self._ir = ir
         self._linked = linked
         flags = {

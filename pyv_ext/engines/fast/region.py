@@ -25,7 +25,7 @@ from pyv_native.ir import Ir, Target
 
 _LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
 _JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
-"""Expressions of which two shifts and what joins them are a rotation."""
+"""Expressions that combine two shifts to a rotation."""
 
 
 class _Registers:
@@ -51,7 +51,7 @@ class _Registers:
             self._values[number] = self.unsaved[number] = value
 
     def save(self, values: dict[int, str]) -> None:
-        """Emit stores of values to the state array. What a slot has beyond a register is and stays zero."""
+        """Emit stores of values to the state array. Bits of a slot beyond the register stay zero."""
         for number, value in values.items():
             self._ir.store(kind_of(self._word, number), value, self._x, 8 * number)
 
@@ -62,7 +62,7 @@ def kind_of(word: str, number: int) -> str:
 
 
 MAX_REPEATED = 24
-"""Instructions that the interpreter executes again at most where a block is left."""
+"""Maximum instructions that the interpreter executes again after a side exit."""
 
 
 class _SideExit(NamedTuple):
@@ -71,7 +71,7 @@ class _SideExit(NamedTuple):
     label: str
     pc: int
     before: int
-    """Instructions before it, and their cycles."""
+    """Number of instructions before it, whose cycles are `cycles`."""
     cycles: int
     unsaved: dict[int, str]
 
@@ -148,15 +148,15 @@ class _Region:
         self._side_exits: list[_SideExit] = []
         self._safe_point: _SideExit | None = None
         self._exit_stubs: list[tuple[str, dict[int, str], Target]] = []
-        """To blocks that are given less than others: label, registers to save, target."""
+        """Stubs of edges that save registers: label, registers to save, target."""
         unobserved, misaligned = self._access.unobserved, self._access.misaligned
         self._accesses, self._groups = (
             accesses(block, self._isa.mask, misaligned=misaligned) if unobserved else ({}, [])
         )
         self._offsets: dict[int, str] = {}
-        """In RAM, of the reaches that have been checked."""
+        """Offsets in RAM of the checked groups."""
         self._shifts: dict[str, tuple[str, str, int]] = {}
-        """What is a register shifted by a constant: expression, register, bits."""
+        """Values that are registers shifted by a constant: expression, register, bits."""
         before_last = sum(self._cost(instruction) for _, instruction in block.instructions[:-1])
         budget = ir.value(f"trunc i64 {self._progress} to i32")
         fits = ir.value(f"icmp ugt i32 {budget}, {BIAS + before_last}")
@@ -207,7 +207,7 @@ class _Region:
         return stub, ()
 
     def _write_back(self, *pcs: int) -> None:
-        """Emit write-backs of the registers that are live-in of none of the successors at `pcs`."""
+        """Emit write-backs of the registers that are live-in for none of the successors at `pcs`."""
         live_in = {number for pc in pcs for number in self._live_in_of(pc).registers}
         unsaved = self._x.unsaved
         self._unwritten = {number: value for number, value in unsaved.items() if number in live_in}
@@ -216,8 +216,8 @@ class _Region:
     def _side_exit(self, pc: int, count: int) -> Target:
         """Return the side exit before the instruction at `pc`.
 
-        The interpreter resumes at the last safe point, and repeats the instructions since: they have changed nothing
-        but values. So a value that is overwritten between two safe points need not be known at either.
+        The interpreter resumes at the last safe point, and repeats the instructions since then, which have changed only
+        values. So a value that is overwritten between two safe points need not be written back.
         """
         safe = self._safe_point
         if safe is None or count - safe.before >= MAX_REPEATED:
@@ -316,8 +316,8 @@ class _Region:
         self._end_safe_point()
 
     def _offset(self, pc: int, instruction: Instruction, count: int, address: str) -> str | None:
-        """Emit the check of an access, alone or with its group; return its offset in RAM, or None where `RamAccess` has
-        to check it."""
+        """Emit the check of an access, alone or with its group; return its offset in RAM, or None if `RamAccess` must
+        check it."""
         ir, access, access_info = self._ir, self._access, self._accesses.get(count)
         if access_info is None:
             return None
@@ -381,14 +381,14 @@ class _Region:
         return records.point(self._ir, self._after(count, self._cycles))
 
     def _unless_disturbed(self, pc: str, progress: str) -> None:
-        """Emit an exit to the interpreter for the case that an interrupt comes before the instruction at `pc`."""
+        """Emit an exit to the interpreter if an interrupt may precede the instruction at `pc`."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.disturbed), ("interrupt", (pc, progress)), (quiet, ()))
         self._ir.block(quiet)
 
     def _float(self, pc: int, instruction: Instruction, count: int) -> None:
         x, operation = self._x, floating.operation_of(instruction)
-        assert operation is not None  # else it was not taken
+        assert operation is not None  # else regions do not support it
         fields = [name for name in ("rs1", "rs2", "rs3") if getattr(instruction.row.format, name)]
         operands = [x[getattr(instruction, name)] for name in fields]
         x[instruction.rd] = self._floats.value(operation, operands, self._side_exit(pc, count))
@@ -423,7 +423,7 @@ class _Region:
         ir.goto("dispatch", (indirect, after))
 
     def _dispatch(self) -> None:
-        """Emit the dispatch of indirect jumps: the block at a pc."""
+        """Emit the dispatch of indirect jumps to the block at a pc."""
         ir, word = self._ir, self._word
         pc, progress = ir.block("dispatch", word, "i64")
         lowest = min(self._labels)

@@ -36,16 +36,16 @@ from pyv_native.compiler import Compiler, NativeCode
 from pyv_native.intrinsics import address_of
 
 HOT = 1 << 15
-"""Executions of a block by the interpreter before it is translated: by then, translating costs as much."""
+"""Executions of a block by the interpreter before it is translated: about as long as the translation takes."""
 
 WARM = HOT >> 6
 """Executions of a block before it is translated together with a hot one that leads to it."""
 
 REGION = 1000
-"""About how many instructions a region has at most."""
+"""Approximate maximum of instructions in a region."""
 
 ABSORB = 2
-"""A new region takes in an older one of at most so many times its size: what is translated again stays bounded."""
+"""Maximum size of the older regions that a new region absorbs, relative to it: this bounds repeated translation."""
 
 REGIONS = 1 << 12
 
@@ -54,13 +54,13 @@ _LEAVE, _SELF_MODIFYING, _SELF_MODIFYING_AT_PC = map(
     entry_of, (entries.LEAVE, entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)
 )
 LONGEST = 4
-"""Bytes of an instruction."""
+"""Maximum bytes of an instruction."""
 _SYSTEM = {
     OpClass.ECALL: entries.ECALL, OpClass.XRET: entries.XRET, OpClass.WFI: entries.WFI, OpClass.FENCE_I: entries.FENCE_I
 }  # fmt: skip
 TABLE, FUNCTIONS, SELF_MODIFYING = range(3)
-"""Words of a space: addresses of the table of entries, of the functions of regions, and of the word with the address of
-the table of `SelfModifyingEntries`."""
+"""Words of a translation cache: addresses of the table of entries, of the functions of regions, and of the word with
+the address of the table of `SelfModifyingEntries`."""
 
 Decode = Callable[[int, int, int], int]
 """See `entries.DECODE`."""
@@ -68,18 +68,18 @@ _SIZE = (1 << 32) - 1
 
 
 class DecodedWord(NamedTuple):
-    """Decoding of a word that is independent of its address, unless that is hooked or forbidden."""
+    """Decoding of a word, valid at any address that has no hook and whose fetch PMP permits."""
 
     instruction: Instruction | None
-    """None: the word is illegal, or there in part."""
+    """None: the word is illegal, or partly outside memory."""
     length: int
-    """Bytes."""
+    """Length in bytes."""
     ends_block: bool
-    """Whether something else than what follows may come next (`blocks.ends_block`)."""
+    """Whether control may leave the sequence after it (`blocks.ends_block`)."""
     supported: bool
-    """Whether regions may have it."""
+    """Whether regions may contain it."""
     entry: bytes | None
-    """None where that depends on the address."""
+    """Its entry; None if that depends on the address."""
 
 
 class TranslatedRegion(NamedTuple):
@@ -108,8 +108,8 @@ class TranslationCache:
         decode: Decode,
         fetchable: Spans | None,
     ) -> None:
-        """`access`: accesses of translated code, whose IR `translate` makes; `fetchable`: the ranges in which PMP
-        permits fetches, None while it forbids nothing at all."""
+        """`access`: accesses of translated code, whose IR `translate` generates; `fetchable`: the ranges in which PMP
+        permits fetches, None: no restriction."""
         self._core = core
         self._isa = core.isa
         self._code = code
@@ -125,12 +125,12 @@ class TranslationCache:
         self._entries = Entries()
         self._native_decode = decode
         self._addresses: dict[int, int] = {}
-        """Where the host would have address 0, for the memory that begins at a base."""
+        """Host address minus guest address of memories, by base."""
         self._decoded_words: dict[int, DecodedWord] = {}
         """Decodings by word."""
         self._self_modifying_entries: SelfModifyingEntries | None = None
         self._self_modifying_table = memoryview(bytearray(8)).cast("Q")
-        """Its address."""
+        """Host address of the table of `_self_modifying_entries`."""
         self._functions = memoryview(bytearray(8 * REGIONS)).cast("Q")
         tables = self._entries.table, self._functions, self._self_modifying_table
         self._words = bytearray(pack("3Q", *map(address_of, tables)))
@@ -165,7 +165,7 @@ class TranslationCache:
 
     def decode(self, pc: int) -> bool:
         """Fill the entries of `pc` and of the code after it in its page, up to an instruction that may end the code;
-        False where no memory is."""
+        False if there is no memory."""
         first, end = pc, (pc | PAGE - 1) + 1
         while pc < end and self._entries.operation(pc) in entries.UNDECODED:
             after, ended = self._decode_plain(pc)
@@ -180,8 +180,8 @@ class TranslationCache:
         return True
 
     def _decode_plain(self, pc: int) -> tuple[int, bool]:
-        """Let native code fill the entries of plain instructions from `pc` on, as long as none is hooked or forbidden.
-        Returns the address after them, and whether they may end the code."""
+        """Let native code fill the entries of plain instructions from `pc` on, up to a hook or a fetch that PMP does
+        not permit. Returns the address after them, and whether they may end the code."""
         ram, end = self._core.bus.ram_at(pc, STEP), self._plain_run_end(pc)
         if ram is None or end <= pc:
             return pc, False
@@ -195,8 +195,8 @@ class TranslationCache:
         return pc + size, packed > _SIZE
 
     def _plain_run_end(self, pc: int) -> int:
-        """Return the end of the addresses from `pc` on, in its page, without hooks, forbidden fetches or self-modifying
-        lines."""
+        """Return the end of the range from `pc` on, in its page, without hooks, self-modifying lines, or fetches that
+        PMP does not permit."""
         end, code = (pc | PAGE - 1) + 1, self._code
         if pc % self._isa.alignment or code.is_self_modifying(pc):
             return pc
@@ -211,7 +211,7 @@ class TranslationCache:
         return end
 
     def _decode(self, pc: int) -> DecodedWord | None:
-        """Fill the entry of `pc`; None where no memory is."""
+        """Fill the entry of `pc`; None if there is no memory."""
         word = self._code.word(pc)
         if word is None:
             return self._decode_partial(pc)
@@ -223,7 +223,7 @@ class TranslationCache:
         return decoded
 
     def _decode_partial(self, pc: int) -> DecodedWord | None:
-        """Send an instruction that is only in part in memory to the slow path; None where no byte of it is."""
+        """Assign the slow path to an instruction that is partly outside memory; None if it is wholly outside."""
         self._code.at(pc)
         if pc not in self._code.steps:
             return None
@@ -257,7 +257,7 @@ class TranslationCache:
 
     def _hooked_entry(self, pc: int, decoded: DecodedWord) -> bytes:
         """Return the entry of a hooked instruction: the slow path, unless it is plain and the mark is its only hook;
-        hooks may watch what others store."""
+        hooks may watch stores of other instructions."""
         instruction, entry = decoded.instruction, decoded.entry
         if instruction is None or entry is None or self._core.fetches_ahead or not self._code.has_only_mark(pc):
             return _LEAVE
@@ -275,7 +275,7 @@ class TranslationCache:
         return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
 
     def _decoded_word(self, word: int) -> DecodedWord:
-        """Return the decoding of a word, from the cache if it is there."""
+        """Return the decoding of a word, which is cached."""
         decoded = self._decoded_words.get(word)
         if decoded is None:
             if len(self._decoded_words) >= MAX_DECODED:
@@ -308,12 +308,12 @@ class TranslationCache:
         """Return the number of the operation of a supported instruction that is not plain."""
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
-            assert operation is not None  # else it was not taken
+            assert operation is not None  # else it is not supported
             return self._numbers.by_float[operation]
         if instruction.row.kind is OpClass.FENCE:
             return self._numbers.fence
         assert instruction.row.kind in ATOMIC
-        return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # their orders differ in nothing
+        return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # acquire and release have no effect
 
     def _system_operation(self, instruction: Instruction) -> str | None:
         """Return the operation of `entries.SYSTEM` of an instruction; None if native code does not execute it."""
@@ -330,7 +330,7 @@ class TranslationCache:
             return operation is not None and operation in self._numbers.by_float and not operation.strict
         if kind in ATOMIC or kind is OpClass.XRET:
             return not self._shadowed
-        csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks look at the rounding mode once
+        csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks check the rounding mode once
         return kind is OpClass.FENCE or kind is OpClass.ECALL or csr
 
     def _permitted(self, pc: int, length: int) -> bool:
@@ -343,7 +343,7 @@ class TranslationCache:
     # -- translating -------------------------------------------------------------------------------------------
 
     def translate(self, pc: int) -> bool:
-        """Make a region of the hot blocks around `pc`; return whether it was made."""
+        """Translate the hot blocks around `pc` to a region; return whether it was added."""
         if self._code.is_self_modifying(pc):
             self._code.recache(pc)
             self._decode(pc)
@@ -366,7 +366,7 @@ class TranslationCache:
         return self._install(blocks)
 
     def _restore(self, region: Sequence[BlockImage]) -> None:
-        """Make a region of the profile, unless its memory has changed, or is hooked."""
+        """Add a region of the profile, unless its memory has changed or has hooks."""
         blocks = []
         for image in region:
             content = self._core.bus.peek(image.pc, image.size) or b""
@@ -383,8 +383,8 @@ class TranslationCache:
             self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> BasicBlock:
-        """Decode a block of the profile. LookupError: regions may not contain one of its instructions, or it would end
-        before the last, as custom instructions may have changed since."""
+        """Decode a block of the profile. LookupError if regions do not support one of its instructions, or one
+        before the last ends the block: custom instructions may have changed since."""
         instructions: list[tuple[int, Instruction]] = []
         for at, word in zip(addresses_of([(pc, end, words)]), words, strict=True):
             decoded = self._decoded_word(word)
@@ -412,12 +412,12 @@ class TranslationCache:
         return supported and self._permitted(pc, instruction.length)
 
     def _install(self, blocks: Sequence[BasicBlock]) -> bool:
-        """Translate the blocks; False where there are none, or `REGIONS` is reached."""
+        """Translate the blocks; False if there are none, or `REGIONS` is reached."""
         words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
         return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
 
     def _add(self, blocks: Sequence[BlockWords], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
-        """Add a region; `text` makes its IR, unless it is cached. False as for `_install`."""
+        """Add a region; `text` generates its IR, unless it is cached. False as for `_install`."""
         number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
         if number is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest

@@ -1,4 +1,4 @@
-"""Keys of the code cache: native code is found by the inputs of its IR, without generating the IR.
+"""Keys of the code cache: native code is looked up by the inputs of its IR, without generating the IR.
 
 An input that changes the IR changes its key: the sources of all modules that generate it, the instruction set with
 custom instructions, the timing, and the arguments. All tests compare them (tests/conftest.py).
@@ -27,8 +27,8 @@ FOLDERS = (
 )  # fmt: skip
 """Folders of the modules that generate IR, and of all that these import."""
 _MIN_AGE = 1.0
-"""Seconds between the last change of a source and the start of this process; after less, or the other way round, the
-process may have imported what was there before."""
+"""Minimum seconds from the last change of a source to the start of this process. With less, the process may have
+imported an older source."""
 
 
 class CacheKeys:
@@ -39,19 +39,19 @@ class CacheKeys:
         self._prefix = generator() and repr((generator(), isa.name, custom, timing, fused))
 
     def interpreter(self, *inputs: object) -> str:
-        """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty: the sources are unknown, so no
-        key."""
+        """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty if the sources are
+        unknown."""
         return self._prefix and f"{self._prefix}\ninterpreter {inputs!r}"
 
     def region(self, access: object, blocks: Sequence[tuple[int, int, Sequence[int]]]) -> str:
         """Return the key of a region, from address, end and words of its blocks; `access`: inputs of its accesses.
-        Empty as above."""
+        Empty if the sources are unknown."""
         return self._prefix and f"{self._prefix}\nregion {access!r} {blocks!r}"
 
 
 def _inputs(instruction: CustomInstruction) -> tuple[object, ...]:
-    """Return the fields of an instruction that IR may depend on; of functions only whether they exist: calls go by a
-    table."""
+    """Return the fields of an instruction on which IR may depend; for functions only whether they exist, since native
+    code calls them through a table."""
     return tuple(
         field if field is None or isinstance(field, str | int) else callable(field) for field in tuple(instruction)
     )
@@ -59,15 +59,15 @@ def _inputs(instruction: CustomInstruction) -> tuple[object, ...]:
 
 @cache
 def generator() -> str:
-    """Return a digest of this process's sources; empty where they may differ from the modules that it imported."""
+    """Return a digest of this process's sources; empty if they may differ from the modules that it imported."""
     return sources_digest(_ROOT, IMPORT_TIME)
 
 
 def sources_digest(root: "str | Path", started: float) -> str:
-    """Digest the sources below a folder for a process that began to import them at `started`; empty where it may have
-    others.
+    """Digest the sources below a folder for a process that began to import them at `started`; empty if it may have
+    imported others.
 
-    It covers names, inodes, sizes and times of the files, not their content: to read all of them takes longer than the
+    It covers names, inodes, sizes and times of the files, not their content: reading all of them takes longer than the
     rest of a warm start.
     """
     lines = [sys.version]

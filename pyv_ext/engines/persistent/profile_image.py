@@ -1,4 +1,4 @@
-"""Profile image of a program: the regions that its last run translated, with which the next run begins."""
+"""Profile image of a program: the regions that its last run translated; the next run starts with them."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,21 @@ class BlockImage(NamedTuple):
 
 
 Regions = Mapping[Spans | None, Sequence[Sequence[BlockImage]]]
-"""The regions, by where PMP permitted fetches; None while it forbade nothing."""
+"""Regions by the ranges in which PMP permitted fetches; None: everywhere."""
 
 _BLOCK, _COUNT, _SPAN = struct.Struct("<III"), struct.Struct("<I"), struct.Struct("<QQ")
 _ANYWHERE = (1 << 32) - 1
-"""In place of the number of spans: PMP forbade nothing."""
+"""Value instead of the number of spans: PMP permitted fetches everywhere."""
 _PRIME = (1 << 61) - 1
 MAX_STORES = 64
-"""Profiles that a run stores at most: programs that need more of them translate for longer than they start.
-0: none is stored, nor looked for."""
+"""Maximum times that a run stores its profile: a program that needs more translates beyond its start-up.
+0: profiles are neither stored nor loaded."""
 
 
 class ProfileImage:
-    """Profile of the last run of a program, with whose regions the next run begins.
+    """Profile of the last run of a program; the next run starts with its regions.
 
-    The profile is a hint, on which nothing but speed depends. The page around its first instruction identifies a
-    program.
+    The profile is a hint that affects speed only. The page of its first instruction identifies a program.
     """
 
     def __init__(self, core: Core) -> None:
@@ -48,13 +47,13 @@ class ProfileImage:
         self._stores = 0
         image = self.cache.get(self.key) if self.cache is not None else None
         self.native = image is not None
-        """Whether the last run has come to native code."""
+        """Whether the last run reached native code."""
         self.regions: Regions = {} if image is None else _unpacked(image)
         self.ready = self.native or (self.cache is not None and self.cache.get(self._form) is not None)
-        """Whether a run of a hart like this one has come to native code, so that little of it is likely to be made."""
+        """Whether a run of a hart like this one reached native code, so that the cache is likely to have most of it."""
 
     def record_native_code(self) -> None:
-        """Record that this run has come to native code."""
+        """Record that this run has reached native code."""
         if self.cache is not None and not self.ready:
             self.cache.put(self._form, b"")
             self.ready = True
@@ -105,7 +104,7 @@ class _Reader:
         self.remaining = memoryview(image)
 
     def records(self, form: struct.Struct, count: int) -> list[tuple[int, ...]]:
-        """Read the next `count` records. ValueError: too few bytes are left."""
+        """Read the next `count` records. ValueError if fewer bytes remain."""
         size = count * form.size
         if size > len(self.remaining):
             raise ValueError
