@@ -18,12 +18,12 @@ _TIMED = ("irq", "next_event", "advance")
 
 
 class DeviceBase:
-    """`Device` without interrupt and without events of its own; subclasses override what they have."""
+    """`Device` without interrupt and without events; subclasses override the methods of those that they have."""
 
     name: str
     size: int
     passive = True
-    """Whether it has neither a line nor events of its own; found from the subclass's methods."""
+    """Whether it has neither a line nor events; derived from the methods of the subclass."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -44,8 +44,8 @@ class DeviceBase:
 class Register:
     """32-bit register at a byte offset.
 
-    Access: `rw`; `ro` and `wo`, where the other direction is an access fault; `w1c`, whose ones are cleared by writing
-    ones. Bits outside `mask` are not writable and keep their reset value.
+    Access: `rw`; `ro` and `wo`, where the other direction is an access fault; `w1c`, where writing 1 clears a bit. Bits
+    outside `mask` are not writable and keep their reset value.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Register:
 class RegisterDevice(DeviceBase):
     """Device made of the 32-bit registers in `registers`; any other access is a fault.
 
-    `self["NAME"]` is a register's content. Override `on_read` and `on_write` for registers that do something; a device
-    that changes outside of a call by bus or clock needs `clock.changed(clock.now)` to be seen.
+    `self["NAME"]` is a register's content. Override `on_read` and `on_write` for registers with effects. A device that
+    changes outside of a call by bus or clock must report it by `clock.changed(clock.now)`.
     """
 
     registers: tuple[Register, ...] = ()
@@ -90,7 +90,7 @@ class RegisterDevice(DeviceBase):
         return dict(self._content)
 
     def load_contents(self, state: Any) -> None:
-        """Restore the content of each register, for the `load_state` of a subclass. StateError."""
+        """Restore the content of each register, for the `load_state` of a subclass. StateError if it is invalid."""
         fields = Fields(state, *self._content)
         self._content = {name: fields.integer(name, 0, WORD) for name in self._content}
 
@@ -99,7 +99,7 @@ class RegisterDevice(DeviceBase):
         return self._content[name]
 
     def on_write(self, name: str, value: int, now: int) -> Reply | None:
-        """Take `value`, the register's new content: access mode and mask are already applied. `now` as in `Device`."""
+        """Store `value`, the register's new content: access mode and mask are already applied. `now` as in `Device`."""
         self._content[name] = value
         return None
 
@@ -114,7 +114,7 @@ class RegisterDevice(DeviceBase):
         return register is not None and size == 4 and register.access != ("ro" if write else "wo")
 
     def stable(self, offset: int, size: int) -> bool:
-        """Check `pyv_ext.protocols.Stable`: True unless the subclass has its own `on_read`, and overrides this then."""
+        """Check as `pyv_ext.protocols.Stable`; False for a subclass with its own `on_read`, which may override this."""
         return type(self).on_read is RegisterDevice.on_read
 
     def read(self, offset: int, size: int, now: int) -> int | Reply:
@@ -130,7 +130,7 @@ class RegisterDevice(DeviceBase):
 
 
 def new_record(record: type[Record]) -> Record:
-    """Make a record of a device that is in no machine yet, in its default state."""
+    """Create a record in its default state, for a device that is in no machine yet."""
     view: Record = Arena(record).root
     return view
 

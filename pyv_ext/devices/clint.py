@@ -13,7 +13,7 @@ WRAP = 1 << 64
 
 
 class SupervisorTimer:
-    """CSR stimecmp, whole or in halves, which compares mtime of a CLINT (RISC-V "stimecmp / vstimecmp" extension,
+    """CSR stimecmp, whole or in halves: a comparator for mtime of a CLINT (RISC-V "stimecmp / vstimecmp" extension,
     version 1.0)."""
 
     def __init__(self, timer: "Clint", xlen: int) -> None:
@@ -44,7 +44,7 @@ class Clint(RegisterDevice):
     """CLINT: `mtime` counts one tick per `divider` cycles from 0; software may set it. 64-bit registers by 32-bit
     halves.
 
-    What its registers do is in `pyv_ext.machine.clint`.
+    `pyv_ext.machine.clint` implements the registers.
     """
 
     name = "clint"
@@ -115,7 +115,7 @@ class Clint(RegisterDevice):
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot. The content of mtime is that of `offset`."""
+        """Return the state of a snapshot; mtime is stored as `offset`."""
         record = self.record
         registers = {
             "MSIP": record.msip, "MTIMECMP_LO": record.compare_low, "MTIMECMP_HI": record.compare_high,

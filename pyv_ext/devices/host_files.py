@@ -1,6 +1,6 @@
-"""Files of one folder of the host, as a program sees them through semihosting.
+"""Files of one folder of the host, for access by a program through semihosting.
 
-Opened files are held in memory, so that a snapshot has them and going back in time restores them. Changes are written
+Opened files are kept in memory, so that snapshots contain them and reverse execution restores them. Changes are written
 to the folder when the program closes the file, and at the end of the run. Errors are `OSError`.
 """
 
@@ -16,13 +16,13 @@ from weakref import WeakSet
 from pyv_native.state import Fields, StateError, data, inside
 
 MAX_BYTES = 1 << 28
-"""Bytes of a file, and of all files that are held."""
+"""Maximum bytes of a file, and of all files in memory."""
 _MODE = 0o644
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 
 class File:
-    """Content that a name or open handles refer to; it outlives its name as a file of the host does."""
+    """Content of a name or of open handles; it outlives its name, like a file of the host."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.data = bytearray(content)
@@ -31,24 +31,24 @@ class File:
 class HostFolder:
     """Files below `root`. Names are relative; `..`, absolute names, symbolic links and special files are refused.
 
-    Without a root every name is.
+    Without a root every name is refused.
     """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._files: dict[str, File | None] = {}
-        """What is known by name: None where a file has been removed."""
+        """Files by name; None: missing or removed."""
         self._originals: dict[str, bytes | None] = {}
-        """What the folder had under a name when it was first asked: what a machine that goes back in time finds."""
+        """Content of the folder by name at the first access, which an earlier restored state finds."""
         self._changed: set[str] = set()
         """Names that the program has changed."""
         self._pending: set[str] = set()
-        """Those of which the folder may not have the content."""
+        """Names whose content in the folder may be outdated."""
         self._live_files: WeakSet[File] = WeakSet()
-        """Those with a name and those that are only open."""
+        """Files with a name or an open handle."""
 
     def open(self, name: bytes, *, create: bool, truncate: bool) -> File:
-        """Open the file of that name; with `create` it is made if it is missing, with `truncate` it becomes empty."""
+        """Open the file of that name; `create` creates a missing file, `truncate` empties the file."""
         path = self._path(name)
         file = self._find(path, exists=not create)
         if file is None or truncate:
@@ -103,7 +103,7 @@ class HostFolder:
     # -- names -------------------------------------------------------------------------------------------------
 
     def _path(self, name: bytes) -> str:
-        """Return the name without empty parts. OSError: it is no name below the folder."""
+        """Return the name without empty parts. OSError if it is no name below the folder."""
         try:
             text = name.decode()
         except UnicodeDecodeError:
@@ -163,13 +163,13 @@ class HostFolder:
 
     @property
     def _free_bytes(self) -> int:
-        """Bytes that may still be held."""
+        """Remaining bytes for files in memory."""
         return MAX_BYTES - sum(len(file.data) for file in self._live_files)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self, others: list[File]) -> dict[str, Any]:
-        """Return the state of a snapshot; `others` are files that handles refer to. They are numbered from 0."""
+        """Return the state of a snapshot; `others` are files that handles refer to. Files are numbered from 0."""
         files = self.numbered(others)
         return {
             "files": [bytes(file.data) for file in files],
@@ -183,8 +183,8 @@ class HostFolder:
         return list(dict.fromkeys([*named, *others]))
 
     def load_state(self, state: Any) -> list[File]:
-        """Restore a state; return the files by number. The folder, or its content, may have changed since.
-        StateError."""
+        """Restore a state; return the files by number. The folder may have changed since. StateError if it
+        is invalid."""
         fields = Fields(state, "files", "names", "changed")
         files = [self._new_file(data(content)) for content in fields.listed("files")]
         names = fields["names"]
@@ -212,7 +212,7 @@ class HostFolder:
 
 
 def _has_content(parent: int, name: str, content: bytes | bytearray) -> bool:
-    """Check whether the file has that content already, so that a restored machine need not write it again."""
+    """Check whether the file already has the content, which a restored machine then does not write again."""
     if not _exists(parent, name):
         return False
     with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:

@@ -15,7 +15,7 @@ from pyv_native.state import LATEST, Fields
 class InterruptWiring:
     """Wiring of all lines of one hart to the bits of mip, in the words of the clock.
 
-    `sources` connects PLIC sources (1..31) to devices; the lines of `direct` devices go past the PLIC straight to MEIP.
+    `sources` connects PLIC sources (1..31) to devices; the lines of `direct` devices bypass the PLIC and drive MEIP.
     MEIP through the PLIC rises `plic_delay` cycles after the PLIC's output (`CoreTiming.plic`) and falls with it.
     """
 
@@ -44,7 +44,7 @@ class InterruptWiring:
 
     @property
     def lines(self) -> int:
-        """Bits of mip as the hart sees them."""
+        """Levels of the lines, as bits of mip."""
         return self.record.lines
 
     @property

@@ -13,9 +13,9 @@ class Plic(RegisterDevice):
     """PLIC: sources 1..31 with level-triggered gateways.
 
     A gateway passes one request at a time: a high level makes its source pending; a claim takes the source into
-    service; after completion the level is looked at again. A request that was passed stays when its level falls. A
-    claim takes the enabled pending source of highest priority, of equal ones the lowest, whatever the threshold;
-    completion of a source that is not enabled is ignored. What its registers do is in `pyv_ext.machine.plic`.
+    service; after completion the level is sampled again. A pending request remains when its level falls. A claim takes
+    the enabled pending source of highest priority, the lowest among equal priorities, whatever the threshold.
+    Completion of a source that is not enabled is ignored. `pyv_ext.machine.plic` implements the registers.
     """
 
     name = "plic"

@@ -2,8 +2,8 @@
 
 - The finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
 - HTIF: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
-- Semihosting (RISC-V Semihosting 0.4): SYS_EXIT and SYS_EXIT_EXTENDED. The other operations, where they are asked for,
-  are in `pyv_ext.devices.semihosting`.
+- Semihosting (RISC-V Semihosting 0.4): SYS_EXIT and SYS_EXIT_EXTENDED. The other operations, if enabled, are in
+  `pyv_ext.devices.semihosting`.
 """
 
 from collections.abc import Callable
@@ -53,10 +53,10 @@ class Finisher(RegisterDevice):
 
 
 SETTLE = 1000
-"""Cycles after which a store to one half of `tohost` counts although the other half was not stored."""
+"""Cycles after which a store to one half of `tohost` takes effect without a store to the other half."""
 
 SYSCALL, CONSOLE_WRITE = 0x0000, 0x0101
-"""Device << 8 | command, the upper 16 bits of what is stored to `tohost`; the lower 48 are the payload."""
+"""Device << 8 | command: the upper 16 bits of `tohost`; the lower 48 bits are the payload."""
 SYS_WRITE, SYS_EXIT = 64, 93
 EBADF, EFAULT, ENOSYS = 9, 14, 38
 """Linux error numbers, returned negative."""
@@ -64,13 +64,13 @@ BOTH_HALVES = 0b11
 
 
 class Htif:
-    """HTIF: serves each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit stores in any
-    order.
+    """HTIF device, which executes each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit
+    stores in any order.
 
     `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even one is the address of a block of 64-bit
-    words {number, arg0, arg1, arg2}, of which `write` and `exit` are served. `CONSOLE_WRITE` prints a character. As
-    Spike's front end does, a command is taken out of `tohost` (0 is written there), and when a system call is done its
-    result is in the first word of the block and 1 in `fromhost`.
+    words {number, arg0, arg1, arg2}; `write` and `exit` are supported. `CONSOLE_WRITE` prints a character. As in
+    Spike's front end, a command is removed from `tohost` (0 is written there), and a system call writes its result to
+    the first word of the block, and 1 to `fromhost`.
     """
 
     irq = False
@@ -84,14 +84,14 @@ class Htif:
                     f"{name} at {address:#x} is not in RAM: HTIF needs its 8 bytes there, link it into RAM"
                 )
         self.ignored = 0
-        """Commands that were not understood."""
+        """Count of unknown commands."""
         self._bus = bus
         self._tohost = tohost
         self._fromhost = fromhost
         self._console = console
         self._on_exit = on_exit
         self._stored = 0
-        """Which halves have been stored since the last command."""
+        """Mask of the halves that have been stored since the last command."""
         self._due: int | None = None
         bus.watch_stores(tohost, self._on_store)
         bus.clock.attach(self, shared=True)
@@ -180,10 +180,10 @@ class Htif:
 
 
 ExitCalls = Callable[[int, int], int | None]
-"""`exits(operation, parameter)`: what a0 holds after a semihosting call; None where there is no such operation."""
+"""`exits(operation, parameter)`: a0 after a semihosting call; None for any other operation."""
 SEMIHOSTING_EXIT, SEMIHOSTING_EXIT_EXTENDED = 0x18, 0x20
 APPLICATION_EXIT = 0x2_0026
-"""The reason ADP_Stopped_ApplicationExit; any other is a failure."""
+"""Reason ADP_Stopped_ApplicationExit; any other reason is a failure."""
 
 
 def exit_calls(bus: Bus, on_exit: Callable[[int], None]) -> ExitCalls:

@@ -1,7 +1,7 @@
-"""Semihosting: a program without drivers uses console, files, clock and command line of its host.
+"""Semihosting: access of a program without drivers to console, files, clock and command line of its host.
 
 Operations and their parameters are those of "Semihosting for AArch32 and AArch64" (Arm, 2.0), which the RISC-V
-semihosting specification 0.4 takes over. Time is that of the simulated core, so a run gives the same on every host.
+semihosting specification 0.4 adopts. Time is that of the simulated core, so a run has the same result on every host.
 """
 
 import os
@@ -21,15 +21,15 @@ from pyv_native.state import Fields, inside
 FAILED = -1
 MAX_HANDLES = 64
 MAX_TEXT = 1 << 20
-"""Characters of a text that ends with a zero, and of a name."""
+"""Maximum characters of a zero-terminated text, and of a name."""
 CONSOLE, FEATURES = b":tt", b":semihosting-features"
 FEATURE_BITS = b"SHFB\x03"
-"""SYS_EXIT_EXTENDED is there, and `:tt` opened to append is standard error."""
+"""Features: SYS_EXIT_EXTENDED, and `:tt` opened for appending as standard error."""
 MAX_ERROR = 1 << 16
 
 
 class OpenMode(NamedTuple):
-    """Mode in which SYS_OPEN opens a file, by the number that stands for the string of `fopen`."""
+    """Mode of SYS_OPEN, whose number stands for a mode string of `fopen`."""
 
     read: bool
     write: bool
@@ -44,10 +44,10 @@ _MODES_BY_TEXT = (
     (OpenMode(False, True, True, False, True), OpenMode(True, True, True)),
 )
 MODES = tuple(mode for text in _MODES_BY_TEXT for mode in text for _ in ("text", "binary"))
-"""r, rb, r+, r+b, w, wb, w+, w+b, a, ab, a+, a+b. The last two begin at the begin, and write where they are: picolibc
-opens `r+` so. QEMU does the same."""
+"""r, rb, r+, r+b, w, wb, w+, w+b, a, ab, a+, a+b. The last two begin at offset 0 and write at the current
+position, as in QEMU: picolibc opens `r+` so."""
 _INPUT, _OUTPUT = MODES[0], MODES[4]
-"""Of the console."""
+"""Modes of the console."""
 
 
 @dataclass
@@ -83,10 +83,10 @@ class Semihosting:
         start: int,
         free: FreeMemory,
     ) -> None:
-        """`console_input`: the input of the console, which ends after it. `start`: second since 1970 of cycle 0."""
+        """`console_input`: the complete input of the console. `start`: second since 1970 of cycle 0."""
         self._hart = hart
         self._word = hart.isa.xlen // 8
-        """Bytes of a word of a block: that of a register."""
+        """Bytes of a word of a parameter block: the size of a register."""
         self._bus = bus
         self._console = console
         self._exits = exits
@@ -103,8 +103,8 @@ class Semihosting:
         self._operations = self._table()
 
     def _table(self) -> Mapping[int, tuple[int, Callable[..., int]]]:
-        """Return, by number of an operation, the words of its block and its function, which takes the parameter if that
-        is 0."""
+        """Return operations by number: words of the parameter block, and the function; for 0 words it takes the
+        parameter itself."""
         return {
             0x01: (3, self._open),
             0x02: (1, self._close),
@@ -131,7 +131,7 @@ class Semihosting:
         }
 
     def call(self, operation: int, parameter: int) -> int | None:
-        """Serve a call; return a0 after it, or None for an unknown operation."""
+        """Execute a call; return a0 after it, or None for an unknown operation."""
         if operation not in self._operations:
             return self._exits(operation, parameter)
         words, perform = self._operations[operation]
@@ -164,7 +164,7 @@ class Semihosting:
         return byte[0] if byte else FAILED
 
     def _line(self, limit: int) -> bytes:
-        """Read as a terminal does: at most a line."""
+        """Read at most a line, as a terminal does."""
         rest = self._input[self._read : self._read + limit]
         line = rest[: rest.find(b"\n") + 1] or rest
         self._read += len(line)
@@ -265,7 +265,7 @@ class Semihosting:
         return self._bytes(address, length)
 
     def finish(self) -> None:
-        """Write files that are still open at the end of the run. PyvExtError: the host refuses it."""
+        """Write files that are still open at the end of the run. PyvExtError if the host refuses it."""
         try:
             self._folder.write_back()
         except OSError as error:
@@ -336,7 +336,7 @@ class Semihosting:
         }
 
     def load_state(self, state: Any) -> None:
-        """Restore a state. StateError."""
+        """Restore a state. StateError if it is invalid."""
         fields = Fields(state, "folder", "handles", "read", "errno")
         with inside("folder"):
             files = self._folder.load_state(fields["folder"])

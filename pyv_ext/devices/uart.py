@@ -1,7 +1,7 @@
 """UART 16550A with byte registers, and the console that its characters go to.
 
-The line takes no time: characters are sent and received at once. The console captures characters always and shows them
-live on request.
+Transmission takes no time: characters are sent and received at once. The console always captures characters, and shows
+them live on request.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ class Console:
 
     def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
         self.sink = sink
-        """Called with each piece of output as it comes."""
+        """`sink(data)` receives each piece of output at once."""
         self.sources: list[Callable[[], bytes]] = []
-        """Callbacks that return what a device has sent and still keeps."""
+        """Callbacks that return and clear the pending output of a device."""
         self._data = bytearray()
 
     @property
@@ -32,14 +32,14 @@ class Console:
         return self._data
 
     def collect(self) -> None:
-        """Take the output of all devices."""
+        """Collect the pending output of all devices."""
         for source in self.sources:
             sent = source()
             if sent:
                 self._add(sent)
 
     def write(self, data: bytes) -> None:
-        """Append output, after all that devices have sent."""
+        """Append output after the pending output of all devices."""
         self.collect()
         self._add(data)
 
@@ -68,7 +68,7 @@ class Uart(DeviceBase):
     """UART. Interrupts by priority: received data at the trigger level, received data below it, transmitter empty.
 
     The conditions that this line cannot produce (errors, break, modem changes) never interrupt. Loads and stores are
-    bytes; line and modem status are read-only. What its registers do is in `pyv_ext.machine.uart`.
+    bytes; line and modem status are read-only. `pyv_ext.machine.uart` implements the registers.
     """
 
     name = "uart"
@@ -79,7 +79,7 @@ class Uart(DeviceBase):
         self.console = console if console is not None else Console()
         self.console.sources.append(self._take_sent)
         self._waiting: deque[int] = deque()
-        """Fed bytes for which the receiver has no room yet."""
+        """Fed bytes that wait for space in the receiver."""
         self.record = new_record(state.UartRecord)
         self.record.divisor = RESET_DIVISOR
 
@@ -87,7 +87,7 @@ class Uart(DeviceBase):
         """Move the registers into the record of a machine."""
         self.record = move_record(self.record, machine.uart)
 
-    # -- the host's end of the line ----------------------------------------------------------------------------
+    # -- host side ---------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ class Uart(DeviceBase):
         return self.console.text
 
     def feed(self, data: bytes) -> None:
-        """Send `data` to the guest; call `clock.changed(clock.now)` afterwards when a run is under way."""
+        """Send `data` to the guest; call `clock.changed(clock.now)` afterwards during a run."""
         self._waiting.extend(data)
         self._fill()
 
@@ -126,7 +126,7 @@ class Uart(DeviceBase):
             record.count += 1
         record.waiting = len(waiting)
 
-    # -- the guest's end -----------------------------------------------------------------------------------------
+    # -- guest side ----------------------------------------------------------------------------------------------
 
     @property
     def irq(self) -> bool:
@@ -188,4 +188,4 @@ class Uart(DeviceBase):
 
 
 _REGISTERS = {"ier": 0x0F, "fcr": 0xC1, "lcr": 0xFF, "mcr": 0x1F, "scr": 0xFF, "divisor": 0xFFFF}
-"""What a snapshot keeps of them, and the highest value of each."""
+"""Registers in a snapshot, and their maximum values."""
