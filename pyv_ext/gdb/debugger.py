@@ -43,7 +43,7 @@ _SIGNAL_OF = {
     StopReason.LIMIT: GdbSignal.XCPU,
     StopReason.TIMEOUT: GdbSignal.XCPU,
 }
-"""Ends of a run that a debugger may look into; the program cannot go on from them."""
+"""Signals of stops that a debugger may inspect; the program cannot resume after them."""
 
 
 ECALLS = (Cause.ECALL_USER, Cause.ECALL_SUPERVISOR, Cause.ECALL_MACHINE)
@@ -57,18 +57,18 @@ class Halt(NamedTuple):
     signal: GdbSignal = GdbSignal.TRAP
     hit: Hit | None = None
     text: str = ""
-    """One line for people."""
+    """Line of text for the user."""
     begin: bool = False
-    """Going back has reached the begin of what is known."""
+    """Whether reverse execution has reached the earliest snapshot."""
     end: Stop | None = None
-    """The run is over: the program has ended, or the simulator was interrupted."""
+    """Stop that ends the run: the program has ended, or the simulator was interrupted."""
 
 
 class HandlerStepper:
-    """Execution of single instructions. An instruction or interrupt that enters a handler of `over` is no step of its
-    own: the handler runs to its return.
+    """Execution of single instructions. An instruction or interrupt that enters a handler of `over` is no separate
+    step: the handler runs to its return.
 
-    Nothing is withheld from the program: it executes what it would execute without a debugger, in the same cycles.
+    The program executes the same instructions in the same cycles as without a debugger.
     """
 
     def __init__(self, engine: Engine, over: Callable[[int], bool]) -> None:
@@ -136,7 +136,7 @@ class Debugger:
     """Run control of one engine. `features` are registers beyond those of the hart; `limit` ends the run at a cycle;
     `tasks(read)` are those of the RTOS of the program, if it is known.
 
-    With a `time_machine` it goes back; without one, or where it cannot save, only forward.
+    Reverse execution requires a `time_machine` that can save the machine.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ class Debugger:
         self._limit = limit
         self._slices = Slices(clock)
         self._next_poll = 0
-        """The cycle of the next look at the client."""
+        """Cycle of the next poll of the client."""
         self._history: SnapshotHistory | None = None
         self.no_history = "" if time_machine is not None else "this machine keeps no past"
-        """Why it cannot go back; empty when it can."""
+        """Reason why reverse execution is unavailable; empty if it is available."""
         if time_machine is not None:
             try:
                 self._history = SnapshotHistory(engine, time_machine, Intervals(clock))
@@ -173,11 +173,11 @@ class Debugger:
             except PyvExtError as error:
                 self._history, self.no_history = None, str(error)
 
-    # -- looking -----------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory and registers of devices without side effects, up to the first byte without any: maybe fewer
-        bytes."""
+        """Read memory and registers of devices without side effects, up to the first byte that is neither: possibly
+        fewer bytes."""
         data = b""
         while len(data) < size:
             start = address + len(data)
@@ -233,7 +233,7 @@ class Debugger:
             write=lambda value: self.write(address, value.to_bytes(size, "little")),
         )
 
-    # -- changing ----------------------------------------------------------------------------------------------
+    # -- modification ------------------------------------------------------------------------------------------
 
     def write(self, address: int, data: bytes) -> None:
         """Change memory; PyvExtError outside of RAM. Only the program writes devices."""
@@ -241,7 +241,7 @@ class Debugger:
         self._forget_history()
 
     def write_register(self, register: RegisterView, value: int) -> None:
-        """Write a register. PyvExtError: the debugger cannot write it."""
+        """Write a register. PyvExtError if the debugger cannot write it."""
         if register.write is None:
             raise PyvExtError(f"{register.name} cannot be written by the debugger: let the program do it")
         register.write(value & (1 << register.bits) - 1)
@@ -251,20 +251,20 @@ class Debugger:
         if self._history is not None:
             self._history.forget()
 
-    # -- going on ----------------------------------------------------------------------------------------------
+    # -- execution ---------------------------------------------------------------------------------------------
 
     def resume(self, poll: Poll) -> Halt:
         """Run until something stops the hart."""
         return self._forward(poll, lambda: self._engine.run(self._next_poll), lambda: False)
 
     def step(self, poll: Poll, thread: int = 0) -> Halt:
-        """Execute one instruction or trap, however long it waits; with `step_interrupts` also an interrupt."""
+        """Execute one instruction or trap, waits included; with `step_interrupts` also an interrupt."""
         return self.step_range(poll, 0, 0, thread)
 
     def step_range(self, poll: Poll, start: int, end: int, thread: int = 0) -> Halt:
-        """Step at least once, and on while pc is in [start, end).
+        """Step at least once, and continue while pc is in [start, end).
 
-        A thread that waits is stepped when it runs again; 0 is the thread that runs. ValueError for an unknown thread.
+        A waiting thread is stepped when it runs again; 0 is the running thread. ValueError for an unknown thread.
         """
         stepper = HandlerStepper(self._engine, self._steps_over)
         if thread not in (0, self.thread()):
@@ -332,7 +332,7 @@ class Debugger:
             self._deliver_events()
 
     def _deliver_events(self) -> None:
-        """Deliver device events that are due now, as the next instruction would: so devices show the present."""
+        """Deliver device events that are due now, as the next instruction would, so that devices are up to date."""
         self._bus.clock.advance(self._hart.cycle)
 
     def _halt(self, stop: Stop) -> Halt:
@@ -342,7 +342,7 @@ class Debugger:
             return Halt(_SIGNAL_OF[stop.reason], text=stop.text)
         return Halt(end=stop)
 
-    # -- going back --------------------------------------------------------------------------------------------
+    # -- reverse execution -------------------------------------------------------------------------------------
 
     def step_back(self) -> Halt:
         """Undo one instruction, trap or interrupt."""
@@ -355,7 +355,7 @@ class Debugger:
         return Halt()
 
     def resume_back(self, poll: Poll) -> Halt:
-        """Go back to the latest moment at which a point would have stopped the hart, or to the begin."""
+        """Go back to the latest position at which a point would have stopped the hart, or to the earliest snapshot."""
         history = self._require_history()
         end = position = self.position
         try:
@@ -376,8 +376,8 @@ class Debugger:
             self._deliver_events()
 
     def _last_hit(self, history: SnapshotHistory, end: int, poll: Poll) -> tuple[int, Hit] | None:
-        """Replay to position `end`; return position and hit of the last point before it. InterruptedError: the client
-        stops it."""
+        """Replay to position `end`; return position and hit of the last point before it. InterruptedError if the
+        client interrupts it."""
         points, last = self.points, None
         points.take_hit()
         points.passing = None
@@ -388,7 +388,7 @@ class Debugger:
                 hit = points.take_hit()
                 if hit is not None:
                     points.passing = self.position
-                    after = hit.kind not in BREAKPOINTS  # backwards, an access lies ahead of the place behind it
+                    after = hit.kind not in BREAKPOINTS  # in reverse, the position after an access precedes it
                     last = self.position + after, hit
                 if poll():
                     raise InterruptedError

@@ -1,7 +1,7 @@
-"""Reverse execution: back to the latest earlier snapshot, and forward from there.
+"""Reverse execution: restore of the latest earlier snapshot, and replay from there.
 
-A position counts what the hart has done: instructions retired and traps taken. It never falls while the machine runs,
-each takes at least a cycle, and the same position is always the same state, so it names a moment exactly.
+A position is the count of retired instructions and taken traps. It never decreases while the machine runs, each takes
+at least a cycle, and equal positions have equal states, so a position identifies a state of the run.
 """
 
 from collections.abc import Callable
@@ -12,21 +12,20 @@ from pyv_ext.engines.engine import Engine
 from pyv_ext.gdb.pacing import Intervals
 
 MAX_SNAPSHOTS = 32
-"""Snapshots kept; beyond that every second one goes, and the distance doubles."""
+"""Maximum number of snapshots; beyond it every second snapshot is deleted, and the interval doubles."""
 STEP_DISTANCE = 16
-"""From here on to the aim, step by step."""
+"""Distance to a target position below which the replay steps single instructions."""
 
 
 class TimeMachine(NamedTuple):
-    """Snapshots that the owner of the machine offers; their format is the owner's."""
+    """Snapshot functions of the owner of the machine, who defines the format of snapshots."""
 
     save: Callable[[Any], Any]
-    """`save(before)`: a snapshot of now, which may share memory with `before`, an earlier one or None.
-
-    PyvExtError when the machine cannot be saved."""
+    """`save(before)`: a snapshot of the current state, which may share memory with `before`, an earlier snapshot or
+    None. PyvExtError if the machine cannot be saved."""
     restore: Callable[[Any], None]
     replaying: Callable[[], AbstractContextManager[None]]
-    """While what has happened already happens again: output that was shown is not shown twice."""
+    """Context of a replay, during which output is not shown again."""
 
 
 class _Snapshot(NamedTuple):
@@ -54,7 +53,7 @@ class SnapshotHistory:
         return hart.instret + hart.traps
 
     def remember(self) -> None:
-        """Take a snapshot if one is due. No point may be planted."""
+        """Take a snapshot if it is due. No point may be planted."""
         if not self.due:
             return
         self._intervals.begin()
@@ -71,7 +70,7 @@ class SnapshotHistory:
         return not self._snapshots or (self._intervals.due and self.position > self._snapshots[-1].position)
 
     def forget(self) -> None:
-        """Drop all snapshots: the debugger has changed the machine, so its future does not follow from them."""
+        """Delete all snapshots: the debugger has changed the machine, so replays from them would differ."""
         self._snapshots.clear()
 
     def rewind(self, position: int) -> int:

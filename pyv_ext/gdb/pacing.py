@@ -1,6 +1,6 @@
-"""Pacing of a debugger: intervals of polls of its client and of snapshots, by CPU time, so that neither is slow.
+"""Pacing of a debugger: intervals of client polls and of snapshots, by CPU time, so that both take little of it.
 
-No simulated value depends on it: splitting a run changes nothing, and every snapshot leads to the same past.
+No simulated value depends on it: splitting a run changes nothing, and replays from all snapshots are equal.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,15 @@ Clock = Callable[[], float]
 """Seconds of CPU time."""
 
 POLL_INTERVAL = 0.01
-"""Seconds between two looks at the client, about: Ctrl-C is not felt to wait."""
+"""Approximate seconds between two polls of the client; a user does not notice the delay of Ctrl-C."""
 MIN_SLICE, FIRST_SLICE, MAX_SLICE = 1 << 8, 1 << 12, 1 << 21
 """Cycles of a slice. Native code executes `MAX_SLICE` in a millisecond, a program that only accesses devices in some
-seconds: that long Ctrl-C may wait where the one turns into the other."""
+seconds: Ctrl-C may wait that long when a program changes from the former to the latter."""
 
 FIRST_GAP = 0.05
-"""Seconds of execution between two snapshots at first, which is how long going back one step takes at most."""
+"""Initial seconds of execution between two snapshots, the maximum time of a reverse step."""
 MIN_RATIO = 20
-"""A snapshot is followed by so many times its own cost of execution at least."""
+"""Minimum execution time after a snapshot, as a multiple of the time that the snapshot took."""
 
 
 class Slices:
@@ -57,14 +57,14 @@ class Intervals:
         return self._clock() >= self._next
 
     def begin(self) -> None:
-        """Begin the time of a snapshot."""
+        """Begin a snapshot."""
         self._began = self._clock()
 
     def end(self) -> None:
-        """End the time of a snapshot, and set the time of the next."""
+        """End a snapshot, and set the time of the next."""
         now = self._clock()
         self._next = now + max(self._gap, MIN_RATIO * (now - self._began))
 
     def double(self) -> None:
-        """Double the distance of snapshots from now on."""
+        """Double the interval of later snapshots."""
         self._gap *= 2

@@ -1,4 +1,4 @@
-"""Framing of the remote serial protocol: `$data#checksum`, acknowledgements, and the lone byte of Ctrl-C."""
+"""Framing of the remote serial protocol: `$data#checksum`, acknowledgements, and the single byte of Ctrl-C."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -7,18 +7,18 @@ ESCAPE, ESCAPE_XOR = 0x7D, 0x20
 _ESCAPED = frozenset(b"#$}*")
 INTERRUPT = 0x03
 LIMIT = 1 << 16
-"""Longest packet taken, in bytes between `$` and `#`; a longer one is dropped like one with a wrong checksum."""
+"""Maximum bytes of a packet between `$` and `#`; a longer packet is dropped, as with a wrong checksum."""
 
 
 class PacketKind(Enum):
     PACKET = auto()
     BAD = auto()
-    """A packet whose checksum is wrong, or that is too long."""
+    """Packet with a wrong checksum, or too long."""
     ACK = auto()
     NAK = auto()
     INTERRUPT = auto()
     FOREIGN = auto()
-    """A byte between packets that no client of the protocol sends, such as the first one of an HTTP request."""
+    """Byte between packets that no client of the protocol sends, such as the first byte of an HTTP request."""
 
 
 class ReceivedPacket(NamedTuple):

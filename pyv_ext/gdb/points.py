@@ -1,4 +1,4 @@
-"""Breakpoints and watchpoints: hooks in the engine and watches on the bus. Guest memory and time stay as they are."""
+"""Breakpoints and watchpoints: hooks in the engine and watches on the bus. Guest memory and time do not change."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -13,7 +13,7 @@ from pyv_ext.hart.hart import Hart
 
 BREAKPOINT = Stop(StopReason.BREAKPOINT)
 MAX_POINTS = 4096
-"""Breakpoints and watchpoints together."""
+"""Maximum number of breakpoints and watchpoints together."""
 
 
 class PointKind(Enum):
@@ -42,24 +42,24 @@ class Hit(NamedTuple):
 
     kind: PointKind
     address: int
-    """Of the breakpoint, or of the first watched byte that was accessed."""
+    """Address of the breakpoint, or of the first watched byte that was accessed."""
 
 
 Guard = Callable[[int, int, bool], None]
 
 
 class DebugPoints:
-    """Points of one engine. All stop before the instruction; of RISC-V, GDB expects that from watchpoints too."""
+    """Points of one engine. All stop before the instruction, which GDB expects of RISC-V watchpoints, too."""
 
     def __init__(self, engine: Engine) -> None:
         self._hit: Hit | None = None
         self.passing: int | None = None
-        """Position (instructions and traps so far) at which nothing stops: the hart stands there already."""
+        """Position (count of instructions and traps) at which points are ignored: the hart is already stopped there."""
         self._engine = engine
         self._bus = engine.bus
         self._points: dict[DebugPoint, None] = {}
         self._guards: dict[DebugPoint, Guard] = {}
-        """What watches the accesses, for each watchpoint that works: without any, accesses are as fast as ever."""
+        """Guards of the planted watchpoints; without any, accesses take the fast path."""
         self._planted = False
 
     def take_hit(self) -> Hit | None:
@@ -68,7 +68,7 @@ class DebugPoints:
         return hit
 
     def insert(self, point: DebugPoint) -> None:
-        """Set a point, unless it is set. PyvExtError: too many points."""
+        """Set a point, unless it is set. PyvExtError for too many points."""
         if point not in self._points:
             if len(self._points) == MAX_POINTS:
                 raise PyvExtError(f"there are {MAX_POINTS} breakpoints and watchpoints; delete some")
@@ -88,7 +88,7 @@ class DebugPoints:
             self.remove(point)
 
     def plant(self) -> None:
-        """Activate all points; meanwhile no snapshot is taken or restored: watches would be part of it."""
+        """Activate all points. Until `unplant` no snapshot may be taken or restored: it would contain watches."""
         self._planted = True
         for point in self._points:
             self._plant(point)
@@ -121,13 +121,13 @@ class DebugPoints:
             self._bus.unwatch_stores(page, _ignore_store)
 
     def _pages(self, point: DebugPoint) -> list[int]:
-        """Return the pages of memory whose accesses must go through the bus; those of devices do."""
+        """Return the pages of memory whose accesses must go through the bus; accesses of devices always do."""
         if point.kind in BREAKPOINTS:
             return []
         pages = range(point.address & -PAGE, point.address + point.size, PAGE)
         return [page for page in pages if self._bus.ram_at(page, 1) is not None]
 
-    # -- what engine and bus report ----------------------------------------------------------------------------
+    # -- callbacks of engine and bus ---------------------------------------------------------------------------
 
     def _is_passing(self) -> bool:
         hart = self._engine.hart
@@ -149,4 +149,4 @@ class DebugPoints:
 
 
 def _ignore_store(address: int, size: int, now: int) -> None:
-    """Ignore a store, which the guard has checked already."""
+    """Ignore a store, which the guard has already checked."""

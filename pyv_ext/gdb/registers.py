@@ -1,4 +1,4 @@
-"""Registers as a debugger sees them, and their target description.
+"""Registers for a debugger, and their target description.
 
 Source: GDB manual, "Target Descriptions" and "RISC-V Features".
 """
@@ -59,7 +59,7 @@ def _integer(hart: Hart, number: int) -> RegisterView:
 
 def _pc(hart: Hart) -> RegisterView:
     def write(value: int) -> None:
-        """Set pc, and drop the instruction that waits at the old pc."""
+        """Set pc, and cancel the instruction that waits at the old pc."""
         hart.pc = value & hart.isa.mask & -hart.isa.alignment
         hart.waiting = None
 

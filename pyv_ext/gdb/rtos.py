@@ -1,6 +1,6 @@
 """Tasks of an RTOS as threads of a debugger, from symbols and lists in memory, by a description.
 
-Nothing of the program runs for it, and whatever memory holds, looking at it ends: a list that is damaged is shorter.
+It executes no code of the program, and terminates for any content of memory: a damaged list is truncated.
 """
 
 import re
@@ -16,16 +16,16 @@ MAX_LISTS = 64
 WORD = 4
 
 ALONE = 1
-"""The number of the only thread as long as there are no tasks."""
+"""Number of the only thread as long as there are no tasks."""
 
 Read = Callable[[int, int], bytes]
-"""`read(address, size)`: memory, maybe fewer bytes."""
+"""`read(address, size)`: memory, possibly fewer bytes."""
 
 CODE_BYTES = 256
 
 Offset = int | str
-"""An offset or a size in bytes: a number, or the text `TYPE.member`, `TYPE.member.member` or `TYPE` for what the debug
-information says, with ` or NUMBER` behind it for programs without."""
+"""Offset or size in bytes: a number, or the text `TYPE.member`, `TYPE.member.member` or `TYPE` for that in the debug
+information, followed by ` or NUMBER` for programs without debug information."""
 
 _OFFSET = re.compile(r"(\w+(?:\.\w+)*)(?: or (\d+|0x[0-9a-f]+))?")
 
@@ -34,15 +34,15 @@ class Lists(NamedTuple):
     """Form of the lists of tasks."""
 
     first: Offset
-    """Of a list: the pointer to the first item."""
+    """Offset in a list of the pointer to its first item."""
     next: Offset
-    """Of an item: the pointer to the next one. A list ends with 0, with its first item again, or with `end`."""
+    """Offset in an item of the pointer to the next item. A list ends with 0, its first item again, or `end`."""
     size: Offset = WORD
-    """Of a list; the symbol of an array of lists has the size of all."""
+    """Size of a list; the symbol of an array of lists has the size of all."""
     end: Offset | None = None
-    """Of a list: what the last item points to."""
+    """Offset in a list of the address to which its last item points."""
     task: Offset | None = None
-    """Of an item: the pointer to the task. Without it, items are part of tasks, at the offset `item`."""
+    """Offset in an item of the pointer to the task. Without it, items are part of tasks, at the offset `item`."""
     item: Offset = 0
 
 
@@ -50,7 +50,7 @@ class Task(NamedTuple):
     """Members of the control block of a task."""
 
     stack: Offset
-    """The stack pointer that was saved when the task last stopped to run; it points to the frame."""
+    """Stack pointer saved when the task was switched out; it points to the frame."""
     name: Offset | None = None
     name_size: Offset = 16
     priority: Offset | None = None
@@ -61,7 +61,7 @@ class Rtos(NamedTuple):
 
     name: str
     running: str
-    """Symbol: the pointer to the control block of the task that runs; 0 before there is one."""
+    """Symbol of the pointer to the control block of the running task; 0 before the first task runs."""
     lists: Mapping[str, str]
     """Symbols of lists, or arrays of lists, of the other tasks -> the state of these tasks. Some may be missing."""
     list: Lists
@@ -69,13 +69,13 @@ class Rtos(NamedTuple):
     frame: Mapping[str, int]
     """Offset of each saved register, by its name, in the frame on the stack of a task."""
     frame_size: int
-    """The stack pointer of the task is so many bytes above the frame."""
+    """Bytes from the frame up to the stack pointer of the task."""
     started: str | None = None
-    """Symbol: a word that is 0 as long as no task runs."""
+    """Symbol of a word that is 0 as long as no task runs."""
     needs: Sequence[str] = ()
-    """Symbols that tell it from others; those above are needed anyway."""
+    """Further required symbols, which distinguish it from other systems."""
     code: Mapping[str, Sequence[int]] = {}
-    """Function -> instruction words, of which it must have one in its first `CODE_BYTES`."""
+    """Function -> instruction words, one of which must be in its first `CODE_BYTES`."""
 
     def fits(self, program: Program) -> bool:
         """Check whether the program has words of this size, the symbols, at least one list, and the code."""
@@ -103,12 +103,12 @@ def _has(program: Program, name: str, words: Sequence[int]) -> bool:
 
 
 class Thread(NamedTuple):
-    """Task at the current moment."""
+    """Current state of a task."""
 
     number: int
-    """What the debugger calls it: the same as long as the program runs, above `ALONE`."""
+    """Number for the debugger, constant as long as the program runs, above `ALONE`."""
     task: int
-    """The address of its control block."""
+    """Address of its control block."""
     name: str
     state: str
     priority: int | None
@@ -123,12 +123,12 @@ class Tasks:
     """Tasks of a program with an RTOS."""
 
     def __init__(self, rtos: Rtos, program: Program, read: Read) -> None:
-        """PyvExtError: neither the debug information nor the description has a place."""
+        """PyvExtError if neither the debug information nor the description has a required offset."""
         self._rtos = rtos
         self._symbols = program.symbols
         self._read = read
         self._numbers: dict[int, int] = {}
-        """Of tasks, in the order in which they were first seen."""
+        """Numbers of tasks, in the order in which they were first seen."""
         types = Types(program.lines.sections)
         self._list = rtos.list._replace(**_resolve(rtos.list._asdict(), types))
         self._task = rtos.task._replace(**_resolve(rtos.task._asdict(), types))
@@ -151,7 +151,7 @@ class Tasks:
 
     @property
     def running(self) -> int | None:
-        """Task that runs; None before the first one runs."""
+        """Running task; None before the first task runs."""
         started = self._rtos.started
         if started is not None and not self._word(self._symbols[started].address):
             return None
@@ -207,7 +207,7 @@ class Tasks:
 
 
 def _resolve(offsets: Mapping[str, Offset | None], types: Types) -> dict[str, Any]:
-    """Resolve places to numbers of bytes."""
+    """Resolve offsets to numbers of bytes."""
     return {name: _bytes(offset, types) if isinstance(offset, str) else offset for name, offset in offsets.items()}
 
 
@@ -224,13 +224,13 @@ def _bytes(offset: str, types: Types) -> int:
 
 
 def is_offset(value: object) -> bool:
-    """Check whether a value of a description has the form of a place."""
+    """Check whether a value of a description has the form of an offset."""
     return (type(value) is int and 0 <= value < 1 << 16) or (
         isinstance(value, str) and _OFFSET.fullmatch(value) is not None
     )
 
 
 def _number(offset: Offset | None) -> int:
-    """Return a resolved place."""
+    """Return a resolved offset."""
     assert isinstance(offset, int)
     return offset

@@ -25,7 +25,7 @@ OK, NOTHING = b"OK", b""
 MALFORMED, BAD_ADDRESS = b"E01", b"E0e"
 """Error replies. Where GDB shows it, an error is text: `E.text`."""
 PACKET_SIZE = LIMIT // 4
-"""Announced; leaves room for escapes."""
+"""Announced size of packets, with a reserve for escapes."""
 _SUPPORTED = ("QStartNoAckMode+", "qXfer:features:read+", "vContSupported+", "swbreak+", "hwbreak+")
 _REVERSE = ("ReverseStep+", "ReverseContinue+")
 _POINTS = {
@@ -36,22 +36,22 @@ _POINTS = {
     "4": PointKind.ACCESS,
 }
 MAX_WAITING = 64
-"""Packets that wait while the program runs. GDB sends none then; a client that sends more is given up."""
+"""Maximum packets queued while the program runs. GDB sends none then; a client that sends more is disconnected."""
 STEP_INTERRUPTS = "on: steps enter handlers of interrupts; off: these run as a whole between two steps"
 _EXPEDITED = ("sp", "s0", "pc")
-"""Registers that go with every stop reply: GDB asks for them first."""
+"""Registers in every stop reply: GDB reads them first."""
 
 
 class Monitor(NamedTuple):
-    """Command of `monitor`. Its answer is shown as it is; errors are PyvExtError."""
+    """Command of `monitor`. Its result is shown unchanged; errors are PyvExtError."""
 
     name: str
     """One word or more."""
     help: str
     run: Callable[[str], str]
-    """It is given what follows the name, nothing without `argument`."""
+    """Function of the text after the name, which is empty without `argument`."""
     argument: str = ""
-    """What follows the name, for the help; in brackets where it may be left out."""
+    """Argument in the help; in brackets if it is optional."""
 
     @property
     def usage(self) -> str:
@@ -71,18 +71,18 @@ class SessionEnd(Enum):
     OVER = auto()
     """The run is over."""
     DETACHED = auto()
-    """The program is to run on without a debugger."""
+    """The program continues without a debugger."""
     KILLED = auto()
     LOST = auto()
-    """The client is gone without a word: another one may come."""
+    """The connection is lost: another client may connect."""
 
 
 class GdbSession:
-    """Session of one client, until it leaves. It can do no more than the protocol defines."""
+    """Session of one client, until it disconnects. It is limited to the operations of the protocol."""
 
     def __init__(self, connection: socket.socket, debugger: Debugger, monitors: Sequence[Monitor]) -> None:
         self.stop: Stop | None = None
-        """Why the run is over, when it is."""
+        """Reason why the run is over; None while it is not."""
         self._connection = connection
         self._debugger = debugger
         self._monitors = [*monitors, Monitor("step-interrupts", STEP_INTERRUPTS, self._step_interrupts, "[off|on]")]
@@ -92,7 +92,7 @@ class GdbSession:
         self._last = b""
         self._halt = Halt()
         self._thread = 0
-        """The thread whose registers are asked for; 0: the one that runs."""
+        """Number of the thread of register packets; 0: the running thread."""
         self._end: SessionEnd | None = None
         self._commands: dict[str, Callable[[str, bytes], bytes | None]] = {
             "?": lambda text, data: self._stop_reply(self._halt),
@@ -122,7 +122,7 @@ class GdbSession:
     # -- the connection ----------------------------------------------------------------------------------------
 
     def run(self) -> SessionEnd:
-        """Answer until the session ends."""
+        """Reply to packets until the session ends."""
         try:
             while self._end is None:
                 self._receive(wait=True)
@@ -194,7 +194,7 @@ class GdbSession:
         self._end = end
         return reply
 
-    # -- stop and go -------------------------------------------------------------------------------------------
+    # -- execution ---------------------------------------------------------------------------------------------
 
     def _go(self, run: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
         if address:
@@ -282,7 +282,7 @@ class GdbSession:
         return b"m" + ",".join(f"{number:x}" for number in sorted(numbers)).encode()
 
     def _about_thread(self, text: str) -> bytes:
-        """Return a line about a thread. GDB never asks again after an empty answer."""
+        """Return a line about a thread. GDB never asks again after an empty reply."""
         if self._debugger.tasks is None:
             return NOTHING
         thread = self._debugger.threads().get(int(text, 16))
@@ -399,11 +399,11 @@ def serve(
     monitors: Sequence[Monitor] = (),
     listening: Callable[[str], None] | None = None,
 ) -> Stop | None:
-    """Let a debugger control the machine, from before its next instruction. None: it has detached, the program runs on.
+    """Let a debugger control the machine from before its next instruction on. None: it has detached, the program runs.
 
-    `address` is a port of this computer, 0 for any that is free, or the path of a socket that is made there.
-    `listening(name)` is called when a client can connect, with what GDB's `target remote` takes. A client that is lost
-    leaves the machine as it is, for the next one. PyvExtError when the address is taken.
+    `address` is a port of this computer, 0 for any free port, or the path of a socket to create. `listening(name)` is
+    called when a client can connect, with the argument of GDB's `target remote`. After a lost connection the machine
+    waits for the next client. PyvExtError if the address is in use.
     """
     with listener(address) as server:
         try:
@@ -428,7 +428,7 @@ def serve(
 
 
 def listener(address: int | str, host: str = HOST) -> socket.socket:
-    """Listen at a port of `host`, or at a path; return the server. PyvExtError: it cannot."""
+    """Listen at a port of `host`, or at a path; return the server. PyvExtError if that fails."""
     try:
         if isinstance(address, int):
             return socket.create_server((host, address))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _MAX_NAMES = 32
-"""Of a type, one standing for the other: more is damage, maybe a circle."""
+"""Maximum names of a type in a chain of typedefs; more is damage, possibly a cycle."""
 _NEEDED = {".debug_info", ".debug_abbrev"}
 
 
