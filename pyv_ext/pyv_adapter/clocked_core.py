@@ -27,7 +27,7 @@ class ClockedCore:
             simulator.init()
         self.core = core
         self.cycles = 1
-        """How long the cycle lasts that was evaluated last."""
+        """Length of the cycle that was evaluated last."""
         self._hart = hart
         self._evaluation: Evaluation = Ordered(core, simulator) if specialised else ChangeDriven(core, simulator)
         self._active_unit: SystemUnit | BusMemory | None = None
@@ -35,9 +35,9 @@ class ClockedCore:
     # -- between cycles ----------------------------------------------------------------------------------------
 
     def go_to(self, pc: int, word: int | None = None) -> None:
-        """Make the instruction at `pc` that of the coming cycle, through a bubble that takes no time.
+        """Select the instruction at `pc` for the coming cycle, through a bubble that takes no time.
 
-        `word`: it was fetched when it still was this.
+        `word`: its word, if it was fetched before memory changed.
         """
         core, fetch = self.core, self.core.if_stg
         with self._evaluation.driving:
@@ -61,7 +61,7 @@ class ClockedCore:
         return None if memory_word is None or word == memory_word else (int(word), memory_word.to_bytes(4, "little"))
 
     def begin(self) -> bool:
-        """Take over changes by devices; return whether an interrupt squashes the instruction of the coming cycle."""
+        """Apply changes by devices; return whether an interrupt squashes the instruction of the coming cycle."""
         self._after_devices()
         hart, csrs = self._hart, self._hart.csrs
         waits = hart.waiting is not None and self.holds_wfi
@@ -124,7 +124,7 @@ class ClockedCore:
         self.release()
 
     def release(self) -> None:
-        """Release the ports driven by the unit that was asked."""
+        """Release the ports driven by the active unit."""
         if self._active_unit is not None:
             with self._evaluation.driving:
                 self._active_unit._tick()
@@ -138,7 +138,7 @@ class ClockedCore:
             for register in registers:
                 register._tick()
 
-    # -- what a change-driven evaluation would miss: the same inputs, another result ---------------------------
+    # -- changed results of unchanged ports, which a change-driven evaluation would miss -----------------------
 
     def _after_stall(self) -> None:
         """Evaluate the stalled instruction again."""

@@ -16,7 +16,7 @@ from pyv_ext.pyv_adapter.system import SystemUnit
 
 
 class PyvCore(SingleCycle):
-    """Extended core, made while an `OwnSimulator` is building."""
+    """Extended core, created within `OwnSimulator.building`."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
         parts: dict[str, Any] = {

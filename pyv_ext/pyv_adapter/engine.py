@@ -17,8 +17,8 @@ from pyv_ext.timing import CoreTiming
 class PyvEngine(Engine):
     """Engine that executes the instructions of `hart` on `bus` by the extended Py-V core.
 
-    `specialised` chooses the evaluation: faster parts and a fixed order, or Py-V's own. PyvExtError when Py-V is
-    missing or is not what we extend, or when the core cannot be such a hart. Cycle 0 is the bubble after reset.
+    `specialised` selects the evaluation: faster parts and a fixed order, or Py-V's own. PyvExtError if Py-V is missing
+    or has another structure, or if the core does not support the hart. Cycle 0 is the bubble after reset.
     """
 
     def __init__(self, hart: Hart, bus: Bus, *, misaligned: bool = False, specialised: bool = True) -> None:
@@ -29,7 +29,7 @@ class PyvEngine(Engine):
 
         self._core = ClockedCore(hart, bus, specialised=specialised)
         self._in_core: int | None = None
-        """The pc of the instruction in the core's pipeline; None: of none."""
+        """pc of the instruction in the core's pipeline; None: there is none."""
         hart.cycle = max(hart.cycle, hart.timing.reset)
 
     def run(self, until: int) -> Stop | None:
@@ -52,7 +52,7 @@ class PyvEngine(Engine):
             self._in_core = pc
 
     def flush(self) -> None:
-        """Fetch again."""
+        """Fetch the instruction again."""
         super().flush()
         self._in_core = None
 
@@ -62,7 +62,7 @@ class PyvEngine(Engine):
         return super().state()
 
     def _keep_fetch(self) -> None:
-        """Record the instruction of the pipeline that memory holds no longer: it is lost when the core restarts."""
+        """Record the instruction of the pipeline if memory has changed: it is lost when the core restarts."""
         if self._in_core == self.hart.pc:
             fetch = self._core.fetched_ahead
             self._stale_fetch = None if fetch is None else StaleFetch(self._in_core, *fetch)
@@ -85,7 +85,7 @@ class PyvEngine(Engine):
         if not core.begin() and waiting is None and pc in self.code.hooks and not self._call_hooks(pc):
             return
         self._keep_fetch()
-        self._in_core = None  # should anything be raised, the next run starts this instruction anew
+        self._in_core = None  # after an exception the next run restarts this instruction
         try:
             trap = core.evaluate()
         except AccessStopped as stopped:
@@ -105,7 +105,7 @@ class PyvEngine(Engine):
 
 
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
-    """Raise PyvExtError if the core cannot be a hart with these properties."""
+    """Raise PyvExtError if the core does not support a hart with these properties."""
     own = Isa(ISA)
     missing = [] if isa.xlen == own.xlen else [f"rv{isa.xlen}"]
     missing += [name for name in isa.extensions if name not in own.extensions]

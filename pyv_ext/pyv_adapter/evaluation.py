@@ -1,8 +1,8 @@
 """Evaluation of the core's combinational logic.
 
-`ChangeDriven` is Py-V's own way: a port that changes queues the methods that depend on it. `Ordered` runs every method
-once per cycle, in the order of the data through the core, so that ports need no notification of changes; it replaces
-the classes of this core's own ports and registers by faster ones and leaves Py-V's classes alone.
+`ChangeDriven` is Py-V's own evaluation: a port that changes queues the methods that depend on it. `Ordered` runs every
+method once per cycle, in the order of the data through the core, so that ports need no notification of changes. It
+replaces the classes of this core's ports and registers by faster classes, and does not change Py-V's classes.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ class Evaluation(Protocol):
         """Evaluate again the logic that depends on an answer of the bus or of the system unit."""
 
     def requeue(self, *methods: Method) -> None:
-        """Evaluate these in the next cycle even if no port changes that they depend on."""
+        """Evaluate these methods in the next cycle even if no port on which they depend changes."""
 
     driving: AbstractContextManager[None]
-    """While ports are written outside of evaluation."""
+    """Context in which ports are written outside of evaluation."""
 
 
 class ChangeDriven:

@@ -15,10 +15,10 @@ from pyv_ext.pyv_adapter.signals import NO_WORK, Duty, SystemWork, TrapRequest
 NOP = 0x0000_0013
 
 _PY_V = frozenset((OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.BRANCH, OpClass.JUMP, OpClass.ECALL, OpClass.XRET))
-"""Kinds that Py-V's decoder takes as they are (it decodes multiplications too: our ALU executes them)."""
+"""Kinds that Py-V's decoder supports (it decodes multiplications, too, which our ALU executes)."""
 
 _DUTY = {OpClass.WFI: Duty.WFI}
-"""Fences have none: this core does one thing at a time, and fetches from memory itself."""
+"""Duties by kind. Fences have none: this core executes one access at a time, and fetches directly from memory."""
 
 
 class Fetch(IFStage):
@@ -33,15 +33,15 @@ class Fetch(IFStage):
         self._csrs = hart.csrs
         self._decode = cache(hart.isa.decode)
         self.irq_i = Input(int, [self.write_output])
-        """The interrupt to take now, as in mcause; 0: none."""
+        """Interrupt to take now, as in mcause; 0: none."""
         self.fault_reg = Reg(bool, False)
-        """Nothing answers at the pc."""
+        """Whether the fetch at the pc faults."""
         self.fault_w = Wire(bool, [self.write_output])
         self.fault_w << self.fault_reg.cur
         self.fault_reg.next << imem.fault_o
         self.work_o = Output(SystemWork)
         self.instruction: Instruction | None = None
-        """What is at the pc; None: nothing legal."""
+        """Instruction at the pc; None: it is illegal, or the fetch faults."""
 
     @property
     def holds_wfi(self) -> bool:

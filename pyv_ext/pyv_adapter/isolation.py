@@ -1,7 +1,7 @@
 """Isolation of one core's simulation from every other: Py-V has its lists of parts in classes.
 
-`OwnSimulator` is Py-V's simulator with lists of its own. Parts are made, and ports are written, while it is `active`;
-at all other times Py-V's classes are as we found them.
+`OwnSimulator` is Py-V's simulator with lists of its own. Parts are created, and ports are written, while it is
+`active`; at all other times Py-V's classes are unchanged.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ class OrderedEvents:
 
 
 class OwnSimulator(Simulator):
-    """Change queue of one core, whose clock edges are the core's own affair."""
+    """Change queue of one core, which executes its clock edges itself."""
 
     def __init__(self) -> None:
         before = Simulator.globalSim
@@ -52,11 +52,11 @@ class OwnSimulator(Simulator):
         self.ports: list[Any] = []
         """Every port of the core."""
         self.active = _Active(self)
-        """While ports may be written: their changes enter our queue."""
+        """Context in which ports may be written: their changes enter this queue."""
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Collect parts that are made and initialised in our lists, not in Py-V's."""
+        """Collect new parts in lists of this simulator instead of Py-V's."""
         before = [(owner, name, getattr(owner, name)) for owner, name in _LISTS]
         for owner, name in _LISTS:
             setattr(owner, name, [])
@@ -83,7 +83,7 @@ class OwnSimulator(Simulator):
             self._change_queue.append(fn)
 
     def requeue(self, *methods: Callable[[], None]) -> None:
-        """Evaluate these methods in the next cycle although no port of theirs changes."""
+        """Evaluate these methods in the next cycle even if none of their ports changes."""
         for method in methods:
             self._add_to_change_queue(method)
 

@@ -1,8 +1,8 @@
 """Search and import of Py-V, without the side effects of importing it.
 
 Py-V is on no package registry: it is found through PYV_HOME, in the cache of `pyv-npu get-py-v`, or is importable. Its
-module `pyv.log` would truncate ./run.log and disable all logging of the process; a stand-in takes its place and stays
-there, so that a later import of more of Py-V does not do it either. A Py-V that is imported already is used as it is.
+module `pyv.log` would truncate ./run.log and disable all logging of the process. A substitute replaces it permanently,
+so that later imports of Py-V do not do so either. A Py-V that is already imported is used unchanged.
 """
 
 import os
@@ -20,7 +20,7 @@ REMEDY = f"{pinned.COMMAND} brings it, or clone github.com/kyaso/py-v and set {H
 
 
 def load() -> None:
-    """Import Py-V and check its structure. PyvExtError, in one line, when it is missing or another version."""
+    """Import Py-V and check its structure. PyvExtError, in one line, if it is missing or another version."""
     before = set(sys.modules)
     try:
         with _search_path():

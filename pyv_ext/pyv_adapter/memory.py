@@ -25,18 +25,18 @@ class BusMemory(Memory):
         self.read_port0.fault_o = Output(bool)
         """The bus has refused the access of this cycle."""
         self.read_port1.fault_o = Output(bool)
-        """Nothing answers at the address."""
+        """The fetch address has no memory, or PMP does not permit the fetch."""
         self.cycles = 1
-        """How long this cycle lasts: the core's clock stands still while a device makes it wait."""
+        """Length of this cycle: the core's clock is stopped while it waits for a device."""
         self.has_answered = False
         """Whether `_prepare_next_val` has driven ports."""
         self.stored = False
         """Whether the hart has stored to memory in this cycle."""
         self.fetched_word: int | None = None
-        """The word at the fetch address when we looked last: at the fetch, or after the hart's own store."""
+        """Word at the fetch address as last read: at the fetch, or after a store of the hart."""
 
     def _read(self, addr: int, w: int) -> int:
-        """Read RAM; 0 where only the bus may read, which it does at the end of the cycle."""
+        """Read RAM; 0 if only the bus may read, which it does at the end of the cycle."""
         if self._hart.guarded or not self._bus.load_ok[addr >> PAGE_BITS]:
             return 0
         return self._views[w][(addr - self._ram.base) // w]

@@ -1,6 +1,6 @@
 """Pinned version of Py-V: its files, and a copy of them in the cache of this user.
 
-A copy is known by its content, wherever it came from: the SHA-256 of its files is checked when it is brought and when
+A copy is identified by its content, whatever its source: the SHA-256 of its files is checked when it is stored and when
 it is loaded.
 """
 
@@ -21,7 +21,7 @@ URL = "https://github.com/kyaso/py-v"
 COMMIT = "d229dc0d80724596bcecf431a94472bc1752b157"
 """Version 0.6.0."""
 SHA256 = "652a4eee805a53876b276361d730e4812b6cd07e638c6db0847affd509c0190f"
-"""Of its files: see `digest`."""
+"""SHA-256 of its files (`digest`)."""
 _MAX_BYTES = 1 << 22
 _TIMEOUT = 300
 """Seconds for the transfer."""
@@ -35,7 +35,7 @@ def place() -> Path | None:
 
 
 def copy() -> Path | None:
-    """Return the folder of a whole copy, or None."""
+    """Return the folder of a complete copy, or None."""
     folder = place()
     try:
         if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_read_folder(folder)) != SHA256:
@@ -48,7 +48,7 @@ def copy() -> Path | None:
 def bring(source: str) -> Path:
     """Store the pinned files in the cache, from a folder (a checkout, or the unpacked files) or with git from a URL.
 
-    PyvExtError, in one line, where they cannot be had, are others, or cannot be kept.
+    PyvExtError, in one line, if they cannot be fetched, differ from the pinned files, or cannot be stored.
     """
     folder = place()
     if folder is None:
@@ -119,7 +119,7 @@ def _fetch_url(url: str) -> dict[str, bytes]:
 
 
 def _git(arguments: list[str]) -> bytes:
-    """Return the output of git. PyvExtError: its first line with a fatal error."""
+    """Return the output of git. PyvExtError with its first fatal error."""
     try:
         result = subprocess.run(["git", *arguments], capture_output=True, check=False, timeout=_TIMEOUT,
                               stdin=subprocess.DEVNULL, env=_environment())  # fmt: skip

@@ -10,7 +10,7 @@ class TrapRequest(NamedTuple):
     """Request of a stage for a trap: mcause (interrupts with their top bit) and mtval."""
 
     cause: int = -1
-    """Negative: it does not."""
+    """Negative: no request."""
     value: int = 0
 
 
@@ -26,7 +26,7 @@ class Duty(Enum):
     CUSTOM = auto()
     CSR_WINDOW = auto()
     EBREAK = auto()
-    """Where semihosting calls are served."""
+    """Only with semihosting; else EBREAK is a `TRAP`."""
 
 
 class SystemWork(NamedTuple):

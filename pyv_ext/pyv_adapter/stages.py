@@ -23,11 +23,11 @@ _MULDIV = 1
 _SLT = 2
 """funct3 of SLT and SLTI."""
 _LINK = 1
-"""What `wb_sel` says to write pc + 4."""
+"""Value of `wb_sel` that writes pc + 4."""
 
 
 class Decode(IDStage):
-    """Decode stage. Corrected: JALR writes pc + 4. Illegal words never come here (stock raises Python exceptions for
+    """Decode stage. Corrected: JALR writes pc + 4. Illegal words never reach it (stock raises Python exceptions for
     some)."""
 
     def wb_sel(self, opcode: int, funct3: int) -> int:
@@ -67,8 +67,8 @@ class Execute(EXStage):
 
 
 class MemoryAccess(MEMStage):
-    """Memory stage with traps of misaligned and faulting accesses. Corrected: a load that differs from the last in
-    extension."""
+    """Memory stage with traps of misaligned and faulting accesses. Corrected: a load that differs from the last
+    only in extension."""
 
     def __init__(self, dmem_read: Any, dmem_write: Any) -> None:
         super().__init__(dmem_read, dmem_write)

@@ -1,4 +1,4 @@
-"""State of the hart behind Py-V's register file and CSR unit: one copy, which debuggers and reports see too."""
+"""State of the hart in Py-V's register file and CSR unit: a single copy, which debuggers and reports use, too."""
 
 from pyv.clocked import Clocked, MemList
 from pyv.module import Module
@@ -58,4 +58,4 @@ class CsrUnit(Module, Clocked):
             hart.csrs.write(self.write_addr_i.read(), self.write_val_i.read())
 
     def _reset(self) -> None:
-        pass  # the hart is made reset
+        pass  # the hart is created in its reset state

@@ -1,4 +1,4 @@
-"""Expected structure of Py-V, as a table, and the check of the Py-V that was found."""
+"""Expected structure of Py-V, as a table, and the check of the installed Py-V."""
 
 import inspect
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ _NAMES_USED: dict[str, str] = {
     "Port": "_val _root_driver",
     "Simulator": "_change_queue _event_queue globalSim",
 }
-"""Names that a constructor uses or gives its object."""
+"""Names that a constructor uses or assigns to its object."""
 
 _FIELDS = {
     "IFID_t": "inst pc",

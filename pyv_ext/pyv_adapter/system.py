@@ -1,7 +1,7 @@
-"""System unit, next to decode: waits, traps found at fetch, custom instructions and CSRs that belong to devices.
+"""System unit, next to decode: waits, traps detected at fetch, custom instructions and CSRs that belong to devices.
 
-Ports are evaluated any number of times in a cycle. Calls of a device or a handler, which may happen once only, are made
-in `_prepare_next_val`, when everything has settled.
+Ports are evaluated any number of times in a cycle. Calls of a device or a handler, which must happen only once, are in
+`_prepare_next_val`, when all ports have settled.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ class SystemUnit(Module, Clocked):
         self.stall_o = Output(bool)
         self.result_o = Output(SystemResult)
         self.wait: Wait | None = None
-        """Why `stall_o` is high."""
+        """Wait of the instruction while `stall_o` is high."""
         self.cycles = 1
-        """How long this cycle lasts: the core's clock stands still while a custom instruction is busy."""
+        """Length of this cycle: the core's clock is stopped while a custom instruction is busy."""
         self.has_answered = True
-        """`_prepare_next_val` always drives ports."""
+        """Whether `_prepare_next_val` has driven ports: always."""
 
     def process(self) -> None:
         """Evaluate the logic that may be evaluated any number of times."""
@@ -88,7 +88,7 @@ class SystemUnit(Module, Clocked):
 
     def _custom(self, instruction: Instruction) -> None:
         hart, clock, custom = self._hart, self._bus.clock, instruction.row.custom
-        assert custom is not None and custom.handler is not None  # rows of this kind have one
+        assert custom is not None and custom.handler is not None  # rows of this kind have both
         acts = hart.cycle
         if hart.waiting is None:
             acts += instruction.row.issue_cycles(hart.timing) - 1
