@@ -51,9 +51,9 @@ class Segment(NamedTuple):
     data: bytes | memoryview
     size: int
     executable: bool
-    """Its flags say so, or it holds a section of code: linker scripts get the flags wrong, those of riscv-tests do."""
+    """Whether its flags say so, or it contains a section of code: linker scripts of riscv-tests set wrong flags."""
     head: int = 0
-    """Bytes at its begin that are nothing of the program, but the headers of the file, which linkers load with it."""
+    """Bytes at its begin that are headers of the file, not of the program; linkers load them with it."""
 
     @property
     def end(self) -> int:
@@ -68,7 +68,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """An executable, read completely except for its source lines."""
+    """Executable, read completely except for its source lines."""
 
     name: str
     entry: int
@@ -79,11 +79,11 @@ class Program:
     """Code symbols by address, one for each address."""
     notes: tuple[ElfNote, ...]
     extensions: tuple[str, ...] = ()
-    """The base and the extensions that it was built for. Without attributes all that is known is whether C is one."""
+    """Base and extensions that it was built for. Without attributes only the use of C is known."""
     sidecars: Mapping[str, bytes] = field(default_factory=dict)
-    """Files that its notes name and that are no files: name -> content."""
+    """Content, by name, of files that its notes name and that do not exist as files."""
     code: tuple[tuple[int, int], ...] = ()
-    """Address and size of each section with instructions; of each executable segment where there are no sections."""
+    """Address and size of each section with instructions; without sections, of each executable segment."""
     lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
     xlen: int = 32
     """Bits of the addresses and registers that it was built for."""
@@ -91,7 +91,7 @@ class Program:
     @cached_property
     def inlined(self) -> "InlinedFunctions":
         """Inlined functions by address."""
-        from pyv_ext.inlined import InlinedFunctions  # a profile asks
+        from pyv_ext.inlined import InlinedFunctions  # needed for profiles only
 
         return InlinedFunctions(self.lines)
 
@@ -114,7 +114,7 @@ class Program:
 
 
 def read_elf(path: "str | Path") -> Program:
-    """Read an executable file. ElfError, in one line: it is damaged, or no program for this hart."""
+    """Read an executable file. ElfError, in one line, if it is damaged or no program for this hart."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -143,7 +143,7 @@ def parse_elf(data: bytes, name: str) -> Program:
 
 
 def load(program: Program, bus: Bus) -> None:
-    """Write all segments into memory; ElfError outside of memory. Headers of the file need none."""
+    """Write all segments into memory; ElfError outside of memory. Headers of the file may be outside."""
     for segment in program.segments:
         ram = bus.ram_at(segment.address, segment.size)
         if ram is None and segment.head:
@@ -295,7 +295,7 @@ def _unversioned(name: str) -> str:
 
 
 def _lines(tables: Tables) -> SourceLines:
-    """Collect the sections with debug information, to be read later. Damage among them is no reason to refuse the
+    """Collect the sections with debug information, to be parsed later. Damage to them is no reason to refuse the
     program."""
     try:
         names = tables.content(tables.sections[tables.header.e_shstrndx])

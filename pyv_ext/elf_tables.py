@@ -1,9 +1,9 @@
 """Tables of an ELF file: headers, sections, symbols, notes and attributes as records of numbers.
 
 Names and numbers are those of the ELF specification and of the RISC-V ELF psABI. Limits on the tables and their sizes
-are set here: a damaged file takes no more time and memory than its size explains. ValueError for tables outside the
-file or damaged. pyelftools reads debug information (`source_lines`); its readers of these tables would take a tenth of
-the start of a run.
+bound the time and memory of a damaged file by its size. ValueError for tables that are damaged or outside the file.
+pyelftools reads debug information (`source_lines`); its readers of these tables would take a tenth of the start of a
+run.
 """
 
 import struct
@@ -15,7 +15,7 @@ CLASS32, CLASS64, LITTLE_ENDIAN = 1, 2, 1
 RISCV = 243
 EXECUTABLE = 2
 TYPES = {0: "ET_NONE", 1: "ET_REL", EXECUTABLE: "ET_EXEC", 3: "ET_DYN", 4: "ET_CORE"}
-"""Of files."""
+"""Types of files."""
 FLAG_COMPRESSED = 1
 """EF_RISCV_RVC."""
 LOAD, SEGMENT_EXECUTABLE = 1, 1
@@ -27,25 +27,25 @@ ALLOCATED, INSTRUCTIONS = 2, 4
 UNTYPED, FUNCTION, SECTION, FILE = 0, 2, 3, 4
 """Types of symbols."""
 GLOBAL = 1
-"""The bind of a symbol."""
+"""Binding of a symbol."""
 UNDEFINED = 0
-"""The section of a symbol that is defined elsewhere."""
+"""Section of a symbol that is defined elsewhere."""
 _WHOLE_FILE, _ARCHITECTURE = 1, 5
 _SCOPES = (_WHOLE_FILE, 2, 3)
 """Tags of attributes."""
 
 MAX_SECTIONS = 1 << 14
 MAX_PAIRS = 1 << 22
-"""Segments times sections: each segment is looked for among the sections."""
+"""Maximum of segments times sections, each pair of which is compared."""
 MAX_SYMBOL_TABLE = 1 << 22
 MAX_NOTES = 1 << 16
 MAX_ATTRIBUTES = 1 << 12
-"""Bytes of all sections of a type, which may lie over each other. More is damage: reading it would take seconds."""
+"""Maximum bytes of all sections of a type, which may overlap. More is damage, and would take seconds to read."""
 MAX_NAMES = 1 << 26
-"""Characters in all names of symbols."""
+"""Maximum characters in all names of symbols."""
 
 _IDENT = 16
-"""Bytes before the header that say of which class the file is."""
+"""Bytes of the identification before the header, which contains the class of the file."""
 _NOTE = struct.Struct("<3I")
 
 
@@ -91,7 +91,7 @@ class SectionHeader(NamedTuple):
 
 class _Form(NamedTuple):
     """Forms of the records of a class, and for each field of `SegmentHeader`, and name, value, size, info and section
-    of a symbol, its place in them."""
+    of a symbol, its index in them."""
 
     header: struct.Struct
     section: struct.Struct
@@ -111,13 +111,13 @@ _FORMS = {
         struct.Struct("<IBBHQQ"), (0, 4, 5, 1, 3),
     ),
 }  # fmt: skip
-"""By class."""
+"""Forms by class."""
 XLEN = {CLASS32: 32, CLASS64: 64}
 """Bits of addresses, by class."""
 
 
 class SymbolEntry(NamedTuple):
-    """A row of a symbol table."""
+    """Row of a symbol table."""
 
     name: str
     value: int
@@ -163,7 +163,7 @@ class Tables:
         return {index: section for index, section in enumerate(self.sections) if section.sh_flags & INSTRUCTIONS}
 
     def loaded(self, segment: SegmentHeader) -> bytes:
-        """Return a segment's bytes; less than `p_filesz` where the file ends before."""
+        """Return a segment's bytes; fewer than `p_filesz` if the file is truncated."""
         return self._data[segment.p_offset : segment.p_offset + segment.p_filesz]
 
     def content(self, section: SectionHeader) -> bytes:
@@ -229,7 +229,7 @@ class Tables:
         return None
 
     def _of_type(self, kind: int, limit: int) -> Iterator[SectionHeader]:
-        """Yield the sections of a type. ValueError: they have more than `limit` bytes."""
+        """Yield the sections of a type. ValueError if they have more than `limit` bytes."""
         total = 0
         for section in self.sections:
             if section.sh_type == kind:

@@ -1,6 +1,6 @@
 """Source lines of addresses, from the DWARF line tables of a program (versions 2 to 5), read by pyelftools.
 
-Nothing is read before the first question.
+The tables are parsed at the first query.
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ _UNUSED = (
 MAX_SECTION = 1 << 24
 MAX_UNIT = 1 << 18
 MAX_UNITS = 1 << 20
-"""Bytes of a section, of a unit's line program, and of all that are read. A megabyte takes about four seconds."""
+"""Maximum bytes of a section, of a unit's line program, and of all these programs. A megabyte takes four seconds."""
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class SourceLines:
 
     @cached_property
     def _rows(self) -> list[_LineRange]:
-        """Rows by address."""
+        """Ranges by address."""
         large = any(len(section) > MAX_SECTION for section in self.sections.values())
         if large or not self.sections.keys() >= _NEEDED:
             return []
@@ -115,7 +115,7 @@ def undamaged(read: Callable[[], T], otherwise: T) -> T:
 
 
 def _check_header(stream: IO[bytes], offset: int, structs: "DWARFStructs") -> None:
-    """Raise ValueError if a table of files has more entries than the section bytes: pyelftools would make them all.
+    """Raise ValueError if a table of files has more entries than the section bytes: pyelftools would create all.
 
     DWARF 5, section 6.2.4: each table is preceded by the forms of its columns, which may take no bytes.
     """
@@ -144,7 +144,7 @@ def _check_header(stream: IO[bytes], offset: int, structs: "DWARFStructs") -> No
 
 
 def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
-    """Return a function from a file's number to its path, as in the compiler's command, from `folder` on."""
+    """Return a function from a file's number to its path, as in the compiler's command, relative to `folder`."""
     header, version = program.header, program.header.version
     # before DWARF 5, numbers begin with 1, and folder 0 is that of the unit
     folders = [*header.include_directory] if version >= 5 else [folder, *header.include_directory]
