@@ -1,1 +1,1 @@
-"""A server of many requests: workloads, scheduler, the time of a step, and what users see (docs/serving.md)."""
+"""Server of many requests: workloads, scheduler, step times and latencies for users (docs/serving.md)."""

@@ -1,30 +1,30 @@
-"""Blocks of the caches: so many tokens each, given out on demand; full ones may be found again by what they hold.
+"""Blocks of the KV caches, of a fixed number of tokens, allocated on demand; a prefix cache finds full blocks by key.
 
-The rules are those of vLLM's KVCacheManager and BlockPool (v1): a free queue in the order of release, blocks of a
-request are released from its last to its first, a block that is found again leaves the queue, one that is given out for
-new tokens loses its name.
+The rules are those of vLLM's KVCacheManager and BlockPool (v1): the free queue is in the order of release, blocks of a
+request are released from its last to its first, a cache hit removes a block from the queue, and a block that is
+allocated for new tokens loses its key.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 
 Key = Hashable
-"""Key of the content of a full block and everything before it."""
+"""Key of the content of a full block and all blocks before it."""
 
 
 class BlockPool:
-    """`count` blocks of `size` tokens."""
+    """Pool of `count` blocks of `size` tokens."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
         self._high_water = 0
-        """Number of blocks that were given out at least once: the others come before `_free` in the free queue."""
-        self._free = OrderedDict[int, None]()  # of a dict the first key is sought behind all that left
+        """Number of blocks that were allocated at least once: all others precede `_free` in the free queue."""
+        self._free = OrderedDict[int, None]()  # a dict's first key takes linear time after deletions at its front
         self._users: dict[int, int] = {}
         self._named: dict[Key, int] = {}
         self._key: dict[int, Key] = {}
         self.allocated = 0
-        """Blocks given out so far, shared blocks included."""
+        """Number of allocations so far, shared blocks included."""
         self.released = 0
 
     @property
@@ -36,11 +36,11 @@ class BlockPool:
         return self._high_water - len(self._free)
 
     def needed(self, tokens: int) -> int:
-        """Blocks that hold so many tokens."""
+        """Return the number of blocks for `tokens`."""
         return -(-tokens // self.size)
 
     def take(self, count: int) -> list[int]:
-        """Blocks for new tokens; there must be as many."""
+        """Allocate blocks for new tokens; `count` must be free."""
         first = self._high_water
         self._high_water = min(self.count, first + count)
         blocks = list(range(first, self._high_water))
@@ -55,7 +55,7 @@ class BlockPool:
         return blocks
 
     def cached_prefix(self, keys: Sequence[Key]) -> list[int]:
-        """Return the blocks that hold the longest known run of `keys`, from the first on; they are not taken."""
+        """Return the cached blocks of the longest prefix of `keys`, without allocating them."""
         blocks = []
         for key in keys:
             block = self._named.get(key)
@@ -69,7 +69,7 @@ class BlockPool:
         return sum(not self._users[block] for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Take blocks that were found."""
+        """Allocate blocks of a cached prefix."""
         for block in blocks:
             if not self._users[block]:
                 del self._free[block]
@@ -77,13 +77,13 @@ class BlockPool:
         self.allocated += len(blocks)
 
     def name(self, block: int, key: Key) -> None:
-        """Let a full block be found by its key, unless another block has it."""
+        """Add a full block to the prefix cache, unless another block has its key."""
         if block not in self._key and key not in self._named:
             self._named[key] = block
             self._key[block] = key
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give blocks back, the last block first."""
+        """Release blocks, the last block first."""
         users, free = self._users, self._free
         for block in reversed(blocks):
             users[block] = count = users[block] - 1

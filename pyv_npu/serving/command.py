@@ -1,4 +1,4 @@
-"""Serving of a built-in model as a workload: from the options of `pyv-npu serve` to its result."""
+"""Workload that serves a built-in model: from the options of `pyv-npu serve` to the result."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -23,13 +23,13 @@ from pyv_npu.workloads.compiled import mapping_of
 KV_DEFAULT = "uniform4"
 """Default method of the KV cache of built-in models, as in `run`."""
 FIRST = 100
-"""Requests that are drawn unless --first says otherwise."""
+"""Default of --first for synthetic requests."""
 SCHEDULERS = ("host", "firmware")
 
 
 @dataclass(frozen=True)
 class ServingCommand(workloads.Workload[ServedWorkload]):
-    """A model that serves requests; the fields are the options of `pyv-npu serve`."""
+    """Model that serves requests; the fields are the options of `pyv-npu serve`."""
 
     defaults: ClassVar = BuiltIn.defaults
     needs: ClassVar = BuiltIn.needs
@@ -69,7 +69,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
 
     @property
     def by_firmware(self) -> bool:
-        """True if firmware on the core schedules. UsageError for another scheduler than those of `SCHEDULERS`."""
+        """True if firmware on the core schedules. UsageError for a scheduler that is not in `SCHEDULERS`."""
         if self.scheduler not in SCHEDULERS:
             raise UsageError(f"--scheduler {self.scheduler}: must be {' or '.join(SCHEDULERS)}")
         return self.scheduler == "firmware"
@@ -78,8 +78,8 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return self.by_firmware
 
     def group(self, config: Config) -> Hashable:
-        """Key of points that can share simulated products: model, bits of weights and device; neither keys and values
-        nor the scheduler matter."""
+        """Return the key of points that can share simulated products: model, bits of weights and device, but neither
+        the storage of keys and values nor the scheduler."""
         return type(self), self.program, self.qbits_weight, self.sees(config)
 
     def check(self, config: Config) -> None:
@@ -100,7 +100,7 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return PreparedServing(self, self.serving(config), prepared.products).run(config)
 
     def requests(self) -> Workload:
-        """Return the requests, drawn or read. UsageError, BadInputError for an option or a file."""
+        """Return the requests, synthetic or read from a file. UsageError for an option, BadInputError for a file."""
         if self.first is not None and self.first < 1:
             raise UsageError(f"--first {self.first}: must be at least 1")
         if not 1e-9 <= self.time_scale <= 1e9:
@@ -119,8 +119,8 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
         return requests.at_rate(rate)
 
     def limits(self, blocks: int, requests: int, longest: int, window: int = 0) -> SchedulerConfig:
-        """Return the configuration of the scheduler. `requests`: at most so many run; `longest`: tokens of a request
-        at most; `window`: attention window in tokens, 0: none."""
+        """Return the configuration of the scheduler. `requests`: maximum number that run; `longest`: maximum tokens
+        of a request; `window`: attention window in tokens, 0: none."""
         return SchedulerConfig(
             blocks, self.block_size, self.max_num_batched_tokens, requests, self.policy, not self.no_chunked_prefill,
             not self.no_full_isl_gate, self.watermark, self.prefix_cache, self.swap_blocks, longest, window,
@@ -163,14 +163,14 @@ class ServingCommand(workloads.Workload[ServedWorkload]):
 
 @dataclass(frozen=True)
 class PreparedServing(workloads.PreparedWorkload[ServedWorkload]):
-    """Requests and server, with the times of simulated products, which later points of the group use, too."""
+    """Requests and server, with the times of simulated products, which later points of the group share."""
 
     command: ServingCommand
     serving: Serving
     products: Products = field(default_factory=dict)
 
     def run(self, config: Config, session: workloads.Session = workloads.PLAIN) -> Result[ServedWorkload]:
-        """Serve at the rate of the requests, or at the highest that meets the limits."""
+        """Serve at the rate of the requests, or at the highest rate that meets the limits."""
         serving = self.serving
         if self.command.find_rate:
             requests = serving.workload

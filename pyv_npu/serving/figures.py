@@ -1,14 +1,14 @@
 """Latency and throughput of a server for its users: TTFT, TPOT, ITL, E2E, throughput, goodput.
 
-| figure | what it is |
+| figure | definition |
 |---|---|
 | TTFT | arrival to the first token of the answer |
-| TPOT | first to last token, over the tokens between them; without a second token there is none |
+| TPOT | first to last token, divided by the gaps between tokens; undefined without a second token |
 | ITL | token to token |
 | E2E | arrival to the last token |
 | goodput | requests per second that meet every limit of `--slo` |
 
-Percentiles are nearest ranks. Times are nanoseconds, of integer cycles.
+Percentiles are nearest ranks. Times are nanoseconds, computed from integer cycles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ COLUMNS = (
     "TPOT", "ITL", "preemptions", "recomputed_tokens", "reused_tokens", "blocks_peak", "firmware_cycles", "kv_bytes",
     "aligned_bytes", "swaps", "swap_bytes",
 )  # fmt: skip
-"""Columns of requests.csv: LLMServingSim's first, in their order and units (ns), then ours."""
+"""Columns of requests.csv: first those of LLMServingSim, in its order and units (ns), then ours."""
 
 
 class KvBytes(NamedTuple):
@@ -42,11 +42,11 @@ class KvBytes(NamedTuple):
     token: int
     aligned: int
     window: int
-    """Tokens that attention looks back; 0: all."""
+    """Attention window, tokens; 0: all."""
 
     @classmethod
     def of(cls, storage: KvMethod, shape: Shape, layers: int) -> Self:
-        """Keys and values in all layers; aligned: as each run of them is written by itself, that of a tail too."""
+        """Return the bytes of keys and values in all layers; aligned: each run, a tail too, is written separately."""
         heads, width, sides = shape.cache_heads, shape.cache_dim, shape.cache_sides
         runs = chain.from_iterable(storage.written(heads, width)[:sides])
         aligned = sum(aligned_bytes(0, run, ROLE_ALIGNMENT["kv"]) for run in runs)
@@ -55,7 +55,7 @@ class KvBytes(NamedTuple):
 
 
 def slo_of(text: str | None) -> dict[str, int]:
-    """Return the limits of `--slo ttft=2s,tpot=50ms` in ns. UsageError for what is no limit."""
+    """Parse the limits of `--slo ttft=2s,tpot=50ms`, in ns. UsageError for an invalid limit."""
     limits: dict[str, int] = {}
     units = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
     for part in (text or "").split(",") if text else ():
@@ -108,8 +108,8 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
 
 
 def run_keys(run: Run, core: Config | None) -> dict[str, Any]:
-    """Keys of the run object (docs/results.md) that a served workload has otherwise than a run on the core: parts of
-    `cycles`, which add up, and the hash of steps.csv as that of its events. `core`: of the firmware that schedules."""
+    """Return the keys of the run object (docs/results.md) with another meaning for a served workload: parts of
+    `cycles`, which add up, and `events_sha256`, of steps.csv. `core`: platform of the firmware that schedules."""
     steps = sum(row.end - row.start - row.swap for row in run.ledger)
     swaps = sum(row.swap for row in run.ledger)
     busy = sum(run.control.get(reason, 0) for reason in ("schedule", "allocate", "submit"))
@@ -123,13 +123,13 @@ def run_keys(run: Run, core: Config | None) -> dict[str, Any]:
 
 
 GROWTH = 2
-"""The load exceeds the capacity where the last quarter of the requests takes so many times as long as the first, or all
-take so many times as long as they arrive."""
+"""Minimum ratio, under overload, of the latencies of the last quarter of requests to those of the first, or of the time
+of the run to the time of arrivals."""
 
 
 def offered_load(run: Run, latencies: Sequence[int]) -> dict[str, Any]:
-    """Requests that arrive per second (None: together, or each after another), and whether that is more than the server
-    can answer: fewer are answered per second, and later ones wait longer. `latencies`: from arrival to last token."""
+    """Return the requests that arrive per second (None: together, or after answers), and whether they overload the
+    server: it answers fewer per second, and waits grow. `latencies`: from arrival to last token."""
     arrivals, hz = [record.arrival for record in run.served if record.request.after is None], run.clock_hz
     spread, quarter = max(arrivals) - min(arrivals), len(latencies) // 4
     if len(arrivals) < len(run.served) or not spread or not quarter:
@@ -153,13 +153,13 @@ def preemptions_text(figures: Mapping[str, Any]) -> str:
 
 
 def _meets(times: Times, limits: Mapping[str, int]) -> bool:
-    """Return True if a request meets all limits; without a second token it meets every limit of TPOT."""
+    """Check whether a request meets all limits; without a second token it meets every limit of TPOT."""
     values = {"ttft": times.ttft, "tpot": times.tpot or 0, "e2e": times.e2e}
     return all(values[name] <= limit for name, limit in limits.items())
 
 
 def distribution(values: Sequence[int]) -> dict[str, Any] | None:
-    """Mean and percentiles; None without values."""
+    """Return mean and percentiles; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -170,7 +170,7 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
 
 
 def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
-    """Return a line per request, in the order in which LLMServingSim writes them: by end."""
+    """Return a line per request, by end as in LLMServingSim."""
     moved, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
     rows = []
     served = zip(run.served, run.times, strict=True)
@@ -189,7 +189,7 @@ def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
 
 
 def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:
-    """Request -> bytes of keys and values that its steps read and wrote, and the same with aligned writes."""
+    """Return request -> bytes of keys and values that its steps read and wrote, and the same with aligned writes."""
     read: dict[int, int] = {}
     written: dict[int, int] = {}
     window = kv.window
@@ -204,7 +204,7 @@ def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, i
 
 
 def _swapped(ledger: Sequence[LedgerRow]) -> dict[int, int]:
-    """Request -> tokens that were copied to swap space and back, both counted."""
+    """Return request -> tokens copied to and from swap space, in sum."""
     tokens_by_request: dict[int, int] = {}
     for row in ledger:
         for request, tokens in row.swapped:

@@ -1,4 +1,4 @@
-"""The scheduler as firmware on the core: firmware/apps/serve.c takes requests, decides, submits, is interrupted."""
+"""Scheduler as firmware on the core: firmware/apps/serve.c accepts requests, schedules and submits steps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ PROGRAM = "serve"
 
 
 def check(config: SchedulerConfig, workload: Workload) -> None:
-    """UsageError for what the firmware does not do, or cannot hold."""
+    """Raise UsageError for an option that the firmware lacks, or a value beyond its capacity."""
     if config.policy != "fcfs" or config.prefix_cache:
         raise UsageError("--scheduler firmware: is first come, first served, without a prefix cache; --scheduler host")
     for name, value, most in (
@@ -38,8 +38,8 @@ def serve_on_core(
     workload: Workload, config: SchedulerConfig, platform: Config, step_cycles: StepCycles,
     swap_cycles: SwapCycles = swap_in_no_time, progress: ProgressDisplay = hidden,
 ) -> Run:  # fmt: skip
-    """Serve all requests by the firmware, in the mode of `platform`; times are core cycles since it looked for requests
-    first. PyvNpuError where its decisions are not those of the host's scheduler. The errors of `check`."""
+    """Serve all requests by the firmware, in the mode of `platform`; times are core cycles since its first read of
+    ARRIVED. PyvNpuError when its decisions differ from those of the host's scheduler. The errors of `check`."""
     check(config, workload)
     scheduler, hz = Scheduler(config), platform.npu.clock_hz
     refused = {request.id: why for request in workload.requests if (why := scheduler.refusal(request))}
@@ -71,13 +71,13 @@ def serve_on_core(
 
 
 def _small(npu: NpuConfig) -> NpuConfig:
-    """Return the device without the DRAM that holds weights and caches: their commands are the port's steps."""
+    """Return the device without DRAM for weights and caches: the port replaces the commands that use them."""
     return replace(npu, dram=replace(npu.dram, size=min(npu.dram.size, 128 << 20)))
 
 
 def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfig) -> tuple[dict[int, Entry], int, int]:
-    """Let the host's scheduler decide on the same arrivals before the same steps: (its requests, blocks given out, and
-    given back). PyvNpuError names the first step at which it decides otherwise."""
+    """Run the host's scheduler on the same arrivals and compare each step. Return (its requests, allocated blocks,
+    released blocks). PyvNpuError names the first step that differs."""
     scheduler, entries = Scheduler(config), dict[int, Entry]()
     requests_by_id = {request.id: request for request in requests}
     for index, row in enumerate(port.ledger):
@@ -101,8 +101,8 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
 
 
 def control(port: ServerPort) -> dict[str, Any]:
-    """Core cycles of the firmware by reason, in all steps; and its share of the time from token to token, in steps in
-    which all requests generate."""
+    """Return the core cycles of the firmware by reason, in all steps, and its share of the time between tokens, in
+    steps in which all requests generate."""
     sums = {name: sum(reason[at] for reason in port.reasons) for at, name in enumerate(REASONS)}
     steps = max(1, len(port.reasons))
     busy = sum(sums[name] for name in REASONS[:3])

@@ -1,4 +1,4 @@
-"""Sections of a served workload: figures of their users, the server over time, and the page."""
+"""Sections of a served workload: latencies of users, the server over time, and the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyv_npu.serving.study import ServedWorkload
 
 WINDOWS = 120
-"""Parts of the time of a run."""
+"""Maximum number of intervals in charts over time."""
 MAX_ROWS = 1000
-"""Rows of the table of requests."""
+"""Maximum rows of the table of requests."""
 FAR = 3
-"""Times of the longest time beyond which a limit is not drawn."""
+"""Multiple of the longest time beyond which a limit is not drawn."""
 BUSY = 0.9
-"""Share of the time in steps, or of the blocks in use, from which it is called the limit. Chosen by us."""
+"""Share of blocks in use from which blocks are named as the limit; our choice."""
 
 
 def page(run: "ServedWorkload", effective: Effective) -> str:
-    """Write the document; `effective`: the configuration with its origins."""
+    """Render the document; `effective`: the configuration with its origins."""
     workload = run.serving.workload
     sections = [
         *serving_sections(run),
@@ -58,7 +58,7 @@ def _server(run: "ServedWorkload") -> Facts:
 
 
 def serving_sections(run: "ServedWorkload") -> list[Section]:
-    """Return the sections of a run for terminal and page: facts, times of its users, rates that were tried."""
+    """Return the sections of a run for terminal and page: facts, latencies, trials of rates."""
     figures, config, workload = run.figures, run.serving.scheduler, run.serving.workload
     omitted = f", failed calls left out: {workload.omitted:,}" if workload.omitted else ""
     facts = [
@@ -134,7 +134,7 @@ def _checked(run: "ServedWorkload") -> str:
 
 
 def sentences(run: "ServedWorkload") -> list[str]:
-    """Return whether the limits are met, what limits the server, and what to change."""
+    """Return sentences: whether the limits are met, the bottleneck, and a remedy."""
     figures = run.figures
     good, count = figures["good_requests"], figures["requests"]
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
@@ -179,24 +179,24 @@ def _seconds(run: "ServedWorkload", name: str, key: str) -> float | None:
 
 
 class Window(NamedTuple):
-    """A part of a run's time."""
+    """Interval of a run's time."""
 
     middle: float
-    """Seconds."""
+    """Time of the middle, s."""
     running: int
-    """Requests, waiting requests and blocks: maxima over its steps."""
+    """Maximum number of running requests over the interval's steps; so for `waiting` and `blocks`."""
     waiting: int
     blocks: int
     tokens: float
-    """Per second, of the steps that began in it."""
+    """Tokens per second of the steps that begin in the interval."""
     moved: float
-    """Tokens of keys and values that were read and written, per second."""
+    """Tokens of keys and values read and written, per second."""
     swapped: float
-    """Tokens that were copied to swap space or back, per second."""
+    """Tokens copied to or from swap space, per second."""
 
 
 def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
-    """Return a run in at most WINDOWS parts of equal time; those without a step are idle."""
+    """Split a run into at most WINDOWS equal intervals; an interval without a step is idle."""
     if not ledger:
         return []
     first, end = ledger[0].start, ledger[-1].end
@@ -217,7 +217,7 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
 
 
 def _over_time(run: "ServedWorkload") -> list[Part]:
-    """Return small multiples over one axis of seconds; what never happens is a sentence."""
+    """Return small multiples over one axis of seconds; series that are always 0 are listed in a sentence."""
     parts, token = windows(run.run.ledger, run.run.clock_hz), run.serving.kv_bytes.token
     blocks = run.serving.scheduler.blocks
     series: tuple[tuple[str, str, Callable[[Window], float]], ...] = (
@@ -243,7 +243,7 @@ def _over_time(run: "ServedWorkload") -> list[Part]:
 
 
 def _distributions(run: "ServedWorkload") -> list[Part]:
-    """Return cumulative requests over each time, with its limit."""
+    """Return the cumulative distribution of each latency, with its limit."""
     parts: list[Part] = []
     for name in ("ttft", "tpot", "e2e"):
         seconds = sorted(value / 1e9 for times in run.run.times if (value := getattr(times, name)) is not None)

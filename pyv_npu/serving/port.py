@@ -1,7 +1,7 @@
-"""The port between the firmware of a server and its users: requests arrive here, steps are handed over here.
+"""Device between the firmware of a server and its users: requests arrive here, steps are submitted here.
 
-A step lasts as long as `step_cycles` says of its composition, from the write of STEP on; then the port interrupts. What
-the firmware decided is read from its memory when the step begins, and becomes the ledger.
+A step begins with the write of STEP and lasts `step_cycles` of its composition; then the port interrupts. The port
+reads the firmware's decisions from memory at the begin of a step, as a row of the ledger.
 """
 
 import struct
@@ -14,11 +14,11 @@ from pyv_npu.serving.requests import Arrivals, Request
 from pyv_npu.serving.server import LedgerRow, ScheduledTokens, Served, StepCycles, SwapCycles
 
 PORT_BASE, PORT_SOURCE = 0x4800_0000, 12
-"""Address, and source at the PLIC; firmware/apps/serve.c is told."""
+"""Address, and source at the PLIC; firmware/apps/serve.c receives both as arguments."""
 RUN_MAX, SLOTS, BLOCKS_MAX = 1024, 8192, 1 << 18
 """Capacities of the firmware."""
 DONE, OVER = 1, 2
-"""Values of STATUS: the step is over; no request will arrive any more."""
+"""Bits of STATUS: the step has ended; no more requests will arrive."""
 _HEAD = struct.Struct("<10I")
 _CHUNK = struct.Struct("<3I")
 _SWAP = struct.Struct("<2I")
@@ -26,7 +26,7 @@ REASONS = ("schedule", "allocate", "submit", "wait")
 
 
 class ServerPort(RegisterDevice):
-    """The port, and what happened at it. Its time begins with the firmware's first look at ARRIVED."""
+    """Port with a record of its traffic. Its time begins with the firmware's first read of a register."""
 
     name = "server"
     size = 0x1000
@@ -40,7 +40,7 @@ class ServerPort(RegisterDevice):
     def __init__(
         self, arrivals: Arrivals, refused: Sequence[Request], step_cycles: StepCycles, swap_cycles: SwapCycles
     ) -> None:
-        """`refused`: those that are answered with a refusal when they arrive."""
+        """`refused`: requests that are refused on arrival."""
         super().__init__()
         self._arrivals, self._step_cycles, self._swap_cycles = arrivals, step_cycles, swap_cycles
         self._refused = {request.id for request in refused}
@@ -52,9 +52,9 @@ class ServerPort(RegisterDevice):
         self.served: dict[int, Served] = {}
         self.ledger: list[LedgerRow] = []
         self.arrivals_by_step: list[list[int]] = [[]]
-        """Requests that the firmware took before each step, and after the last."""
+        """Requests that the firmware accepted before each step, and after the last."""
         self.reasons: list[tuple[int, ...]] = []
-        """Core cycles of each step by REASONS; the wait is before it."""
+        """Core cycles of each step by REASONS; the wait precedes the step."""
         self._chunks = ScheduledTokens()
 
     def connect(self, master: BusMaster) -> None:
@@ -125,7 +125,7 @@ class ServerPort(RegisterDevice):
                 self._sleeping = True
 
     def _begin(self, address: int, now: int, at: int) -> None:
-        """Read what the firmware decided. What is no decision is left to the check against the host's scheduler."""
+        """Read the firmware's decisions. Invalid decisions fail later, in the comparison with the host's scheduler."""
         count, out, moved, running, waiting, blocks, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
         count, out, moved = (min(number, RUN_MAX) for number in (count, out, moved))
         chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
@@ -150,7 +150,7 @@ class ServerPort(RegisterDevice):
         return data if data is not None and len(data) == size else bytes(size)
 
     def _end(self, at: int) -> None:
-        """End the step of which the firmware knows the end: users have their tokens then."""
+        """End the step when the firmware acknowledges it: its tokens reach users in this cycle."""
         row = self.ledger[-1]
         for request, tokens, context in row.scheduled:
             record = self.served.get(request)

@@ -8,36 +8,36 @@ from dataclasses import dataclass, replace
 from pyv_npu.errors import BadInputError, UsageError
 
 MOST_TOKENS = 1 << 24
-"""Maximum of a request: prompt and new tokens."""
+"""Maximum number of tokens in a prompt, and in an answer."""
 MOST_REQUESTS = 10_000_000
 MOST_NS = 1 << 62
-"""An arrival: 146 years."""
+"""Maximum arrival time, ns: 146 years."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt, and how many tokens shall follow it."""
+    """Prompt and number of tokens to generate."""
 
     id: int
-    """Its index in the workload."""
+    """Index in the workload."""
     arrival_ns: int
-    """With `after`: of its session, it is not looked at."""
+    """Arrival time; with `after`, that of the session, which is unused."""
     input_toks: int
     output_toks: int
     priority: int = 0
-    """The smaller, the sooner."""
+    """Priority; smaller values run earlier."""
     session: str = ""
     after: int | None = None
-    """The request that must have been answered before this request arrives."""
+    """Request whose answer must precede the arrival of this request."""
     gap_ns: int = 0
-    """From that answer to the arrival."""
+    """Time from that answer to the arrival."""
     tokens: tuple[int, ...] = ()
-    """The prompt, where it is known: what a prefix cache compares."""
+    """Prompt, if known: the prefix cache compares it."""
     units: tuple[int, ...] = ()
-    """Names of the prompt's pieces of `unit_tokens` tokens, where those are known instead."""
+    """Hashes of the prompt's pieces of `unit_tokens` tokens, if known instead of the tokens."""
     unit_tokens: int = 0
     answer: tuple[int, ...] = ()
-    """The first tokens of the answer, where the prompt of the next turn has them."""
+    """First tokens of the answer, if known, for example from the prompt of the next turn."""
 
     @property
     def total(self) -> int:
@@ -47,21 +47,21 @@ class Request:
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests in the order of their file, and what was read."""
+    """Requests in the order of their file, with their origin."""
 
     name: str
     form: str
-    """Origin: a file's form, or the kind of synthetic arrivals."""
+    """File format, or name of the synthetic arrivals."""
     requests: tuple[Request, ...]
     clients: int = 0
-    """Not 0: a closed loop, in which so many requests are in the server at a time."""
+    """Number of clients of a closed loop, each with one request at a time; 0: open loop."""
     changed: int = 0
-    """Requests that were cut to fit `--max-model-len`."""
+    """Number of requests cut to fit `--max-model-len`."""
     omitted: int = 0
-    """Rows of the file that are failed calls."""
+    """Number of failed calls in the file."""
 
     def scaled(self, factor: float) -> "Workload":
-        """Return the same requests, all times multiplied by `factor`."""
+        """Return the requests with all times multiplied by `factor`."""
         requests = [
             replace(request, arrival_ns=int(request.arrival_ns * factor), gap_ns=int(request.gap_ns * factor))
             for request in self.requests
@@ -70,7 +70,7 @@ class Workload:
 
     @property
     def rate(self) -> float:
-        """Requests per second that are offered. UsageError where they arrive together, or some wait for answers."""
+        """Offered requests per second. UsageError when all arrive together, or some wait for answers."""
         times = [request.arrival_ns for request in self.requests]
         spread = max(times, default=0) - min(times, default=0)
         if self.clients or not spread or any(request.after is not None for request in self.requests):
@@ -81,8 +81,7 @@ class Workload:
         return (len(times) - 1) * 1e9 / spread
 
     def at_rate(self, rate: float) -> "Workload":
-        """Return the same requests, their times scaled to so many per second. UsageError for a workload without a
-        rate."""
+        """Return the requests with times scaled to `rate` per second. UsageError for a workload without a rate."""
         return self.scaled(self.rate / rate)
 
 
@@ -91,8 +90,8 @@ OVERLONG = ("refuse", "cut-prompt", "cut-both")
 
 
 def fitted(workload: Workload, longest: int, rule: str) -> Workload:
-    """Requests of at most `longest` tokens: others are refused by the scheduler, lose the begin of their prompt, or
-    lose of prompt and answer in proportion. BadInputError where nothing would be left of a prompt."""
+    """Cut requests of more than `longest` tokens by a rule of OVERLONG: the scheduler refuses them, the begin of the
+    prompt is cut, or prompt and answer are cut in proportion. BadInputError when no token would remain."""
     if rule == "refuse":
         return workload
     requests, changed = [], 0
@@ -119,17 +118,17 @@ def fitted(workload: Workload, longest: int, rule: str) -> Workload:
 
 
 def cycles_of(ns: int, clock_hz: int) -> int:
-    """Return the first cycle that is not before a time."""
+    """Convert ns to cycles, rounded up."""
     return -(-ns * clock_hz // 1_000_000_000)
 
 
 def ns_of(cycles: int, clock_hz: int) -> int:
-    """Nanoseconds of so many cycles, rounded down."""
+    """Convert cycles to ns, rounded down."""
     return cycles * 1_000_000_000 // clock_hz
 
 
 class Arrivals:
-    """Requests that have not arrived yet: at their time, behind an earlier request, or when a client is free."""
+    """Queue of future arrivals: at a time, after an earlier request's answer, or when a client is free."""
 
     def __init__(self, workload: Workload, clock_hz: int) -> None:
         self._clock, self._total, self._gone = clock_hz, len(workload.requests), 0
@@ -149,7 +148,7 @@ class Arrivals:
             self._push(0, self._idle.popleft())
 
     def progress(self) -> str:
-        """Return the text of a display: requests that left the server."""
+        """Return a progress message: the requests that have left the server."""
         return f"{self._gone:,} of {self._total:,} requests are answered"
 
     def _push(self, cycle: int, request: Request) -> None:
@@ -160,7 +159,7 @@ class Arrivals:
         return self._queue[0][0] if self._queue else None
 
     def pop_until(self, now: int) -> list[tuple[int, Request]]:
-        """(cycle, request) of those that have arrived, in order; each is given once."""
+        """Remove and return the requests that have arrived, in order, as (cycle, request)."""
         arrivals = []
         while self._queue and self._queue[0][0] <= now:
             cycle, _, request = heapq.heappop(self._queue)
@@ -168,7 +167,7 @@ class Arrivals:
         return arrivals
 
     def answered(self, request: int, now: int) -> None:
-        """Let arrive what waited for a request, which left the server answered or refused."""
+        """Schedule the arrivals that wait for a request, which has left the server answered or refused."""
         self._gone += 1
         for follower in self._waiting.pop(request, ()):
             self._push(now + cycles_of(follower.gap_ns, self._clock), follower)
@@ -177,7 +176,7 @@ class Arrivals:
 
 
 def checked(requests: Sequence[Request], source: str) -> tuple[Request, ...]:
-    """BadInputError where there is nothing to serve."""
+    """Return the requests; BadInputError for none."""
     if not requests:
         raise BadInputError(f"{source}: holds no request; give at least one")
     return tuple(requests)

@@ -1,10 +1,10 @@
 """Scheduler: the tokens of each step, with the semantics of vLLM's scheduler, version 1.
 
-A request has `num_tokens` (prompt and what was generated) and `computed` of them in its caches. Each step lets
-`computed` catch up under a budget of tokens; prompts and generated tokens are not distinguished. Requests that run are
-first, in the order of their admission; blocks are taken on demand, and without a free one the request that was admitted
-last (or with the lowest priority) gives its own back and computes them again later. A step that preempted admits
-no request. Source: vllm/v1/core/sched/scheduler.py, 2025.
+A request has `num_tokens` (prompt and generated tokens), of which `computed` are in its caches. Each step advances
+`computed` towards `num_tokens` under a budget of tokens; prompts and generated tokens are not distinguished. Running
+requests come first, in the order of admission. Blocks are allocated on demand; without a free block the request that
+was admitted last (or has the lowest priority) is preempted: it releases its blocks and computes them again later. A
+step that preempts admits no request. Source: vllm/v1/core/sched/scheduler.py, 2025.
 """
 
 import heapq
@@ -18,37 +18,36 @@ from pyv_npu.serving.blocks import BlockPool, Key
 from pyv_npu.serving.requests import Request
 
 POLICIES = ("fcfs", "priority", "token-batch")
-"""Order of requests: as they arrived; by priority; as they arrived, with steps of prompts and steps of generation
+"""Order of requests: by arrival; by priority; by arrival, with separate steps for prompts and for generation
 (docs/serving.md, "Token-level batches")."""
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Limits and choices of the scheduler; names and defaults are vLLM's where it has them."""
+    """Limits and options of the scheduler, with vLLM's names and defaults if vLLM has them."""
 
     blocks: int
-    """Blocks that fit the memory, or are given."""
+    """Number of blocks."""
     block_size: int = 16
-    """Tokens of a block."""
+    """Tokens per block."""
     max_num_batched_tokens: int = 2048
-    """Budget of a step."""
+    """Budget of a step, tokens."""
     max_num_seqs: int = 256
-    """Requests that run."""
+    """Maximum number of running requests."""
     policy: str = "fcfs"
     chunked_prefill: bool = True
-    """Off: a prompt that does not fit the rest of the budget waits, and a prompt longer than the budget is refused."""
+    """Off: a prompt that exceeds the remaining budget waits, and a prompt that exceeds the budget is refused."""
     full_isl_gate: bool = True
-    """A request is admitted only where all its present tokens fit, not the first chunk alone."""
+    """Admission of a request requires blocks for all its tokens, not only for the first chunk."""
     watermark: int = 0
-    """Blocks that admission leaves free."""
+    """Number of blocks that admission leaves free."""
     prefix_cache: bool = False
     swap_blocks: int = 0
-    """Blocks of swap space for the keys and values of a request that gives way; without space they are computed
-    again."""
+    """Number of blocks of swap space for keys and values of preempted requests, which are else computed again."""
     max_model_len: int = 1 << 24
-    """Tokens of prompt and answer."""
+    """Maximum tokens of prompt and answer."""
     window: int = 0
-    """Tokens that a token attends to, with a sliding window: blocks of those before it are freed; 0: no window."""
+    """Sliding window, tokens: blocks before it are released; 0: no window."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -74,37 +73,37 @@ class SchedulerConfig:
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A request in the scheduler."""
+    """Request in the scheduler."""
 
     request: Request
     order: int
-    """Number in the order of arrival."""
+    """Index in the order of arrival."""
     num_tokens: int
     computed: int = 0
     answered: int = 0
-    """Tokens of the answer that exist."""
+    """Number of generated tokens."""
     blocks: list[int] = field(default_factory=list)
     dropped: int = 0
-    """Blocks before them, of tokens that no token will attend to."""
+    """Number of released blocks before these, outside the sliding window."""
     keys: tuple[Key, ...] = ()
     """Keys of the full blocks of prompt and answer."""
     preemptions: int = 0
     recomputed: int = 0
-    """Tokens that were in the caches before a preemption, and had to be computed again."""
+    """Number of tokens computed again after a preemption."""
     reused: int = 0
-    """Tokens that the prefix cache had."""
+    """Number of tokens from the prefix cache."""
     peak: int = 0
-    """Blocks at most."""
+    """High-water mark of blocks."""
     furthest: int = 0
-    """Tokens that were ever computed."""
+    """High-water mark of `computed`."""
     swapped: int = 0
-    """Blocks of swap space that keep its keys and values."""
+    """Number of swap blocks that hold its keys and values."""
     swaps: int = 0
-    """Preemptions whose keys and values were kept there."""
+    """Number of preemptions with a swap."""
 
     @property
     def urgency(self) -> tuple[int, int]:
-        """The smaller, the sooner, with the policy `priority`."""
+        """Sort key of the policy `priority`; smaller keys run earlier."""
         return self.request.priority, self.order
 
 
@@ -114,11 +113,11 @@ class Scheduled(NamedTuple):
     entry: Entry
     tokens: int
     context: int
-    """Tokens in its caches before the step."""
+    """Tokens in the request's caches before the step."""
 
 
 class Swap(NamedTuple):
-    """Keys and values of a request that are copied before a step."""
+    """Copy of a request's keys and values before a step."""
 
     entry: Entry
     tokens: int
@@ -129,11 +128,11 @@ class Step(NamedTuple):
 
     scheduled: list[Scheduled]
     preempted: list[Entry]
-    """In the order of their preemption."""
+    """Preempted requests, in order."""
     swapped: list[Swap]
-    """To swap space, where requests were preempted; else back from there: a step that preempted admits none."""
+    """Copies to swap space in a step that preempts, otherwise copies from it."""
     admitted: list[Entry]
-    """Those of the scheduled requests that did not run before."""
+    """Scheduled requests that did not run before."""
 
     @property
     def tokens(self) -> int:
@@ -141,7 +140,7 @@ class Step(NamedTuple):
 
 
 class Scheduler:
-    """The requests in a server."""
+    """Scheduler of the requests in a server."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
@@ -154,11 +153,11 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """Number of waiting requests."""
         return len(self._fcfs) + len(self._heap)
 
     def refusal(self, request: Request) -> str:
-        """Return the reason why a request can never be served; empty where it can."""
+        """Return the reason why a request can never be served; empty if it can."""
         config, tokens = self.config, request.total - 1
         if request.total > config.max_model_len:
             return f"{request.total} tokens: --max-model-len is {config.max_model_len}"
@@ -174,8 +173,8 @@ class Scheduler:
         return ""
 
     def _needed(self, tokens: int) -> int:
-        """Blocks that so many tokens of a request take at most at a time: of a sliding window, those that a chunk
-        attends to, and of the chunk."""
+        """Return the maximum number of blocks that a request of `tokens` occupies at a time; with a sliding window,
+        those of the window and of a chunk."""
         config, blocks = self.config, self.pool.needed(tokens)
         if not config.window:
             return blocks
@@ -201,7 +200,7 @@ class Scheduler:
     # -- a step ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> Step:
-        """Choose the tokens of the next step, and take their blocks. Without any, no request can run."""
+        """Choose the tokens of the next step and allocate their blocks. An empty step means that no request can run."""
         step, budget = Step([], [], [], []), self.config.max_num_batched_tokens
         if self.config.policy == "token-batch":
             self._batch(step, budget)
@@ -212,10 +211,10 @@ class Scheduler:
         return step
 
     def _batch(self, step: Step, budget: int) -> None:
-        """Fill a step with prompts, of which the last may be a chunk; where none fits, with a token of each request
-        that runs."""
+        """Fill a step with prompts, the last of which may be a chunk; if none fits, with a token of each running
+        request."""
         prompt = next((entry for entry in self.running if entry.num_tokens - entry.computed > 1), None)
-        if prompt is not None:  # all of it fitted when it was admitted
+        if prompt is not None:  # admission has ensured blocks for all its tokens
             tokens = min(prompt.num_tokens - prompt.computed, budget)
             self._grow(prompt, tokens)
             step.scheduled.append(Scheduled(prompt, tokens, prompt.computed))
@@ -270,7 +269,7 @@ class Scheduler:
         self._wait(entry, first=True)
 
     def _admit(self, step: Step, budget: int) -> None:
-        """Admit requests that wait, in their order, until a request does not fit."""
+        """Admit waiting requests in order, until a request does not fit."""
         config, pool = self.config, self.pool
         while budget > 0 and len(self.running) < config.max_num_seqs and self.waiting:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
@@ -303,7 +302,7 @@ class Scheduler:
             budget -= tokens
 
     def _grow(self, entry: Entry, tokens: int) -> bool:
-        """Take the blocks of so many more tokens, if there are."""
+        """Allocate blocks for `tokens` more tokens; return False if too few are free."""
         self._slide(entry)
         pool, blocks = self.pool, len(entry.blocks)
         missing = -(-(entry.computed + tokens) // pool.size) - entry.dropped - blocks
@@ -315,7 +314,7 @@ class Scheduler:
         return True
 
     def _slide(self, entry: Entry) -> None:
-        """Give back the blocks that lie before the window of the next token."""
+        """Release the blocks before the window of the next token."""
         window = self.config.window
         if not window:
             return
@@ -327,7 +326,7 @@ class Scheduler:
             entry.dropped = behind
 
     def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
-        """End a step: (entries that have a new token, those of them that are answered and leave)."""
+        """End a step. Return (entries with a new token, entries of these whose answer is complete)."""
         generating, done = [], []
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
@@ -354,9 +353,9 @@ class Scheduler:
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:
-    """Return the keys of the full blocks of prompt and answer: SHA-256 over what they hold from the begin of the
-    prompt to the end of each. Tokens of an answer that no prompt tells are those of this request alone. Empty: nothing
-    is known."""
+    """Return the keys of the full blocks of prompt and answer: SHA-256 over the content from the begin of the prompt
+    to the end of each block. Unknown tokens of an answer differ from those of all other requests. Empty if the prompt
+    is unknown."""
     by_name = bool(request.units) and request.unit_tokens % size == 0
     if not request.tokens and not by_name:
         return ()

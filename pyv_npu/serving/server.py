@@ -1,4 +1,4 @@
-"""Requests through the scheduler, step by step, on the clock of the core."""
+"""Event loop of a server: requests, scheduler and steps, in core cycles."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from pyv_npu.serving.scheduler import Entry, Scheduler, SchedulerConfig
 from pyv_npu.workloads.workload import ProgressDisplay, hidden
 
 StepCycles = Callable[[Sequence[tuple[int, int]]], int]
-"""(tokens, context) of each request of a step -> cycles."""
+"""Function from (tokens, context) of each request of a step to its cycles."""
 SwapCycles = Callable[[int, bool], int]
-"""(tokens, whether to swap space or back) -> cycles in which the DMA copies the keys and values of a request."""
+"""Function from (tokens, whether to or from swap space) to the cycles of the DMA for a request's keys and values."""
 
 
 def swap_in_no_time(tokens: int, out: bool) -> int:
-    """SwapCycles of a server whose time is of no interest."""
+    """Return 0: swaps take no time."""
     return 0
 
 
 class ScheduledTokens:
-    """(request, tokens, context) of each request of a step, in their order: 24 bytes each, and no objects. A long run
-    takes millions."""
+    """Tuples (request, tokens, context) of the requests of a step, in order: 24 bytes each in an array, as a long run
+    has millions."""
 
     __slots__ = ("_words",)
 
@@ -35,7 +35,7 @@ class ScheduledTokens:
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        """(tokens, context) of each request."""
+        """Tuples (tokens, context) of the requests."""
         return list(zip(self._words[1::3], self._words[2::3], strict=True))
 
     @property
@@ -66,24 +66,24 @@ LEDGER = (
 
 
 class LedgerRow(NamedTuple):
-    """A step."""
+    """Step of a run."""
 
     start: int
-    """Cycle in which its commands were submitted."""
+    """Cycle in which the commands were submitted."""
     end: int
     scheduled: ScheduledTokens
     preempted: tuple[int, ...]
     finished: tuple[int, ...]
     running: int
-    """Requests that run, in the step."""
+    """Number of running requests."""
     waiting: int
-    """Requests that have arrived and do not run."""
+    """Number of waiting requests."""
     blocks: int
-    """In use, while the step runs."""
+    """Number of blocks in use during the step."""
     swapped: tuple[tuple[int, int], ...] = ()
-    """(request, tokens) copied before the step: to swap space where requests were preempted, else back."""
+    """Copies (request, tokens) before the step: to swap space if requests were preempted, otherwise from it."""
     swap: int = 0
-    """Cycles of these copies, of those between start and end."""
+    """Cycles of these copies, included in the time between start and end."""
 
     @property
     def tokens(self) -> int:
@@ -96,7 +96,7 @@ class LedgerRow(NamedTuple):
 
     @property
     def swapped_tokens(self) -> tuple[int, int]:
-        """Tokens that were copied (to swap space, back)."""
+        """Tokens copied (to swap space, from swap space)."""
         tokens = sum(count for _, count in self.swapped)
         return (tokens, 0) if self.preempted else (0, tokens)
 
@@ -118,14 +118,14 @@ class Served:
     arrival: int
     first_scheduled: int = -1
     tokens_at: list[int] = field(default_factory=list)
-    """When each token of the answer existed."""
+    """Cycle of each token of the answer."""
     preemptions: int = 0
     recomputed: int = 0
     reused: int = 0
     swaps: int = 0
     blocks_peak: int = 0
     control: int = 0
-    """Cycles of firmware in the steps of its answer."""
+    """Cycles of firmware in the request's steps."""
 
     def times(self, clock_hz: int) -> Times:
         """Return the latencies."""
@@ -141,16 +141,16 @@ class Run:
     """Outcome of a workload."""
 
     served: list[Served]
-    """By request, in the order of the workload; those that were refused are not in it."""
+    """Served requests in the order of the workload, without refused requests."""
     refused: dict[int, str]
-    """Request -> why it could never be served."""
+    """Request -> reason of its refusal."""
     ledger: list[LedgerRow]
     clock_hz: int
     allocated: int
-    """Blocks given out, and given back."""
+    """Number of allocations of blocks."""
     released: int
     control: Mapping[str, Any] = field(default_factory=dict)
-    """Cycles of firmware by reason, where it was firmware that scheduled."""
+    """Cycles of firmware by reason; empty if the host schedules."""
 
     @property
     def end(self) -> int:
@@ -164,7 +164,7 @@ class Run:
 
     @cached_property
     def steps_csv(self) -> bytes:
-        """A line per step; `scheduled` is request:tokens@context, `swapped_out` and `swapped_in` request:tokens."""
+        """Line per step; `scheduled` is request:tokens@context, `swapped_out` and `swapped_in` request:tokens."""
         rows = (
             (index, row.start, row.end, " ".join([f"{id}:{tokens}@{context}" for id, tokens, context in row.scheduled]),
              " ".join(map(str, row.preempted)), " ".join(map(str, row.finished)), row.running, row.waiting, row.blocks,
@@ -183,8 +183,8 @@ def serve(
     workload: Workload, config: SchedulerConfig, clock_hz: int, step_cycles: StepCycles,
     swap_cycles: SwapCycles = swap_in_no_time, progress: ProgressDisplay = hidden,
 ) -> Run:  # fmt: skip
-    """Serve all requests; scheduling takes no time. `progress`: as of `Session`. BadInputError where not one of them
-    can be served."""
+    """Serve all requests; scheduling takes no time. `progress`: as in `Session`. BadInputError when no request can be
+    served."""
     arrivals, scheduler = Arrivals(workload, clock_hz), Scheduler(config)
     served: dict[int, Served] = {}
     refused: dict[int, str] = {}
@@ -204,7 +204,7 @@ def serve(
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
         scheduled = ScheduledTokens([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
-        if step.scheduled:  # else the preempted request was the first in turn: the next step goes on
+        if step.scheduled:  # otherwise the first request was preempted, and the next step schedules
             now += step_cycles(scheduled.chunks)
         for entry in step.admitted:
             record = served[entry.request.id]
@@ -233,7 +233,7 @@ def serve(
 def arrive(
     arrivals: Arrivals, scheduler: Scheduler, now: int, served: dict[int, Served], refused: dict[int, str]
 ) -> None:
-    """Requests that have arrived join the scheduler, or are refused; a refusal lets those behind it arrive."""
+    """Add arrived requests to the scheduler, or refuse them; a refusal triggers the arrivals that wait for it."""
     while batch := arrivals.pop_until(now):
         for cycle, request in batch:
             why = scheduler.refusal(request)
@@ -246,6 +246,6 @@ def arrive(
 
 
 def finish(record: Served, entry: Entry) -> None:
-    """Note what the scheduler counted of a request that leaves."""
+    """Copy the scheduler's counts of a finished request to its record."""
     record.preemptions, record.recomputed, record.reused = entry.preemptions, entry.recomputed, entry.reused
     record.swaps, record.blocks_peak = entry.swaps, entry.peak

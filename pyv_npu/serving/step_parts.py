@@ -1,6 +1,6 @@
-"""Simulations of the parts of a step at CA_HYBRID, of commands that the compiler made.
+"""Simulations of the parts of a step at CA_HYBRID, on commands of the compiler.
 
-Operands of attention lie in the scratchpad or in DRAM, as they do in the step. A part is counted from the end of the
+Operands of attention are in the scratchpad or in DRAM, as in the step. The time of a part begins at the end of the
 layer before it.
 """
 
@@ -23,16 +23,16 @@ from toolchain.decoders.shapes import KV_BITS, Job, Shape
 from toolchain.decoders.swap import CacheRun, block_bytes, copies
 
 ROOM = 256_000_000_000
-"""Bytes of DRAM of a simulation at least: what fits is a question of blocks."""
+"""Minimum bytes of DRAM in a simulation: capacity is checked in blocks, not here."""
 
 
 class Timed(NamedTuple):
-    """A simulation."""
+    """Result of a simulation."""
 
     layers: dict[str, int]
-    """Cycle in which the last command of each layer of commands completed."""
+    """Layer of commands -> cycle in which its last command completes."""
     ends: tuple[int, ...]
-    """Cycle of each layer of the model."""
+    """Last cycle of each layer of the model."""
 
     @property
     def cycles(self) -> int:
@@ -40,11 +40,11 @@ class Timed(NamedTuple):
 
     @property
     def period(self) -> int:
-        """From the end of the last layer but one to that of the last."""
+        """Cycles of the last layer."""
         return self.ends[-1] - self.ends[-2] if len(self.ends) > 1 else self.ends[-1]
 
     def attention(self, layer: int) -> tuple[int, int, int]:
-        """Cycles of positions, appends and attention of a layer, each from the end of the part before."""
+        """Return the cycles of positions, appends and attention of a layer, each from the end of the part before."""
         ends = [self.layers[f"layer{layer}.attention.qkv"]]
         for part in (".rope.", ".update", ".heads"):
             part_ends = [
@@ -55,23 +55,23 @@ class Timed(NamedTuple):
 
     @property
     def between(self) -> int:
-        """From the end of attention in the first layer to its begin in the second."""
+        """Cycles from the end of attention in the first layer to its begin in the second."""
         return self.layers["layer1.attention.qkv"] - self.layers["layer0.attention.heads"]
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """A model on a device."""
+    """Simulator of a model on a device."""
 
     npu: NpuConfig
     shape: Shape
     weight_bits: int
     mapping: MappingOptions = AUTOMATIC
-    """Mapping of products; where the compiler decides, by its estimate: there are many steps."""
+    """Mapping of products; the compiler chooses by its estimate, as simulation of each step would take too long."""
 
     @property
     def target(self) -> Target:
-        """The device as the compiler sees it."""
+        """Device as seen by the compiler."""
         return target_of(self._roomy, self.mapping)._replace(measured=None)
 
     def run(
@@ -83,7 +83,7 @@ class Simulator:
         resident: bool = True,
         beside: int = 1,
     ) -> Timed:
-        """Simulate parts of a step; not `resident`: activations are in DRAM however few they are. `beside`: as of
+        """Simulate parts of a step; not `resident`: activations are always in DRAM. `beside`: as in
         `compile_mixed_step`."""
         npu = self._roomy
         bits = KV_BITS if kv.encoded else kv.bits
@@ -101,21 +101,21 @@ class Simulator:
 
     @property
     def products(self) -> "Simulator":
-        """Simulator of all but attention: devices that differ in `npu.kv_quant` alone share it."""
+        """Simulator of everything but attention, shared by devices that differ only in `npu.kv_quant`."""
         return replace(self, npu=replace(self.npu, kv_quant=KvQuantConfig()))
 
     @cached_property
     def plans(self) -> Plans:
-        """Plans of commands that its simulations have in common."""
+        """Plans of commands, shared by all simulations."""
         return Plans(self._roomy)
 
     @property
     def _roomy(self) -> NpuConfig:
-        """Device with memory for whatever is simulated."""
+        """Device with sufficient DRAM for every simulation."""
         return replace(self.npu, dram=replace(self.npu.dram, size=max(self.npu.dram.size, ROOM)))
 
     def swap(self, tokens: int, out: bool, block_size: int, kv: KvMethod) -> int:
-        """Cycles of the copies of a request's keys and values in a layer to swap space, or back."""
+        """Return the cycles of the copies of a request's keys and values in a layer to or from swap space."""
         npu, shape, at, runs = self._roomy, self.shape, DRAM_BASE + DRAM_CORE_VISIBLE, list[CacheRun]()
         sides = kv.written(shape.cache_heads, shape.cache_dim)[: shape.cache_sides]
         for token, rows in [(size, len(list(run))) for side in sides for size, run in groupby(side)]:
@@ -128,7 +128,7 @@ class Simulator:
 
 
 def spaced(fine: int, top: int, per_octave: int) -> list[int]:
-    """Points of an axis: 0, steps of `fine` up to four of them, then some for each doubling, to `top` or beyond."""
+    """Return the points of an axis: 0, four steps of `fine`, then `per_octave` per doubling, to at least `top`."""
     points = [0, *range(fine, 4 * fine, fine)]
     octave = 4 * fine
     while points[-1] < top:
@@ -138,12 +138,12 @@ def spaced(fine: int, top: int, per_octave: int) -> list[int]:
 
 
 def between(points: Sequence[int], at: int, value: Callable[[int], int]) -> int:
-    """Return the value at a place, linear between the points around it."""
+    """Interpolate a value linearly between the points around `at`."""
     return all_between(points, at, lambda point: (value(point),))[0]
 
 
 def all_between(points: Sequence[int], at: int, values: Callable[[int], Sequence[int]]) -> Sequence[int]:
-    """Return several values at a place, each linear between the points around it."""
+    """Interpolate several values linearly between the points around `at`."""
     index = bisect_left(points, at)
     high = points[index]
     if high == at or index == 0:
@@ -156,22 +156,22 @@ def all_between(points: Sequence[int], at: int, values: Callable[[int], Sequence
 
 
 ROWS = [1, *(at + more for at in (4, 16, 32, *spaced(32, 1 << 20, 2)[2:]) for more in (0, 1))]
-"""Rows of products that are simulated first: tiles are full at most of them, and a row more begins another."""
+"""First simulated numbers of rows of products: pairs of a size that mostly fills its tiles, and a row more, which
+begins another tile."""
 STRAIGHT = 250
-"""Times are interpolated between two points where the midpoint, and the midpoint of a half, is within one part in so
-many of the line. Elsewhere each half is split further: tiles change with the rows, and times of products with them, by
-up to a fifth."""
+"""Reciprocal of the maximum deviation from a line at the midpoint, and at the midpoint of a half, for interpolation.
+Otherwise each half is split further: tiles change with the rows, and times of products by up to a fifth."""
 CLOSEST = 256
-"""Points are not closer than one part in so many of their rows."""
+"""Reciprocal of the minimum distance between points, relative to their rows."""
 EDGES = [1, *(32 * 8**power for power in range(6))]
-"""Rows of which all but the layers is simulated."""
+"""Numbers of rows at which the time around the layers is simulated."""
 LM_HEAD_REQUESTS = [1, 4, 16, 32, *(at for at in spaced(64, 1 << 20, 2) if at >= 64)]
-"""Requests whose output matrix is simulated."""
+"""Numbers of requests at which the output matrix is simulated."""
 
 
 @dataclass
 class ProductTimes:
-    """Cycles of all but attention: they do not depend on how keys and values are stored."""
+    """Cycles of everything but attention, independent of the storage of keys and values."""
 
     simulator: Simulator
     simulated: int = 0
@@ -184,21 +184,21 @@ class ProductTimes:
 
     @property
     def _cycles(self) -> dict[str, dict[int, int]]:
-        """Cycles by size, of each part."""
+        """Part -> size -> cycles."""
         return {"layers": self._layers, "edges": self._edges, "heads": self._heads}
 
     def table(self) -> dict[str, list[list[int]]]:
-        """Cycles that were simulated, to be kept."""
+        """Return all simulated cycles, for `restore`."""
         return {name: [[*item] for item in sorted(part.items())] for name, part in self._cycles.items()}
 
     def restore(self, table: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        """Take on what `table` gave."""
+        """Restore the result of `table`."""
         for name, part in self._cycles.items():
             part.update((size, cycles) for size, cycles in table.get(name, ()))
 
     @cached_property
     def resident_rows(self) -> int:
-        """The most rows of a step of which the operands of attention stay in the scratchpad."""
+        """Maximum rows of a step whose operands of attention stay in the scratchpad."""
         simulator = self.simulator
         job, target = Job(simulator.shape, 1, 1, 1, simulator.weight_bits), target_of(simulator.npu)
         low, high = 0, 1
@@ -210,7 +210,7 @@ class ProductTimes:
         return low
 
     def of_shape(self, shape: Shape) -> "ProductTimes":
-        """Return the times of another kind of layers; a sliding window does not change those of products."""
+        """Return the times of layers of another shape; a sliding window does not change the times of products."""
         products = replace(shape, window=0)
         if products == replace(self.simulator.shape, window=0, whole_every=0):
             return self
@@ -218,25 +218,25 @@ class ProductTimes:
 
     @property
     def total(self) -> int:
-        """Simulations of all kinds of layers."""
+        """Number of simulations for all shapes of layers."""
         return self.simulated + sum(other.simulated for other in self._by_shape.values())
 
     def edge(self, rows: int, requests: int) -> int:
-        """Cycles of a step around the layers."""
+        """Return the cycles of a step outside the layers."""
         if (rows, requests) not in self._around:
             head = between(LM_HEAD_REQUESTS, requests, self._head_at) - self._head_at(1)
             self._around[rows, requests] = between(EDGES, rows, self._edge_at) + head
         return self._around[rows, requests]
 
     def layer(self, rows: int) -> int:
-        """Cycles of the products of a layer."""
+        """Return the cycles of the products of a layer."""
         if rows not in self._products:
             self._products[rows] = between(self._straight(rows), rows, self._layer_at)
         return self._products[rows]
 
     def _straight(self, rows: int) -> list[int]:
-        """Points around some rows between which times lie on a line, as two halvings in succession show: one
-        midpoint lies on the line of a curve that is point-symmetric about it."""
+        """Return the points around `rows` between which times are linear in two successive halvings. One halving is
+        not enough: the midpoint of a curve that is point-symmetric about it lies on the line, too."""
         at = bisect_left(ROWS, rows)
         near, straight = ROWS[max(0, at - 1) : at + 1], False
         while len(near) == 2 and near[0] < rows < near[1]:
@@ -259,7 +259,7 @@ class ProductTimes:
         return self._layers[rows]
 
     def _edge_at(self, rows: int) -> int:
-        """Cycles around the layers, with one row of the output matrix."""
+        """Return the cycles outside the layers, with one row of the output matrix."""
         if rows not in self._edges:
             self.simulated += 1
             run = self.simulator.run([Chunk(rows, 0)], Parts.PRODUCTS, 2)

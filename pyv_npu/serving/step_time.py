@@ -3,12 +3,12 @@
     step(chunks) = edge(rows) + head(requests) + sum over layers of (products(rows) + attention(chunks))
 
 Every figure on the right comes from simulations at CA_HYBRID (`step_parts`): products of a layer with a copy in place
-of attention; of attention the positions, the append and the rest of each chunk from its commands alone. Each kind of
-layers, by window and width, is simulated once. Chunks follow each other, but the keys of a chunk are appended beside
-the commands of the chunk before it, and its values, the other half, behind them. With the policy token-batch, requests
-that generate attend side by side, each on an engine of its own; what several of one context take is simulated, and
-those of several contexts take the mean. Between the points that were simulated times are linear; `check` simulates
-steps of the run whole, and the summary states the largest error.
+of attention; positions, append and attention of each chunk from its commands alone. Each shape of layers, by window
+and width, is simulated once. Chunks run in sequence, but the keys of a chunk are appended in parallel with the commands
+of the chunk before it, and its values, the other half, after them. With the policy token-batch, generating requests
+attend in parallel, each on its own engine: the time of several requests of one context is simulated, and requests of
+several contexts take the mean. Times between simulated points are interpolated linearly; `check` simulates whole steps
+of the run, and the summary states the largest error.
 """
 
 from collections import Counter
@@ -22,26 +22,26 @@ from pyv_npu.serving.step_parts import ProductTimes, Simulator, Timed, all_betwe
 from toolchain.decoders.mixed_step import Chunk, Parts
 
 FINE = 64
-"""Tokens from point to point at the begin of an axis of contexts."""
+"""Distance of the first points on the axis of contexts, tokens."""
 PER_OCTAVE = 4
-"""Points for each doubling, beyond."""
+"""Points per doubling after them."""
 CHUNKS = [1, 4, 16, 64, *(at for at in spaced(64, 1 << 20, 2) if at > 64)]
-"""Tokens of chunks whose attention is simulated."""
+"""Sizes of chunks, tokens, whose attention is simulated."""
 ROUND = [1 << power for power in range(11)]
-"""Requests side by side that are simulated, beside a full round and two."""
+"""Simulated numbers of parallel requests, besides one full round of the engines and two."""
 MOST = 4
-"""Layers of a step that tells whether layers are alike."""
+"""Number of layers in the step that checks whether layers are equally long."""
 CONTEXTS = spaced(FINE, 1 << 25, PER_OCTAVE)
 
 
 class Check(NamedTuple):
-    """A step of the run, simulated whole."""
+    """Step of the run, simulated whole."""
 
     step: int
     requests: int
     tokens: int
     layers: int
-    """Layers that were simulated; the others take as long as the last."""
+    """Number of simulated layers; all others take as long as the last."""
     simulated: int
     used: int
 
@@ -55,14 +55,14 @@ class Attention(NamedTuple):
     """Cycles of a chunk in one layer."""
 
     turn: int
-    """Positions of all chunks come first, one after another."""
+    """Cycles of positions, which precede attention for all chunks in sequence."""
     append: int
-    """By commands of its own; 0: attention appends itself."""
+    """Cycles of separate append commands; 0: attention appends itself."""
     attend: int
 
 
 class _FollowingChunks(dict[tuple[int, int], int]):
-    """Cycles of a chunk (tokens, context) in a layer, half of whose append overlaps the chunk before."""
+    """Cycles of a chunk (tokens, context) in a layer; half of its append overlaps the chunk before."""
 
     def __init__(self, layer: "LayerTimes", resident: bool) -> None:
         self._layer, self._resident = layer, resident
@@ -74,10 +74,10 @@ class _FollowingChunks(dict[tuple[int, int], int]):
 
 
 class LayerTimes:
-    """Cycles of a layer of one kind."""
+    """Cycles of a layer of one shape."""
 
     def __init__(self, simulator: Simulator, products: ProductTimes, kv: KvMethod, beside: int) -> None:
-        """`simulator`: of a model whose layers are all like this; `beside`: as of `StepTimes`."""
+        """`simulator`: of a model whose layers all have this shape; `beside`: as in `StepTimes`."""
         self.products, self.shape, self.kv, self._beside = products, simulator.shape, kv, beside
         self._simulator = simulator
         self.runs = 0
@@ -87,11 +87,11 @@ class LayerTimes:
         self._batches: dict[tuple[int, int, bool], int] = {}
 
     def table(self) -> list[list[int]]:
-        """Attention that was simulated, to be kept."""
+        """Return all simulated times of attention, for `restore`."""
         return [[*key[:2], int(key[2]), *cycles] for key, cycles in sorted(self._attentions.items())]
 
     def restore(self, rows: Sequence[Sequence[int]]) -> None:
-        """Take on what `table` gave."""
+        """Restore the result of `table`."""
         for tokens, context, resident, *parts in rows:
             self._attentions[tokens, context, bool(resident)] = Attention(*parts)
 
@@ -115,22 +115,22 @@ class LayerTimes:
         return Attention(*all_between(CHUNKS, tokens, at_context))
 
     def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
-        """Cycles of a layer in a step of `rows` with (tokens, context) of each request; `beside`: they attend side by
-        side."""
+        """Return the cycles of a layer in a step of `rows` with (tokens, context) of each request; `beside`: they
+        attend in parallel."""
         cycles = self.products.layer(rows)
         if beside:
             return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
         _, append, _ = self.attention(*chunks[0], resident)
         return cycles + append - append // 2 + sum(map(self._following[resident].__getitem__, chunks))
 
-    # -- requests side by side ---------------------------------------------------------------------------------
+    # -- parallel requests -------------------------------------------------------------------------------------
 
     def _batch(self, requests: int, context: int, resident: bool) -> int:
-        """Cycles of the attention of so many requests of one context, in a layer."""
+        """Return the cycles of attention of parallel requests of one context in a layer."""
         key = requests, context, resident
         if key not in self._sums_of_batches:
             full = self._beside
-            if requests > 2 * full:  # every further round is as long as the second
+            if requests > 2 * full:  # every further round takes as long as the second
                 one_round, two_rounds = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
                 cycles = one_round + (requests - full) * (two_rounds - one_round) // full
             else:
@@ -161,8 +161,8 @@ class StepTimes:
         self, simulator: Simulator, kv: KvMethod, layers: int = 0, beside: int = 1,
         products: ProductTimes | None = None,
     ) -> None:  # fmt: skip
-        """`layers`: 0 for all of the shape; `beside`: requests that generate side by side; 1: they take turns;
-        `products`: times of `simulator.products`, which others share."""
+        """`layers`: 0 for all of the shape; `beside`: number of requests that generate in parallel, 1: in sequence;
+        `products`: times of `simulator.products`, which may be shared."""
         products = products or ProductTimes(simulator.products)
         self.simulator, self._beside = simulator, beside
         self.shape = simulator.shape
@@ -172,7 +172,7 @@ class StepTimes:
             (LayerTimes(replace(simulator, shape=shape), products.of_shape(shape), kv, beside), count)
             for shape, count in counts.items()
         ]
-        """Layers that are alike, and how many of them; those around which the rest is simulated come last."""
+        """(times, number) of layers of each shape; the rest of the step is simulated with layers of the last shape."""
         self.parts, self.kv = self.kinds[-1][0].products, kv
         self._began = products.total
         self._all = products
@@ -182,36 +182,36 @@ class StepTimes:
 
     @property
     def runs(self) -> int:
-        """Runs of attention and of whole steps."""
+        """Number of simulations of attention and of whole steps."""
         return self._runs + sum(layer.runs for layer, _ in self.kinds)
 
     def table(self) -> list[list[int]]:
-        """Attention that was simulated, to be kept, of a model of equal layers."""
+        """Return all simulated times of attention of a model of equal layers, for `restore`."""
         return self.kinds[-1][0].table()
 
     def restore(self, rows: Sequence[Sequence[int]]) -> None:
-        """Take on what `table` gave."""
+        """Restore the result of `table`."""
         self.kinds[-1][0].restore(rows)
 
     @property
     def simulated(self) -> int:
-        """Runs of parts and steps; those of products may have been made for another way to store keys and values."""
+        """Number of simulations of parts and steps, without those that `products` contained before."""
         return self.runs + self._all.total - self._began
 
     def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Cycles of a step with (tokens, context) of each request, as composed."""
+        """Return the cycles of a step with (tokens, context) of each request, composed of its parts."""
         rows, beside = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
         resident = rows <= self.parts.resident_rows
         layers = sum(count * layer.cycles(rows, chunks, resident, beside) for layer, count in self.kinds)
         return self.parts.edge(rows, len(chunks)) + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """Requests of a step that attend at the same time: a step of generation, or a step that takes turns."""
+        """Return the number of requests that attend in parallel: more than 1 only in a generation step."""
         return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:
-        """Cycles in which the DMA copies the keys and values of a request to swap space (`out`) or back, all layers as
-        long as one."""
+        """Return the cycles of the DMA copies of a request's keys and values to swap space (`out`) or from it; all
+        layers take as long as the first."""
 
         def value(at: int) -> int:
             key = at, out, block_size
@@ -234,8 +234,8 @@ class StepTimes:
         return self._timed_steps[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:
-        """Simulate a step whole, of `most` layers, of a model with layers of several kinds until all have come twice:
-        the others take as long as the last of their turn."""
+        """Simulate a whole step of `most` layers, or until layers of all shapes have occurred twice; other layers take
+        as long as the last of their shape."""
         turn = self.shape.whole_every or 1
         layers = min(most if len(self.kinds) == 1 else self.shape.dense_layers + 2 * turn, self.layers)
         run = self._run(chunks, layers)
@@ -245,8 +245,8 @@ class StepTimes:
         return Check(step, len(chunks), tokens, layers, cycles, self.cycles(chunks))
 
     def linearity(self, chunks: Sequence[tuple[int, int]]) -> float | None:
-        """Return the nonlinearity of a step of `MOST` layers, relative to the step: the layers behind the second
-        against as many times the second. None for a model of two layers, and of layers that differ."""
+        """Return the nonlinearity of a step of `MOST` layers, relative to the step: the difference of the layers after
+        the second from the second. None for a model of at most two layers, or of layers that differ."""
         if len(self.kinds) > 1:
             return None
         run = self._run(chunks, min(MOST, self.layers))

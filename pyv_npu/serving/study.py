@@ -1,4 +1,4 @@
-"""A workload served by a model on a device: from the request to figures, files and text."""
+"""Workload served by a model on a device: from the requests to figures, files and text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,37 +25,36 @@ from toolchain.decoders.shapes import Job, Shape
 
 KV_DEFAULTS = KvQuantConfig()
 RESERVED = 100
-"""One part in so many of DRAM is kept for what is neither weights nor blocks: activations, tables, commands."""
+"""Reciprocal of the share of DRAM reserved for activations, tables and commands."""
 
 
 Products = dict[Simulator, ProductTimes]
 """Times of simulated products, shared by points of a sweep."""
 ATTAINMENT = 0.9
-"""Share of the requests that must meet the limits of `--slo` for a rate to be within the capacity: that of DistServe
-(OSDI 2024)."""
+"""Share of requests that must meet the limits of `--slo` at a rate within the capacity, as in DistServe (OSDI 2024)."""
 PRECISION = 1.02
-"""Ratio of a rate that is too high to one that is not, at which the search ends."""
+"""Ratio of the lowest bad rate to the highest good rate at which the search ends."""
 STEADY = 4
-"""Times of a request, from arrival to last token, over which requests must arrive: in fewer no queue builds up."""
+"""Minimum time of arrivals, in mean latencies (arrival to last token): in a shorter time no queue builds up."""
 MAX_OCTAVES = 12
-"""Doublings or halvings of the first rate, at most."""
+"""Maximum number of doublings or halvings of the first rate."""
 
 
 class Trial(NamedTuple):
-    """A rate that was tried."""
+    """Trial of a rate."""
 
     rate: float
-    """Requests per second that are offered."""
+    """Offered requests per second."""
     attainment: float
     goodput: float
     problem: str
-    """Why the rate is too high; empty for a rate that the server sustains."""
+    """Reason why the rate is too high; empty for a sustained rate."""
     ttft_p99_ns: int | None
     tpot_p99_ns: int | None
 
 
 def kv_storage(name: str, config: KvQuantConfig = KV_DEFAULTS) -> KvMethod:
-    """Method that stores keys and values on a device. UsageError: a method that there is not."""
+    """Return the method that stores keys and values on a device. UsageError for an unknown method."""
     if name not in METHODS:
         raise UsageError(f"--kv {name}: must be one of {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
     return METHODS[name].with_config(config)
@@ -74,13 +73,13 @@ class Serving:
     weight_bits: int = 16
     layers: int = 0
     checks: int = 3
-    """Steps that are simulated whole."""
+    """Number of steps that are simulated whole."""
     check_requests: int = 32
-    """Requests of such a step at most."""
+    """Maximum number of requests of such a step."""
     mapping: MappingOptions = AUTOMATIC
     """Mapping of products."""
     core: Config | None = None
-    """The platform whose firmware schedules; None: the host does."""
+    """Platform whose firmware schedules; None: the host schedules."""
 
     @property
     def kv_bytes(self) -> KvBytes:
@@ -88,9 +87,8 @@ class Serving:
         return KvBytes.of(self.kv, self.shape, layers)
 
     def run(self, simulated: "Products | None" = None, progress: ProgressDisplay = hidden) -> "ServedWorkload":
-        """Serve the workload. `simulated`: products that were simulated for another way to serve it. `progress`: as of
-        `Session`. BadInputError where no
-        request can be served; what `serve_on_core` raises."""
+        """Serve the workload. `simulated`: products of earlier runs, and of this run. `progress`: as in `Session`.
+        BadInputError when no request can be served; the errors of `serve_on_core`."""
         simulator = Simulator(self.npu, self.shape, self.weight_bits, self.mapping)
         share = simulator.products
         products = (simulated if simulated is not None else {}).setdefault(share, ProductTimes(share))
@@ -104,7 +102,7 @@ class Serving:
         return self.checked(run, times)
 
     def checked(self, run: Run, times: StepTimes) -> "ServedWorkload":
-        """Check the step times of a run."""
+        """Return the result of a run, with checks of its step times."""
         steps = {index: run.ledger[index].scheduled.chunks for index in self._sampled(run)}
         smallest = min(steps, key=lambda index: (len(steps[index]), index), default=None)
         checks = [times.check(at, chunks, MOST if at == smallest else 2) for at, chunks in steps.items()]
@@ -112,7 +110,7 @@ class Serving:
         return ServedWorkload(self, run, tuple(checks), bend, times.simulated, times.layers)
 
     def _sampled(self, run: Run) -> list[int]:
-        """Steps that lie evenly in the run, of those that have not too many requests; compositions differ."""
+        """Return evenly distributed steps of at most `check_requests` requests, with different compositions."""
         compositions: dict[tuple[tuple[int, int], ...], int] = {}
         for index, row in enumerate(run.ledger):
             if len(row.scheduled) <= self.check_requests:
@@ -126,8 +124,8 @@ def blocks_of(
     shape: Shape, layers: int, npu: NpuConfig, weight_bits: int, kv: KvMethod, block_size: int, swap: int = 0,
     requests: int = 1,
 ) -> int:  # fmt: skip
-    """Blocks that fit DRAM beside the weights, the tails of `requests` and `swap` blocks of swap space. BadInputError
-    where not one does."""
+    """Return the number of blocks that fit DRAM beside the weights, the tails of `requests` and `swap` blocks of swap
+    space. BadInputError when none fits."""
     job = Job(shape, layers or shape.layers, 1, 1, weight_bits)
     size = block_size * KvBytes.of(kv, shape, job.layers).token
     tails = requests * job.layers * kv.tail_bytes(shape.cache_heads, shape.cache_dim)
@@ -153,21 +151,21 @@ def blocks_of(
 
 @dataclass(frozen=True)
 class ServedWorkload(Detail):
-    """The result of serving."""
+    """Result of serving."""
 
     serving: Serving
     run: Run
     checks: tuple[Check, ...]
     bend: float | None
-    """Deviation of cycles from linear in layers, at the smallest step that was checked."""
+    """Relative deviation of cycles from a linear function of layers, at the smallest checked step."""
     simulated: int
     layers: int
     trials: tuple[Trial, ...] = ()
-    """Trials of `--find-rate`, by rate: this run is that of the highest good rate."""
+    """Trials of `--find-rate`, by rate; this run has the highest good rate."""
 
     @property
     def capacity(self) -> float | None:
-        """Requests per second within the limits; None: no rate was searched for."""
+        """Highest rate within the limits, requests per second; None without `--find-rate`."""
         return max((trial.rate for trial in self.trials if not trial.problem), default=None)
 
     @property
@@ -181,13 +179,13 @@ class ServedWorkload(Detail):
 
     @property
     def worst(self) -> float | None:
-        """The largest error of a step that the check saw."""
+        """Largest error of the checked steps."""
         errors = [abs(check.error) for check in self.checks]
         return max(errors, default=None)
 
     @property
     def control(self) -> float | None:
-        """The firmware's share of the time from token to token; None: the host schedules, or nothing was generated."""
+        """Share of firmware in the time between tokens; None: the host schedules, or nothing was generated."""
         share: float | None = self.run.control.get("tpot_share")
         return share
 
@@ -213,11 +211,11 @@ class ServedWorkload(Detail):
         }  # fmt: skip
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return the sections of its page."""
+        """Return the sections for a terminal."""
         return [Section("verdict", "", [Verdict(sentences(self))]), *serving_sections(self)]
 
     def files(self, result: Result[Any]) -> Mapping[str, bytes]:
-        """requests.csv and steps.csv."""
+        """Return requests.csv and steps.csv."""
         kv = self.serving.kv_bytes
         return {
             "requests.csv": requests_csv(self.run, self.serving.shape.name, kv).encode(),
@@ -225,7 +223,7 @@ class ServedWorkload(Detail):
         }
 
     def page(self, effective: Effective) -> str:
-        """report.html; `effective`: the configuration with its origins."""
+        """Return report.html; `effective`: the configuration with its origins."""
         return page(self, effective)
 
 
@@ -235,7 +233,7 @@ class ServedWorkload(Detail):
 def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedWorkload:
     """Return the run at the highest good rate, with its trials.
 
-    Searches by doubling or halving, then by bisection of the ratio. `first`: a rate to begin with.
+    The search starts at `first`, doubles or halves, then bisects the ratio.
 
     BadInputError: no rate is low enough, or none is too high.
     """
@@ -263,7 +261,7 @@ def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedW
 
 
 def trial_of(rate: float, served: ServedWorkload) -> Trial:
-    """Return the figures of a rate; requests that were refused meet no limit."""
+    """Return the figures of a rate; refused requests meet no limit."""
     figures = served.figures
     count = figures["requests"] + figures["refused"]
     attainment = figures["good_requests"] / count

@@ -1,4 +1,4 @@
-"""Requests that are drawn: arrivals and lengths by name, the same for the same seed."""
+"""Synthetic requests: random arrivals and lengths by name, equal for equal seeds."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -10,13 +10,13 @@ from pyv_npu.errors import UsageError
 from pyv_npu.serving.requests import MOST_REQUESTS, MOST_TOKENS, Request, Workload
 
 ARRIVALS = ("poisson:RATE", "gamma:RATE,cv=CV", "burst", "closed:CLIENTS")
-"""Rates are requests per second; `cv` the coefficient of variation of the gaps, 1 is Poisson."""
+"""Arrival processes; rates are requests per second, `cv` is the coefficient of variation of the gaps (1: Poisson)."""
 LENGTHS = ("N", "uniform:LOW,HIGH", "lognormal:MEDIAN,SIGMA")
-"""Tokens; SIGMA of the logarithm."""
+"""Distributions of lengths in tokens; SIGMA is that of the logarithm."""
 
 
 class Drawn(NamedTuple):
-    """Parameters of drawn requests."""
+    """Parameters of synthetic requests."""
 
     arrivals: str
     requests: int
@@ -24,7 +24,7 @@ class Drawn(NamedTuple):
     answer: str
     seed: int
     longest: int
-    """Tokens that a drawn length has at most."""
+    """Maximum length, tokens."""
 
 
 def is_synthetic(text: str) -> bool:
@@ -34,7 +34,7 @@ def is_synthetic(text: str) -> bool:
 
 
 def draw(spec: Drawn) -> Workload:
-    """Return the requests. UsageError for arrivals or lengths that cannot be."""
+    """Draw the requests. UsageError for invalid arrivals or lengths."""
     if not 1 <= spec.requests <= MOST_REQUESTS:
         raise UsageError(f"--first {spec.requests}: must be 1..{MOST_REQUESTS}")
     source = random.Random(spec.seed)
@@ -49,7 +49,7 @@ def draw(spec: Drawn) -> Workload:
 
 
 def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:
-    """(clients of a closed loop or 0, seconds from request to request)."""
+    """Return (clients of a closed loop or 0, seconds from request to request)."""
     name, _, rest = text.partition(":")
     values = [part for part in rest.split(",") if part]
 

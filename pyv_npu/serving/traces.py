@@ -1,8 +1,8 @@
-"""Workload files of other projects, read as they are; the form is recognised by the header.
+"""Readers of workload files of other projects; the header determines the format.
 
 | form | file | fields |
 |---|---|---|
-| llmservingsim | JSONL, our own form too | input_toks, output_toks, arrival_time_ns, or session_id with sub_requests |
+| llmservingsim | JSONL, our format, too | input_toks, output_toks, arrival_time_ns, or session_id with sub_requests |
 | mooncake | JSONL | timestamp (ms), input_length, output_length, hash_ids (a name per 512 tokens of the prompt) |
 | vidur | CSV | arrived_at (s), num_prefill_tokens, num_decode_tokens |
 | azure | CSV | TIMESTAMP (a date), ContextTokens, GeneratedTokens |
@@ -27,12 +27,12 @@ from pyv_npu.serving.requests import MOST_NS, MOST_REQUESTS, MOST_TOKENS, Reques
 from pyv_npu.serving.synthetic import ARRIVALS
 
 MOONCAKE_UNIT = 512
-"""Tokens that a hash of Mooncake's traces names."""
+"""Tokens per hash in Mooncake's traces."""
 _NS = 1_000_000_000
 
 
 def read_workload(path: Path, most: int | None = None) -> Workload:
-    """Return the requests of a file, at most the first `most`. BadInputError: file, line, value, rule."""
+    """Read the requests of a file, at most the first `most`. BadInputError names file, line, value and rule."""
     if not path.exists():
         hint = did_you_mean(str(path).partition(":")[0], [form.partition(":")[0] for form in ARRIVALS])
         raise BadInputError(f"--workload {path}: no such file: name a file, or arrivals: {', '.join(ARRIVALS)}{hint}")
@@ -64,7 +64,7 @@ def read_workload(path: Path, most: int | None = None) -> Workload:
 
 
 class _Row:
-    """A line of a file, by field."""
+    """Row of a file, by field."""
 
     def __init__(self, path: Path, line: int, fields: Mapping[str, Any]) -> None:
         self._location, self._fields = f"{path}: line {line}", fields
@@ -97,7 +97,7 @@ class _Row:
         return number
 
     def nanoseconds(self, name: str, unit: int) -> int:
-        """Return a time in units of so many nanoseconds."""
+        """Return a time in ns, from a field in units of `unit` ns."""
         value = self.get(name)
         exact = _decimal(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
         if exact is None or not 0 <= exact <= MOST_NS or exact * unit > MOST_NS:
@@ -105,7 +105,7 @@ class _Row:
         return int(exact * unit)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return a list, empty where there is none."""
+        """Return a list; empty if the field is missing."""
         if not self.has(name):
             return ()
         value = self.get(name)
@@ -216,7 +216,7 @@ def _servingsim(row: _Row, first: int) -> list[Request]:
 
 
 def _answered(turn: Request, following: Request) -> Request:
-    """Return a turn with the tokens of its answer, where the prompt of the next turn goes on with them."""
+    """Return a turn with the tokens of its answer, if the prompt of the next turn contains them."""
     count, tokens = turn.input_toks, following.tokens
     if turn.answer or not turn.tokens or tokens[:count] != turn.tokens:
         return turn
@@ -255,7 +255,7 @@ def _azure(row: _Row, first: int) -> list[Request]:
 
 
 def _date(row: _Row) -> int:
-    """Nanoseconds since 1970 of a date whose seconds have up to nine digits behind the point."""
+    """Return the ns since 1970 of a date with up to nine decimals of seconds."""
     text = str(row.get("TIMESTAMP")).strip()
     seconds, _, rest = text.partition(".")
     digits = rest.rstrip("Z").partition("+")[0]
@@ -271,7 +271,7 @@ def _date(row: _Row) -> int:
 
 
 def _burstgpt(row: _Row, first: int) -> list[Request]:
-    """Read a call; a failed call has no response: it is no request to serve."""
+    """Return the request of a call, or [] for a failed call, which has no response."""
     prompt, answer = (row.integer(name, 0, MOST_TOKENS) for name in _HEADERS["burstgpt"][1:])
     at = row.nanoseconds("Timestamp", _NS)
     return [Request(first, at, prompt, answer)] if prompt and answer else []
@@ -283,6 +283,6 @@ _READERS: dict[str, Callable[[_Row, int], list[Request]]] = {
 
 
 def _from_zero(requests: list[Request]) -> list[Request]:
-    """Dates: the first request arrives at 0."""
+    """Shift arrivals so that the first request arrives at 0."""
     begin = min((request.arrival_ns for request in requests), default=0)
     return [replace(request, arrival_ns=request.arrival_ns - begin) for request in requests]

@@ -1,9 +1,8 @@
-"""A small ONNX decoder that serves, with values: the tokens of each request are really computed.
+"""Serving of a small ONNX decoder with values: the tokens of each request are computed.
 
-So many requests run as there are slots; each slot is a memory with the weights and one set of caches. A request that is
-preempted loses its slot: another one's keys and values come over its own. It computes them again later, in whatever
-slot is free, or they are copied to swap space, which all slots share, and from there to that slot. What is answered
-must not depend on any of that.
+Each running request has a slot, a memory with the weights and a set of caches. A preempted request loses its slot, and
+another request overwrites its keys and values. It later computes them again in any free slot, or they are copied to
+swap space, which all slots share, and from there to the new slot. Answers must not depend on any of this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,23 +37,23 @@ from toolchain.decoders.swap import block_bytes, copies, runs_of
 
 @dataclass
 class SlotRequest:
-    """A request in the memory of its slot."""
+    """State of a request and its slot."""
 
     tokens: list[int]
-    """The prompt, and what was answered."""
+    """Prompt and generated tokens."""
     slot: int = -1
     computed: int = 0
     following: int = -1
-    """Token that follows the last computed token."""
+    """Token after the last computed token."""
     swap_blocks: tuple[int, ...] = ()
-    """Addresses of its blocks of swap space."""
+    """Addresses of the request's swap blocks."""
 
 
 class DecoderServer:
-    """A decoder, and the memories of its slots."""
+    """Decoder with the memories of its slots."""
 
     def __init__(self, path: Path, npu: NpuConfig, longest: int, config: SchedulerConfig, requests: int) -> None:
-        """`longest`: tokens of a request; ModelError: no decoder, or a decoder that does not fit."""
+        """`longest`: maximum tokens of a request; ModelError: no decoder, or a decoder that does not fit."""
         decoder = load_decoder(path)
         self.vocab = decoder.vocab
         self._npu = npu
@@ -64,7 +63,7 @@ class DecoderServer:
         size, most = block_bytes(self._runs, self._block), requests * -(-longest // self._block)
         blocks = min(config.swap_blocks, most)
         self._copies = -(-max(self.decoder.compiled.end, self.decoder.compiled.memory.end) // PAGE) * PAGE
-        """Address of the extended blocks of a copy; swap space is behind them."""
+        """Address of the extended blocks of a copy; swap space follows."""
         first = self._copies + -(-most * len(self._runs) * EXTENDED_SIZE // PAGE) * PAGE
         if blocks and first + blocks * size > DRAM_BASE + npu.dram.size:
             raise UsageError(
@@ -75,12 +74,12 @@ class DecoderServer:
         swap = [("SWAP", self._copies, sparse(first + blocks * size - self._copies))] if blocks else []
         self.slots = [FunctionalMachine(self.decoder.compiled, npu, inputs, swap) for _ in range(config.max_num_seqs)]
         self.computed = 0
-        """Tokens so far."""
+        """Number of tokens computed so far."""
         self._cycles: dict[int, int] = {}
         self._swaps: dict[tuple[int, bool], int] = {}
 
     def step_cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
-        """CA_HYBRID cycles of a step: each token of each chunk by itself, at its position."""
+        """Return the CA_HYBRID cycles of a step: each token of each chunk separately, at its position."""
         return sum(self._token(at) for tokens, context in chunks for at in range(context, context + tokens))
 
     def _token(self, position: int) -> int:
@@ -90,7 +89,7 @@ class DecoderServer:
         return self._cycles[position]
 
     def swap_cycles(self, tokens: int, out: bool) -> int:
-        """CA_HYBRID cycles of the copies of a request's tokens."""
+        """Return the CA_HYBRID cycles of the copies of a request's keys and values."""
         key = tokens, out
         if key not in self._swaps:
             commands = self.copies(tokens, self._free[: -(-tokens // self._block)], out)
@@ -111,7 +110,7 @@ class DecoderServer:
         machine.run(commands)
 
     def prompt(self, request: Request) -> list[int]:
-        """Return the tokens of a prompt; drawn by the request's number where the workload does not say. UsageError."""
+        """Return the tokens of a prompt; if unknown, random tokens with the request's id as seed. UsageError."""
         tokens = list(request.tokens)
         if not tokens:
             source = np.random.default_rng(request.id)
@@ -131,7 +130,7 @@ class DecoderServer:
         entry.following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
 
     def compute(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
-        """Go through the ledger of a run with values: request -> the tokens of its answer."""
+        """Replay the ledger of a run with values. Return request -> tokens of its answer."""
         requests_by_id = {request.id: request for request in workload.requests}
         entries = {
             request: SlotRequest(self.prompt(requests_by_id[request]))
@@ -168,13 +167,13 @@ class DecoderServer:
         }
 
     def take_blocks(self, tokens: int) -> tuple[int, ...]:
-        """Addresses of blocks of swap space for so many tokens; the scheduler knows that there are as many."""
+        """Allocate swap blocks for `tokens`, whose addresses are returned; the scheduler ensures that they are free."""
         count = -(-tokens // self._block)
         blocks, self._free = self._free[:count], self._free[count:]
         return tuple(blocks)
 
     def unbatched(self, workload: Workload, run: Run) -> dict[int, tuple[int, ...]]:
-        """Return the answers of each request by itself, from its first token on without a break."""
+        """Return the answers of each request computed alone, without preemption."""
         answers = {}
         for request in workload.requests:
             if request.id in run.refused:
@@ -195,7 +194,7 @@ class DecoderServer:
 
 @dataclass(frozen=True)
 class ServedValues(Detail):
-    """A workload that was served with values."""
+    """Result of serving with values."""
 
     model: str
     workload: Workload
@@ -203,11 +202,11 @@ class ServedValues(Detail):
     config: SchedulerConfig
     answers: Mapping[int, tuple[int, ...]]
     same: bool
-    """Whether they are those of each request by itself."""
+    """Whether the answers equal those of each request alone."""
     slo: Mapping[str, int]
     kv: KvBytes
     core: Config | None
-    """The platform whose firmware schedules; None: the host does."""
+    """Platform whose firmware schedules; None: the host schedules."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {
@@ -221,7 +220,7 @@ class ServedValues(Detail):
         }  # fmt: skip
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return the requests, the pressure, and whether it changed an answer."""
+        """Return the requests, the use of blocks, and whether batching changed an answer."""
         figures = summary(self.run, self.slo, self.kv)
         facts = [
             ("requests", f"{figures['requests']:,} of {self.workload.name}, {figures['refused']:,} refused"),
@@ -235,7 +234,7 @@ class ServedValues(Detail):
         return [Section("figures", f"{self.model} serves with values", [Facts(facts)])]
 
     def files(self, result: Result[Any]) -> dict[str, bytes]:
-        """requests.csv, steps.csv."""
+        """Return requests.csv and steps.csv."""
         table = requests_csv(self.run, self.model, self.kv)
         return {"requests.csv": table.encode(), "steps.csv": self.run.steps_csv}
 
@@ -243,16 +242,15 @@ class ServedValues(Detail):
 PAGE = 4096
 """Alignment of swap space."""
 MOST_SLOTS, MOST_SERVED = 64, 4096
-"""Requests that run, and tokens of a request, with values."""
+"""Maximum number of running requests, and of tokens of a request, with values."""
 
 
 def serve_values(
     path: Path, workload: Workload, config: SchedulerConfig, npu: NpuConfig, core: Config | None,
     slo: Mapping[str, int], progress: ProgressDisplay = hidden,
 ) -> ServedValues:  # fmt: skip
-    """Serve with values; `core`: the platform whose firmware schedules, None: the host does. `progress`: as of
-    `Session`. UsageError, ModelError,
-    BadInputError: what cannot be served, one line."""
+    """Serve with values; `core`: platform whose firmware schedules, None: the host schedules. `progress`: as in
+    `Session`. UsageError, ModelError, BadInputError, one line, for an invalid option, model or workload."""
     longest = max(request.total for request in workload.requests)
     for name, value, most in (("--max-num-seqs", config.max_num_seqs, MOST_SLOTS),
                               ("tokens of a request", longest, MOST_SERVED)):  # fmt: skip
