@@ -1,1 +1,1 @@
-"""Models: compiled, run at a level, compared with the ONNX reference."""
+"""Workloads: firmware, models, decoders and command lists, run at a level."""

@@ -1,4 +1,4 @@
-"""Built-in decoder models without numbers: cycles, bytes and bounds of a prefill or of one token (docs/llm.md)."""
+"""Built-in decoder models without weights: cycles, bytes and bounds of a prefill or of a token (docs/llm.md)."""
 
 import gc
 from collections.abc import Callable, Hashable, Mapping
@@ -52,31 +52,31 @@ class PhaseRequest(NamedTuple):
     name: str
     phase: Phase = Phase.DECODE
     context: int = 1024
-    """DECODE: tokens in the caches before the one that is made."""
+    """DECODE: tokens in the caches before the generated token."""
     tokens: int = 512
     """PREFILL: tokens of the prompt."""
     requests: int = 1
     layers: int | None = None
-    """None: all."""
+    """Number of layers; None: all."""
     t_max: int | None = None
-    """Tokens that the caches hold; None: as many as the phase needs."""
+    """Capacity of the caches, tokens; None: as the phase needs."""
     weight_bits: int = 16
-    """VQ_BITS: vector quantization."""
+    """Bits of weights; VQ_BITS: vector quantization."""
     codebooks: int = 1
-    """Codebooks of each matrix in vector quantization."""
+    """Number of codebooks per matrix in vector quantization."""
     kv_bits: int | Callable[[int, int], int] = KV_BITS
-    """One width, or that of each (layer, KV head)."""
+    """Width of all keys and values, or a function from (layer, KV head) to it."""
     passes: str = "all"
     granularity: str = "macro"
-    """tile: attention is tile commands too, which serve the position of this phase only."""
+    """tile: attention, too, is lowered to tile commands, which are valid for the position of this phase only."""
     kv: str = ""
     """Method that stores keys and values: a name of `METHODS`; empty: as integers of `kv_bits`."""
     qconfig: QConfig = QConfig()
     """Rest of the QConfig: widths of activations and by layer, packing, alignment, rows, scratchpad."""
 
     def quantized(self, config: QConfig) -> "PhaseRequest":
-        """Return the widths of a QConfig (docs/bit-widths.md, R14). ModelError where the model has no such layer or
-        head."""
+        """Return the request with the widths of a QConfig (docs/bit-widths.md, R14). ModelError for a layer or head
+        that the model lacks."""
         shape = shape_of(self.name)
         if config.group:
             raise RuleError(
@@ -108,12 +108,12 @@ class PhaseRequest(NamedTuple):
 
     @property
     def step(self) -> tuple[int, int]:
-        """(tokens of the step, position of the first)."""
+        """Tuple (tokens of the step, position of the first)."""
         return (self.tokens, 0) if self.phase is Phase.PREFILL else (1, self.context)
 
 
 def build(config: NpuConfig, request: PhaseRequest, mapping: MappingOptions = AUTOMATIC) -> CompiledShape:
-    """Build the commands of a request. ModelError: a model or size that cannot be, one line."""
+    """Build the commands of a request. ModelError, one line, for an invalid model or size."""
     shape = shape_of(request.name)
     tokens, position = request.step
     for name, value, low in (("tokens", tokens, 1), ("context", position, 0)):
@@ -183,7 +183,7 @@ class BuiltIn(Workload["PhaseDetail"]):
 
 @dataclass(frozen=True)
 class PhaseCommands(PreparedWorkload["PhaseDetail"]):
-    """The commands of a phase."""
+    """Commands of a phase."""
 
     request: PhaseRequest
     compiled_shape: CompiledShape
@@ -191,11 +191,11 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
 
     @property
     def memory(self) -> dict[int, bytes]:
-        """The position, which commands read when they start."""
+        """Memory contents with the position, which commands read when they start."""
         return self.compiled_shape.position(self.request.step[1])
 
     def program(self) -> Program:
-        """Return firmware that submits the commands, as they lie in DRAM."""
+        """Return firmware that submits the commands, which are in DRAM."""
         compiled, count = self.compiled_shape.program, len(self.compiled_shape.commands)
         content = [
             ImagePiece(compiled.memory.commands, compiled.code()),
@@ -209,7 +209,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         return parse_elf(image, self.request.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":
-        """Time the commands without a core, or lets firmware submit them in the mode of `config`."""
+        """Time the commands without a core, or let firmware submit them in the mode of `config`."""
         config = packed(config, self.request.qconfig)
         if self.through_firmware:
             return self._through_firmware(config, session)
@@ -232,10 +232,10 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         )  # fmt: skip
 
     def _engines(self, config: Config, timed: TimingRun) -> dict[str, Any]:
-        """Return busy and exposed time of the engines; the exposed one by a second run, in which nothing waits for
-        them."""
+        """Return busy and exposed time of the engines; exposed time is the difference to a run in which nothing waits
+        for them."""
         npu, level = config.npu, config.run.sim_level
-        gc.collect()  # the first device: its tables of pages may be large
+        gc.collect()  # frees the first device, whose page tables may be large
         without = run_commands(self.compiled_shape.commands, engines.unhindered(npu), level, memory=self.memory).cycles
         return engines.figures(timed.kv_engines, timed.cycles, npu, without)
 
@@ -267,16 +267,16 @@ class PhaseDetail(Detail):
     """Time and traffic of a phase of a decoder model."""
 
     figures: Mapping[str, Any]
-    """The `llm` object of the result."""
+    """Object `llm` of the result."""
     timing: Mapping[str, Any]
-    """Keys of a run without a core."""
+    """Additional keys of a run without a core."""
     compiled_shape: CompiledShape
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True, **self.timing, "llm": dict(self.figures)}
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return the work, its time, the bound, and the traffic of keys and values."""
+        """Return the work, its time, its bound, and the traffic of keys and values."""
         llm, clock_hz = self.figures, result.config.npu.clock_hz
         work = f"{llm['tokens']} tokens" if llm["phase"] == "prefill" else f"one token at context {llm['context']}"
         bound = llm["bound"]
@@ -305,7 +305,7 @@ class PhaseDetail(Detail):
 
 
 def _storage_text(llm: Mapping[str, Any]) -> str:
-    """Return the storage of keys and values in words."""
+    """Describe the storage of keys and values."""
     if "kv_encoded" not in llm:
         return f"{llm['qbits_kv']} bits"
     encoded = llm["kv_encoded"]
@@ -313,7 +313,7 @@ def _storage_text(llm: Mapping[str, Any]) -> str:
 
 
 def _width(llm: Mapping[str, Any]) -> str:
-    """Return the width of weights in words."""
+    """Describe the width of weights."""
     if llm["codebooks"]:
         return f"vector quantization, codebooks of a matrix: {llm['codebooks']}"
     return f"{llm['qbits_weight']} bits"

@@ -17,7 +17,7 @@ from toolchain.quantize.codebook import VQ_BITS
 def figures(
     config: NpuConfig, compiled: CompiledShape, step: tuple[int, int], cycles: int, traffic: KvTraffic
 ) -> dict[str, Any]:
-    """Return the `llm` object of a result. `step`: (tokens, position of the first)."""
+    """Return the object `llm` of a result. `step`: (tokens, position of the first)."""
     job, shape = compiled.job, compiled.job.shape
     tokens, position = step
     bound = bounds(config, job, tokens, position)
@@ -60,8 +60,8 @@ def _storage_statement(job: Job, tokens: int) -> dict[str, Any]:
 
 
 def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str, int]:
-    """Return core cycles that no schedule can beat (docs/npu-timing.md, F6 and F10): matrices and the keys and values
-    that are seen, once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
+    """Return lower bounds in core cycles (docs/npu-timing.md, F6 and F10): matrices and attended keys and values, each
+    moved once, at the bandwidth of DRAM; products at the rate of all tensor engines."""
     shape = job.shape
     rows = job.requests * tokens
     experts = min(shape.experts, shape.active * rows)

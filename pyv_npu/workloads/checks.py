@@ -35,11 +35,11 @@ from toolchain.passes import quantization
 from toolchain.quantize import precision as conversion
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float8_e4m3fn": 1e-1, "float8_e5m2": 1e-1}
-"""Limit of a float output, relative to the largest value of the reference."""
+"""Maximum error of a float output, relative to the largest value of the reference."""
 F8 = ("float8_e4m3fn", "float8_e5m2")
-"""Floats that are codes where a model rounds to them."""
+"""Floats that are compared as codes if a model quantizes to them."""
 SHARE = 1e-4
-"""Share of the codes that a model rounds floats to that may be a step off; at least one code may."""
+"""Maximum share of a model's codes that may be a step off; one code always may."""
 
 MISSING = "more steps would follow those that --shape gives the Loop"
 
@@ -48,14 +48,14 @@ class Checks(NamedTuple):
     """Comparison of a run with onnx.reference."""
 
     outputs: dict[str, dict[str, Any]]
-    """By name, as `check` makes them."""
+    """Output -> result of `check`."""
     codes: dict[str, Any]
-    """As `check_codes` makes it; empty where the model rounds nothing to codes."""
+    """Result of `check_codes`; empty for a model without codes."""
 
 
 def precision(compiled: Compiled) -> dict[str, Any]:
-    """Return the types that products are computed in, whether the model was converted to have them, and the layers
-    that it did not reach."""
+    """Return the types in which products are computed, the conversion of the model if any, and the layers that it left
+    in floats."""
     graph = compiled.graph
     kinds = {
         " x ".join(dict.fromkeys(graph.tensors[name].dtype.name.lower() for name in layer.inputs[:2]))
@@ -66,18 +66,18 @@ def precision(compiled: Compiled) -> dict[str, Any]:
 
 
 SHOWN_LAYERS = 8
-"""Layers in a summary that a precision did not reach; the result has all."""
+"""Maximum number of float layers in a summary; the result has all."""
 
 
 def precision_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows of a summary about what `precision` returns."""
+    """Return the result of `precision` as rows of a summary."""
     products = ", ".join(facts["products"]) or "no products"
     rows = [("precision", f"{facts['converted']}, converted: {products}" if facts["converted"] else products)]
     return rows + float_rows(facts["floats"], "model.precision.floats")
 
 
 def float_rows(floats: Mapping[str, str], key: str) -> list[tuple[str, str]]:
-    """Return rows of a summary about layers that a precision did not reach; `key`: of the result, which has all."""
+    """Return rows of a summary about layers left in floats; `key`: of the result, which has all."""
     rows = [("not in codes", f"{layer}: {reason}") for layer, reason in list(floats.items())[:SHOWN_LAYERS]]
     if len(floats) > SHOWN_LAYERS:
         rows.append(("not in codes", f"and {len(floats) - SHOWN_LAYERS} more, in {key} of --json"))
@@ -89,13 +89,13 @@ def compare(
 ) -> Checks:
     """Compare outputs with onnx.reference: floats within their tolerance, everything else exactly.
 
-    A model converted to another float type is compared with the original; one that was quantized with what it became;
-    one with narrow weights with itself and the weights that their codes stand for.
+    A model converted to another float type is compared with the original, a quantized model with its quantized form,
+    and a model with narrow weights with its own layers on the dequantized weights.
 
-    Where a value lies in the middle of two codes, the last bit of a float sum decides which it becomes, and the layers
-    behind it see one step more or less. The reference therefore continues with `codes`, those that the run has made;
-    its own are at most one step away, on at most SHARE of them, and wherever its value lies in the middle of two codes
-    (`ties`). Between codes and outputs there are floats only.
+    If a value is halfway between two codes, the last bit of a float sum decides its code, and later layers differ by
+    a step. The reference therefore continues with `codes`, those of the run. Its own codes may differ by one step, on
+    at most SHARE of the elements and on all whose value is halfway between two codes (`ties`). Only floats are computed
+    between codes and outputs.
     """
     converted = compiled.precision in conversion.TOLERANCE
     source = compiled.original if converted and compiled.original is not None else compiled.model
@@ -141,11 +141,11 @@ _WRAPPING = frozenset((
     "Abs", "Add", "BitShift", "CumSum", "Div", "Einsum", "MatMul", "Mean", "Mul", "Neg", "Pow", "ReduceL1",
     "ReduceProd", "ReduceSum", "ReduceSumSquare", "Sub", "Sum",
 ))  # fmt: skip
-"""Operators whose results leave the range of their inputs."""
+"""Operators whose results may exceed the range of their inputs."""
 
 
 def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
-    """Raise BadModelError for the first node whose integers leave INT32, which the device has for larger types."""
+    """Raise BadModelError for the first node whose integers exceed INT32, which the device uses for larger types."""
     kinds = {name: info.type for name, info in source.info.items() if info.type in LARGER}
     nodes = {name: node for node in source.proto.graph.node if node.op_type in _WRAPPING for name in node.output
              if name in kinds}  # fmt: skip
@@ -167,8 +167,8 @@ def _check_arithmetic(
     compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     want: Mapping[str, Values],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Compare outputs of a model that is deeper than the usual limit of its narrow type allows for: twice the error
-    that arithmetic in the type makes in onnx.reference is allowed."""
+    """Compare outputs of a model that is too deep for the usual limit of its narrow type: the limit is twice the error
+    of onnx.reference with arithmetic in that type."""
     min_limit, result = conversion.TOLERANCE[compiled.precision], {}
     narrow: Mapping[str, Values] = {}
     if compiled.precision in _NARROW:
@@ -184,19 +184,19 @@ def _check_arithmetic(
 
 
 FACTOR, GROWTH = 2, 8
-"""Where rounding does much to a result: an error may be so many times that of onnx.reference in fp32, and so many times
-the effect of one rounding."""
+"""Limits for a result that is sensitive to rounding: maximum ratio of its error to that of onnx.reference in fp32, and
+to the effect of one rounding."""
 MEANT = 1e-2
-"""Of that effect: of a result that one rounding changes by more, not enough is left to compare."""
+"""Maximum effect of one rounding on a result that can still be compared."""
 
 
 def _check_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Return outputs of a model that makes more of one rounding than the limit allows for, large numbers that nearly
-    cancel each other for example, against the reference in double precision; as they were where that has no result.
-    What one rounding does, of inputs and weights or of what each node makes, is said beside."""
+    """Compare outputs that are sensitive to rounding, for example by cancellation of large numbers, with the reference
+    in double precision; return `checks` if it has no result. `arithmetic` is the effect of one rounding: of inputs and
+    weights, or of the result of each node."""
     try:
         right, *moved = (
             {name: values.astype(outputs[name].dtype) for name, values in variant.items()}
@@ -217,8 +217,8 @@ def _check_rounding(
 
 
 def ties(values: Values, scale: Values, node: Any) -> Values:
-    """Return the mask of values that lie between two codes, within fp32's error: there the summation order decides the
-    code."""
+    """Return the mask of values halfway between two codes, within the error of fp32: their codes depend on the order
+    of summation."""
     scales = scale.astype(np.float64)
     if scales.size > 1:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -234,7 +234,7 @@ def ties(values: Values, scale: Values, node: Any) -> Values:
 
 
 def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
-    """Return the layers before and after weights were narrowed; None: no product of floats has such weights."""
+    """Return the layers before and after the quantization of weights; None if no product of floats has such weights."""
     names = [stage for stage, _ in compiled.stages]
     if "quantization" not in names:
         return None
@@ -247,9 +247,9 @@ def _check_narrowed(
     compiled: Compiled, stages: tuple[Graph, Graph], inputs: Mapping[str, Values], outputs: Mapping[str, Values],
     codes: Mapping[str, Values],
 ) -> Checks:  # fmt: skip
-    """Return outputs of a model with narrowed weights against its layers with the weights that the codes stand for,
-    which go on with the codes of activations that the run has made. An output that these layers compute otherwise than
-    onnx.reference, with the weights of the model, has that error."""
+    """Compare outputs of a model with quantized weights with its layers on the dequantized weights, which continue with
+    the run's codes of activations. If these layers, with the original weights, differ from onnx.reference in an output,
+    that error is its result."""
     reference_outputs, reference_codes = _execute(quantization.restored(*stages), inputs, codes)
     pairs = [(codes[name], values) for name, values in reference_codes.items()]
     min_limit = conversion.TOLERANCE.get(compiled.precision, 0.0)
@@ -265,8 +265,8 @@ def _check_narrowed(
 def _execute(
     graph: Graph, inputs: Mapping[str, Values], codes: Mapping[str, Values]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Return outputs of layers that go on with `codes` of activations, and the codes that they make themselves.
-    Kernels of the core are those of IA, which tests hold against onnx.reference and C."""
+    """Execute layers that continue with `codes` of activations. Return the outputs and the layers' own codes. Kernels
+    of the core are those of IA, which tests compare with onnx.reference and C."""
     run, layer_codes = ReferenceExecution(graph), Codes(graph, codes)
     for name in graph.inputs:
         run.write(name, np.asarray(inputs[name]))
@@ -293,8 +293,8 @@ def _on_core(run: ReferenceExecution, layer: LayerIR) -> None:
 def _check_layers(
     compiled: Compiled, graph: Graph, inputs: Mapping[str, Values], min_limit: float
 ) -> dict[str, dict[str, Any]]:
-    """Return layers, by their definition, against onnx.reference of the model that they are from; none for NPU-IR, and
-    for codes on the way, whose ties differ."""
+    """Compare layers, by their definition, with onnx.reference of their model. Empty for NPU-IR, and for a model with
+    codes, whose ties differ."""
     source = compiled.original or compiled.model
     if source.layers is not None or rounded(source.proto):
         return {}
@@ -308,8 +308,8 @@ def _check_layers(
 def converted_error(
     compiled: Compiled, outputs: Mapping[str, Values], inputs: Mapping[str, Values]
 ) -> dict[str, float | None]:
-    """Return the error of each output against the model before it, or its weights, were quantized, relative to the
-    largest value: what the width costs. Empty for others."""
+    """Return the error of each output against the model before its quantization, relative to the largest value: the
+    cost of the width. Empty for other models."""
     original = compiled.original or compiled.model
     if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
         return {}
@@ -318,8 +318,8 @@ def converted_error(
 
 
 def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = False) -> dict[str, Any]:
-    """Compare a tensor with the reference's: the error, its limit, and whether it is within. `min_limit`: the smallest
-    limit of floats; `steps`: integers are codes of floats, as `check_codes`. Errors of integers are shares."""
+    """Compare a tensor with the reference. Return the error, its limit, and whether it is within. `min_limit`: minimum
+    limit of floats; `steps`: integers are codes of floats, as in `check_codes`. Errors of integers are shares."""
     if got.shape != want.shape:
         return {"error": None, "limit": None, "ok": False, "trivial": ""}
     limit = TOLERANCE.get(want.dtype.name)
@@ -340,8 +340,7 @@ def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = Fa
 
 
 def _overflow(want: Values) -> dict[str, Any]:
-    """Return the cause of a difference of integers that have more bits than those of the device; empty: another
-    one."""
+    """Return the cause of a difference if it is an overflow of the device's INT32, else {}."""
     if want.dtype != np.int64:
         return {}
     limits = np.iinfo(np.int32)
@@ -359,9 +358,9 @@ def trivial(values: Values) -> str:
 def check_codes(
     pairs: Iterable[tuple[Values, Values]], names: Sequence[str] = (), between: Mapping[str, Values] | None = None
 ) -> dict[str, Any]:
-    """Compare codes with the reference's: pairs of tensors, counted together. Floats among them, the scales that a run
-    computes, are within their tolerance. `names` of the tensors; `between`: masks of a tensor's ties by its name, where
-    a difference of one step is allowed."""
+    """Compare codes with the reference: pairs of tensors, counted together. Floats among them are computed scales,
+    which must be within their tolerance. `names`: of the tensors; `between`: masks of ties by tensor, where a
+    difference of one step is allowed."""
     tensors = elements = differ = largest = tied = max_count = 0
     floats_ok, worst = True, ""
     for index, (got, want) in enumerate(pairs):
@@ -393,19 +392,19 @@ def check_codes(
 
 
 def _within_float(got: Values, want: Values) -> Values:
-    """Return the mask of fp8 values as near as fp32 allows: their steps near 0 are smaller than the error of a sum."""
+    """Return the mask of fp8 values equal within fp32's error, which exceeds the steps of fp8 near 0."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     return np.abs(a - b) <= TOLERANCE["float32"] * np.abs(b).max(initial=0.0)
 
 
 def _ordinals(values: Values) -> Values:
-    """Return the numbers of floats of 8 bits in their order: neighbours differ by 1, zeros are equal."""
+    """Return the ranks of 8-bit floats: neighbours differ by 1, zeros are equal."""
     bits = values.view(np.uint8).astype(np.int64)
     return np.where(bits & 0x80, -(bits & 0x7F), bits)
 
 
 def codes_row(codes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a line of a summary that says how the codes on the way compare, where there are any."""
+    """Return the comparison of codes as a row of a summary; [] without codes."""
     if not codes:
         return []
     off = f"{codes['differ']} of {codes['elements']:,} differ, limit {codes['limit']} by one step"

@@ -1,4 +1,4 @@
-"""A command list (cmdq.json): commands on the NPU without a core."""
+"""Command list (cmdq.json): commands on the NPU without a core."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SUFFIX = ".json"
 
 @dataclass(frozen=True)
 class CommandList(Workload["ListDetail"]):
-    """A file with a command list."""
+    """File with a command list."""
 
     name: str
 
@@ -46,7 +46,7 @@ class CommandList(Workload["ListDetail"]):
         names = [
             str(command.get("layer", command["opcode"]))
             for command in document["commands"]
-            for _ in range(2 if command["opcode"] == KV_UPDATE else 1)  # of keys and of values
+            for _ in range(2 if command["opcode"] == KV_UPDATE else 1)  # one command for keys, one for values
         ]
         return LoadedList(self.name, names, listed, host)
 
@@ -66,7 +66,7 @@ class CommandList(Workload["ListDetail"]):
 
 @dataclass(frozen=True)
 class LoadedList(PreparedWorkload["ListDetail"]):
-    """A list whose commands are all valid for the device."""
+    """List whose commands are all valid for the device."""
 
     name: str
     layers: Sequence[str]

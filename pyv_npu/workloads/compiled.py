@@ -1,4 +1,4 @@
-"""Results of a compiled model: commands for the device of a configuration, a program, and the files of a folder."""
+"""Compilation results: commands for the device of a configuration, a program, and the files of a folder."""
 
 import json
 import re
@@ -41,11 +41,11 @@ FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
 SUBMITTED = re.compile(r"submitted in (\d+) cycles")
 """Line that firmware/apps/run_model.c prints, in every mode."""
 UNLIMITED = 1 << 20
-"""Bytes per cycle that stand for a rate without a limit."""
+"""Bytes per cycle of a rate without a limit."""
 
 
 def mapping_of(config: Config) -> MappingOptions:
-    """Decisions of a configuration about how products are mapped."""
+    """Return the mapping options of a configuration."""
     compiler, objective = config.compiler, Objective(config.compiler.objective)
     return MappingOptions(
         tile=tile_sizes("compiler.tile", compiler.tile),
@@ -64,7 +64,7 @@ def mapping_of(config: Config) -> MappingOptions:
 
 
 def energy_model(config: Config) -> EnergyModel:
-    """Return the energy of the events that a mapping decides."""
+    """Return the energy model of the events that depend on the mapping."""
     from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
 
     prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
@@ -96,14 +96,14 @@ class _Events:
 
 
 def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """Return the device that a configuration describes, as the compiler sees it: sizes, and rates in NPU cycles."""
+    """Return the device of a configuration as seen by the compiler: sizes, and rates in NPU cycles."""
     core, npu_clock = npu.clock_ratio
     per_cycle = [
         Fraction(rate * core, npu_clock * npu.clock_hz)
         for rate in (npu.dram.rate, npu.noc.bytes_per_second)
         if rate is not None
     ]
-    timed = replace(npu, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig())  # however commands arrive
+    timed = replace(npu, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig())  # independent of submission
     return Target(
         spm_bytes=npu.spm.size,
         banks=npu.spm.banks,
@@ -133,20 +133,20 @@ def target_of(npu: NpuConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
 
 @dataclass(frozen=True)
 class _MeasuredDevice:
-    """The device of a configuration as a stop-watch of commands."""
+    """Device of a configuration that measures commands."""
 
     npu: NpuConfig
 
     def __call__(self, commands: Sequence[Command]) -> int | None:
-        """NPU cycles from submission to the last completion; None where the device refuses a command."""
-        from npu_device.levels.runner import list_config, uncollected  # which a list without products does not need
+        """Return the NPU cycles from submission to the last completion; None if the device refuses a command."""
+        from npu_device.levels.runner import list_config, uncollected  # a list without products does not need it
 
         listed = tuple((command.descriptor, command.block) for command in commands)
-        with uncollected():  # until the device is no more: the search would walk through its steps
+        with uncollected():  # garbage collection would traverse the device's many steps
             return _cycles(list_config(self.npu, len(listed)), listed)
 
 
-@lru_cache(maxsize=4096)  # the steps of a decoder, and the points of a sweep, have most of their products in common
+@lru_cache(maxsize=4096)  # steps of a decoder, and points of a sweep, share most of their products
 def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], ...]) -> int | None:
     from npu_device.levels.runner import Listed, Runner
 
@@ -156,13 +156,13 @@ def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], 
 
 
 def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
-    """Operations per cycle by the bits of an element, relative to 8 bits."""
+    """Return operations per cycle by the bits of an element, relative to 8 bits."""
     return speeds(table if speed == "by_bits" else (1,) * len(table))
 
 
 def seen_by_compiler(config: Config) -> Hashable:
-    """Return the part of a configuration that decides what a model becomes: the device as the compiler sees it, the
-    seed of random inputs, and the slot of generated instructions."""
+    """Return the part of a configuration that the compilation of a model depends on: the device as seen by the
+    compiler, the seed of random inputs, and the slot of generated instructions."""
     npu = config.npu
     measured = npu.te, npu.ve, npu.spm, npu.dma, npu.dram, npu.noc, npu.l2, npu.scheduler, npu.clock_ratio
     target = target_of(npu, mapping_of(config))._replace(measured=None)
@@ -170,9 +170,9 @@ def seen_by_compiler(config: Config) -> Hashable:
 
 
 def packed(config: Config, qconfig: QConfig) -> Config:
-    """Return the configuration of a run whose QConfig names `packing.use_packed_int<bits>` (docs/bit-widths.md, R3):
-    engines unpack such operands, in as many cycles as there are elements in a byte where `npu.te.unpack_int<bits>` and
-    `npu.ve.unpack_int<bits>` say nothing, or do not. UsageError: false, and a key says that they do."""
+    """Return the configuration of a run whose QConfig has `packing.use_packed_int<bits>` (docs/bit-widths.md, R3). If
+    true, engines take as many cycles to unpack as a byte has elements, unless `npu.te.unpack_int<bits>` and
+    `npu.ve.unpack_int<bits>` are set. UsageError if false and such a key is set."""
     for bits, packing in qconfig.packed.items():
         for engine, engine_config in (("te", config.npu.te), ("ve", config.npu.ve)):
             key, now = f"npu.{engine}.unpack_int{bits}", getattr(engine_config, f"unpack_int{bits}")
@@ -183,7 +183,7 @@ def packed(config: Config, qconfig: QConfig) -> Config:
 
 
 def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], int]:
-    """(engine, key) -> cycles, where a QConfig says that it unpacks and the configuration says nothing."""
+    """Return (engine, key) -> cycles for widths that a QConfig packs and the configuration leaves at the default."""
     return {
         (engine, f"unpack_int{bits}"): pack_factor(bits)
         for bits, packing in qconfig.packed.items()
@@ -193,7 +193,7 @@ def _unpack_cycles(npu: NpuConfig, qconfig: QConfig) -> dict[tuple[str, str], in
 
 
 def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTOMATIC) -> Target:
-    """Return the device of a run with a QConfig, which gives its weights their widths."""
+    """Return the device of a run as seen by the compiler, with a QConfig for the widths of weights."""
     cycles_by_key = _unpack_cycles(npu, qconfig)
     te, ve = dict[str, Any](), dict[str, Any]()
     for (engine, key), cycles in cycles_by_key.items():
@@ -203,8 +203,8 @@ def target_with(npu: NpuConfig, qconfig: QConfig, mapping: MappingOptions = AUTO
 
 
 def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:
-    """Return the bare image of a model under a name, and the constants: those that the core does not see as a sidecar
-    file, others as segments that share the memory of the compiled model."""
+    """Return the bare image of a model under a name, with its constants: a sidecar file if the core cannot address
+    them, otherwise segments that share the memory of the compiled model."""
     program = parse_elf(elf, name)
     if compiled.memory.beyond:
         return replace(program, sidecars={WEIGHTS: weights_file(compiled)})
@@ -213,7 +213,7 @@ def load_image(elf: bytes, compiled: "Compiled", name: str) -> Program:
 
 
 def listing(compiled: Lowered, npu: NpuConfig) -> dict[str, bytes]:
-    """npu_ir.jsonl, the layers as imported and after every pass, and cmdq.json, the list of commands for a device."""
+    """Return npu_ir.jsonl, layers as imported and after every pass, and cmdq.json, the command list for a device."""
     return {
         "npu_ir.jsonl": "".join(f"{line}\n" for line in compiled.trace).encode(),
         "cmdq.json": (json.dumps(document(compiled.commands, target_of(npu))) + "\n").encode(),
@@ -224,8 +224,8 @@ def write_folder(
     compiled: "Compiled", elf: bytes, folder: Path, npu: NpuConfig, *, apart: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write the image, the IR, the list of commands, and where inputs and outputs are; return the paths. `apart`: the
-    weights are in weights.bin, as they have to be where the core does not see them; `more`: keys of model.json."""
+    """Write the image, the IR, the command list, and the addresses of inputs and outputs; return the paths. `apart`:
+    weights are in weights.bin, as always if the core cannot address them; `more`: additional keys of model.json."""
     contents = {
         "image.elf": elf,
         **({WEIGHTS: weights_file(compiled)} if apart or compiled.memory.beyond else {}),
@@ -258,11 +258,11 @@ def _description(compiled: "Compiled") -> dict[str, object]:
     }  # fmt: skip
 
 
-# -- who submits -------------------------------------------------------------------------------------------------------
+# -- submission --------------------------------------------------------------------------------------------------------
 
 
 def check_submit(config: Config, submit: str) -> None:
-    """UsageError for a level at which nothing submits."""
+    """Raise UsageError for an unknown submitter, or generated code at a level without a core."""
     if submit not in (FIRMWARE_SUBMITS, GENERATED):
         raise UsageError(f"--submit {submit}: must be {FIRMWARE_SUBMITS} or {GENERATED}")
     if submit == GENERATED and config.run.sim_level not in CORE_LEVELS:
@@ -270,20 +270,19 @@ def check_submit(config: Config, submit: str) -> None:
 
 
 def check_together(apart: bool) -> None:
-    """UsageError for weights in a file of their own."""
+    """Raise UsageError for generated code with weights in a separate file."""
     if apart:
         raise UsageError(f"--weights-bin: --submit {GENERATED} makes one file; drop one of them")
 
 
 def submitted_in(run: "Result[Any]") -> int | None:
-    """Core cycles from before the first submission until behind the last; None: the program did not come so far."""
+    """Return the core cycles from before the first submission to after the last; None if the program ended before."""
     match = SUBMITTED.search(run.core.uart if run.core is not None else "")
     return None if match is None else int(match[1])
 
 
 def submission(generated: int | None, firmware: int | None, commands: int) -> dict[str, Any]:
-    """Core cycles that commands take to submit, and what generated code saves for each; empty where some were not
-    seen."""
+    """Return the core cycles of submission, and those that generated code saves per command; {} if a count is None."""
     if generated is None or firmware is None:
         return {}
     saved = (firmware - generated) / commands
@@ -293,7 +292,7 @@ def submission(generated: int | None, firmware: int | None, commands: int) -> di
 
 
 def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a row of a summary; none where firmware submits."""
+    """Return the result of `submission` as rows of a summary."""
     if not spent:
         return []
     text = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model, between ONNX's types and the bytes in DRAM; the inputs that int8 is calibrated on."""
+"""Inputs and outputs of a model, converted between ONNX's types and bytes in DRAM; calibration inputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,15 +26,15 @@ _HOST = {
     "INT16": np.dtype(np.int16), "UINT16": np.dtype(np.uint16), "UINT32": np.dtype(np.uint32),
     "UINT64": np.dtype(np.uint64),
 }  # fmt: skip
-"""ONNX types that the device holds in another form."""
+"""ONNX types that the device stores as another type."""
 
 
 MASK = "mask"
-"""In the name of an input that says which elements count."""
+"""Substring of the name of a mask input."""
 
 
 class Interface(Protocol):
-    """Interface of a model with its inputs."""
+    """Model with its inputs."""
 
     @property
     def model(self) -> OnnxModel: ...
@@ -44,9 +44,8 @@ class Interface(Protocol):
 
 
 def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
-    """Return values for every input, the same for the same seed: floats in -1..1, small integers, bools, indices
-    within the tables that they go into, and masks of ones: a random one leaves a query no key, and all that follows is
-    NaN."""
+    """Draw a value for every input with a seed: floats in -1..1, small integers, bools and indices within their tables.
+    Masks are all ones: a random mask could leave a query without keys, whose softmax is NaN."""
     random = np.random.default_rng(seed)
     inputs = {}
     for name in compiled.graph.inputs:
@@ -69,7 +68,7 @@ def random_inputs(compiled: Interface, seed: int) -> dict[str, Values]:
 
 
 def complete_inputs(compiled: Interface, seed: int, values_by_name: Tensors) -> dict[str, Values]:
-    """Return values for every input: what is given, the others random. UsageError names an input that does not fit."""
+    """Return values for every input, random if not in `values_by_name`. UsageError names an input that does not fit."""
     inputs = random_inputs(compiled, seed)
     for name, value in values_by_name.items():
         if name not in inputs:
@@ -84,12 +83,12 @@ def complete_inputs(compiled: Interface, seed: int, values_by_name: Tensors) -> 
 
 
 MOST_ARRAYS = 1 << 32
-"""Bytes of all arrays of a file: as many as the device addresses. A compressed file may say that it has any number."""
+"""Maximum bytes of all arrays of a file: the address space of the device. A compressed file may claim any size."""
 Read = TypeVar("Read")
 
 
 def _open_file(path: Path, kind: str, remedy: str, read: Callable[[Path], Read]) -> Read:
-    """Read a file by a library. BadInputError where it cannot: damage raises any exception there."""
+    """Read a file by a library. BadInputError for every exception, as a library may raise any for a damaged file."""
     try:
         check_input(path, MAX_DATA)
         return read(path)
@@ -101,7 +100,7 @@ def _open_file(path: Path, kind: str, remedy: str, read: Callable[[Path], Read])
 
 
 def read_inputs(path: Path) -> dict[str, Values]:
-    """Return the arrays of a .npz file by name; BadInputError where it is none."""
+    """Read the arrays of a .npz file by name; BadInputError for another file."""
 
     def read(path: Path) -> dict[str, Values]:
         with path.open("rb") as file:
@@ -123,7 +122,7 @@ def read_inputs(path: Path) -> dict[str, Values]:
 
 def read_input(path: Path, target: Values) -> Values:
     """Read an input of the shape and type of `target`: an array in a .npy file, or a picture (.png, .jpg), whose
-    channels become the dimension of 1 or 3 and whose values 0..1 for floats. BadInputError for any other file."""
+    channels are the dimension of 1 or 3 and whose values are scaled to 0..1 for floats. BadInputError otherwise."""
     if path.suffix.lower() == ".npy":
         read = partial(np.load, allow_pickle=False)
         return np.asarray(_open_file(path, ".npy", "give what numpy.save wrote", read))
@@ -145,7 +144,7 @@ def _picture(path: Path, target: Values) -> Values:
 
     def read(path: Path) -> Values:
         with Image.open(path) as opened:
-            width, height = opened.size  # as the header says: nothing has been decoded
+            width, height = opened.size  # from the header, before anything is decoded
             if (height, width) != size:
                 raise BadInputError(
                     f"{path}: has {height} x {width} pixels, the model takes {size[0]} x {size[1]}: "
@@ -160,7 +159,7 @@ def _picture(path: Path, target: Values) -> Values:
 
 
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
-    """Return the bytes of an input. UsageError for an integer that INT32, which the device has for it, cannot hold."""
+    """Convert an input to bytes in DRAM. UsageError for an integer beyond INT32, which the device uses for it."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
     stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
     if values.dtype.kind in "iu" and not np.array_equal(stored, values):
@@ -173,24 +172,24 @@ def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
-    """Return an output as ONNX has it."""
+    """Convert an output from bytes in DRAM to its ONNX type."""
     tensor = compiled.graph.tensors[name]
     return as_onnx(compiled, name, np.frombuffer(data, NUMPY[tensor.dtype]).reshape(tensor.shape))
 
 
 def as_onnx(compiled: Compiled, name: str, values: Values) -> Values:
-    """Return values of a tensor in the type that ONNX has for it."""
+    """Convert values of a tensor to its ONNX type."""
     return values.astype(_HOST.get(compiled.model.info[name].type, values.dtype))
 
 
 # -- calibration -------------------------------------------------------------------------------------------------------
 
 RUNS = 4
-"""Random inputs, of the seeds after the run's own."""
+"""Default number of random inputs, with the seeds after that of the run."""
 MOST_RUNS = 4096
-"""Random inputs that --calibration takes."""
+"""Maximum number of random inputs of --calibration."""
 PROMPT = 16
-"""Tokens of a random prompt."""
+"""Number of tokens of a random prompt."""
 
 
 class _ImportedModule(NamedTuple):
@@ -199,8 +198,8 @@ class _ImportedModule(NamedTuple):
 
 
 def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...], int]:
-    """Return (files, number of random inputs where there are none) of what --calibration names: files, folders of .npz
-    files, or a number. BadInputError: a folder has no such file; UsageError: a number beside others."""
+    """Return (files, number of random inputs without files) of the arguments of --calibration: files, folders of .npz
+    files, or a number. BadInputError: a folder without such files; UsageError: a number among others."""
     files: list[Path] = []
     for source in map(Path, map(str, sources)):
         if str(source).isdecimal():
@@ -217,7 +216,7 @@ def calibration_of(sources: Sequence[str | Path | int]) -> tuple[tuple[Path, ...
 def samples(
     model: OnnxModel, files: Sequence[Path], seed: int, runs: int = RUNS, dram_bytes: int | None = None
 ) -> list[dict[str, Values]]:
-    """Return a set of inputs per file, or `runs` random sets. BadInputError for a file that has no arrays, UsageError
+    """Return a set of inputs per file, or `runs` random sets. BadInputError for a file without arrays, UsageError
     for arrays that do not fit the model, CapacityError for an input that does not fit DRAM."""
     interface = _ImportedModule(model, import_model(model))
     for name in interface.graph.inputs:
@@ -233,8 +232,8 @@ def samples(
 
 
 def prompts(decoder: Decoder, files: Sequence[Path], seed: int, runs: int = RUNS) -> list[list[int]]:
-    """Return the input_ids of each file, or so many random prompts. BadInputError for a file that has no arrays,
-    UsageError for arrays that are no tokens of the decoder."""
+    """Return the input_ids of each file, or `runs` random prompts. BadInputError for a file without arrays, UsageError
+    for arrays that are no tokens of the decoder."""
     if not files:
         seeds = range(seed + 1, seed + 1 + runs)
         return [np.random.default_rng(seed).integers(0, decoder.vocab, PROMPT).tolist() for seed in seeds]

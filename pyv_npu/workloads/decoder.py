@@ -1,4 +1,4 @@
-"""An ONNX decoder with a key/value cache: a prompt and steps at a level, compared with the ONNX reference."""
+"""ONNX decoder with a key/value cache: a prompt and generation steps at a level, compared with the ONNX reference."""
 
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -71,27 +71,27 @@ LEVELS = ("IA", "IA_TIMING", "CA_HYBRID")
 
 
 class Conversation(NamedTuple):
-    """A conversation that took place."""
+    """Result of a generation at IA."""
 
     tokens: Sequence[int]
     read: Callable[[str], bytes]
-    """The bytes that a tensor has at the end."""
+    """Function from a tensor to its final bytes."""
     codes: Sequence[Mapping[str, Values]]
-    """What the prompt, and then each step, rounded numbers to; where caches or weights have another type than the
-    model's, so that no numbers are its own, what attention led to."""
+    """Codes of the prompt, then of each step; outputs of attention if caches or weights have another type than the
+    model."""
     kernels: Sequence[CoreKernels]
-    """Of the prompt and of each step."""
+    """Kernels of the prompt, then of each step."""
 
 
 def check_level(config: Config) -> None:
-    """Raise UsageError for a level that runs no decoders."""
+    """Raise UsageError for a level without decoders."""
     if config.run.sim_level not in LEVELS:
         raise UsageError(f"--sim-level {config.run.sim_level}: decoders run at IA, IA_TIMING and CA_HYBRID")
 
 
 @dataclass(frozen=True)
 class Generation(Workload[GenerationDetail]):
-    """An ONNX decoder in a file, or in memory, and what it generates."""
+    """ONNX decoder, in a file or in memory, with the request to generate."""
 
     defaults: ClassVar[Mapping[str, object]] = SUBMITTING
     decoder: Path | Decoder
@@ -149,7 +149,7 @@ class Generation(Workload[GenerationDetail]):
 
     @staticmethod
     def _blocks(decoder: Decoder, request: GenerationRequest, config: Config) -> "list[Values]":
-        """Return the parameter block of each layer, of thresholds that a file has or of what prompts show."""
+        """Return the parameter block of each layer, with thresholds from a file or profiled on prompts."""
         shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
         samples = [] if request.thresholds is not None else encoded_kv.samples_of(decoder, request.method, shown)
         return encoded_kv.blocks(decoder, request.method, config.npu.kv_quant, samples, request.thresholds)
@@ -177,7 +177,7 @@ class Generation(Workload[GenerationDetail]):
 
 
 def _loaded(path: Path) -> Decoder:
-    """Return the decoder in an ONNX file or in a module of NPU-IR."""
+    """Load the decoder in an ONNX file or in a module of NPU-IR."""
     if path.suffix == ".mlir":
         from toolchain.decoders.layers import load_layers
 
@@ -187,12 +187,12 @@ def _loaded(path: Path) -> Decoder:
 
 @dataclass(frozen=True)
 class ReadyDecoder(PreparedWorkload[GenerationDetail]):
-    """A decoder that is compiled for a request."""
+    """Decoder compiled for a request."""
 
     request: GenerationRequest
     decoder: CompiledDecoder
     slot: int = DEFAULT_SLOT
-    """Opcode slot of the instructions, of generated code."""
+    """Opcode slot of the instructions of generated code."""
 
     @property
     def compiled(self) -> Compiled:
@@ -211,7 +211,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         }
 
     def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """Return an ELF that generates; `apart`: the weights are in a file of their own; `bare`: they are nowhere."""
+        """Return an ELF that generates; `apart`: weights are in a separate file; `bare`: weights are omitted."""
         decoder = self.decoder
         arguments = {"conversation": decoder.address(CONVERSATION)}
         if self.request.submit == GENERATED:
@@ -233,8 +233,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         return generated.emitted(stage, self.compiled, self._functions(), self.slot)
 
     def _functions(self) -> "list[Function]":
-        """Return the functions of generated code: the prompt, and a token after it, with commands by position for
-        tiles."""
+        """Return the functions of generated code: the prompt and a token after it, with tile commands by position."""
         from toolchain.mlir.npu import isa
 
         decoder = self.decoder
@@ -250,7 +249,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Description of the request in model.json."""
+        """Keys of model.json for the request."""
         request, decoder = self.request, self.decoder
         document = {
             "prompt": list(request.prompt), "given": list(request.given), "new": request.new, "t_max": decoder.t_max,
@@ -289,8 +288,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         return Result(self.decoder.decoder.name, config, detail, total, host=seconds, moved=moved)
 
     def decode(self, npu: NpuConfig, continuation: Sequence[int]) -> Conversation:
-        """Decode at IA for reference: what firmware/apps/generate.c does, without a core and without time. The prompt
-        at once, then token by token; `continuation`: the first tokens after the prompt."""
+        """Decode at IA: the prompt at once, then token by token, as in firmware/apps/generate.c. `continuation`: first
+        tokens after the prompt."""
         decoder, request = self.decoder, self.request
         machine = FunctionalMachine(decoder.compiled, npu, self.inputs)
         first, later = self._codes()
@@ -311,7 +310,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         return Conversation(tokens, machine.read, codes, kernels)
 
     def _codes(self) -> tuple[Codes, Codes]:
-        """Return the codes of the prompt and of a step: the tensors that both have."""
+        """Return empty codes for the prompt and for a step, of the tensors in both."""
         graph = self.decoder.compiled.graph
         decoder = self.decoder.decoder
         names = decoder.rounded if self.request.exact else decoder.attended
@@ -332,8 +331,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         self, config: Config, position: int, traffic: KvTraffic, moved: RoleTraffic, tables: Mapping[int, bytes],
         kernels: CoreKernels,
     ) -> TimingRun:  # fmt: skip
-        """Time at IA_TIMING the prompt (position 0), or the token at a position. `tables`: counts of encoded keys and
-        values, which sizes depend on."""
+        """Time the prompt (position 0), or the token at a position, at IA_TIMING. `tables`: counts of encoded keys and
+        values, which determine sizes."""
         decoder = self.decoder
         steps, step, name = self._steps(), 0, PROMPT + POSITION
         if position:
@@ -377,8 +376,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         return ran.extended(detail)
 
     def _submitted_in(self, latency: Latency) -> int | None:
-        """Return core cycles from the first submission of the prompt, and of each token, to its last; None: some were
-        not seen."""
+        """Return the core cycles from the first to the last submission of the prompt and of each token, in sum; None
+        if submissions are missing."""
         leave = [entry.leave for entry in latency.accepted]
         bounds = self._bounds()
         if len(leave) != bounds[-1]:
@@ -393,8 +392,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
     def _codes_of(
         self, npu: NpuConfig, tokens: Sequence[int], memory: Mapping[str, bytes]
     ) -> Sequence[Mapping[str, Values]]:
-        """Return the codes of each step of this conversation: those of IA, unless it leaves other bytes, as after an
-        injected fault."""
+        """Return the codes of each step, from a replay at IA; empty if its bytes differ, as after an injected fault."""
         decoder, request = self.decoder, self.request
         if request.exact and not decoder.decoder.rounded:
             return [{} for _ in range(request.new)]
@@ -403,9 +401,9 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         return replay.codes if same else [{} for _ in replay.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:
-        """Return core cycles of the prompt and of each token after it, from t0 of the first command until the firmware
-        knows that all are done, t7 (docs/latency.md); [] where some were not seen, as in a run that began from a
-        snapshot. Generated code has no functions that begin at t0: there it is where the command leaves the core."""
+        """Return the core cycles of the prompt and of each token after it, from t0 of the first command to the last t7,
+        when the firmware knows that all are done (docs/latency.md); [] if some are missing, as in a run from a
+        snapshot. Generated code has no submit functions, so that t0 is when the command leaves the core."""
         bounds = self._bounds()
         begun = [entry.leave if entry.t0 is None else entry.t0 for entry in latency.accepted]
         samples = [(t0, entry.t7) for t0, entry in zip(begun, latency.accepted, strict=True) if entry.t7 is not None]

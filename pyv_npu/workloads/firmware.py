@@ -1,4 +1,4 @@
-"""Firmware on the core, with the NPU: a workload of its own, and how models and decoders run at CA_HYBRID."""
+"""Firmware on the core, with the NPU: a workload, and the way models and decoders run at CA_HYBRID."""
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 LEVEL = "CA_HYBRID"
 _NO_CORE = {"IA": "computes a model without a core", "IA_TIMING": "is an analytic model without a core"}
-"""Why levels that run models cannot run firmware."""
+"""Reasons why levels of models cannot run firmware."""
 
 
 class FirmwareTimingDetail(Detail):
-    """Detail of firmware that ran without values."""
+    """Detail of a firmware run without values."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         return {"timing_only": True}
@@ -36,7 +36,7 @@ class FirmwareTimingDetail(Detail):
 
 @dataclass(frozen=True)
 class Firmware(Workload[Detail]):
-    """An ELF by its path, or firmware of the package by its name; arguments come from `run.args`."""
+    """ELF by its path, or firmware of the package by its name; arguments are in `run.args`."""
 
     name: str
     values: bool = True
@@ -66,7 +66,7 @@ class Firmware(Workload[Detail]):
 
 @dataclass(frozen=True)
 class LoadedFirmware(PreparedWorkload[Detail]):
-    """Firmware that was read."""
+    """Loaded firmware."""
 
     loaded: Program
     values: bool = True
@@ -79,7 +79,7 @@ class LoadedFirmware(PreparedWorkload[Detail]):
 
 
 def check_core(config: Config) -> None:
-    """Raise UsageError where a level has no core to run firmware on."""
+    """Raise UsageError for a level without a core."""
     level = config.run.sim_level
     if level in _NO_CORE:
         raise UsageError(f"--sim-level {level}: {_NO_CORE[level]}; firmware runs at {LEVEL} and CA_FULL")
@@ -87,7 +87,7 @@ def check_core(config: Config) -> None:
 
 
 def load(program: "str | Path | Program") -> Program:
-    """Return the program, under the name by which it was asked for: results do not depend on where the package is."""
+    """Load a program, named as in the argument, so that results do not depend on the package's path."""
     if isinstance(program, Program):
         return program
     return replace(elf.read_elf(find_program(str(program))), name=str(program))
@@ -106,9 +106,9 @@ def run_program(
 ) -> Result[Detail]:
     """Run firmware (a name that ships with the package, a path, or a loaded Program) to its end or limit.
 
-    `layers` names the layer of each command. Without `values` the NPU computes nothing. `make` makes the platform, for
-    one with devices of its own; it is called as `Platform` is. `after` looks at the platform at the end of the run.
-    Raises the errors of `Platform.load`.
+    `layers` names the layer of each command. Without `values` the NPU computes nothing. `make` constructs the platform,
+    with the arguments of `Platform`, for a platform with additional devices. `after` is called with the platform at the
+    end of the run. The errors of `Platform.load`.
     """
     loaded = load(program)
     config = replace(config, npu=sized_for(config.npu, boot.requirements(loaded).dram_bytes))
@@ -153,8 +153,8 @@ def run_program(
 
 
 def _located(stop: Stop, program: Program) -> Stop:
-    """Return the stop with function and source line behind each address of the program in its text."""
-    if "pc 0x" not in stop.text:  # a pattern takes longer to compile than this takes to look
+    """Return the stop with function and source line after each address of the program in its text."""
+    if "pc 0x" not in stop.text:  # faster than to compile the pattern
         return stop
 
     def located(match: re.Match[str]) -> str:

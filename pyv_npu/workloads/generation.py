@@ -1,4 +1,4 @@
-"""Request of a decoder's generation, and its result: tokens, logits, cycles of each step, their comparison."""
+"""Request for a decoder's generation, and its result: tokens, logits, cycles of each step, comparisons."""
 
 import hashlib
 from collections import Counter
@@ -30,53 +30,53 @@ from toolchain.quantize.precision import INT8
 from toolchain.quantize.qconfig import QConfig
 
 DRAWN = 4
-"""Tokens of a prompt that a request leaves open."""
+"""Number of tokens of a random prompt."""
 TABLES = ("kv_tokens", "kv_layers", "kv_errors", "kv_encoded", "kv_methods")
-"""Figures that a report has as a table of their own."""
+"""Figures that a report stores as CSV tables."""
 TOKEN_BYTES = 4
-"""Bytes of a token in what firmware and host share."""
+"""Bytes of a token in the memory that firmware and host share."""
 
 
 class GenerationRequest(NamedTuple):
     """Request for tokens of a decoder, with its compiler options."""
 
     prompt: tuple[int, ...]
-    """Empty: `DRAWN` tokens are drawn with the seed of the run."""
+    """Tokens of the prompt; empty: `DRAWN` tokens are drawn with the seed of the run."""
     new: int
-    """Tokens after the prompt."""
+    """Number of tokens after the prompt."""
     given: tuple[int, ...] = ()
-    """The first of them; the others are the largest logits."""
+    """First tokens after the prompt; all others have the largest logit."""
     t_max: int | None = None
-    """Tokens that the caches hold; None: prompt and new tokens."""
+    """Capacity of the caches, tokens; None: prompt and new tokens."""
     kv_bits: int | None = None
     """Bits of keys and values; None: the model's own type."""
     passes: str = "all"
     qconfig: Path | None = None
-    """Widths of weights, `toolchain.quantize.qconfig`."""
+    """File with the widths of weights (`toolchain.quantize.qconfig`)."""
     precision: str = ""
-    """INT8: the model is quantized first; empty: it has its own."""
+    """INT8: the model is quantized first; empty: the model's own precision."""
     calibration: tuple[Path, ...] = ()
+    """Files with input_ids on which ranges for INT8 are calibrated."""
     calibration_runs: int = RUNS
     calibration_method: str = "minmax"
-    """Files with input_ids that show INT8 the ranges of the model."""
     granularity: str = "macro"
-    """tile: attention is tile commands too, of their own for every token."""
+    """tile: attention, too, is lowered to tile commands, separately for every token."""
     submit: str = FIRMWARE_SUBMITS
-    """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
+    """Submitter of the commands: generic firmware, or code generated for them."""
     kv: str = ""
-    """Method that stores keys and values: a name of `METHODS`; empty: as the model has them, or as integers of bits."""
+    """Method that stores keys and values: a name of `METHODS`; empty: the model's type, or integers of `kv_bits`."""
     thresholds: Path | None = None
-    """A file of thresholds of oaken; None: they are profiled on `calibration`, or on random prompts."""
+    """File of thresholds of oaken; None: they are profiled on `calibration`, or on random prompts."""
 
     @property
     def method(self) -> KvMethod:
-        """Method that stores keys and values, of a request that names it."""
+        """Method that stores keys and values."""
         return METHODS[self.kv or FP16.name]
 
     @property
     def exact(self) -> bool:
-        """True if the numbers are those of the model, so that they are compared with the reference. Narrow weights of a
-        model that an option quantizes count as its own."""
+        """True if weights and caches have the model's types, so that values are compared with the reference. Narrow
+        weights of a model quantized by `precision` count as the model's."""
         config = self.weights()
         original_kv = self.kv_bits is None and not config.names_caches and not self.kv
         return original_kv and (self.qconfig is None or self.precision == INT8)
@@ -126,12 +126,12 @@ class GenerationRequest(NamedTuple):
             raise UsageError(f"--t-max {self.t_max}: prompt and new tokens are {self.total}: they must fit the caches")
 
     def weights(self) -> QConfig:
-        """Return the QConfig that is named, or an empty QConfig."""
+        """Return the QConfig of the request, or an empty QConfig."""
         return QConfig() if self.qconfig is None else load_qconfig(self.qconfig)
 
     def settled(self, decoder: Decoder, seed: int) -> "GenerationRequest":
-        """Return the request with a prompt, and the conversion that the width of activations asks for. UsageError
-        where there is none."""
+        """Return the request with a prompt, and with the precision that the width of activations requires. UsageError
+        for an unsupported width."""
         config, kind = self.weights(), decoder.caches[0].kind
         if config.layers_of("activation") or config.activation not in (None, 8, BITS[kind]):
             raise UsageError(
@@ -164,7 +164,7 @@ class GenerationRequest(NamedTuple):
                     )
 
     def _check_layers(self, decoder: Decoder) -> None:
-        """Raise UsageError for a layer or head that the decoder does not have."""
+        """Raise UsageError for a layer or head that the decoder lacks."""
         for name in self.weights().override:
             layer, *head, role = name.removeprefix("layer_").replace("head_", "").split(".")
             if role != "kv":
@@ -181,7 +181,7 @@ class GenerationRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationDetail(Detail):
-    """Tokens, logits, and how they compare with the reference."""
+    """Tokens and logits, with their comparison with the reference."""
 
     difference: ClassVar[str] = "the logits differ from the ONNX reference"
     compiled: CompiledDecoder
@@ -190,9 +190,9 @@ class GenerationDetail(Detail):
     logits: Values
     """Logits of every token but the last, shape (tokens - 1, vocabulary)."""
     figures: Mapping[str, Any]
-    """The `generate` object of the result."""
+    """Object `generate` of the result."""
     cycles: Sequence[int] | None
-    """Core cycles of the prompt and of each token after it; None at IA, empty where some were not seen."""
+    """Core cycles of the prompt and of each token after it; None at IA, empty if some are missing."""
 
     @classmethod
     def of(
@@ -200,9 +200,8 @@ class GenerationDetail(Detail):
         codes: Sequence[Mapping[str, Values]] | None, cycles: Sequence[int] | None, traffic: KvTraffic | None,
         npu: NpuConfig,
     ) -> "GenerationDetail":  # fmt: skip
-        """Return the detail of a run; `read` gives the bytes that a tensor has at the end. `codes`: what each step has
-        rounded numbers to, the reference continues with it; None: the run is not compared. `traffic`: of its DMA, where
-        there is one."""
+        """Return the detail of a run; `read` returns the final bytes of a tensor. `codes`: codes of each step, with
+        which the reference continues; None: the run is not compared. `traffic`: of the DMA, if it was recorded."""
         decoder = compiled.decoder
         logits = compiled.logits(read(LOG))[: len(tokens) - 1]
         contents = {LOG: read(LOG)}
@@ -248,7 +247,7 @@ class GenerationDetail(Detail):
         return {**cycles, "generate": dict(self.figures)}
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return the tokens, and each step against the reference."""
+        """Return the tokens and the comparison of each step with the reference."""
         figures = self.figures
         rows = [
             *self._tokens(),
@@ -311,7 +310,7 @@ def _errors(
     compiled: CompiledDecoder, tokens: Sequence[int], logits: Values, read: Callable[[str], bytes],
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return errors against the model as it was before anything was quantized, on the same tokens."""
+    """Return errors against the model before any quantization, on the same tokens."""
     decoder = compiled.decoder.original or compiled.decoder
     prompt = len(tokens) - len(codes)
     reference_steps = list(Reference(decoder, watched=decoder.attended).steps(tokens, prompt))
@@ -324,8 +323,8 @@ def _errors(
 
 
 def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) -> dict[str, Any]:
-    """Return capacity of the caches in tokens: what the run writes lies where the core sees it. `encoded`: bytes of a
-    token in pages, which have no addresses there."""
+    """Return the capacity of the caches in tokens, in DRAM that the core can address. `encoded`: bytes of a token in
+    pages, which take no addresses there."""
     program, tensors = compiled.compiled, compiled.compiled.graph.tensors
     caches = sum(cache.bytes_alloc for cache in compiled.caches) if encoded is None else 0
     grows = caches + tensors[LOG].size
@@ -343,8 +342,8 @@ def _compared(
     decoder: Decoder, request: GenerationRequest, tokens: Sequence[int], logits: Values,
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Compare each token's logits, and all codes, with the reference on the same tokens. For other types than the
-    model's the error is only reported."""
+    """Compare each token's logits, and all codes, with the reference on the same tokens. If types differ from the
+    model's, the error is only reported."""
     if not request.exact:
         codes = [{} for _ in codes]
     names = list(codes[0])
@@ -374,7 +373,7 @@ def _compared(
 def _reference(
     decoder: Decoder, names: Sequence[str], tokens: Sequence[int], prompt: int, codes: Sequence[Mapping[str, Values]]
 ) -> Iterator[DecodeStep]:
-    """Return the steps of the reference: onnx.reference, or numpy on the layers of NPU-IR, which has no model."""
+    """Return the steps of the reference: onnx.reference, or numpy on layers of NPU-IR, which has no ONNX model."""
     if decoder.proto is not None:
         return Reference(decoder, names).steps(tokens, prompt, codes)
     from toolchain.decoders.layers import LayerDecoder
@@ -384,7 +383,7 @@ def _reference(
 
 
 def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return a table of the errors that narrow keys and values make, by layer."""
+    """Return a table of the errors due to narrow keys and values, by layer."""
     heads = ("layer", "qbits_kv", "error of K", "error of V", "error of attention")
     names = ("error_k", "error_v", "error_attention")
     cells = [tuple(map(Cell, (str(row["layer"]), row["qbits_kv"], *(f"{row[name]:.2e}" for name in names))))
@@ -393,8 +392,7 @@ def _error_table(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return tables of the bits of encoded keys and values, as counted, and of all methods on those of the
-    reference."""
+    """Return tables of the counted bits of encoded keys and values, and of all methods on the reference's."""
     if not rows:
         return []
     heads = {"outer": "outer", "inner": "inner", "p_out": "p_out", "b_eff": "b_eff", "b_eff_inline": "with counts",

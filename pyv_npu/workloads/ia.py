@@ -1,7 +1,7 @@
-"""IA: the commands of a model computed in order, without a core and without time (docs/npu-timing.md, "Levels").
+"""Level IA: the commands of a model computed in order, without a core and without time (docs/npu-timing.md, "Levels").
 
-The same decoder and kernels as at the other levels: outputs are equal bit for bit. What a kernel on the core takes
-depends on what it finds, which IA knows: so each can run on a core by itself, in a program with one command.
+Decoder and kernels are those of the other levels, so outputs are equal bit for bit. The time of a kernel on the core
+depends on its operands, which IA computes: each kernel can then run alone on a core, in a program with one command.
 """
 
 from collections import defaultdict
@@ -39,13 +39,13 @@ from toolchain.program_image import FIRMWARE, ImagePiece, pieces, with_pieces
 
 
 class FunctionalMachine:
-    """Memory with a model in it, and the device's decoder and kernels."""
+    """Memory that contains a model, with the device's decoder and kernels."""
 
     def __init__(
         self, compiled: Program, config: NpuConfig, inputs: Mapping[str, bytes],
         beside: Iterable[tuple[str, int, Any]] = (),
     ) -> None:  # fmt: skip
-        """`beside`: regions of memory that other machines may share, as of `Memory`."""
+        """`beside`: additional regions of memory, which machines may share, as in `Memory`."""
         self._compiled = compiled
         dram = sparse(compiled.dram_bytes)
         scratchpads = [
@@ -63,8 +63,8 @@ class FunctionalMachine:
         self, commands: Sequence[Command], done: Callable[[str], None] | None = None,
         before: Callable[[int, Memory], None] | None = None,
     ) -> None:  # fmt: skip
-        """Execute commands in order. `done(layer)` is called after the last command of a layer; `before`, with the
-        index, before a command of the core. `refusal` raises where the device would refuse a command."""
+        """Execute commands in order. `done(layer)` is called after the last command of a layer; `before(index, memory)`
+        before a command of the core. The errors of `refusal` for a command that the device would refuse."""
         last = {command.layer: number for number, command in enumerate(commands)}
         for number, command in enumerate(commands):
             if command.block is not None and command.descriptor.opcode == Opcode.CORE:
@@ -93,12 +93,12 @@ class FunctionalMachine:
 
 
 class Codes:
-    """Tensors of the ONNX model by name that a run rounds numbers to, each as the layer left it that makes it.
+    """Codes of a run: tensors of the ONNX model that hold rounded values, by name.
 
-    They are copied while the model runs at IA, which computes what every level computes, bit for bit: a tensor shares
-    its place in DRAM with others, so that it is gone at the end of a run.
+    Each is copied right after its layer, while the model runs at IA, which computes the same bits as every level:
+    tensors share addresses in DRAM, so that codes are overwritten later in the run.
 
-    `names`: which; those that no layer makes are left out. `prefix`: before the names of the graph.
+    `names`: names of the codes; names without a layer are ignored. `prefix`: of the names in the graph.
     """
 
     def __init__(self, graph: Graph, names: Iterable[str], prefix: str = "") -> None:
@@ -116,16 +116,16 @@ class Codes:
 
     @property
     def names(self) -> set[str]:
-        """Names of the tensors that a run stores here."""
+        """Names of the codes."""
         return {name for pairs in self._names.values() for name, _ in pairs}
 
     def take(self, read: Callable[[str], bytes], layer: str) -> None:
-        """Copy what a layer has made; `read` gives the bytes of a tensor."""
+        """Copy the codes of a layer; `read` returns the bytes of a tensor."""
         for name, source in self._names.get(self._stored[layer], ()):
             self.values[name] = self._value(read, source)
 
     def stored(self, layer: str, values: Mapping[str, Values]) -> dict[str, Values]:
-        """Return the values that a layer stores, by tensor, in the element order of the tensor."""
+        """Return `values` of a layer's codes by tensor, in the element order of the tensor."""
         return {
             self._graph.swapped[source].source if source in self._graph.swapped else source:
             self._swap_layout(values[name], source) for name, source in self._names.get(self._stored[layer], ())
@@ -155,8 +155,7 @@ def execute(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> dict[str,
 def observed(
     compiled: Compiled, config: NpuConfig, inputs: Tensors, before: Callable[[int, Memory], None] | None = None
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Return the outputs of a model, and the codes that it rounds numbers to on the way. `before`: as of
-    `FunctionalMachine.run`."""
+    """Return the outputs and the codes of a model. `before`: as in `FunctionalMachine.run`."""
     graph = compiled.graph
     machine = FunctionalMachine(
         compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs}
@@ -167,20 +166,20 @@ def observed(
     return outputs, {name: as_onnx(compiled, name, values) for name, values in codes.values.items()}
 
 
-# -- kernels on the core, timed where nothing submits them (docs/npu-timing.md, "Differences between the levels") ------
+# -- kernels on the core, timed without a submitter (docs/npu-timing.md, "Differences between the levels") -------------
 
 
 @dataclass(frozen=True)
 class CoreKernels:
-    """The kernels of a list of commands, each as a program of its own."""
+    """Kernels of a list of commands, each as a separate program."""
 
     compiled: Compiled
     commands: Sequence[Command]
     images: dict[int, bytes] = field(default_factory=dict)
-    """By the index of the command."""
+    """Index of a command -> program."""
 
     def take(self, index: int, memory: Memory) -> None:
-        """Make the program of a command, with the operands that it finds now."""
+        """Build the program of a command, with its current operands."""
         compiled, command = self.compiled, self.commands[index]
         assert command.block is not None, "a CORE command has an extended block"
         at, graph = compiled.memory.commands, compiled.graph
@@ -196,8 +195,8 @@ class CoreKernels:
         self.images[index] = with_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
 
     def cycles(self, config: Config) -> Mapping[int, int]:
-        """Return core cycles of each on the core of a configuration, by the index of its command; equal programs run
-        once. KeyboardInterrupt on Ctrl-C."""
+        """Run each kernel on the core of a configuration; equal programs run once. Return index of the command -> core
+        cycles. KeyboardInterrupt on Ctrl-C."""
         settings = replace(config.run, sim_level=LEVEL, sanitize=(), max_cycles=None, timeout=None)
         config, cycles_by_image = replace(config, run=settings), dict[bytes, int]()
         for image in self.images.values():
@@ -211,7 +210,7 @@ class CoreKernels:
 
 
 def kernels_of(compiled: Compiled, config: NpuConfig, inputs: Tensors) -> CoreKernels:
-    """Return the kernels of a model that is given these inputs. IA computes the model as far as the last of them."""
+    """Return the kernels of a model with these inputs; IA computes the model up to the last kernel."""
     kernels = CoreKernels(compiled, compiled.commands)
     if compiled.kernels:
         data = {name: to_device(compiled, name, inputs[name]) for name in compiled.graph.inputs}

@@ -1,5 +1,5 @@
-"""Keys and values of a run: what was moved, by token and by layer, summed over its DMA events; what they take in DRAM;
-how many tokens would fit (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
+"""Keys and values of a run: bytes moved by token and by layer, summed over DMA events; bytes in DRAM; capacity in
+tokens (docs/kv-cache.md, "Figures"; docs/bit-widths.md, R24 and R26)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,7 @@ from toolchain.decoders.caches import SIDES, StoredCache, touched
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import TensorIR, Values
 
-if TYPE_CHECKING:  # what a built-in model has no use for
+if TYPE_CHECKING:  # a built-in model does not need these
     from toolchain.decoders.decoder import CompiledDecoder
     from toolchain.decoders.reference import DecodeStep
 
@@ -28,9 +28,9 @@ CACHE_DIMENSIONS = ("batch", "heads", "tokens", "size")
 
 
 class KvTraffic:
-    """Bytes that a run moves between caches and scratchpad: a fold over its DMA events.
+    """Bytes that a run moves between caches and scratchpad, accumulated over its DMA events.
 
-    `steps`: the commands of each step of the run, in the order of submission.
+    `steps`: commands of each step of the run, in the order of submission.
     """
 
     def __init__(self, caches: Sequence[StoredCache], steps: Sequence[Sequence[Command]]) -> None:
@@ -50,14 +50,14 @@ class KvTraffic:
             np.add.at(self._moved[..., way], (first + rows["ticket"].astype(np.int64) - 1, side), rows["bytes"])
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Return bytes of keys and of values that each step moved."""
+        """Return the bytes of keys and of values moved by each step."""
         table = np.zeros((len(self._ends), len(SIDES)), np.int64)
         for index, cache, bytes_ in self._shares():
             table[np.searchsorted(self._ends, index, "right"), cache.side] += bytes_.sum()
         return [tuple(row) for row in table.tolist()]
 
     def layers(self) -> dict[int, tuple[int, int]]:
-        """Return bytes read and written by decoder layer."""
+        """Return the bytes read and written by each decoder layer."""
         table = {cache.layer: np.zeros(2, np.int64) for cache in self._caches}
         for _, cache, bytes_ in self._shares():
             table[cache.layer] += bytes_
@@ -71,21 +71,21 @@ class KvTraffic:
 
 
 class EncodedSize(NamedTuple):
-    """Size of encoded keys and values, less than the addresses of their caches."""
+    """Size of encoded keys and values, which is smaller than the address range of their caches."""
 
     method: str
     layers: Mapping[int, int]
     """Decoder layer -> bytes of all tokens."""
     allocated: Mapping[int, int]
-    """The same of the pages of T_max tokens."""
+    """Decoder layer -> bytes of the pages for T_max tokens."""
 
 
 def kv_figures(
     caches: Sequence[StoredCache], traffic: KvTraffic | None, positions: Sequence[int], tokens: int,
     encoded: EncodedSize | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the keys of a result. `positions`: the last token of each step; `tokens`: how many there are in the
-    caches at the end. Without `traffic` nothing was moved by a DMA, and what is said of it is None or empty."""
+    """Return the keys of a result. `positions`: last token of each step; `tokens`: number in the caches at the end.
+    Without `traffic`, its figures are None or empty."""
     layers = []
     moved = {} if traffic is None else traffic.layers()
     for layer in sorted({cache.layer for cache in caches}):
@@ -130,8 +130,8 @@ def kv_errors(
     reference_steps: "Sequence[DecodeStep]",
     steps_of_run: Sequence[Mapping[str, Values]],
 ) -> list[dict[str, Any]]:
-    """Return, for each layer, the errors of keys, values and attention: the norm of the difference over that of the
-    reference. `reference_steps`: steps of the reference; `steps_of_run`: attention outputs of each of our steps."""
+    """Return the errors of keys, values and attention for each layer: the norm of the difference relative to that of
+    the reference. `reference_steps`: steps of the reference; `steps_of_run`: attention outputs of each of our steps."""
     decoder, rows = compiled.decoder, []
     caches = zip(decoder.caches[::2], decoder.caches[1::2], decoder.attended, strict=True)
     names = (decoder.original or decoder).attended
@@ -153,13 +153,13 @@ def kv_errors(
 
 
 def _width(part: TensorIR) -> str:
-    """Return bits of an element, or the codec, which has no such number."""
+    """Return the bits of an element, or the name of the codec, whose elements have no fixed width."""
     return CODECS[part.codec].policy.name.lower() if part.dtype is DataType.ENCODED else str(part.qbits)
 
 
 def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str, tokens: int = 0) -> Values:
-    """Return the numbers in a cache, shape (1, heads, T_max, size); of an encoded cache those of the first tokens."""
-    from pyv_npu.kv_quant import encoded_kv  # what a built-in model has no use for
+    """Return the values in a cache, shape (1, heads, T_max, size); of an encoded cache, those of the first `tokens`."""
+    from pyv_npu.kv_quant import encoded_kv  # a built-in model does not need it
 
     if compiled.kv_blocks:
         return encoded_kv.numbers_of(compiled, read, past, tokens)
@@ -180,7 +180,7 @@ def cached(compiled: "CompiledDecoder", read: Callable[[str], bytes], past: str,
 
 
 def error(got: Values, want: Values) -> float:
-    """Return relative error in the Euclidean norm; `got` may have more tokens than `want`."""
+    """Return the relative error in the Euclidean norm; `got` may have more tokens than `want`."""
     want = want.astype(np.float64)
     got = got[..., : want.shape[-2], :] if got.ndim == len(CACHE_DIMENSIONS) else got
     norm = float(np.linalg.norm(want))
@@ -188,6 +188,6 @@ def error(got: Values, want: Values) -> float:
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return a table as CSV."""
+    """Format a table as CSV."""
     heads = list(rows[0])
     return csv_text(heads, ([row[head] for head in heads] for row in rows)).encode()

@@ -1,4 +1,4 @@
-"""An ONNX model: run at a level, and compared with the ONNX reference; or its commands timed alone."""
+"""ONNX model: run at a level and compared with the ONNX reference, or only its commands timed."""
 
 import gc
 import hashlib
@@ -55,13 +55,13 @@ from toolchain.onnx_model.reference import rounded
 from toolchain.program_image import FIRMWARE, build_image
 
 LARGE = 1 << 24
-"""Bytes of weights that are worth a search for garbage."""
+"""Minimum bytes of weights for an explicit garbage collection."""
 LEVELS = ("IA", "IA_TIMING", *CORE_LEVELS)
 """Levels at which models run."""
 
 
 def check_level(config: Config) -> None:
-    """Raise UsageError for a level that runs no models."""
+    """Raise UsageError for a level without models."""
     if config.run.sim_level not in LEVELS:
         raise UsageError(f"sim_level {config.run.sim_level}: models run at {', '.join(LEVELS)}")
     check_engine(config)
@@ -69,15 +69,15 @@ def check_level(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Model(Workload["ModelDetail"]):
-    """An ONNX file, how it is compiled, and the inputs that are given; the others are random numbers of `run.seed`."""
+    """ONNX file with compiler options and inputs; other inputs are random with `run.seed`."""
 
     defaults: ClassVar[Mapping[str, object]] = SUBMITTING
     path: Path
     choices: Choices = field(default_factory=Choices)
     inputs: Path | None = None
-    """A .npz file."""
+    """File (.npz) with inputs."""
     single: Mapping[str, Path | float] = field(default_factory=dict)
-    """Inputs by name: a file each, or a number for all elements."""
+    """Input -> file, or a number for all elements."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -117,13 +117,13 @@ class Model(Workload["ModelDetail"]):
         return CompiledModel(compiled, complete_inputs(compiled, config.run.seed, arrays), self.choices.submit, slot)
 
     def _own_arrays(self) -> dict[str, Values]:
-        """Return the arrays in files of single inputs; pictures follow the model."""
+        """Return the arrays in .npy files of single inputs; pictures need the model's shape and are read later."""
         files = {name: value for name, value in self.single.items() if isinstance(value, Path)}
         return {name: read_input(path, np.empty(0)) for name, path in files.items() if path.suffix.lower() == ".npy"}
 
 
 def _fill(name: str, value: float, target: Values) -> Values:
-    """Return a number in every element."""
+    """Return an array with a number in every element. UsageError if the type cannot represent it."""
     values = np.full(target.shape, value).astype(target.dtype)
     if target.dtype.kind in "iub" and values.size and float(values.reshape(-1)[0]) != value:
         raise UsageError(f"--input {name}={value:g}: {target.dtype} does not hold it")
@@ -132,27 +132,27 @@ def _fill(name: str, value: float, target: Values) -> Values:
 
 @dataclass(frozen=True)
 class CompiledModel(PreparedWorkload["ModelDetail"]):
-    """A compiled model and a value for each of its inputs."""
+    """Compiled model with a value for each input."""
 
     compiled: Compiled
     inputs: Tensors
     submit: str = FIRMWARE_SUBMITS
     slot: int = DEFAULT_SLOT
-    """Opcode slot of the instructions, of generated code."""
+    """Opcode slot of the instructions of generated code."""
 
     @property
     def description(self) -> dict[str, Any]:
-        """Keys of model.json besides those of every model."""
+        """Additional keys of model.json."""
         return {}
 
     @property
     def data(self) -> dict[str, bytes]:
-        """The inputs as they lie in DRAM."""
+        """Inputs as bytes in DRAM."""
         return {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
 
     def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """Return an ELF that runs the model on these inputs; `apart`: the weights are in a file of their own; `bare`:
-        they are nowhere."""
+        """Return an ELF that runs the model on these inputs; `apart`: weights are in a separate file; `bare`: weights
+        are omitted."""
         if self.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
@@ -219,7 +219,7 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
         return ran.extended(detail, compiled.commands)
 
     def _codes(self, config: Config, outputs: Tensors) -> dict[str, Values]:
-        """Return the codes that led to these outputs: those of IA, unless it has others, as after an injected fault."""
+        """Return the codes from a replay at IA; empty if its outputs differ, as after an injected fault."""
         if not rounded(self.compiled.model.proto):
             return {}
         replay, codes = ia.observed(self.compiled, config.npu, self.inputs)
@@ -227,13 +227,13 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
         return codes if same else {}
 
     def _collect(self) -> None:
-        """Free the device that ran, whose parts know each other, and its DRAM: the reference needs its own."""
+        """Collect the device, which has reference cycles, and its DRAM, as the reference needs memory too."""
         start, end = self.compiled.memory.weights
         if end - start >= LARGE:
             gc.collect()
 
     def _detail(self, outputs: Tensors, codes: Tensors | None) -> "ModelDetail":
-        """Return the detail of a run; without its end it has no codes and is not compared."""
+        """Return the detail of a run; a run that did not end has no codes and is not compared."""
         if codes is None:
             return ModelDetail(self.compiled, outputs, Checks({}, {}), {})
         return ModelDetail(
@@ -246,22 +246,21 @@ def run_compiled(
     config: Config, compiled: Compiled, inputs: Tensors | None = None, session: Session = PLAIN,
     submit: str = FIRMWARE_SUBMITS,
 ) -> "Result[ModelDetail]":  # fmt: skip
-    """Run a compiled model; inputs that are not given are random numbers of `run.seed`. UsageError for an input that
-    the model does not have."""
+    """Run a compiled model; other inputs are random with `run.seed`. UsageError for an input that the model lacks."""
     return prepare_compiled(config, compiled, inputs, submit).run(config, session)
 
 
 def prepare_compiled(
     config: Config, compiled: Compiled, inputs: Tensors | None = None, submit: str = FIRMWARE_SUBMITS
 ) -> CompiledModel:
-    """Return the same, for any number of runs."""
+    """Prepare a compiled model for any number of runs; see `run_compiled`."""
     values = complete_inputs(compiled, config.run.seed, inputs or {})
     return CompiledModel(compiled, values, submit, config.core.custom_slot)
 
 
 @dataclass(frozen=True)
 class ModelDetail(Detail):
-    """Outputs of a model, and how they compare with the ONNX reference."""
+    """Outputs of a model, with their comparison with the ONNX reference."""
 
     difference: ClassVar[str] = "the outputs differ from the ONNX reference"
     compiled: Compiled
@@ -270,9 +269,9 @@ class ModelDetail(Detail):
     original_error: Mapping[str, float | None]
     """Output -> error against the model before it was quantized."""
     submission: Mapping[str, Any] = field(default_factory=dict)
-    """As `submission` makes it; empty where firmware submits."""
+    """Result of `compiled.submission`; empty if firmware submits."""
     kernel_cycles: int = 0
-    """Of the core, where kernels were timed by themselves."""
+    """Cycles of kernels that were timed separately on the core."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         hashes = {name: hashlib.sha256(values.tobytes()).hexdigest() for name, values in self.outputs.items()}
@@ -290,7 +289,7 @@ class ModelDetail(Detail):
         }
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return layers, commands, and each output against the reference."""
+        """Return layers, commands, and the comparison of each output with the reference."""
         model = result.json["model"]
         rows = [("layers", str(model["layers"])), ("commands", str(model["commands"]))]
         rows += _kernels(self.compiled, result, self.kernel_cycles)
@@ -319,8 +318,7 @@ class ModelDetail(Detail):
 
 
 def _kernels(compiled: Compiled, result: Result[Any], kernel_time: int) -> list[tuple[str, str]]:
-    """Return a row about the layers that the core works on, where there are any; `kernel_time`: their cycles where they
-    were timed by themselves."""
+    """Return a row about the layers on the core, if any; `kernel_time`: their cycles if they were timed separately."""
     if not compiled.kernels:
         return []
     kernels, spent = str(compiled.kernels), kernel_cycles(result.json) if result.core is not None else kernel_time
@@ -328,7 +326,7 @@ def _kernels(compiled: Compiled, result: Result[Any], kernel_time: int) -> list[
 
 
 def archive(tensors: Tensors) -> bytes:
-    """Return a .npz file; types that numpy does not have by itself are written as float32."""
+    """Return a .npz file; types that are not built into numpy are written as float32."""
     file = io.BytesIO()
     plain: dict[str, Any] = {
         name: values if values.dtype.isbuiltin == 1 else values.astype(np.float32) for name, values in tensors.items()
@@ -337,12 +335,12 @@ def archive(tensors: Tensors) -> bytes:
     return file.getvalue()
 
 
-# -- timed only (`--timing-only`) --------------------------------------------------------------------------------------
+# -- timing only (`--timing-only`) -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TimedModel(Workload["ModelTimingDetail"]):
-    """An ONNX model whose commands are timed."""
+    """ONNX model whose commands are only timed."""
 
     path: Path
     choices: Choices = field(default_factory=Choices)
@@ -371,12 +369,12 @@ class TimedModel(Workload["ModelTimingDetail"]):
 
 @dataclass(frozen=True)
 class TimedCommands(PreparedWorkload["ModelTimingDetail"]):
-    """A compiled model that will be timed."""
+    """Compiled model, to be timed."""
 
     compiled: Compiled
     compile_cpu_s: float | None
     kernels: ia.CoreKernels
-    """Those on the core, with what random inputs of `run.seed` give them."""
+    """Kernels on the core, with operands from random inputs of `run.seed`."""
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelTimingDetail]":
         config = packed(config, self.compiled.target.qconfig)
@@ -392,13 +390,13 @@ class TimedCommands(PreparedWorkload["ModelTimingDetail"]):
 
 @dataclass(frozen=True)
 class ModelTimingDetail(Detail):
-    """Completion of each layer, and causes of the cycles where the events are kept."""
+    """Completion of each layer, and causes of the cycles if the events are kept."""
 
     compiled: Compiled
     layers: tuple[LayerEnd, ...]
     explained: bool
     kernel_cycles: int = 0
-    """Of the core, which works on some layers."""
+    """Cycles of kernels on the core."""
 
     def to_json(self, result: Result[Any]) -> dict[str, Any]:
         assert result.events is not None
@@ -417,7 +415,7 @@ class ModelTimingDetail(Detail):
         }
 
     def sections(self, result: Result[Any]) -> list[Section]:
-        """Return cycles layer by layer, and their causes as far as known."""
+        """Return the cycles of each layer, and their causes if known."""
         json = result.json
         rows = [
             ("layers", str(json["model"]["layers"])), ("commands", str(len(result.commands))),

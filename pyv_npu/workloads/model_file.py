@@ -1,5 +1,4 @@
-"""An ONNX model or an MLIR module, before it runs: how it is read and compiled, and what it has and needs, for
-`pyv-npu check`."""
+"""Loading and compilation of an ONNX model or an MLIR module, and its inspection for `pyv-npu check`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,25 +30,25 @@ class Choices(NamedTuple):
     """Compiler options of a model."""
 
     shapes: Mapping[str, tuple[int, ...]] = {}
-    """Shapes of inputs, or a size by the name of a dimension."""
+    """Input -> shape, or dimension -> size."""
     passes: str = "all"
     granularity: str = "macro"
     precision: str = ""
     """One of `toolchain.quantize.precision.PRECISIONS`; empty: the model's own."""
     calibration: tuple[Path, ...] = ()
-    """Files with inputs that show int8 and fp8 the ranges of the model."""
+    """Files with inputs on which ranges for int8 and fp8 are calibrated."""
     calibration_runs: int = RUNS
-    """Random inputs in the place of files."""
+    """Number of random inputs if there are no files."""
     calibration_method: str = "minmax"
-    """Method by which a range follows from what inputs show (`toolchain.quantize.ranges`)."""
+    """Method that derives a range from the values of inputs (`toolchain.quantize.ranges`)."""
     qconfig: Path | None = None
     """File with the widths of weights."""
     constants: Mapping[str, float] = {}
     """Values of inputs that are fixed before the model is compiled."""
     submit: str = FIRMWARE_SUBMITS
-    """Who submits the commands: the firmware that goes through them, or code that is generated for them."""
+    """Submitter of the commands: generic firmware, or code generated for them."""
     arrays: Mapping[str, tuple[int, ...]] = {}
-    """Shapes of inputs that are given: for dimensions that `shapes` leaves open."""
+    """Shapes of the user's inputs, for dimensions that are not in `shapes`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -57,7 +56,7 @@ class Choices(NamedTuple):
 
     @property
     def command_line(self) -> list[str]:
-        """The options of `pyv-npu run` that say the same."""
+        """Equivalent options of `pyv-npu run`."""
         line = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes.items()]
         line += [f"--constant={name}={value!r}" for name, value in self.constants.items()]
         line += [f"--precision={self.precision}"] if self.precision else []
@@ -83,7 +82,7 @@ def load(
     constants: Mapping[str, float] | None = None,
     arrays: Mapping[str, tuple[int, ...]] | None = None,
 ) -> OnnxModel:
-    """Return the model in an ONNX file or an MLIR module. ModelError, one line."""
+    """Load the model in an ONNX file or an MLIR module. ModelError, one line."""
     if path.suffix == MLIR:
         from toolchain.mlir.importer import load_mlir
 
@@ -125,11 +124,11 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
     )  # fmt: skip
 
 
-# -- what it has and needs ---------------------------------------------------------------------------------------------
+# -- inspection --------------------------------------------------------------------------------------------------------
 
 
 class Inspection(NamedTuple):
-    """Inspection of a model; `refusal`: why it does not run, empty where it does."""
+    """Inspection of a model; `refusal`: reason why it does not compile, empty if it does."""
 
     name: str
     rows: list[tuple[str, str]]
@@ -147,7 +146,7 @@ class Inspection(NamedTuple):
 
 
 def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
-    """Return the file as it is, and what the compiler makes of it for the device of `config`. ModelError: no model."""
+    """Inspect a model: its file, and the result of compilation for the device of `config`. ModelError: no model."""
     rows, counts = _module(path) if path.suffix == MLIR else _onnx(path)
     operators = [(name, str(count)) for name, count in sorted(counts.items())]
     try:
@@ -158,7 +157,7 @@ def inspect(config: Config, path: Path, choices: Choices) -> Inspection:
 
 
 def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """Return rows, and how often each operator is there."""
+    """Return rows, and the count of each operator."""
     proto, external = read_file(path)
     opset, nodes = opset_of(proto), list(all_nodes(proto.graph))
     rows = [
@@ -170,7 +169,7 @@ def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
 
 
 def _module(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """Return the same of an MLIR module, with the operations inside of others."""
+    """Return rows and the count of each operation of an MLIR module, nested operations included."""
     from toolchain.mlir.importer import operations_of
 
     inputs, names = operations_of(path)
@@ -182,7 +181,7 @@ def _input(value: Any) -> str:
 
 
 def _describe(compiled: Compiled) -> Iterator[tuple[str, str]]:
-    """Yield layers, where they run, and memory."""
+    """Yield rows about layers, commands and memory."""
     graph = compiled.graph
     layers = Counter(layer.op_type for layer in graph.layers)
     weights = sum(graph.tensors[name].size for name in graph.constants)

@@ -1,7 +1,7 @@
-"""Commands timed without a core and without numbers: nothing is computed, and DRAM is what is written of it.
+"""Timing of commands without a core and without values: nothing is computed, and DRAM is sparse.
 
-What a command takes never depends on values (docs/numerics.md, "Without values"), so cycles and events are those of a
-run with numbers whose commands are all accepted at once, each `submit.cost` after the one before.
+Durations never depend on values (docs/numerics.md, "Without values"), so cycles and events equal those of a run with
+values whose commands are accepted at a distance of `submit.cost` each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ LEVELS = ("IA_TIMING", "CA_HYBRID")
 
 
 class LayerEnd(NamedTuple):
-    """A layer and the cycle in which its last command completed."""
+    """Layer with the cycle in which its last command completes."""
 
     layer: str
     cycle: int
@@ -38,15 +38,15 @@ class TimingRun(NamedTuple):
     cycles: int
     """Core cycle of the last completion."""
     layers: tuple[LayerEnd, ...]
-    """In the order of submission."""
+    """Layers in the order of submission."""
     counters: Mapping[str, Any] | None
-    """The `npu` object of results; None at IA_TIMING."""
+    """Object `npu` of results; None at IA_TIMING."""
     events: EventStream
     explanation: Explanation | None
-    """Attribution of the cycles, where it was asked for."""
+    """Attribution of the cycles; None without `explained`."""
     traffic: RoleTraffic
     kv_engines: Mapping[str, int]
-    """Cycles of the engines that encode and decode keys and values; empty where they have had no work."""
+    """Cycles of the engines that encode and decode keys and values; empty without such work."""
 
 
 def check_level(level: str) -> None:
@@ -66,11 +66,11 @@ def run_commands(
     watch: Callable[[Batch], None] | None = None,
     kernels: Mapping[int, int] | None = None,
 ) -> TimingRun:
-    """Time commands, in the order given.
+    """Time commands, in this order.
 
-    `memory`: bytes at addresses before the first command (token positions); `keep`: all events; `explained`: also
-    attribute the cycles, which keeps them; `watch` is given the events in batches; `kernels`: cycles of the core's work
-    by the index of its command (`ia.CoreKernels`), others take none. UsageError for a level without time,
+    `memory`: address -> bytes before the first command (token positions); `keep`: keep all events; `explained`:
+    attribute the cycles, which keeps all events; `watch` receives the events in batches; `kernels`: cycles of the
+    core's kernels by index of command (`ia.CoreKernels`), by default 0. UsageError for a level without time,
     PyvNpuError for a command that the device refuses, which no compiled model has.
     """
     check_level(level)
@@ -114,8 +114,8 @@ def layer_ends(
     memory: Mapping[int, bytes] | None = None,
     plans: Plans | None = None,
 ) -> tuple[LayerEnd, ...]:
-    """Return the cycles of layers as `run_commands` gives them at CA_HYBRID, and nothing else: no events, no counters.
-    `plans`: those that runs on this device have in common. PyvNpuError as there."""
+    """Return the cycles of layers as in `run_commands` at CA_HYBRID, without events and counters. `plans`: shared by
+    runs on this device. PyvNpuError as in `run_commands`."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     events = EventStream()
     completed: dict[int, int] = {}
@@ -143,8 +143,8 @@ def _check(ran: Run, commands: Sequence[Command]) -> None:
 
 
 def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
-    """Return the error of a command that the device refused, by whose fault it is: pages and limits can be raised,
-    keys and values, and indices, come from the model and its inputs, all else should not have been made."""
+    """Return the error of a command that the device refused, by its origin: a pool or limit that can be raised, keys,
+    values or indices from the model and its inputs, or else a bug of the compiler."""
     if POOL_KEY in reason:
         return UsageError(text)
     if code is TicketError.KV_DATA:

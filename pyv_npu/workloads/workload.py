@@ -1,4 +1,4 @@
-"""The road of all work: a workload is prepared for a configuration, runs at its level, and gives a `Result`."""
+"""Interface of all workloads: a workload is prepared for a configuration, runs at its level, and returns a `Result`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyv_npu.platform import Platform
 
 SUBMITTING: Mapping[str, object] = {"npu.queue.full_policy": "stall"}
-"""Defaults of work whose firmware does nothing but submit: ENQCMD_T waits for a free slot instead of trying again."""
+"""Defaults of workloads whose firmware only submits: ENQCMD_T waits for a free slot instead of retrying."""
 
 D = TypeVar("D", bound=Detail, covariant=True)
 
 
 ProgressDisplay = Callable[[Callable[[], str]], None]
-"""Shows how far a run is, by a function that returns it."""
+"""Callback that displays progress; its argument is a function that returns the current text."""
 
 
 def hidden(state: Callable[[], str]) -> None:
@@ -36,39 +36,39 @@ class Session:
     """Control and observation of a run."""
 
     console: Callable[[bytes], None] | None = None
-    """Is given the UART's bytes as they come."""
+    """Callback for the UART's bytes."""
     drive: "Callable[[Platform], Stop] | None" = None
-    """Takes the loaded platform to its end: from a snapshot, or under a debugger; None: by itself."""
+    """Function that runs the loaded platform, for example from a snapshot or under a debugger; None: `Platform.run`."""
     faults: "Sequence[Fault] | None" = None
-    """Faults to be injected. Not None, if only an empty list: the run records what faults would lead to."""
+    """Faults to inject; with an empty list the run still records what a comparison with faults needs."""
     keep: bool = False
-    """Whether a run without a core keeps its events, as a report needs them."""
+    """Whether a run without a core keeps its events, which a report needs."""
     progress: ProgressDisplay = hidden
 
 
 PLAIN = Session()
-"""Session to the end, without an observer."""
+"""Session without observers."""
 
 
 class PreparedWorkload(ABC, Generic[D]):
-    """A workload that is loaded or compiled, for any number of runs."""
+    """Loaded or compiled workload, for any number of runs."""
 
     @abstractmethod
     def run(self, config: Config, session: Session = PLAIN) -> Result[D]:
         """Run at `config.run.sim_level`, on the core in the mode of `config`."""
 
     def program(self) -> Program:
-        """Return the program of the core. UsageError for work without firmware."""
+        """Return the program of the core. UsageError for a workload without firmware."""
         raise UsageError("no firmware: this workload runs without a core")
 
 
 class Workload(ABC, Generic[D]):
-    """Firmware, a model, a decoder that generates, a built-in model, or a command list."""
+    """Firmware, model, decoder that generates, built-in model, or command list."""
 
     defaults: ClassVar[Mapping[str, object]] = {}
-    """Keys of the configuration that have these values unless they are set."""
+    """Configuration key -> default value in this workload."""
     needs: ClassVar[str] = "default of models: their firmware only submits"
-    """Why: the origin of those keys."""
+    """Origin of these defaults, shown with a configuration."""
 
     @property
     def files(self) -> "tuple[Path, ...]":
@@ -76,40 +76,40 @@ class Workload(ABC, Generic[D]):
         return ()
 
     def uses_core(self, config: Config) -> bool:
-        """Check whether firmware submits the work, at the level of `config`."""
+        """Check whether firmware submits the commands, at the level of `config`."""
         return False
 
     def sees_core(self, config: Config) -> bool:
-        """Check whether the core decides figures: firmware runs on it, or kernels of a model are timed on it."""
+        """Check whether figures depend on the core: firmware runs on it, or kernels of a model are timed on it."""
         return self.uses_core(config)
 
     def sees(self, config: Config) -> Hashable:
-        """Return the part of the configuration that `prepare` reads: equal parts have equal preparations."""
+        """Return the part of the configuration that `prepare` reads: equal parts lead to equal preparations."""
         return repr(config.npu)
 
     def group(self, config: Config) -> Hashable:
-        """Return the key of preparations that are equal: runs of a group share one."""
+        """Return the key of equal preparations: runs of a group share a preparation."""
         return repr(self), self.sees(config)
 
     def run_prepared(self, prepared: PreparedWorkload[D], config: Config) -> Result[D]:
-        """Run what a workload of the same group has prepared."""
+        """Run the preparation of a workload of the same group."""
         return prepared.run(config)
 
     def check(self, config: Config) -> None:
-        """Raise UsageError or BadInputError for what cannot run at the level of `config`, before anything is read."""
+        """Raise UsageError or BadInputError, before any file is read, if the workload cannot run with `config`."""
         return
 
     @abstractmethod
     def prepare(self, config: Config) -> PreparedWorkload[D]:
-        """Load or compile it for the device of `config`. UsageError, BadInputError, ModelError: one line."""
+        """Load or compile the workload for the device of `config`. UsageError, BadInputError, ModelError: one line."""
 
     def run(self, config: Config, session: Session = PLAIN) -> Result[D]:
-        """Prepare it, and run it once."""
+        """Prepare the workload and run it once."""
         return self.prepare(config).run(config, session)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C stopped the first run of a comparison: there is nothing to compare it with."""
+    """Error raised when Ctrl-C stops the first run of a comparison, which then has no second run."""
 
     def __init__(self, loose: Result[Any]) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Interrupted(KeyboardInterrupt):
 def compare(
     prepared: PreparedWorkload[D], config: Config, session: Callable[[str], Session] = lambda mode: PLAIN
 ) -> Comparison:
-    """Run something loose and tight; everything else of `config` stays. `session` is asked for that of each mode.
+    """Run a workload loose and tight, with `config` otherwise unchanged. `session(mode)` returns the session of a mode.
 
     Interrupted when Ctrl-C stopped the first run.
     """
