@@ -1,1 +1,1 @@
-"""Encoded keys and values in the product: thresholds of decoders, what was measured (docs/oaken.md)."""
+"""Encoded keys and values: thresholds of decoders, measurements and ablations (docs/oaken.md)."""

@@ -1,5 +1,5 @@
-"""Ablations of Oaken: its groups, their ratios, the group shift, the granularity of extremes, on given keys and values
-(docs/oaken.md, "Ablations").
+"""Ablations of Oaken: its groups, their ratios, the group shift and the granularity of extremes (docs/oaken.md,
+"Ablations").
 
 A layer is a pair of keys and values (tokens, C). Thresholds are order statistics of the first half of its tokens.
 """
@@ -19,9 +19,9 @@ from npu_device.kv_quant.thresholds import RATIOS, Thresholds
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats]
 NO_INNER = (0.10, 0.90, 0.0)
-"""Two groups."""
+"""Shares of two groups."""
 SCALE_BITS = 32
-"""fp16 minimum and step of a group."""
+"""Bits of the fp16 minimum and step of a group."""
 
 
 class AblationRow(NamedTuple):
@@ -32,7 +32,7 @@ class AblationRow(NamedTuple):
     keys: float
     values: float
     inner_keys: float
-    """Error of the elements that are in the inner group at 4/90/6 alone."""
+    """Error of only the elements in the inner group at 4/90/6."""
     inner_values: float
 
 
@@ -48,7 +48,7 @@ class Ratio(NamedTuple):
 
 
 def parameters(x: Floats, ratios: Sequence[float] = RATIOS) -> Parameters:
-    """Return parameters of the first half of the tokens. NpuDeviceError for NaN and infinities."""
+    """Calibrate parameters on the first half of the tokens. NpuDeviceError for NaN and infinities."""
     return OAKEN.calibrate([x[: max(1, len(x) // 2)]], 1, ratios)
 
 
@@ -63,8 +63,8 @@ def _outer(x: Floats, t: Thresholds) -> NDArray[np.bool_]:
 def grouped(
     x: Floats, t: Thresholds, *, outer: bool = True, inner: bool = True, shift: bool = True, call: bool = False
 ) -> Floats:  # fmt: skip
-    """Quantize like Oaken without some of its parts; a decoder is told the side of each element. `call`: extremes of
-    the outer and middle group over all tokens, as the published artifact takes them."""
+    """Quantize like Oaken without some of its parts, and return the values after decoding, with the side of each
+    element known. `call`: extremes of the outer and middle group over all tokens, as in the published artifact."""
     is_outer = _outer(x, t) & outer
     is_inner = _inner(x, t) & ~is_outer & inner
     result = x
@@ -88,7 +88,7 @@ def grouped(
 
 
 def _bits(x: Floats, t: Thresholds, outer: bool, inner: bool) -> float:
-    """Return bits of an element: a byte for each outlier, min and step of each group."""
+    """Return the bits of an element: 4, a byte for each outlier, and min and step of each group."""
     is_outer = _outer(x, t) & outer
     outliers = float((is_outer | (_inner(x, t) & inner)).mean())
     return 4 + 8 * outliers + SCALE_BITS * (1 + outer + inner) / x.shape[1]
@@ -104,7 +104,7 @@ _PARTS: dict[str, dict[str, bool]] = {
 
 
 def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Floats]:
-    """Return (bits, values that a decoder reads)."""
+    """Return (bits, decoded values)."""
     if (method := METHODS.get(name)) is not None:
         p = parameters(x)
         return method.stored_bits(x, side, head_dim, p), method.read_back(x, side, head_dim, p)
@@ -116,15 +116,15 @@ def _variant(name: str, x: Floats, side: str, head_dim: int) -> tuple[float, Flo
 
 
 VARIANTS = ("oaken", *_PARTS, "two groups 10/90", "per_token4")
-"""per_token4: one group, which is the whole token. The others but oaken know the side of each element, which no code
-of theirs tells: they are compared with "side known"."""
+"""Names of the variants. per_token4 has one group, the whole token. All others but oaken know the side of each element
+without storing it, and so compare with "side known"."""
 
 
 def ablations(layers: Sequence[Layer], head_dim: int) -> list[AblationRow]:
     """Return a row for each variant. NpuDeviceError for numbers that cannot be encoded."""
     rows = []
     for name in VARIANTS:
-        squares = np.zeros((2, 2, 2))  # all or inner elements, keys or values, of errors or of numbers
+        squares = np.zeros((2, 2, 2))  # axes: all or inner elements, keys or values, errors or values
         bits = []
         for layer in layers:
             for side, x in enumerate(layer):
@@ -143,7 +143,7 @@ def _square(x: NDArray[Any]) -> float:
 
 
 def ratio_sweep(layers: Sequence[Layer], points: Sequence[tuple[float, float, float]]) -> list[Ratio]:
-    """Return errors and bits of Oaken at other shares of the groups."""
+    """Return errors and bits of Oaken at several shares of the groups."""
     rows = []
     for point in points:
         squares = np.zeros((2, 2))
@@ -170,13 +170,12 @@ class GroupCount(NamedTuple):
 
 
 GROUPS = {2: (0.10, 0.90), 3: (0.04, 0.90, 0.06), 4: (0.02, 0.02, 0.90, 0.06), 5: (0.02, 0.02, 0.90, 0.03, 0.03)}
-"""Shares from the outermost group to the innermost; the largest is dense, with 4 bits, others have 5."""
+"""Shares from the outermost group to the innermost; the largest is dense, with 4 bits, the others have 5 bits."""
 
 
 def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
-    """Return errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the
-    number of its group: 1 bit up to three groups, 2 beyond, with which entries are no bytes any more. A decoder is told
-    the side."""
+    """Return errors and bits of 2 to 5 groups. An entry has 6 bits of index, the highest bit of its code and the index
+    of its group: 1 bit for up to three groups, 2 bits for more, so that entries exceed a byte. The side is known."""
     rows = []
     for count, shares in GROUPS.items():
         squares, bits = np.zeros((2, 2)), []
@@ -192,8 +191,7 @@ def group_counts(layers: Sequence[Layer]) -> list[GroupCount]:
 
 
 def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
-    """Return (numbers that are read, share of outliers) of groups around the median, each shifted by its inner
-    limits."""
+    """Return (decoded values, share of outliers) with groups around the median, each shifted by its inner limits."""
     sample, dense = x[: max(1, len(x) // 2)], int(np.argmax(shares))
     ends = np.cumsum(shares)[:-1]
     limits = [tuple(np.quantile(sample, at).astype(np.float16).astype(np.float32) for at in (end / 2, 1 - end / 2))

@@ -1,4 +1,4 @@
-"""Decoders whose keys and values are encoded (docs/oaken.md): thresholds, parameter blocks, what was measured."""
+"""Decoders with encoded keys and values (docs/oaken.md): thresholds, parameter blocks, measurements."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,17 +24,17 @@ from toolchain.decoders.reference import Reference
 
 Values = NDArray[Any]
 ALL = "all"
-"""In place of a layer."""
+"""Name of a row over all layers."""
 
 
 def ratios_of(config: KvQuantConfig) -> tuple[float, float, float]:
-    """Return outer, middle and inner share."""
+    """Return the outer, middle and inner share."""
     outer, inner = config.outer_permille / 1000, config.inner_permille / 1000
     return outer, 1 - outer - inner, inner
 
 
 def tokens_by_channels(cache: Values) -> Values:
-    """Return (tokens, C) of keys or values (1, heads, tokens, D)."""
+    """Reshape keys or values (1, heads, tokens, D) to (tokens, C)."""
     _, heads, tokens, size = cache.shape
     return cache[0].transpose(1, 0, 2).reshape(tokens, heads * size)
 
@@ -43,8 +43,8 @@ def profiled(
     decoder: Decoder, prompts: Iterable[Sequence[int]], ratios: Sequence[float],
     watch: Callable[[int, Values], None] | None = None,
 ) -> Profiler:  # fmt: skip
-    """Return the order statistics of what the decoder would store, behind rotary positions, over some prompts. `watch`
-    is shown each of its caches by index. BadInputError: keys or values that are not finite."""
+    """Profile the keys and values that the decoder would store, after rotary positions, over prompts. `watch` receives
+    index and content of each cache. BadInputError: keys or values that are not finite."""
     reference, profiler = Reference(decoder), Profiler(ratios)
     for prompt in prompts:
         past = reference.step(prompt, reference.empty()).past
@@ -73,8 +73,8 @@ def read_thresholds(path: Path, layers: int) -> list[LayerThresholds]:
 
 
 def samples_of(decoder: Decoder, method: KvMethod, prompts: Iterable[Sequence[int]]) -> list[list[Values]]:
-    """Return keys and values (tokens, C) of the reference in each cache, a run a prompt, where the method needs
-    them."""
+    """Return, for each cache, the reference's keys or values (tokens, C) of each prompt; empty if the method needs
+    none."""
     samples: list[list[Values]] = [[] for _ in decoder.caches]
     if not (method.key_codec.offline or method.value_codec.offline):
         return samples
@@ -90,8 +90,8 @@ def blocks(
     decoder: Decoder, method: KvMethod, config: KvQuantConfig, samples: Sequence[Sequence[Values]],
     thresholds: Path | None = None,
 ) -> list[Values]:  # fmt: skip
-    """Return the words of the parameter block of each layer, with what a file has or what samples of each cache show,
-    (tokens, C) a run. BadInputError: keys or values that are not finite, a wrong file."""
+    """Return the words of the parameter block of each layer, with thresholds of a file or calibrated on samples of each
+    cache, (tokens, C) each. BadInputError: keys or values that are not finite, an invalid file."""
     codecs = method.key_codec, method.value_codec
     if thresholds is not None:
         layers = read_thresholds(thresholds, len(decoder.caches) // 2)
@@ -114,21 +114,21 @@ def blocks(
 
 
 def side_of(program: CompiledDecoder, index: int) -> Side:
-    """Return codec and parameters of the cache with this index, as the block of its layer says."""
+    """Return codec and parameters of the cache with this index, from the block of its layer."""
     cache = program.decoder.caches[index]
     data = program.kv_blocks[index // 2].tobytes()
     return unpack_block(data, cache.heads, cache.head_dim, cache.past)[index % 2]
 
 
 def parameters_of(program: CompiledDecoder, index: int) -> Parameters:
-    """Return parameters of the cache with this index."""
+    """Return the parameters of the cache with this index."""
     parameters = side_of(program, index).parameters
     assert parameters is not None
     return parameters
 
 
 def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
-    """Return a reader of regions of the bytes of one cache, whose address is 0."""
+    """Return a reader of regions in the bytes of a cache at address 0."""
     array = np.frombuffer(data, np.uint8)
 
     def read(region: Region) -> NDArray[np.uint8]:
@@ -139,13 +139,13 @@ def _reader(data: bytes) -> Callable[[Region], NDArray[np.uint8]]:
 
 
 def stored_tokens(program: CompiledDecoder, read: Callable[[str], bytes], index: int, tokens: int) -> Encoded:
-    """Return the encoded tokens of a cache, as they are in DRAM."""
+    """Return the encoded tokens of a cache in DRAM."""
     tensor = program.compiled.graph.tensors[program.decoder.caches[index].past]
     return tensor.encoded(0).encoded(_reader(read(tensor.id)), tokens)
 
 
 def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str, tokens: int) -> Values:
-    """Return the numbers in a cache, shape (1, heads, tokens, size)."""
+    """Return the decoded values of a cache, shape (1, heads, tokens, size)."""
     index = next(at for at, cache in enumerate(program.decoder.caches) if cache.past == past)
     tensor = program.compiled.graph.tensors[past]
     cache = tensor.encoded(0)
@@ -155,7 +155,7 @@ def numbers_of(program: CompiledDecoder, read: Callable[[str], bytes], past: str
 def measured(
     program: CompiledDecoder, read: Callable[[str], bytes], tokens: int, page_bytes: int
 ) -> list[dict[str, Any]]:
-    """Return tokens, outliers and bits of an element for each layer and side, counted in the stored bytes."""
+    """Return elements, outliers and bits of an element for each layer and side, counted in the stored bytes."""
     rows = []
     for index, cache in enumerate(program.decoder.caches):
         encoded = stored_tokens(program, read, index, tokens)
@@ -184,7 +184,7 @@ def measured(
 
 def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list[dict[str, Any]]:
     """Compare all methods on the reference's keys and values: bits of an element, relative errors of keys and of
-    values, over all layers, then for each."""
+    values, over all layers and for each layer."""
     rows = []
     layers = len(program.decoder.caches) // 2
     for name, method in METHODS.items():
@@ -210,7 +210,7 @@ def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list
 
 
 def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[str, NDArray[np.uint8]]:
-    """Return entries of all tokens in memory: past -> (T_max, chunks)."""
+    """Return the counts of entries of all tokens in memory: past -> (T_max, chunks)."""
     counts = {}
     for cache in program.decoder.caches:
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -220,8 +220,8 @@ def counts_of(program: CompiledDecoder, read: Callable[[str], bytes]) -> dict[st
 
 
 def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) -> dict[int, bytes]:
-    """Return the memory of a run without values, by address: the counts of tokens (tokens, chunks) of each cache, for
-    the sizes of transfers, and parameter blocks."""
+    """Return the memory of a run without values, address -> bytes: the counts (tokens, chunks) of each cache, which
+    determine sizes of transfers, and parameter blocks."""
     contents, graph = {}, program.compiled.graph
     for cache in program.decoder.caches:
         base = program.address(cache.past)
@@ -238,7 +238,7 @@ def tables(program: CompiledDecoder, counts: Mapping[str, NDArray[np.uint8]]) ->
 
 
 def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]:
-    """Return bytes of the pages of T_max tokens by layer, with the outliers that runs without values assume."""
+    """Return layer -> bytes of the pages for T_max tokens, with the outliers that runs without values assume."""
     sizes: dict[int, int] = {}
     for index, cache in enumerate(program.decoder.caches):
         layout = program.compiled.graph.tensors[cache.past].encoded(0)
@@ -249,7 +249,7 @@ def allocated(program: CompiledDecoder, config: KvQuantConfig) -> dict[int, int]
 
 
 def bytes_by_layer(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Return bytes that were `measured` by layer, counts of chunks included."""
+    """Return layer -> bytes of `measured` rows, counts of chunks included."""
     sizes: dict[int, int] = {}
     for row in rows:
         parts = sum(row[name] for name in ("dense_bytes", "sparse_bytes", "meta_bytes", "tail_bytes", "count_bytes"))

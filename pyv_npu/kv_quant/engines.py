@@ -1,4 +1,4 @@
-"""The engines that encode and decode keys and values in a run: how long they are busy, and what of it is exposed."""
+"""Engines that encode and decode keys and values in a run: busy time, and exposed time."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,22 +7,22 @@ from typing import Any
 from npu_device.config import KvQuantConfig, NpuConfig
 
 FASTEST = KvQuantConfig(w_q=4096, w_dq=4096, d_q=0, d_dq=0)
-"""Engines that are never waited for."""
+"""Parameters of engines that never delay transfers."""
 NAMES = ("quantize_busy", "dequantize_busy", "quantize_exposed", "dequantize_exposed")
 """Counters of the device."""
 
 
 def unhindered(config: NpuConfig) -> NpuConfig:
-    """Return the device with engines that are never waited for."""
+    """Return the device with engines that never delay transfers."""
     kv = config.kv_quant
     fast = replace(kv, w_q=FASTEST.w_q, w_dq=FASTEST.w_dq, d_q=FASTEST.d_q, d_dq=FASTEST.d_dq, overlap=FASTEST.overlap)
     return replace(config, kv_quant=fast)
 
 
 def figures(counted: Mapping[str, int], cycles: int, npu: NpuConfig, without: int | None = None) -> dict[str, Any]:
-    """Return the `kv_engines` object: busy cycles of all engines and the cycles by which they lengthened transfers,
-    `counted` in the events; their share of what all engines have. `without`: cycles of the same run with engines that
-    are never waited for, which gives the exposed cycles of the run."""
+    """Return the object `kv_engines`: busy cycles of all engines and the cycles by which they lengthen transfers, from
+    the counters `counted`, and busy shares. `without`: cycles of the same run with `unhindered` engines, from which the
+    exposed cycles of the run follow."""
     cycles_of_engine = {name: int(counted.get(name, 0)) for name in NAMES}
     engines = npu.dma.channels * npu.clusters
     room = max(1, cycles * engines)

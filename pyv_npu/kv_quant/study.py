@@ -1,4 +1,4 @@
-"""Tables and charts of ablations and of the sweep over ratios, of a decoder's or synthetic keys and values."""
+"""Tables and charts of ablations and of the sweep over ratios, on a decoder's or synthetic keys and values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def shares_text(ratios: Sequence[float]) -> str:
 
 
 def sweep_chart(rows: Rows, of: str) -> Chart:
-    """Return errors by bits of an element."""
+    """Draw errors by bits of an element."""
     return lines(
         "ratios", "Errors by bits", f"shares of outer, middle and inner group; {of}",
         [Line(name, sorted((row["b_eff"], row[name]) for row in rows)) for name in ("keys", "values")],
@@ -38,7 +38,7 @@ def sweep_chart(rows: Rows, of: str) -> Chart:
 
 
 def ablation_chart(rows: Rows, of: str) -> Chart:
-    """Return errors of each variant at its bits."""
+    """Draw the error of each variant at its bits."""
     return lines(
         "ablations", "Parts of Oaken", f"relative error of keys; {of}",
         [Line(row["variant"], [(row["bits"], row["keys"])]) for row in rows],

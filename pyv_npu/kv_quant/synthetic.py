@@ -1,4 +1,4 @@
-"""Keys and values without a model: what they look like, and the errors of each method on them (docs/oaken.md)."""
+"""Synthetic keys and values, and the errors of each method on them (docs/oaken.md)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,12 +17,12 @@ RATIO_SWEEP = (
     (0.03, 0.90, 0.07), (0.04, 0.90, 0.06), (0.05, 0.90, 0.05), (0.06, 0.90, 0.04), (0.02, 0.92, 0.06),
     (0.03, 0.92, 0.05), (0.04, 0.92, 0.04), (0.02, 0.94, 0.04), (0.01, 0.96, 0.03),
 )  # fmt: skip
-"""Outer, middle, inner: the list of the artifact's script explore_oaken.py."""
+"""Outer, middle and inner shares, from the artifact's script explore_oaken.py."""
 Floats = NDArray[np.float32]
 
 
 def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
-    """Return channels of their own scale, 2 % with a large mean, and 0.1 % of values that follow no pattern."""
+    """Draw keys: each channel with its own scale, 2 % of channels with a large mean, and 0.1 % random outliers."""
     scale = random.lognormal(0, 0.5, width)
     mean = np.zeros(width)
     large = random.choice(width, max(1, width // 50), replace=False)
@@ -34,7 +34,7 @@ def keys(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS *
 
 
 def values(random: np.random.Generator, tokens: int = TOKENS, width: int = HEADS * HEAD_DIM) -> Floats:
-    """Draw from Student's t with 5 degrees, with scales of channels and tokens."""
+    """Draw values from Student's t with 5 degrees of freedom, with scales of channels and tokens."""
     channel, token = random.lognormal(0, 0.3, width), random.lognormal(0, 0.3, (tokens, 1))
     x_values: Floats = (random.standard_t(5, (tokens, width)) * channel * token).astype(np.float32)
     return x_values
@@ -68,6 +68,6 @@ def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
 
 
 def layer(seed: int = 0) -> Layer:
-    """Return keys and values of one layer."""
+    """Draw keys and values of a layer."""
     random = np.random.default_rng(seed)
     return keys(random), values(random)

@@ -13,9 +13,9 @@ from toolchain.ir.graph import Values
 from toolchain.onnx_model.reference import evaluated
 
 Store = Callable[[int, Values], StoredTokens]
-"""(index of a cache, keys or values (tokens, C)) -> how they are stored."""
+"""Function from (index of a cache, keys or values (tokens, C)) to the stored tokens."""
 QUERIES = 512
-"""Tokens whose scores are in memory at once."""
+"""Maximum number of tokens whose scores are in memory at a time."""
 
 
 def text_logits(decoder: Decoder, tokens: Sequence[int], store: Store) -> Values:
@@ -28,7 +28,7 @@ def text_logits(decoder: Decoder, tokens: Sequence[int], store: Store) -> Values
 
 
 class _Storage(NamedTuple):
-    """Storage of keys and values, and the layer of each Attention by its output."""
+    """Storage of keys and values, and the layer of each Attention node by its output."""
 
     store: Store
     layers: Mapping[str, int]
@@ -56,8 +56,8 @@ class _StoredAttention(OpRun):
 def attention(
     queries: Values, keys: StoredTokens, values: StoredTokens, group: int, cap: float = 0.0, window: int | None = None
 ) -> Values:  # fmt: skip
-    """Compute attention (tokens, heads x D) of scaled queries (tokens, heads, D) to the tokens up to each. `group`:
-    query heads of a KV head; `cap`: of scores, 0: none; `window`: tokens before the query that it sees."""
+    """Compute causal attention (tokens, heads x D) of scaled queries (tokens, heads, D). `group`: query heads per KV
+    head; `cap`: of scores, 0: none; `window`: maximum number of tokens attended to before the query."""
     count, heads, _ = queries.shape
     output = np.empty((count, heads, values.numbers.shape[1] // (heads // group)), np.float32)
     for first in range(0, count, QUERIES):
@@ -86,5 +86,5 @@ def attention(
 
 
 def _head(x: Values, head: int, heads: int, tokens: int) -> Values:
-    """Return (tokens, D) of a head."""
+    """Return a head (tokens, D)."""
     return x[:tokens].reshape(tokens, heads, -1)[:, head]
