@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORD = "record"
-"""Section of a run.yaml that tells what was run; reading it back skips the section and needs no preset."""
+"""Section of a run.yaml that describes the run; `load` skips the section, and needs no preset for such a file."""
 
 COMMAND_LINE, CALLER, ARGUMENT = "command line", "caller", "argument "
-"""Origins of what the user gives directly; ARGUMENT is followed by its name."""
+"""Origins of values given directly by the user; ARGUMENT is followed by the argument's name."""
 
 QUEUE_SIZE = "queue_size"
-"""Setting of `--queue-size`. No key of its own: the length of the ring in loose mode, of the device queue in tight."""
+"""Setting of `--queue-size`, an alias of the ring's length in loose mode, of the device queue's in tight mode."""
 
 
 class Setting(NamedTuple):
-    """Value that a layer sets."""
+    """Value of a key in a layer."""
 
     path: str
     value: object
     origin: str
-    """For people: `command line`, `my.yaml:3`, `preset rocket: SiFive E31 manual`."""
+    """Readable origin: `command line`, `my.yaml:3`, `preset rocket: SiFive E31 manual`."""
 
 
 @dataclass(frozen=True)
 class Effective:
-    """A configuration and the origin of every key that is not at its declared default."""
+    """Configuration, with the origin of every key that is not at its declared default."""
 
     config: Config
     origins: Mapping[str, str]
 
     def with_defaults(self, defaults: Mapping[str, object], origin: str) -> "Effective":
-        """Return the same with what something needs where nothing is set; `origin`: what needs it."""
+        """Return the configuration with `defaults` for keys that are not set; `origin`: their origin."""
         missing = {key: value for key, value in defaults.items() if key not in self.origins}
         return self.adopt(with_values(self.config, missing), origin) if missing else self
 
     def adopt(self, config: Config, origin: str) -> "Effective":
-        """Return the same with the values of `config`; `origin` is the origin of those that differ."""
+        """Return the configuration with the values of `config`; `origin`: origin of the values that differ."""
         old = flatten(self.config)
         changed = {path: origin for path, value in flatten(config).items() if value != old[path]}
         return Effective(config, {**self.origins, **changed})
@@ -67,10 +67,9 @@ def load(
     """Return the effective configuration: preset `soc-axi`, then each file, then `preset` (of timing, or the name of a
     shipped configuration) and `overrides`.
 
-    `arguments`: by key the argument of a function that an override was given as; the others are from the command line.
-    The Py-V core implies its instruction set and, unless another is named, its preset; the preset implies
-    that instruction set too.
-    Raises BadInputError naming file and line, or UsageError for what the caller gave.
+    `arguments`: key -> function argument that is its origin; other overrides are from the command line. The Py-V core
+    implies its instruction set and, unless another preset is named, its preset; the preset implies that instruction
+    set, too. BadInputError names file and line; UsageError for a wrong override.
     """
     settings: list[Setting] = []
     for name in files:
@@ -90,7 +89,7 @@ def load(
 
 
 def _settings_of_mode(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the settings with the key that QUEUE_SIZE means in the mode that they choose."""
+    """Replace QUEUE_SIZE by its key in the mode of the settings."""
     mode = next(
         (setting.value for setting in reversed(settings) if setting.path == "npu.mode"),
         keys_of(Config)["npu.mode"].default,
@@ -105,14 +104,14 @@ def _settings_of_mode(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def check_isa(effective: Effective, name: str) -> None:
-    """Raise UsageError where instructions were named (the option or argument `name`) that a loose run does not have."""
+    """Raise UsageError when the user names instructions (by the option or argument `name`) for a loose run."""
     origin = effective.origins.get("core.custom", "")
     if effective.config.npu.mode == "loose" and (origin == COMMAND_LINE or origin.startswith(ARGUMENT)):
         raise UsageError(f"{name}: names instructions of tight mode, and npu.mode is loose; drop it or choose tight")
 
 
 def _beneath(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the values below all that are given."""
+    """Return the base layer: the default preset, and values that the Py-V core implies."""
     result = preset_settings(presets.DEFAULT, "", "default")
     values = {setting.path: setting.value for setting in settings}
     for path in ("core.engine", "preset"):
@@ -136,7 +135,7 @@ def with_values(config: Config, values: Mapping[str, object]) -> Config:
 
 
 def resolve(settings: Sequence[Setting], base: Effective | None = None) -> Effective:
-    """Apply settings in order to `base` (the declared defaults when none is given)."""
+    """Apply settings in order to `base` (None: the declared defaults)."""
     keys = keys_of(Config)
     values = {} if base is None else flatten(base.config)
     origins = {} if base is None else dict(base.origins)
@@ -159,7 +158,7 @@ def _locate_error(error: PyvNpuError, origin: str) -> PyvNpuError:
 
 
 def _find(keys: Mapping[str, Key], path: str) -> tuple[Key, str | None]:
-    """Return the key at `path`, and the item's name when `path` names one item of a key that holds a table."""
+    """Return the key at `path`, and the item's name if `path` names an item of a table."""
     if path in keys:
         return keys[path], None
     parent, _, item = path.rpartition(".")
@@ -184,8 +183,8 @@ def _convert(key: Key, item: str | None, raw: object, values: Mapping[str, Any])
 
 
 def file_settings(path: str, name: str) -> list[Setting]:
-    """Return the layer that a YAML file is: its preset first, unless the file is the complete record of a run. `name`
-    is what the user called it."""
+    """Return the layer of a YAML file: its preset first, unless the file is the complete record of a run. `name`: the
+    file as named by the user."""
     entries = read_entries(path, sections_of(Config))
     preset = [entry for entry in entries if entry.path == "preset"]
     settings = [Setting(entry.path, entry.value, f"{name}:{entry.line}") for entry in entries]
@@ -201,8 +200,7 @@ def file_settings(path: str, name: str) -> list[Setting]:
 
 
 def preset_settings(name: object, folder: "str | Path", origin: str) -> list[Setting]:
-    """Return the layer that a preset is; a user's preset is a YAML file named relative to `folder`. `origin` chose
-    it."""
+    """Return the layer of a preset; a user's preset is a YAML file, relative to `folder`. `origin`: of the choice."""
     if not isinstance(name, str):
         raise BadInputError(f"{name}: must be a name: {', '.join(presets.NAMES)}, or a file ending in .yaml")
     preset = presets.load(name, folder)

@@ -1,4 +1,4 @@
-"""Tables of energy and area: pJ of an event, um2 of a component (docs/energy.md); shipped tables, and a user's own."""
+"""Tables of energy and area: pJ of an event, um2 of a component (docs/energy.md); shipped or a user's."""
 
 import math
 import re
@@ -27,7 +27,7 @@ class EnergyTable(NamedTuple):
     name: str
     technology: str
     values: Mapping[str, float]
-    """Dotted key -> pJ (leakage: mW a mm2; area: um2)."""
+    """Dotted key -> pJ (leakage: mW per mm2; area: um2)."""
 
     @property
     def standards(self) -> list[str]:
@@ -35,14 +35,14 @@ class EnergyTable(NamedTuple):
         return [key.removeprefix("dram.") for key in self.values if key.startswith("dram.")]
 
     def dram(self, standard: str) -> float:
-        """Return the pJ of a byte of DRAM. BadInputError for a standard that the table has not."""
+        """Return the pJ of a byte of DRAM. BadInputError for a standard that the table lacks."""
         if standard not in self.standards:
             raise BadInputError(f"energy.dram = {standard}: must be one of {', '.join(self.standards)}")
         return self.values[f"dram.{standard}"]
 
     def sram(self, size: int) -> float:
-        """Return the pJ of a byte of a bank of `size` bytes: a straight line between points of the table where both
-        axes are logarithmic, the first point below all of them, and a square root of the size above."""
+        """Return the pJ of a byte of a bank of `size` bytes: linear between points of the table on logarithmic axes,
+        constant below the first point, and proportional to the square root of the size above the last."""
         points = sorted((_bytes(key), value) for key, value in self.values.items() if key.startswith("sram."))
         if size <= points[0][0]:
             return points[0][1]
@@ -54,7 +54,7 @@ class EnergyTable(NamedTuple):
 
 
 def _bytes(key: str) -> int:
-    """Return the size of a bank, by a key such as sram.32KiB."""
+    """Return the size of a bank in bytes, from a key such as sram.32KiB."""
     match = _SIZE.fullmatch(key)
     assert match is not None, "keys of a table are checked"
     return int(match[1]) * _FACTORS[match[2]]
@@ -68,8 +68,8 @@ def read_shipped_table(name: str) -> EnergyTable:
 
 
 def read_table(name: str) -> EnergyTable:
-    """Read a table: a shipped table by its name, or a file whose keys replace those of its `base`. BadInputError names
-    file, line, key and rule."""
+    """Read a shipped table by its name, or a file whose keys replace those of its `base`. BadInputError names file,
+    line, key and rule."""
     if name in data_files(FOLDER):
         return read_shipped_table(name)
     path = find_file(name, FOLDER)

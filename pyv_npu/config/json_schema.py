@@ -1,8 +1,8 @@
-"""The configuration as a JSON schema (draft 2020-12), by which editors complete and check YAML files.
+"""JSON schema (draft 2020-12) of the configuration, with which editors complete and check YAML files.
 
-The schema accepts what the loader accepts. The loader refuses more, as far as a schema cannot say it: rules between
-keys (`tree.check_together`), the range of an integer that is written as text, equal entries written differently, a
-float without fraction, files that are missing, and a key that is given twice.
+The schema accepts everything that the loader accepts. The loader also checks rules that a schema cannot express:
+rules between keys (`tree.check_together`), the range of an integer in text, equal entries in different spelling, a
+float without fraction, missing files, and repeated keys.
 """
 
 import re
@@ -19,7 +19,7 @@ PRESET = "preset"
 Schema = dict[str, Any]
 
 _INTEGER_TEXT = r"\s*[+-]?(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*)\s*"
-"""Texts that `int(text, 0)` of Python takes."""
+"""Pattern of texts that Python's `int(text, 0)` accepts."""
 
 
 def schema() -> Schema:
@@ -43,7 +43,7 @@ def schema() -> Schema:
 
 
 def _section(prefix: str) -> Schema:
-    """Return the schema of the section with this path and a dot; "" is the file."""
+    """Return the schema of a section; `prefix` is its path with a dot, or "" for the file."""
     keys = {path: key for path, key in keys_of(Config).items() if path.startswith(prefix)}
     inside = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
     section: Schema = {
@@ -59,7 +59,7 @@ def _section(prefix: str) -> Schema:
 
 
 def _key_schema(key: Key) -> Schema:
-    """Return the values of a key, with what an editor shows."""
+    """Return the schema of a key's values, with the description that an editor shows."""
     unit = f" [{key.unit}]" if key.unit else ""
     shown: Schema = {"description": f"{key.rule.get('meaning', '')}{unit}. Source: {key.rule.get('source', '')}"}
     default = key.default
@@ -84,7 +84,7 @@ def _list(key: Key) -> Schema:
         items["uniqueItems"] = True
     else:
         items |= {"minItems": count, "maxItems": count}
-    return {"anyOf": [items, {"type": "string"}]}  # text such as `a, b`: an editor need not look into it
+    return {"anyOf": [items, {"type": "string"}]}  # text such as `a, b`, which the schema does not check
 
 
 def _scalar(key: Key) -> Schema:

@@ -11,11 +11,11 @@ from pyv_npu.errors import BadInputError, did_you_mean
 from pyv_npu.text import integer
 
 Value = Any
-"""int, bool, str or None; a tuple of them; or a mapping of names to int."""
+"""Value of a key: int, bool, str or None; a tuple of them; or a mapping of names to int."""
 
 
 class KeyRuleError(BadInputError):
-    """A value breaks its key's rule. The message does not say where the value came from: the caller does."""
+    """Violation of a key's rule. The caller adds the origin of the value to the message."""
 
 
 class KeyShape(Enum):
@@ -29,15 +29,15 @@ class KeyForm:
     """Form of a key's values, from the annotation of its field."""
 
     scalar: type
-    """int, bool or str."""
+    """Type of scalars: int, bool or str."""
     shape: KeyShape = KeyShape.SCALAR
     optional: bool = False
-    """`none` is a value too."""
+    """Whether `none` is a value, too."""
     count: int | None = None
-    """Number of items of a list; None: any number, all different."""
+    """Number of items of a list; None: any number of distinct items."""
 
     @classmethod
-    @cache  # many keys are alike
+    @cache  # many keys have the same annotation
     def of(cls, annotation: Any) -> "KeyForm":
         """Return the form of `X`, `X | None`, `tuple[X, ...]`, `tuple[X, X]` or `Mapping[str, X]`."""
         origin, parts = get_origin(annotation), get_args(annotation)
@@ -49,21 +49,21 @@ class KeyForm:
 
 
 class Key(NamedTuple):
-    """A leaf of the tree by its dotted path."""
+    """Leaf of the tree, by its dotted path."""
 
     path: str
     form: KeyForm
     default: Value
     rule: Mapping[str, Any]
-    """The metadata of the field (see `tree`)."""
+    """Metadata of the field (see `tree`)."""
 
     @property
     def unit(self) -> str:
         return str(self.rule.get("unit", ""))
 
     def convert(self, raw: object) -> Value:
-        """Convert `raw` (from YAML, a command line or Python) to a value of this key; RuleError where it breaks the
-        rule."""
+        """Convert `raw` (from YAML, a command line or Python) to a value of this key; KeyRuleError for an invalid
+        value."""
         if self.form.optional and (raw is None or (isinstance(raw, str) and raw.lower() == "none")):
             return None
         if self.form.shape is KeyShape.LIST:
@@ -73,7 +73,7 @@ class Key(NamedTuple):
         return self._scalar(raw, raw)
 
     def show(self, value: object) -> str:
-        """Return a value as people write it."""
+        """Format a value as in a YAML file."""
         if isinstance(value, bool) or value is None:
             return {True: "true", False: "false", None: "none"}[value]
         return f"{value:#x}" if isinstance(value, int) and self.unit == "address" else str(value)
@@ -127,7 +127,7 @@ class Key(NamedTuple):
         )
 
     def _words(self) -> str:
-        """Return the rule in words, with the default or an example as the remedy."""
+        """Describe the rule, with the default or an example as the remedy."""
         integers = self.form.scalar is int
         if self.form.shape is KeyShape.LIST:
             count = "" if self.form.count is None else f"{self.form.count} "
@@ -162,7 +162,7 @@ class Key(NamedTuple):
 
 
 def _integer(text: str) -> int | str:
-    """Parse an integer; returns other text as it is."""
+    """Parse an integer; return other text unchanged."""
     try:
         return integer(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Data files of the package: presets, configurations, QConfigs, examples and pages, which options take by name."""
+"""Data files of the package: presets, configurations, QConfigs, examples and pages, which options accept by name."""
 
 import os
 
@@ -8,16 +8,16 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def data_files(folder: str, suffix: str = ".yaml") -> dict[str, str]:
-    """List the files of a folder of the package: path by name without suffix, in order of the names."""
+    """Return the files of a folder of the package: name without suffix -> path, sorted by name."""
     path = os.path.join(PACKAGE, folder)
     names = sorted(file.removesuffix(suffix) for file in os.listdir(path) if file.endswith(suffix))
     return {name: os.path.join(path, f"{name}{suffix}") for name in names}
 
 
 def find_file(name: "str | os.PathLike[str]", folder: str, suffix: str = ".yaml", base: str = "") -> str:
-    """Return the path of a file: `name` relative to `base` where it exists, else the file of the package so called.
+    """Return the path of a file: `name` relative to `base` if it exists, else the package's file of this name.
 
-    Names of the package's files go with or without suffix. BadInputError lists them.
+    The suffix of a package's file may be omitted. BadInputError lists the names.
     """
     path = os.path.join(base, name)
     if os.path.exists(path) and not os.path.isdir(path):

@@ -1,7 +1,7 @@
-"""Timing presets, and configurations of whole devices, that ship with the package. Every number has a source.
+"""Timing presets and configurations of whole devices, shipped with the package. Every number has a source.
 
-`name`, `basis` (one line: what the preset rests on), `extends` (a preset to start from), `values` (keys of the
-configuration), `source` (of every value without an own one) and `sources` (by key).
+The keys of a preset's file are `name`, `basis` (one line: the origin of the preset), `extends` (a base preset),
+`values` (keys of the configuration), `source` (of all values that `sources` lacks) and `sources` (by key).
 """
 
 import os
@@ -33,7 +33,7 @@ NAMES = ("ideal", "pyv", "neorv32-2024", "ibex", "rocket", "cva6", "soc-axi", "p
          "cxl-cache")  # fmt: skip
 DEFAULT = "soc-axi"
 PYV = "pyv"
-"""The cycle contract, and the core that defines it."""
+"""Name of the preset with the cycle contract, and of the core that defines it."""
 
 _FOLDER = os.path.join(PACKAGE, "presets")
 _REQUIRED = ("name", "basis", "source")
@@ -42,7 +42,7 @@ _TOP = (*_WORDS, "values", "sources")
 
 
 class PresetNumber(NamedTuple):
-    """A value and its source."""
+    """Value with its source."""
 
     value: Any
     source: str
@@ -50,24 +50,24 @@ class PresetNumber(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """A timing preset."""
+    """Timing preset."""
 
     name: str
     basis: str
     values: Mapping[str, PresetNumber]
-    """By dotted path; `extends` is resolved."""
+    """Dotted path -> number, those of `extends` included."""
 
 
 def load(name: str, folder: "str | Path") -> Preset:
-    """Return a shipped preset by its name, or a user's by the path of its file, relative to `folder`.
+    """Load a shipped preset by its name, or a user's by the path of its file, relative to `folder`.
 
-    BadInputError: no such preset, or an error in its file (with its line).
+    BadInputError: no such preset, or an error in its file, with the line.
     """
     return _read(_locate(name, folder), ())
 
 
 def _locate(name: str, folder: "str | Path") -> str:
-    """Return the file of a preset; the name of a shipped preset is never that of a user's file."""
+    """Return the file of a preset; the name of a shipped preset takes precedence over a user's file."""
     return data_files("presets")[name] if name in NAMES else find_file(name, "presets", base=str(folder))
 
 

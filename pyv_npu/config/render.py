@@ -1,4 +1,4 @@
-"""A configuration for people: as YAML, with meaning, unit and source of each key, and as the list of sources.
+"""Text of a configuration: YAML with meaning, unit and source of each key, and the list of sources.
 
 `load` reads the YAML back to an equal configuration.
 """
@@ -15,11 +15,11 @@ from pyv_npu.text import lines_of
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _NOT_PLAIN = frozenset({"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n"})
 _COLUMN = 44
-"""Column of comments behind short values."""
+"""Column of comments after short values."""
 
 
 def render(effective: Effective, record: Mapping[str, object] | None = None) -> str:
-    """Return YAML text of every key with its value; `record` (what was run, with what) becomes the section of a
+    """Return YAML text of every key with its value; `record` (program, versions and inputs) becomes a section of
     run.yaml."""
     values = flatten(effective.config)
     lines: list[str] = []
@@ -56,7 +56,7 @@ def _comment(key: Key, origin: str | None) -> str:
 
 
 def scalar(value: object, key: Key | None = None) -> str:
-    """Return a value in YAML's flow style."""
+    """Format a value in YAML's flow style."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(name)}: {scalar(item)}" for name, item in value.items()) + "}"
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Descriptions of an RTOS, by which GDB shows its tasks (docs/debugging.md): those that ship, and files of users."""
+"""Descriptions of an RTOS for GDB's view of its tasks (docs/debugging.md), shipped or a user's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,21 +16,20 @@ if TYPE_CHECKING:
     from pyv_npu.config.yaml_file import Entry
 
 SHIPPED = {"freertos-11.3": "pxCurrentTCB", "freertos": "pxCurrentTCB", "freertos-10.4": "pxCurrentTCB"}
-"""Files of pyv_npu/rtos, and the symbol without which a file is not read. The first whose symbols a program has is its
-RTOS."""
+"""File of pyv_npu/rtos -> symbol without which the file is not read. The first file whose symbols all exist applies."""
 
 _SECTIONS = ("lists", "list", "task", "frame", "code")
 _TEXTS = ("name", "running", "started")
 _REGISTERS = (*(name for name in ABI_NAMES if name not in ("zero", "sp")), "pc", *ADDRESSES)
 _MOST = 1 << 16
-"""Bytes of a frame."""
+"""Limit of the bytes of a frame."""
 _NEEDED = ("name", "running", "lists", "list.first", "list.next", "task.stack", "frame.size", "frame.pc")
 
 
 def find_rtos(program: Program, file: Path | None) -> Rtos | None:
-    """Return the RTOS of a program: the one that `file` describes, else a shipped description that fits; None: neither.
+    """Return the RTOS of a program: that of `file`, or else the shipped description that fits; None if none fits.
 
-    BadInputError for a wrong file, UsageError where the program lacks the symbols of `file`.
+    BadInputError for an invalid file, UsageError when the program lacks symbols of `file`.
     """
     if file is None:
         files = data_files("rtos")
@@ -47,7 +46,7 @@ def find_rtos(program: Program, file: Path | None) -> Rtos | None:
 
 
 def read_rtos(path: str | Path) -> Rtos:
-    """Read a file. BadInputError names its line: no YAML, an unknown or missing key, a value that cannot be."""
+    """Read a file. BadInputError, with the line: no YAML, an unknown or missing key, an invalid value."""
     values: dict[str, Any] = {}
     for entry in read_entries(path, _SECTIONS):
         wrong = _wrong(entry)

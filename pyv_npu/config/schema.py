@@ -1,4 +1,4 @@
-"""A tree of dataclasses as a flat table of keys, and back."""
+"""Conversion between a tree of dataclasses and a flat table of keys."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -29,7 +29,7 @@ def _keys(cls: type, prefix: str) -> Iterator[Key]:
 
 @cache
 def sections_of(cls: type) -> frozenset[str]:
-    """Return the dotted paths that hold keys, not a value."""
+    """Return the dotted paths of sections."""
     return frozenset(path[:at] for path in keys_of(cls) for at, letter in enumerate(path) if letter == ".")
 
 
@@ -42,8 +42,7 @@ def _default(item: "Field[Any]") -> Value:
 
 
 def build(cls: type[T], values: Mapping[str, Value], prefix: str = "") -> T:
-    """Return an instance of `cls` in which the keys of `values` (dotted paths, already converted) replace the
-    defaults."""
+    """Return an instance of `cls` with defaults replaced by `values` (dotted path -> converted value)."""
     arguments: dict[str, Any] = {}
     for item in fields(cls):  # type: ignore[arg-type]
         path, kind = prefix + item.name, item.type
@@ -67,7 +66,7 @@ def flatten(instance: Any, prefix: str = "") -> dict[str, Value]:
 
 
 def unknown(path: str, keys: Iterable[str], listed_by: str = "--print-config lists every key") -> BadInputError:
-    """Return the error for a key that does not exist, with the most similar key that does."""
+    """Return the error for an unknown key, with the most similar key."""
     names = list(keys)
     last = path.rsplit(".", 1)[-1]
     equal = [f"; did you mean {name}?" for name in names if name.rsplit(".", 1)[-1] == last]

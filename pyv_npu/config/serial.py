@@ -1,4 +1,4 @@
-"""Lines between UARTs and host, as the configuration names them: `platform.serial`, an entry for each UART."""
+"""Lines between UARTs and host: the key `platform.serial`, with an entry for each UART."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ MAX_UARTS = 2
 
 
 class Spec(NamedTuple):
-    """Parsed text of one line."""
+    """Parsed line."""
 
     kind: str
     argument: str = ""
@@ -23,7 +23,7 @@ class Spec(NamedTuple):
 
 
 def parse(text: str) -> Spec:
-    """Return the line that a text names; BadInputError for another text."""
+    """Parse a line; BadInputError for invalid text."""
     kind, colon, argument = text.partition(":")
     plain = {"stdio": ("", "line"), "pty": ("",), "none": ("",)}
     if argument in plain.get(kind, ()) and bool(colon) == bool(argument):
@@ -37,7 +37,7 @@ def parse(text: str) -> Spec:
 
 
 def check(texts: Sequence[str]) -> None:
-    """Raise BadInputError for lines that cannot be."""
+    """Raise BadInputError for an invalid list of lines."""
     if len(texts) > MAX_UARTS:
         raise BadInputError(f"{KEY} = {','.join(texts)}: there are {MAX_UARTS} UARTs at most; drop the others")
     kinds = [parse(text).kind for text in texts]
@@ -51,5 +51,5 @@ def is_live(texts: Sequence[str]) -> bool:
 
 
 def input_files(texts: Sequence[str]) -> list[str]:
-    """Names of the files among the lines."""
+    """Return the names of files among the lines."""
     return [line.argument for line in map(parse, texts) if line.kind == "file"]

@@ -12,13 +12,12 @@ from toolchain.decoders.shapes import MODELS, Shape
 from toolchain.errors import ModelError, did_you_mean
 
 CONFIG = "config.json"
-"""Name under which models are published."""
+"""File name of the configuration of a published model."""
 SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def shape_of(name: str) -> Shape:
-    """Return a built-in shape, or the shape that a file describes. ModelError lists the names, or says what is
-    wrong."""
+    """Return a built-in shape by its name, or the shape in a file. ModelError lists the names, or names the fault."""
     if name in MODELS:
         return MODELS[name]
     if name.endswith(SUFFIXES):
@@ -40,7 +39,7 @@ def is_shape(name: str) -> bool:
 
 
 def read_shape(path: Path) -> Shape:
-    """Return the shape in a file. ModelError names field, value and rule; BadInputError as `read_entries`, of YAML."""
+    """Read the shape in a file. ModelError names field, value and rule; for YAML, BadInputError as `read_entries`."""
     if path.suffix != ".json":
         facts = {entry.path: entry.value for entry in read_entries(path, ())}
         return from_facts(facts, path.stem, str(path))
@@ -55,7 +54,7 @@ def read_shape(path: Path) -> Shape:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields of an object. ValueError: a field is there twice."""
+    """Return the fields of an object. ValueError for a repeated field."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""The configuration of a run: one tree of frozen dataclasses, and the rules between its keys.
+"""Configuration of a run: a tree of frozen dataclasses, and the rules between its keys.
 
 Each leaf's metadata holds `meaning`, `unit` (`address` prints in hexadecimal), `source` and its rule: `min`, `max`,
 `choices`, `aliases`, `power_of_two`, `multiple_of`.
@@ -30,14 +30,14 @@ MAX_TILE = (1 << 32) - 1
 CUSTOM_INSTRUCTIONS = ("enqcmd", "twait", "tbar", "tstat")
 SANITIZERS = ("boundary", "memory", "error")
 SIM_LEVELS = {"L0": "IA", "L1": "IA_TIMING", "L2": "CA_HYBRID", "L3": "CA_FULL"}
-"""Short names of the simulation levels, and the levels."""
+"""Short name -> simulation level."""
 CORE_LEVELS = ("CA_HYBRID", "CA_FULL")
 """Levels at which firmware runs."""
 NOT_CONNECTED = (
     "needs an engine outside, and npu.te.external.engine is empty; "
     "`pyv-npu build-engine rtl -o DIR` builds one, --set npu.te.external=DIR takes it"
 )
-"""Why nothing runs at CA_FULL as it is configured."""
+"""Reason why a configuration without external engine cannot run at CA_FULL."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
@@ -188,7 +188,7 @@ class EnergyConfig:
 
 
 def tile_sizes(key: str, value: str) -> tuple[int, int, int] | None:
-    """Return M, N and K of a tile as the configuration writes it; None for `auto`. BadInputError names the key."""
+    """Parse M, N and K of a tile; None for `auto`. BadInputError names the key."""
     if value == "auto":
         return None
     parts = value.split("x")
@@ -249,18 +249,18 @@ class Config:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files of the host that decide a run, besides those of its workload."""
+        """Files that a run depends on, besides those of its workload."""
         tables = () if self.energy.table in data_files("energy_tables") else (self.energy.table,)
         return (*self.plugins, *tables)
 
     @property
     def custom_enabled(self) -> tuple[str, ...]:
-        """The custom instructions that this run decodes: none in loose mode."""
+        """Custom instructions that this run decodes: none in loose mode."""
         return self.core.custom if self.npu.mode == "tight" else ()
 
 
 def check_together(config: Config) -> None:
-    """Raise BadInputError where two values that are fine alone contradict each other."""
+    """Raise BadInputError when values contradict each other that are valid alone."""
     if config.run.sanitize and config.core.engine == "pyv":
         raise BadInputError("run.sanitize: looks at the accesses of the engines fast and reference; choose one of them")
     tile_sizes("compiler.tile", config.compiler.tile)

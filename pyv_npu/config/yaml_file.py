@@ -1,4 +1,4 @@
-"""YAML files with the line of every key, refusing what YAML itself would let pass silently.
+"""YAML files with the line of every key; repeated keys and other faults that PyYAML accepts are errors.
 
 A QConfig is one such file (docs/quantization.md; keys: `toolchain.quantize.qconfig`).
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from toolchain.quantize.qconfig import QConfig
 
 _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""PyYAML is built with libyaml where that was at hand."""
+"""Loader in C, if PyYAML was built with libyaml."""
 
 
 class _LOADER(_SAFE_LOADER):
-    """Names the line of a value that its tag cannot hold, such as `!!bool maybe` or the date 2024-99-99."""
+    """Loader that reports the line of a value invalid for its tag, such as `!!bool maybe` or the date 2024-99-99."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
@@ -37,23 +37,23 @@ class _LOADER(_SAFE_LOADER):
 
 
 MOST_DEPTH, MOST_NODES = 64, 1 << 20
-"""Limits of a document, with all that its aliases repeat. Deeper documents overflow the stack of PyYAML's parser in
-C; a few lines of aliases may stand for more nodes than any memory holds."""
+"""Maximum depth and number of nodes of a document with its aliases expanded. Deeper documents overflow the stack of
+PyYAML's parser in C; a few lines of aliases may expand to more nodes than fit in memory."""
 
 
 class Entry(NamedTuple):
     """Value of a file."""
 
     path: str
-    """Dotted."""
+    """Dotted path."""
     value: Any
     line: int
 
 
 def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
-    """Read the values of a YAML file; mappings at a path of `sections` are descended into, `a.b: 1` is `a: {b: 1}`.
+    """Read the values of a YAML file; mappings at a path of `sections` are expanded, and `a.b: 1` is `a: {b: 1}`.
 
-    BadInputError names file and line: not readable, not YAML, not a mapping, a key given twice.
+    BadInputError, with file and line: not readable, not YAML, not a mapping, a repeated key.
     """
     try:
         check_input(path, MAX_TEXT)
@@ -86,23 +86,22 @@ def read_entries(path: "str | Path", sections: Container[str]) -> list[Entry]:
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Return the value of a document of any form. yaml.YAMLError or ValueError where it is none; BadInputError as
-    `check_bounds`."""
+    """Parse a document. yaml.YAMLError or ValueError for invalid YAML; BadInputError as `check_bounds`."""
     check_bounds(text, name)
     return yaml.load(text, _LOADER)
 
 
 def check_bounds(text: str, name: str) -> None:
-    """Raise BadInputError for a document that is nested too deeply or too large; `name` stands for it.
+    """Raise BadInputError for a document that is nested too deeply or too large; `name`: of the document, for messages.
 
-    A document without anchors, of short lines and few brackets cannot be: its events are not looked at.
+    A document without anchors, with short lines and few brackets is within the limits and is not parsed here.
     """
     deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
     if "&" not in text and deepest <= MOST_DEPTH:
         return
     sizes: dict[str, int] = {}
     collections: list[tuple[str | None, int]] = []
-    """(anchor, nodes before it) of each that is open."""
+    """Stack of open collections: (anchor, nodes before it)."""
     count = 0
 
     def too_deep(line: int) -> BadInputError:
@@ -125,11 +124,11 @@ def check_bounds(text: str, name: str) -> None:
                 raise BadInputError(
                     f"{name}:{line}: more than {MOST_NODES} values with all that aliases repeat; drop some"
                 )
-    except yaml.MarkedYAMLError as error:  # PyYAML 6.0.4 and newer count too, before the first event
+    except yaml.MarkedYAMLError as error:  # PyYAML 6.0.4 and newer check the depth, too, before the first event
         if "nesting depth" in (error.problem or "") and error.problem_mark is not None:
             raise too_deep(error.problem_mark.line + 1) from None
     except yaml.YAMLError:
-        pass  # what makes values of it says what is wrong
+        pass  # the caller's conversion to values reports the error
 
 
 def _walk(path: "str | Path", loader: Any, node: "yaml.Node", prefix: str, sections: Container[str]) -> Iterator[Entry]:
@@ -143,7 +142,7 @@ def _walk(path: "str | Path", loader: Any, node: "yaml.Node", prefix: str, secti
             raise BadInputError(f"{path}:{line}: {prefix}{key}: a key must be a word; quote it or correct it")
         name = prefix + key
         if name in sections:
-            if not (isinstance(value_node, yaml.ScalarNode) and value_node.value == ""):  # an empty section is empty
+            if not (isinstance(value_node, yaml.ScalarNode) and value_node.value == ""):  # an empty section is valid
                 yield from _walk(path, loader, value_node, name + ".", sections)
         else:
             yield Entry(name, loader.construct_object(value_node, deep=True), line)
@@ -153,7 +152,7 @@ _SECTION = r"bitwidths|packing|vq|alignment|kv|spm|override|(override\.)?layer_\
 
 
 class _Sections:
-    """Names below which there are keys."""
+    """Set of the names of sections in a QConfig."""
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and bool(re.fullmatch(_SECTION, name))
@@ -169,8 +168,8 @@ QCONFIGS = {
 
 
 def load_qconfig(path: "str | Path") -> "QConfig":
-    """Read a file, or a shipped file by its name. BadInputError names its line: no YAML, an unknown key, a value that
-    cannot be."""
+    """Read a file, or a shipped file by its name. BadInputError, with the line: no YAML, an unknown key, an invalid
+    value."""
     from toolchain.quantize.qconfig import QConfigError, read_qconfig
 
     path = find_file(path, "qconfigs")
