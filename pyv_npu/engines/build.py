@@ -1,4 +1,4 @@
-"""Engines outside that ship as sources, and what builds them (docs/co-simulation-link.md)."""
+"""External engines that ship as sources, and their build (docs/co-simulation-link.md)."""
 
 import json
 import shutil
@@ -17,16 +17,16 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 TEMPLATE = Path(__file__).resolve().parent / "template.py"
 ENGINE = "engine"
 MOST = 128
-"""Rows or columns of an array."""
+"""Maximum rows or columns of an array."""
 SYSTEMC_HEADER = "systemc.h"
 
 
 class EngineType(NamedTuple):
-    """An engine that can be built."""
+    """Type of engine that can be built."""
 
     text: str
     packages: str
-    """Packages of Debian."""
+    """Debian packages of its tools."""
 
 
 KINDS = {
@@ -37,9 +37,9 @@ KINDS = {
 
 
 def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
-    """Build an engine into a folder, which `npu.te.external` names then: its manifest.
+    """Build an engine into a folder, for `npu.te.external`. Return the path of its manifest.
 
-    ToolchainError where a tool is missing or refuses the sources, BadInputError for a size that cannot be.
+    ToolchainError when a tool is missing or fails, BadInputError for an invalid size.
     """
     for name, size in (("rows", rows), ("columns", columns)):
         if not 1 <= size <= MOST:
@@ -66,7 +66,7 @@ def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
 
 
 def missing_tools(kind: str) -> list[str]:
-    """Return the tools that a kind of engine lacks on this machine."""
+    """Return the tools for a kind of engine that this machine lacks."""
     lacking = [tool for tool in {"rtl": ("verilator", "g++", "make"), "systemc": ("g++",)}.get(kind, ())
                if shutil.which(tool) is None]  # fmt: skip
     if kind == "systemc" and not lacking and not _has_systemc():

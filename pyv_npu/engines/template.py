@@ -1,4 +1,4 @@
-"""An engine outside, as a template: an output-stationary array of 16 x 16 (docs/co-simulation-link.md). Needs numpy."""
+"""Template of an external engine: an output-stationary array of 16 x 16 (docs/co-simulation-link.md). Needs numpy."""
 
 import struct
 import sys
@@ -38,7 +38,7 @@ def step(body: bytes) -> list[tuple[int, bytes]]:
 
 def main() -> None:
     events: list[tuple[int, bytes]] = []
-    started, at = b"", 0  # the step, and its next cycle: all that SAVE has to keep
+    started, at = b"", 0  # the step, and its next cycle: the whole state for SAVE
     while head := receive.read(5):
         size, kind = struct.unpack("<IB", head)
         body = receive.read(size - 1)
@@ -59,7 +59,7 @@ def main() -> None:
             started, at = started if events else b"", until + 1
         elif kind == SAVE:
             send(STATE, struct.pack("<Q", at) + started)
-        elif kind == LOAD:  # the same step again, without what had happened
+        elif kind == LOAD:  # repeats the step, without its past events
             at, started = struct.unpack_from("<Q", body)[0], body[8:]
             events = [entry for entry in step(started) if entry[0] >= at] if started else []
             send(READY)

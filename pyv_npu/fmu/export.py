@@ -1,4 +1,4 @@
-"""`export-fmu`: a platform and its firmware as an FMI 2.0 co-simulation unit (docs/fmu.md)."""
+"""`export-fmu`: export of a platform and its firmware as an FMI 2.0 co-simulation unit (docs/fmu.md)."""
 
 import shutil
 import tempfile
@@ -76,7 +76,7 @@ def export(effective: Effective, destination: Path) -> Path:
     if destination.suffix != ".fmu":
         raise UsageError(f"-o {destination}: the name of a unit ends in .fmu")
     program = boot.find_program(effective.config.run.program)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # the unit is there already
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # a failed cleanup does not lose the unit
         folder = Path(name)
         shutil.copyfile(program, folder / FIRMWARE)
         (folder / CONFIG).write_text(render(effective), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A platform that is stepped by simulated seconds: what an FMI 2.0 co-simulation unit of it does."""
+"""Platform that advances by simulated seconds, for an FMI 2.0 co-simulation unit."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,7 @@ from pyv_npu.platform import Placed, Platform
 
 PICOSECONDS = 10**12
 SCALE = 10**6
-"""Parts of 1 in which a clock scaling counts."""
+"""Resolution of a clock scaling: units per 1."""
 LINE_BASE = 0x1001_0000
 LINE_SOURCE = 12
 """Address and PLIC source of the external interrupt."""
@@ -20,7 +20,7 @@ MAX_SCALE, MAX_SLOWDOWN = 16, 1024
 
 
 class ExternalLine(RegisterDevice):
-    """An interrupt line from outside; LEVEL shows it to programs."""
+    """Interrupt line from the co-simulation; register LEVEL has its state."""
 
     name = "external_line"
     size = 0x1000
@@ -32,11 +32,11 @@ class ExternalLine(RegisterDevice):
 
 
 class FmuOutputs(NamedTuple):
-    """Since the start. Utilizations are parts of 1, means over all units of a kind."""
+    """Outputs, accumulated since the start. Utilizations are 0..1, means over all units of a kind."""
 
     cycles: int
     queue_depth: int
-    """Commands that are accepted and have not completed."""
+    """Number of accepted commands that have not completed."""
     completed: int
     te_utilization: float
     ve_utilization: float
@@ -47,24 +47,23 @@ class FmuOutputs(NamedTuple):
 
 
 class Stepper:
-    """Steps add up: time is counted in picoseconds and cycles, never in floats."""
+    """Stepper of a platform. Time is counted in picoseconds and cycles, so that steps add up without rounding."""
 
     def __init__(self, config: Path, firmware: Path) -> None:
-        """Errors of `load` and `Platform.load`."""
+        """The errors of `load` and `Platform.load`."""
         self._config = load([config]).config
         self._line = ExternalLine()
         self._platform = Platform(self._config, devices=[Placed(LINE_BASE, self._line, LINE_SOURCE)])
         self._platform.load(firmware, self._config.run.args)
         self._stop: Stop | None = None
         self._time = 0
-        """Picoseconds."""
+        """Time since the start, ps."""
         self._elapsed = Fraction(0)
-        """Cycles until then."""
+        """Cycles at that time."""
         self._slowdown = 1
 
     def step(self, seconds: float, clock_scale: float = 1.0, interrupt: bool = False, dram_slowdown: int = 1) -> None:
-        """Advance to `seconds` since the start, in core cycles. BadInputError for an input out of range or a step back
-        in time."""
+        """Advance to `seconds` since the start. BadInputError for an input out of range or a step back in time."""
         if not 0 < clock_scale <= MAX_SCALE:
             raise BadInputError(f"clock_scale {clock_scale:g}: must be above 0 and at most {MAX_SCALE}")
         if not 1 <= dram_slowdown <= MAX_SLOWDOWN:

@@ -1,22 +1,22 @@
 """trace.kanata: a run for Konata (github.com/shioyadan/Konata), in version 0004 of its log format.
 
-A row for each instruction of the core (thread 0) and for each submission (thread 1). Stages of an instruction: X, the
-cycles that it took, or T, those of a trap, which is shown as flushed. Stages of a submission, without those that took
+The file has a row for each instruction of the core (thread 0) and for each submission (thread 1). Stages of an
+instruction: X, its cycles, or T, those of a trap, which is shown as flushed. Stages of a submission, without those of
 no cycle:
 
 | stage | from | to |
 |---|---|---|
 | submit | t0 | the doorbell or ENQCMD_T leaves the core |
-| send | there | the device has it |
-| wait | there | the front end takes it up |
+| send | there | the device receives it |
+| wait | there | the front end accepts it |
 | fetch | there | validation |
 | validate | there | t2, acceptance |
 | queue | t2 | t3, the first work of an engine |
 | execute | t3 | t4, done |
 | notify | t4 | t7, firmware knows |
 
-An arrow leads from the instruction that made a submission leave the core to the submission. One that ends with an error
-is shown as flushed, and one under way at the end of the run lasts until there. Cycles are those of the core.
+An arrow leads from the instruction with which a submission leaves the core to the submission. A submission that ends
+with an error is shown as flushed; a pending submission ends with the run. Cycles are those of the core.
 Source of the format: kanata-log-format.md in the repository of Konata.
 """
 
@@ -40,7 +40,7 @@ from pyv_npu.result import Result
 FILE = "trace.kanata"
 HEADER = "Kanata\t0004"
 CORE, NPU = 0, 1
-"""Threads."""
+"""Konata's threads."""
 EXECUTE, TRAP = "X", "T"
 STAGES = ("submit", "send", "wait", "fetch", "validate", "queue", "execute", "notify")
 """Stages of a submission."""
@@ -55,7 +55,7 @@ class Order(IntEnum):
     STAGE = 3
     ARROW = 4
     END_AT_ONCE = 5
-    """End of a row that took no cycle."""
+    """End of a row of no cycle."""
 
 
 class Event(NamedTuple):
@@ -64,9 +64,9 @@ class Event(NamedTuple):
     cycle: int
     order: Order
     row: int
-    """Number of a submission; -1 for instructions."""
+    """Index of a submission; -1 for instructions."""
     text: str = ""
-    """The label of a row that begins, the name of a stage."""
+    """Label of a row at its begin, or name of a stage."""
     hover: str = ""
     """Text of a row's tooltip."""
     flushed: bool = False
@@ -152,14 +152,14 @@ def _submissions(result: Result[Any], program: Program) -> Iterator[Event]:
         for name, start, _ in stages:
             yield Event(start, Order.STAGE, row, name)
         if begin <= submission.leave <= end:
-            if not submission.tight:  # the store has ended when the doorbell leaves; ENQCMD_T begins
+            if not submission.tight:  # a doorbell leaves at the end of its store, ENQCMD_T at its begin
                 yield Event(submission.leave, Order.LEAVE, row)
             yield Event(submission.leave, Order.ARROW, row)
         yield Event(end, Order.END if end > begin else Order.END_AT_ONCE, row, flushed=submission.error != 0)
 
 
 def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]:
-    """(name, start, end) of the stages that took cycles; one under way at the end of the run ends in `last`."""
+    """Yield (name, start, end) of the stages of at least a cycle; a pending stage ends in `last`."""
     taken_up = submission.arrival + submission.reasons.get(Reason.FULL_WAIT, 0)
     fetched = taken_up + submission.reasons.get(Reason.FETCH, 0)
     begin = submission.leave if submission.t0 is None else submission.t0
@@ -167,7 +167,7 @@ def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]
             submission.t7)  # fmt: skip
     for index, (name, end) in enumerate(zip(STAGES, ends, strict=True)):
         if end is None and any(other is not None for other in ends[index:]):
-            continue  # without work of an engine: it waits until it is done
+            continue  # a command without work of an engine stays in this stage until it is done
         until = last if end is None else end
         if name == "notify" and end is None:
             return  # the firmware never asked for the result
@@ -179,7 +179,7 @@ def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]
 
 
 def _hover(submission: Submission, program: Program) -> str:
-    """Return stamps, reasons, and where the program submitted."""
+    """Return timestamps, reasons, and the source line of the submission."""
     stamps = [f"{name}={value}" for name in STAMPS if (value := getattr(submission, name)) is not None]
     reasons = [f"{reason.value}={cycles}" for reason, cycles in submission.reasons.items()]
     errors = [f"error={submission.error}"] if submission.error else []
@@ -187,7 +187,8 @@ def _hover(submission: Submission, program: Program) -> str:
 
 
 def _commands(spans: Spans) -> dict[tuple[int, int], tuple[int, str]]:
-    """Return acceptance number and opcode by ticket and cycle of acceptance, the opcode where an engine worked."""
+    """Return (ticket, cycle of acceptance) -> (index of acceptance, opcode); the opcode is empty without an engine's
+    work."""
     opcodes: dict[int, str] = {}
     for number, aux in zip(spans.steps["number"].tolist(), spans.steps["aux"].tolist(), strict=True):
         opcodes.setdefault(number, Opcode(aux & OPCODE).name)

@@ -1,17 +1,17 @@
-"""trace.vcd: a run as a value change dump (IEEE 1364-2005, clause 18), for GTKWave, Surfer and the like.
+"""trace.vcd: a run as a value change dump (IEEE 1364-2005, clause 18), for GTKWave, Surfer and similar viewers.
 
 One nanosecond of the file is one core cycle. Signals:
 
 | signal | value |
 |---|---|
-| core.pc | address of the instruction that is executed |
+| core.pc | address of the executed instruction |
 | core.trap | 1 while a trap or an interrupt is taken |
-| npu.queue_depth | commands that are accepted and have not begun |
-| npu.UNIT.busy, .state, .ticket | whether the engine works, its opcode or `idle`, and the command; 0: none |
-| npu.bank_conflicts | steps that are being lengthened because several accesses want one bank of the scratchpad |
-| npu.BANK.conflicts, .port_bound | those of one bank, and steps that its port alone lengthens |
+| npu.queue_depth | number of accepted commands that have not begun |
+| npu.UNIT.busy, .state, .ticket | whether the engine is busy, its opcode or `idle`, and its command; 0: none |
+| npu.bank_conflicts | number of steps that bank conflicts in the scratchpad currently stall |
+| npu.BANK.conflicts, .port_bound | number of steps stalled by conflicts of a bank, and by its port alone |
 
-Units that never work and banks that lengthen nothing have no signal.
+Units that are never busy and banks that never stall have no signal.
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ Value = int | str
 
 
 class VcdChange(NamedTuple):
-    """A signal has a new value from the start of a cycle on."""
+    """Value of a signal from the start of a cycle on."""
 
     cycle: int
     signal: int
@@ -50,12 +50,12 @@ class VcdChange(NamedTuple):
 
 
 class VcdSignal(NamedTuple):
-    """Signal with its changes in the order of time."""
+    """Signal with its changes in chronological order."""
 
     scope: str
     name: str
     bits: int
-    """0: text."""
+    """Width; 0: text."""
     first: Value
     changes: Iterable[tuple[int, Value]]
 
@@ -104,7 +104,7 @@ def _register(writer: "VCDWriter", signal: VcdSignal) -> Any:
 
 
 def _changes(index: int, signal: VcdSignal) -> Iterator[VcdChange]:
-    """Yield the changes of a signal; the last value of a cycle counts."""
+    """Yield the changes of a signal, with only the last value of each cycle."""
     before: tuple[int, Value] | None = None
     for cycle, value in signal.changes:
         if before is not None and before[0] < cycle:
@@ -122,8 +122,7 @@ def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:
 
 
 def _steps(rows: Table) -> list[tuple[int, str, int]]:
-    """Return (cycle, opcode or idle, ticket) at each begin and end of a step of a unit that does one after the
-    other."""
+    """Return (cycle, opcode or idle, ticket) at each begin and end of a step of a unit, whose steps are sequential."""
     rows = rows[rows["end"] > rows["start"]]
     steps: list[tuple[int, str, int]] = []
     columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
