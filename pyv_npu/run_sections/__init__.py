@@ -16,8 +16,8 @@ def run_sections(result: Result[Any]) -> list[Section]:
 
 
 def comparison_sections(comparison: Comparison, config: Config) -> list[Section]:
-    """Return the sections of a comparison; `config`: that of both runs."""
-    cycles = dict.fromkeys(comparison.runs, comparison.tight.without_firmware)  # a device without firmware has no mode
+    """Return the sections of a comparison; `config`: of both runs."""
+    cycles = dict.fromkeys(comparison.runs, comparison.tight.without_firmware)  # equal in both modes without firmware
     runs = {mode: run.json for mode, run in comparison.runs.items()}
     details = comparison.loose.detail.compared(comparison.loose, comparison.tight)[1]
     return _with_details(sections_of(runs, config, cycles, comparison.json), details)
@@ -29,7 +29,7 @@ def summary(result: Result[Any]) -> str:
 
 
 def _with_details(sections: list[Section], details: Sequence[Section]) -> list[Section]:
-    """Put the sections of the workload behind the first."""
+    """Insert the sections of the workload after the first section."""
     return [*sections[:1], *details, *sections[1:]]
 
 
@@ -37,8 +37,8 @@ def sections_of(
     runs: Runs, config: Config, without_firmware: Mapping[str, int | None] | None = None,
     comparison: Mapping[str, Any] | None = None,
 ) -> list[Section]:  # fmt: skip
-    """Return the sections of one run or two. `without_firmware`: cycles of the commands, by mode; `comparison`:
-    the JSON object of both."""
+    """Return the sections of one run or two. `without_firmware`: mode -> cycles of the commands; `comparison`: JSON
+    object of both runs."""
     sections = [
         Section("run", _head(runs, config), [*_problems(runs, comparison), *totals.totals(runs, comparison)]),
         Section("host", "", [] if comparison is not None else totals.host(runs)),
@@ -71,7 +71,7 @@ def _head(runs: Runs, config: Config) -> str:
 
 
 def _problems(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """Return warnings about runs that were cut and results that are wrong."""
+    """Return warnings about runs that were cut and about wrong results."""
     parts: list[Part] = [
         Note(f"{name} did not come to its end ({run['stop_reason']}): its figures are those up to cycle "
              f"{run['cycles']:,}.", "warning")

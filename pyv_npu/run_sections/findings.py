@@ -11,7 +11,7 @@ SHOWN_FIRINGS = 5
 
 
 def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and how many more there are."""
+    """Format the first `SHOWN_ERRORS` of a run's `npu.error_log`, a line each, and the number of the others."""
     lines = [
         f"ticket {row['ticket']}, {row['opcode'] or 'no opcode'}, cycle {row['cycle']:,}: {row['reason']}; "
         f"submitted at {row['submitted_at'] or 'an unknown place'}"
@@ -22,7 +22,7 @@ def error_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def errors(runs: Runs) -> list[Part]:
-    """Return the first error tickets of each run with their reasons, and how many more there are."""
+    """Return the first error tickets of each run with their reasons, and the number of the others."""
     rows: list[list[Value]] = []
     parts: list[Part] = []
     for mode, run in runs.items():
@@ -40,7 +40,7 @@ def errors(runs: Runs) -> list[Part]:
 
 
 def sanitizer(runs: Runs) -> list[Part]:
-    """Return findings, each with its sides; a note where a run was checked and has none."""
+    """Return findings, each with its two sides, and a note with their number for each checked run."""
     parts = list[Part]()
     for name, run in runs.items():
         findings = (run.get("sanitizer") or {}).get("findings", ())
@@ -81,7 +81,7 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def faults(runs: Runs) -> list[Part]:
-    """Return the effect of injected faults, and when they acted."""
+    """Return the outcome of injected faults, and their firings."""
     parts: list[Part] = []
     for name, run in runs.items():
         effect = run.get("faults")

@@ -1,4 +1,4 @@
-"""Latency of submissions: stages, placement of the device, reasons, sweeps, decisive parameters; cycles of tokens."""
+"""Latency of submissions: stages, placement of the device, reasons, sweeps, parameters; cycles of tokens."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from pyv_npu.units import number
 
 COMPARED = ("t_submit", "t_submit_prebuilt", "core_busy", "queue_wait", "execute", "notify")
 OPEN_LOOP = ("response", "arrival_wait")
-"""Lead the table where work arrived by itself (docs/latency.md)."""
+"""First stages of the table for an open-loop load (docs/latency.md)."""
 MEANING = {
     "response": "arrival to accepted",
     "arrival_wait": "arrival to start",
@@ -28,7 +28,7 @@ FIGURES = ("n", "p50", "p95", "p99", "p99_9", "p99_99", "min", "max", "mean")
 
 
 def stages_of(runs: Runs) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
-    """Yield (stage, run, order statistics) of the stages that have samples."""
+    """Yield (stage, run, order statistics) of the stages with samples."""
     for name in (*OPEN_LOOP, *COMPARED):
         for mode, run in runs.items():
             if stage := stage_of(run, name):
@@ -51,7 +51,7 @@ def stages(runs: Runs) -> list[Part]:
 
 
 def notes(runs: Runs) -> list[str]:
-    """Return sentences about submissions that are not in the table, and about its gaps."""
+    """Return sentences about submissions outside the table, and about its empty cells."""
     notes = []
     for mode, run in runs.items():
         latency = run["latency"]
@@ -72,7 +72,7 @@ def notes(runs: Runs) -> list[str]:
 
 
 def placement(placed: Mapping[str, Any]) -> list[Part]:
-    """Return a row for the preset and for each distance at which both modes have their device."""
+    """Return a row for the preset and for each distance that is equal in both modes."""
     rows: list[list[Value]] = []
     names = {"preset": "as the preset", "near": "near: loose as tight", "far": "far: tight as loose"}
     for key, name in names.items():
@@ -86,11 +86,11 @@ def placement(placed: Mapping[str, Any]) -> list[Part]:
 
 
 REASONS = {"t_submit": "reasons", "t_submit_prebuilt": "reasons_prebuilt"}
-"""Key of the reasons of a stage."""
+"""Stage -> key of its reasons."""
 
 
 def reasons(runs: Runs) -> list[Part]:
-    """Return a row for each reason; none where no submission has a beginning."""
+    """Return a row for each reason; empty if no submission has a start."""
     stage = headline(runs)
     key = REASONS[stage]
     spent = {mode: run["latency"][key] for mode, run in runs.items() if stage_of(run, stage)}
@@ -115,17 +115,17 @@ def sweep_parts(sweep: Mapping[str, Any]) -> list[Part]:
 
 
 def key_unit(key: str) -> str:
-    """Return the unit of a key that is swept, empty where it has none."""
+    """Return the unit of a swept key, empty without a unit."""
     return keys_of(Config)[key].unit if key in keys_of(Config) else ""
 
 
 def key_heading(key: str) -> str:
-    """Return a key that is swept with its unit."""
+    """Return a swept key with its unit."""
     return f"{key} ({key_unit(key)})" if key_unit(key) else key
 
 
 def latency_parameters(config: Config) -> list[tuple[str, str]]:
-    """Return the numbers that decide the latency, in core cycles."""
+    """Return the parameters that determine the latency, in core cycles."""
     timing, npu = config.core.timing, config.npu
     return [
         ("MMIO", f"write {timing.mmio_write} busy + {timing.mmio_one_way} one way, read {timing.mmio_read}, "
@@ -140,7 +140,7 @@ def latency_parameters(config: Config) -> list[tuple[str, str]]:
 
 
 def queues(config: Config) -> str:
-    """Describe how many commands each mode holds, with a warning where the device holds other numbers of them."""
+    """Describe the capacity of the queues in each mode, with a warning if the device queues differ."""
     npu = config.npu
     loose, tight = (replace(npu, mode=mode).device_queue for mode in ("loose", "tight"))
     text = (f"loose: ring of {npu.queue.size:,} commands before {loose:,} in the device; tight: {tight:,} in the "
@@ -165,8 +165,8 @@ def tokens(runs: Runs) -> list[Part]:
 
 
 def token_steps(runs: Runs) -> list[dict[str, Any]]:
-    """Return the steps of runs of one conversation: its prompt, and each token behind it, with the cycles of the runs
-    that have time."""
+    """Return the steps of runs of one conversation: its prompt and each token after it, with the cycles of the runs
+    with time."""
     timed = {name: run for name, run in runs.items() if "generate" in run and run.get("cycles_by_step")}
     generated = next((run["generate"] for run in timed.values()), None)
     if generated is None:

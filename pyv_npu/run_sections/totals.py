@@ -12,7 +12,7 @@ from pyv_npu.units import duration, number, quantity
 RATIOS = {"t_submit_p50": "t_submit P50", "t_submit_p99": "t_submit P99", "core_busy_p50": "core_busy P50"}
 RUN_CYCLES = {"cycles": "whole run"}
 RATIOS_PREBUILT = {"t_submit_prebuilt_p50": "t_submit_prebuilt P50"}
-"""Text for runs whose descriptors all lay in memory, as those of a model do."""
+"""Texts for runs whose descriptors are all prebuilt in memory, such as those of a model."""
 BUSY = {"te_busy": "TE busy", "ve_busy": "VE busy", "dma_busy": "DMA busy"}
 COUNTERS = (
     ("commands submitted", "submitted"), ("commands accepted", "accepted"), ("commands completed", "completed"),
@@ -23,19 +23,18 @@ COUNTERS = (
 L2 = (("L2 hits (lines)", "hits"), ("L2 misses (lines)", "misses"), ("L2 write-backs (lines)", "write_backs"),
       ("L2 reads of stale lines", "stale"))  # fmt: skip
 PARTS = {"units_pj": "unit", "roles_pj": "role", "area_mm2": "area", "layers_pj": "layer"}
-"""Keys of the `energy` object of a run -> groups of rows."""
+"""Key of the object `energy` of a run -> group of rows."""
 
 
 class _Total(NamedTuple):
-    """A row of the table of totals."""
+    """Row of the table of totals."""
 
     name: str
     values: Sequence[Value]
 
 
 def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
-    """Return a column for each run; figures that no run has are left out, and those of an NPU to which nothing was
-    sent."""
+    """Return a column for each run, without figures that no run has and without those of an unused NPU."""
     active = any((run["npu"] or {}).get("submitted") or (run["npu"] or {}).get("completed") for run in runs.values())
     rows = [_Total("stopped", [None if run["core"] is None else _stop(run) for run in runs.values()])]
     for name, key in (("run (core cycles)", "cycles"), ("instructions", "instret")):
@@ -63,7 +62,7 @@ def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
 
 
 def host(runs: Runs) -> list[Part]:
-    """Return the CPU time of the host, which differs from run to run: for terminals only."""
+    """Return the CPU time of the host, for terminals only, as it varies between equal runs."""
     host = next(iter(runs.values())).get("host") or {}
     texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
     shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
@@ -100,7 +99,7 @@ def _counter(value: Any) -> Value:
 
 
 def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return rows of loose over tight: above 1 loose takes longer."""
+    """Return rows of loose divided by tight: above 1, loose takes longer."""
     rows = []
     for key, text in ratios(ratio).items():
         spread = (
@@ -118,7 +117,7 @@ def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
 
 
 def spread_text(spread: Sequence[float] | None) -> str:
-    """Format the lowest and the highest ratio of the phases, and which way they point."""
+    """Format the lowest and the highest ratio of the phases, and the slower mode."""
     if spread is None:
         return MISSING
     low, high = spread
@@ -127,8 +126,8 @@ def spread_text(spread: Sequence[float] | None) -> str:
 
 
 def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None]) -> list[Part]:
-    """Return core cycles and their time; nothing where nothing was submitted. `without_firmware`: cycles of the
-    commands, by mode."""
+    """Return core cycles and their time; empty if nothing was submitted. `without_firmware`: mode -> cycles of the
+    commands."""
     parts = {mode: run.get("cycles_parts") for mode, run in runs.items()}
     if not any(parts.values()):
         return []
@@ -147,7 +146,7 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
         row("before the first submission", before, 1),
         row("first submission to last completion", work, 1),
     ]
-    if any(cycles is not None for cycles in without_firmware.values()):  # 0 where all is kernels on the core
+    if any(cycles is not None for cycles in without_firmware.values()):  # 0 if all layers are kernels on the core
         without = {mode: without_firmware.get(mode) for mode in runs}
         kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
         rows.append(row("the same commands without firmware", without, 2))
@@ -162,22 +161,22 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
 
 
 def kernel_cycles(run: Run) -> int:
-    """Return core cycles of a run that its kernels took."""
+    """Return the core cycles of a run's kernels."""
     return int((run["npu"] or {}).get("core_kernels", {}).get("cycles", 0))
 
 
 def _sum(first: Mapping[str, int | None], second: Mapping[str, int | None], sign: int) -> dict[str, int | None]:
-    """Return first plus or minus second, None where one is unknown."""
+    """Return first plus or minus second, None if either is unknown."""
     pairs = {mode: (cycles, second.get(mode)) for mode, cycles in first.items()}
     return {mode: None if a is None or b is None else a + sign * b for mode, (a, b) in pairs.items()}
 
 
 def energy_estimate(runs: Runs) -> list[Part]:
-    """Return energy by unit, tensor role and layer, and area; nothing where commands are not known."""
+    """Return energy by unit, tensor role and layer, and area; empty if commands are unknown."""
     energies = {mode: run["energy"] for mode, run in runs.items() if run.get("energy")}
     if not energies:
         return []
-    from pyv_npu.observe.analysis import energy  # with NumPy, which most firmware does without
+    from pyv_npu.observe.analysis import energy  # imports NumPy, which most firmware does not need
 
     parts: list[Part] = []
     for mode, estimate in energies.items():
@@ -196,7 +195,7 @@ def energy_estimate(runs: Runs) -> list[Part]:
 
 
 def external_engines(runs: Runs) -> list[Part]:
-    """Return engines in place of tensor engines, and the host time of the link; nothing below CA_FULL."""
+    """Return the external engines, and the host time of the link; empty below CA_FULL."""
     rows: list[list[Value]] = []
     notes = list[Part]()
     for name, run in runs.items():
