@@ -1,6 +1,6 @@
 """PyV-NPU: firmware on a RISC-V core with a model of an NPU.
 
-`Simulator` runs a model, `Platform` runs firmware. They are imported when they are first used.
+`Simulator` runs a model, `Platform` runs firmware. Both are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Programs: where they are found, what they ask of the platform, and what it tells them (docs/interface.md).
+"""Programs: their files, their requirements of the platform, and their boot information (docs/interface.md).
 
-A program is a path, or the name of one that ships with the package. It may read files besides itself: weights of an
-ONNX model, or of a compiled image.
+A program is a path, or the name of a shipped program. It may have sidecar files: weights of an ONNX model, or of a
+compiled image.
 """
 
 import os
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL_SUFFIXES = (".onnx", ".mlir")
-"""Suffixes of model files: each is run, compared, compiled, checked and swept alike."""
+"""Suffixes of model files, which commands treat alike."""
 
 
 def shipped_programs() -> dict[str, str]:
-    """List the prebuilt ELFs of the package: path by name."""
+    """Return the prebuilt ELFs of the package: name -> path."""
     return data_files(os.path.join(FOLDER, "prebuilt"), ".elf")
 
 
 def serial_input(text: str) -> bytes:
-    """Return the bytes that a line of `platform.serial` has for its UART at the start: of a file, none of other lines.
+    """Return the initial input of a UART from its line of `platform.serial`: the content of a file, or empty.
     BadInputError for a file that cannot be read."""
     line = parse(text)
     if line.kind != "file":
@@ -51,8 +51,8 @@ def serial_input(text: str) -> bytes:
 
 
 def find_program(name: str) -> str:
-    """Return the file for `name`: an existing path, a shipped program, or an example model. BadInputError names
-    them."""
+    """Return the file of `name`: an existing path, a shipped program, or an example model. BadInputError names
+    alternatives."""
     if os.path.lexists(name) and not os.path.isdir(name):
         try:
             check_input(name, MAX_DATA)
@@ -80,7 +80,7 @@ def find_program(name: str) -> str:
 
 
 def check_manifest(name: str) -> None:
-    """Raise BadInputError where the manifest beside a program names another content."""
+    """Raise BadInputError if a program's content differs from the manifest in its folder."""
     try:
         with open(os.path.join(os.path.dirname(name), MANIFEST), "rb") as file:
             if MANIFEST_FORMAT.encode() not in file.read(64):
@@ -89,19 +89,19 @@ def check_manifest(name: str) -> None:
         return
     from pathlib import Path
 
-    from pyv_npu import manifest  # few programs have one
+    from pyv_npu import manifest  # few programs have a manifest
 
     manifest.check(Path(name))
 
 
 def program_data(name: str) -> bytes:
-    """Return the file of a program that ships with the package."""
+    """Return the content of a shipped program."""
     with open(find_program(name), "rb") as file:
         return file.read()
 
 
 def is_example(name: str) -> bool:
-    """Check whether a name is that of an example model: neither a file nor a shipped program has it."""
+    """Check whether a name is that of an example model, and not of a file or a shipped program."""
     if not name.isidentifier() or os.path.isfile(name) or name in shipped_programs():
         return False
     from toolchain.examples import DECODERS, EXAMPLES
@@ -110,11 +110,11 @@ def is_example(name: str) -> bool:
 
 
 _EXAMPLES = "models"
-"""Folder of the cache in which example models are made."""
+"""Folder of example models in the cache."""
 
 
 def model_name(path: "Path") -> str:
-    """Return the name of a model in messages: its path, or the plain name of an example model."""
+    """Return the name of a model for messages: its path, or the name of an example model."""
     from pyv_native.code_cache import code_cache
 
     cache = code_cache()
@@ -123,12 +123,11 @@ def model_name(path: "Path") -> str:
 
 
 def model_file(program: str) -> "Path":
-    """Return the file of a model: the path itself, or an example model by its name, which is made when it is first
-    asked for.
+    """Return the file of a model: the path itself, or an example model by its name, which is built on first use.
 
-    BadInputError where there is no cache to make it in.
+    BadInputError when an example model has no cache to be built in.
     """
-    from pathlib import Path  # here and below: firmware starts without it
+    from pathlib import Path  # here and below: not needed for firmware
 
     if not is_example(program):
         return Path(program)
@@ -164,17 +163,17 @@ REBUILD = "rebuild it against this version's npu_abi.h (pyv-npu build-firmware)"
 
 
 class Argument(NamedTuple):
-    """A value the program takes from npu_bootinfo.args."""
+    """Argument that the program reads from npu_bootinfo.args."""
 
     name: str
     slot: int
     default: int
     values: range = range(-(1 << 31), 1 << 32)
-    """Those that it may have: of a 32-bit word, signed or not."""
+    """Legal values; by default every 32-bit word, signed or unsigned."""
 
 
 class BesideFile(NamedTuple):
-    """A sidecar file of the program, and its address in DRAM."""
+    """Sidecar file of the program, with its offset in DRAM."""
 
     offset: int
     size: int
@@ -191,11 +190,11 @@ class Requirements(NamedTuple):
     arguments: tuple[Argument, ...]
     files: tuple[BesideFile, ...] = ()
     noise: tuple[str, ...] = ()
-    """Texts whose numbers (`#`) are no results when the program prints them."""
+    """Output texts whose numbers (`#`) are no results."""
 
 
 def requirements(program: Program) -> Requirements:
-    """Read the notes; BadInputError when the ABI version differs or a note is broken."""
+    """Read the notes of a program; BadInputError when the ABI version differs or a note is broken."""
     slot, dram, spm = None, 0, 0
     arguments, files, noise, ranges = [], [], [], dict[str, range]()
     for note in program.notes:
@@ -237,8 +236,7 @@ def requirements(program: Program) -> Requirements:
 
 
 def content(program: Program, file: BesideFile) -> bytes:
-    """Return the content of a file beside the program. BadInputError for a file that is missing or belongs to another
-    image."""
+    """Return the content of a sidecar file. BadInputError for a file that is missing or belongs to another image."""
     path = os.path.join(os.path.dirname(program.name), file.name)
     if file.name in program.sidecars:
         return program.sidecars[file.name]
@@ -258,7 +256,7 @@ def content(program: Program, file: BesideFile) -> bytes:
 
 
 def check(program: Program, needs: Requirements, config: Config) -> None:
-    """Raise BadInputError when the platform of `config` is not what the program was built for."""
+    """Raise BadInputError when the platform of `config` does not meet the requirements of the program."""
     _check_extensions(program, config.core)
     if needs.slot is not None and config.npu.mode == "tight" and needs.slot != config.core.custom_slot:
         raise BadInputError(
@@ -276,8 +274,7 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
 
 
 def _check_extensions(program: Program, core: CoreConfig) -> None:
-    """Raise BadInputError when the program was built for extensions that the core lacks, and has instructions of
-    them."""
+    """Raise BadInputError when the program contains instructions of extensions that the core lacks."""
     xlen, present = xlen_of(core.isa), extensions_of(core.isa)
     if program.xlen != xlen:
         raise BadInputError(
@@ -303,8 +300,7 @@ def _check_extensions(program: Program, core: CoreConfig) -> None:
 
 
 def extensions_used(program: Program) -> set[str]:
-    """Return the extensions of the instructions in a program's code, as far as they are known: data among it may look
-    like instructions."""
+    """Return the extensions of the known instructions in a program's code; data in the code may decode as such."""
     everything = Isa(complete(program.xlen))
     of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
     extensions: set[str] = set()
@@ -316,7 +312,7 @@ def extensions_used(program: Program) -> set[str]:
 
 
 def _words(program: Program) -> Iterator[int]:
-    """Yield the words of a program's code, one after the other; of a compressed instruction its half."""
+    """Yield the instruction words of a program's code in order, 16 bits for a compressed instruction."""
     for address, size in program.code:
         for segment in program.segments:
             data = segment.data[max(address - segment.address, 0) : max(address + size - segment.address, 0)]
@@ -328,7 +324,7 @@ def _words(program: Program) -> Iterator[int]:
 
 
 def implied_arguments(config: Config, needs: Requirements, *, values: bool = True) -> dict[str, int]:
-    """Return facts of the platform that the driver needs; a program with its own driver may do without most of it.
+    """Return arguments that describe the platform to the driver; a program with its own driver takes few of them.
     `values`: whether the NPU computes results."""
     implied = {}
     takes = {argument.name for argument in needs.arguments}
@@ -344,8 +340,8 @@ def implied_arguments(config: Config, needs: Requirements, *, values: bool = Tru
 
 
 def argument_words(program: Program, needs: Requirements, values: Mapping[str, int]) -> list[int]:
-    """Return the words of npu_bootinfo.args: the program's defaults, with `values` by name; UsageError for a name it
-    does not take, or a value that is no word."""
+    """Return the words of npu_bootinfo.args: the program's defaults, updated by `values`. UsageError for an unknown
+    name or an illegal value."""
     arguments_by_name = {argument.name: argument for argument in needs.arguments}
     words = [0] * mm.BOOTINFO_ARGS
     for argument in needs.arguments:
@@ -379,7 +375,7 @@ def bootinfo(config: Config, args: list[int]) -> bytes:
 
 
 def files_beside(program: str) -> list[str]:
-    """Return the paths of the files beside a program; [] for a program that cannot be read, for its run says why."""
+    """Return the paths of a program's sidecar files; [] for a program that cannot be read, whose run reports it."""
     from pathlib import Path
 
     path = Path(program)

@@ -1,4 +1,4 @@
-"""Tables as CSV, whose cells no spreadsheet takes for formulas."""
+"""CSV tables, safe against formula injection in spreadsheets."""
 
 import csv
 import io
@@ -11,8 +11,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: text that begins like a formula and is no number gets an
-    apostrophe."""
+    """Return a cell that no spreadsheet interprets as a formula: text that begins like one gets an apostrophe, unless
+    it is a number."""
     if isinstance(value, str) and value.startswith(_FORMULA) and len(value) > 1:
         try:
             float(value)
@@ -22,7 +22,7 @@ def csv_cell(value: object) -> object:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV."""
+    """Format a table as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(csv_cell, heads))
@@ -31,7 +31,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Replace a table as a whole; nothing for a table without rows."""
+    """Write a table, atomically; write nothing for a table without rows."""
     if not rows:
         return
     write_text(path, csv_text(heads, rows))

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: the machine stops between two instructions instead of breaking off inside an instruction."""
+"""Ctrl-C during a run: the machine stops between two instructions instead of within an instruction."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,10 +8,9 @@ from types import FrameType
 
 @contextmanager
 def caught(stop: Callable[[], None]) -> Iterator[None]:
-    """Catch Ctrl-C in the context: the first calls `stop`; the next raises KeyboardInterrupt at once.
+    """Catch Ctrl-C in the context: the first calls `stop`; the second raises KeyboardInterrupt at once.
 
-    Python delivers signals to the main thread only, and an application may have a handler of its own: in another
-    thread, and with such a handler, this does nothing.
+    Does nothing outside the main thread, which alone receives signals, or if the application has its own handler.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -1,4 +1,4 @@
-"""A debugger on a platform: the NPU's registers and monitor commands as GDB sees them, and going back in time."""
+"""GDB server of a platform: registers of the NPU, monitor commands, and reverse execution."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FEATURE = "org.pyv-npu.registers"
 _COUNTERS = range(TOTALS_OFFSET, TOTALS_OFFSET + 8 * len(TOTALS))
 SHOWN = [row for row in REGISTERS if row.mode in (Mode.RO, Mode.RW) and row.offset not in _COUNTERS]
-"""Registers that have a value to look at. The halves of counters are left to `monitor npu regs`."""
+"""Readable registers, without the halves of counters, which `monitor npu regs` shows."""
 
 
 def debug(
@@ -41,11 +41,11 @@ def debug(
     rtos: Path | None = None,
     files: Path | None = None,
 ) -> Stop:
-    """Let GDB control the run, from now to its end; when it detaches, the program runs on by itself.
+    """Run the program under control of GDB; after GDB detaches, run it to its end.
 
-    `address` and `listening` are those of `serve`; `rtos` describes the tasks of the program, where they are none of
-    FreeRTOS; `files` is the folder in which `monitor save` writes. PyvExtError when the address is taken;
-    BadInputError and UsageError for `rtos`, see `find_rtos`.
+    `address` and `listening` are those of `serve`; `rtos` describes the tasks of the program, if no shipped description
+    fits; `files` is the folder in which `monitor save` writes. PyvExtError when the address is in use; BadInputError
+    and UsageError for `rtos`, see `find_rtos`.
     """
     debugger = Debugger(
         platform.engine,
@@ -72,7 +72,7 @@ def debug(
 
 
 def tasks_of(platform: Platform, file: Path | None = None) -> Callable[[Read], Tasks | None]:
-    """Return a finder of the program's RTOS tasks, by a description in `file` or a shipped description."""
+    """Return a function that reads the program's RTOS tasks, by a description in `file` or a shipped description."""
     program = platform.program
     rtos = None if program is None else find_rtos(program, file)
     if program is None or rtos is None:
@@ -81,7 +81,7 @@ def tasks_of(platform: Platform, file: Path | None = None) -> Callable[[Read], T
 
 
 def time_machine(platform: Platform) -> TimeMachine:
-    """Snapshots for going back; what the UART has shown is not shown again."""
+    """Return snapshots for reverse execution; replays do not repeat the output of the UART."""
 
     def take(before: Snapshot | None) -> Snapshot:
         try:
@@ -104,7 +104,7 @@ def time_machine(platform: Platform) -> TimeMachine:
 
 
 def npu_feature(platform: Platform) -> RegisterFeature:
-    """Return the NPU's registers, `$npu_ctrl` and so on, as they are now; GDB cannot write them."""
+    """Return the NPU's registers, such as `$npu_ctrl`, read-only for GDB."""
     return RegisterFeature(FEATURE, [_register(platform, register) for register in SHOWN], "npu")
 
 
@@ -128,7 +128,7 @@ def monitors(platform: Platform, files: Path | None = None) -> list[Monitor]:
 
 
 def save(platform: Platform, folder: Path | None, name: str) -> str:
-    """Write a snapshot of the machine as it stands: into the folder, since the client may be anybody."""
+    """Write a snapshot of the machine, only into the folder, as the client may be untrusted."""
     if folder is None:
         raise PyvExtError("no folder for files was given; start the run with --gdb-files DIR")
     file = folder / name
@@ -146,7 +146,7 @@ def save(platform: Platform, folder: Path | None, name: str) -> str:
 
 
 def queue_text(npu: "NpuDevice") -> str:
-    """Ring, then one line for each command in flight."""
+    """Return a line for the ring, then a line for each command in flight."""
     ring = npu.ring
     lines = [f"ring at {ring.base:#x}: {ring.occupied} of {ring.size} entries, head {ring.head}, tail {ring.tail}"]
     commands = npu.in_flight
@@ -179,11 +179,11 @@ def registers_text(platform: Platform) -> str:
 
 
 def latency_text(platform: Platform) -> str:
-    """Return the stages so far, in core cycles. The run goes on: this looks at a copy."""
+    """Return the latency stages so far, in core cycles, from a copy, as the run continues."""
     probe = platform.latency
     if probe is None:
         return "no program is loaded"
-    from npu_device.trace.records import batch_of  # it imports NumPy, which a debugger needs for this alone
+    from npu_device.trace.records import batch_of  # imports NumPy, which a debugger needs only here
 
     result = probe.latency_at(batch_of(platform.events.mark().pending)).to_json()
     if result is None:

@@ -1,4 +1,4 @@
-"""Errors of this package: what a user did wrong, each with the exit code of the command line (docs/results.md)."""
+"""Errors of this package for faults of the user, each with the exit code of the command line (docs/results.md)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,28 +15,28 @@ class PyvNpuError(Exception):
 
 
 class UsageError(PyvNpuError):
-    """The request contradicts itself or names something that does not exist."""
+    """Error of a request that contradicts itself or names something that does not exist."""
 
     exit_code = 64
 
 
 class BadInputError(PyvNpuError):
-    """A file or a value in it is wrong."""
+    """Error in a file or a value in it."""
 
     exit_code = 65
 
 
 class BadModelError(BadInputError, ModelError):
-    """A model cannot be read or compiled: the compiler's error as one of this package."""
+    """Error of a model that cannot be read or compiled: the compiler's error as an error of this package."""
 
 
 class BadCapacityError(BadModelError, CapacityError):
-    """The same of a model that needs more DRAM."""
+    """Error of a model that needs more DRAM."""
 
 
 @contextmanager
 def host_memory(size: str) -> Iterator[None]:
-    """Raise BadInputError where the host does not give the memory that a size of the configuration asks for."""
+    """Raise BadInputError when the host cannot allocate the memory of a configured size."""
     try:
         yield
     except (OSError, MemoryError):

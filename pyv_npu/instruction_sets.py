@@ -1,4 +1,4 @@
-"""Instruction sets for tools that read and write code without running it, and programs from assembly text."""
+"""Instruction sets for tools that read or write code without running it, and programs from assembly text."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from pyv_npu.config.tree import CoreConfig
 def every_instruction(
     slot: int = 0, march: str | None = None, more: Sequence[CustomInstruction] = (), xlen: int = 32
 ) -> Isa:
-    """Return the instructions of `march`, or of all extensions for a width of registers, with the NPU's in an opcode
-    slot and `more`.
+    """Return the instruction set `march`, or all extensions of a width of registers, with the NPU's instructions in an
+    opcode slot, and `more`.
 
-    PyvExtError for an unknown extension, or where encodings overlap.
+    PyvExtError for an unknown extension or overlapping encodings.
     """
     custom = [
         CustomInstruction(row.name.lower(), *match_mask(row, slot), row.syntax, handler=lambda operands: 0)
@@ -28,8 +28,7 @@ def every_instruction(
 def assemble_for(
     text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s"
 ) -> Program:
-    """Return a program for the instruction set and opcode slot of a core. ToolchainError names the line that is
-    wrong."""
+    """Assemble a program for the instruction set and opcode slot of a core. ToolchainError names the wrong line."""
     from toolchain.assembler.program import assemble
 
     return parse_elf(assemble(text, every_instruction(core.custom_slot, core.isa, more), name).elf, name)

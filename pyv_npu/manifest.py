@@ -1,4 +1,4 @@
-"""The manifest of a folder that this package has written: what it is, from which inputs, and its files by hash."""
+"""Manifest of a folder written by this package: its type, its inputs, and its files by hash."""
 
 import json
 import os
@@ -18,23 +18,23 @@ class Manifest(NamedTuple):
     """Contents of manifest.json."""
 
     what: str
-    """report, sweep, campaign, compiled model."""
+    """Type of the folder: report, sweep, campaign, compiled model."""
     version: str
     """Version of this package."""
     inputs: Mapping[str, str]
-    """SHA-256 of each file that was read, by the name by which it was given."""
+    """Input file, as named by the user -> SHA-256."""
     files: Mapping[str, str]
-    """SHA-256 of each file of the folder, by its path in it."""
+    """Path within the folder -> SHA-256."""
 
 
 def file_sha256(path: "str | os.PathLike[str]") -> str:
-    """Return the hash of a file's content. OSError."""
+    """Return the SHA-256 of a file's content. OSError."""
     with open(path, "rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] | None" = None) -> None:
-    """Write the manifest of the files in a folder: of all, or of those that are named."""
+    """Write the manifest of all files in a folder, or of `files`."""
     names = sorted(files_of(folder) if files is None else files)
     document = {
         "format": MANIFEST_FORMAT,
@@ -47,19 +47,19 @@ def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] 
 
 
 def files_of(folder: Path) -> set[str]:
-    """Return all files in a folder and below it, by their relative paths; links count as files."""
+    """Return the relative paths of all files in a folder and its subfolders; links count as files."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 
 def read(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder; None where there is none of this form. BadInputError where it is damaged;
+    """Read the manifest of a folder; None without a manifest of this format. BadInputError for a damaged manifest;
     OSError."""
     path = folder / FILE
     try:
         check_input(path, MAX_RESULT)
         content = path.read_bytes()
         if MANIFEST_FORMAT.encode() not in content:
-            return None  # somebody else's
+            return None  # a manifest of other software
         document = json.loads(content)
         if document["format"] != MANIFEST_FORMAT:
             return None
@@ -84,8 +84,8 @@ def _word(value: Any) -> str:
 
 
 def check(path: Path) -> None:
-    """Raise BadInputError where the manifest beside a file names another content. A file that no manifest names
-    passes."""
+    """Raise BadInputError if a file's content differs from the manifest in its folder. A file without an entry is
+    valid."""
     contents = read(path.parent)
     digest = None if contents is None else contents.files.get(path.name)
     if digest is not None and file_sha256(path) != digest:
@@ -95,7 +95,7 @@ def check(path: Path) -> None:
 
 
 def problems(folder: Path, contents: Manifest) -> list[str]:
-    """List differences from the manifest: a line for each file, and for each input that is another file now."""
+    """Return differences from the manifest: a line for each changed file, and for each changed input."""
     lines = []
     for name, digest in contents.files.items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""Notebook display of a run: what limits it, where its cycles lie, and its tables as pandas' data frames."""
+"""Notebook display of a run: its bottleneck, its cycles by layer and phase, and its tables as pandas data frames."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def mimebundle(result: Result[Any]) -> dict[str, str]:
-    """Return text by MIME type for a notebook, in the colours of its theme."""
+    """Return text by MIME type for a notebook, in colours of its theme."""
     return {"text/plain": summary(result), "text/html": html(result)}
 
 
@@ -42,7 +42,7 @@ STYLE = "border-left:4px solid #1f6fb4;padding:2px 14px;margin:4px 0;max-width:6
 
 
 def as_html(sections: Iterable[Section], tiles: Sequence[Tile] = ()) -> str:
-    """Format sections for a notebook, in the colours of its theme; charts are for pages."""
+    """Format sections for a notebook, in colours of its theme, without charts."""
     html = ""
     for section in sections:
         html += f"<p><b>{escape(section.title)}</b></p>" if section.title else ""
@@ -74,7 +74,7 @@ def _html(part: Part) -> str:
 
 
 def to_dataframe(result: Result[Any], table: str) -> "pandas.DataFrame":
-    """Make a data frame of a table of a run. UsageError: no such table, or the level lacks it. MissingExtraError:
+    """Return a table of a run as a data frame. UsageError: unknown table, or the level lacks it. MissingExtraError:
     pandas is not installed."""
     columns_of = TABLES.get(table)
     if columns_of is None:
@@ -108,7 +108,7 @@ def _layers(result: Result[Any]) -> dict[str, list[Any]]:
 
 
 def _submissions(result: Result[Any]) -> dict[str, list[Any]]:
-    """Return the columns of latency.csv; a missing stamp is None."""
+    """Return the columns of latency.csv; a missing timestamp is None."""
     core = result.on_core("submissions")
     return dict(zip(LATENCY_COLUMNS, latency_columns(core.latency.submissions, core.program), strict=True))
 
@@ -130,4 +130,4 @@ TABLES: Mapping[str, Callable[[Result[Any]], dict[str, list[Any]]]] = {
     "metrics": _metrics,
     "submissions": _submissions,
 }
-"""Name -> the columns of the table."""
+"""Name of a table -> function that returns its columns."""

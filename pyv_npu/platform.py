@@ -1,4 +1,4 @@
-"""The only place that puts core, bus and NPU together (docs/architecture.md)."""
+"""Composition of core, bus and NPU into a machine, the only module that connects them (docs/architecture.md)."""
 
 import os
 import time
@@ -50,26 +50,26 @@ if TYPE_CHECKING:
     from pyv_npu.snapshot.machine import Machine
 
 SLICE, UNTIMED = 1 << 20, 1 << 25
-"""Cycles between two looks at the wall clock; without a timeout, those after which Ctrl-C is heard in native code."""
+"""Cycles between checks of the wall clock; without a timeout, cycles between checks for Ctrl-C in native code."""
 
 
 _OVER = (StopReason.EXIT, StopReason.DEADLOCK, StopReason.TRAP_LOOP, StopReason.ENGINE)
-"""Reasons after which the program does not go on."""
+"""Reasons after which the program cannot resume."""
 
 
 class HostLines(Protocol):
-    """Lines to the host, served between two slices of a run (`pyv_npu.serial`)."""
+    """Serial lines to the host, served between slices of a run (`pyv_npu.serial`)."""
 
     @property
     def cycles(self) -> int:
         """Cycles of the next slice."""
 
     def exchange(self, stop: Stop | None, seconds: float | None) -> Stop | None:
-        """Pass input on; `stop`, a deadlock, is returned where no input can end it. Waits for `seconds` at most."""
+        """Deliver input, waiting for at most `seconds`. Return `stop`, a deadlock, if no input can end it."""
 
 
 class Platform:
-    """A hart with RAM, standard devices and an NPU, as `config` says. It runs one program."""
+    """Machine with a hart, RAM, standard devices and an NPU, configured by `config`. It runs one program."""
 
     def __init__(
         self,
@@ -80,16 +80,15 @@ class Platform:
         instructions: Sequence[CustomInstruction] = (),
         values: bool = True,
     ) -> None:
-        """`console` is given the UART's bytes as they are written. Without `values` the NPU computes nothing. Devices
-        and instructions of `config.plugins` are added to those given.
+        """`console` receives the UART's bytes. Without `values` the NPU computes nothing. Devices and instructions of
+        `config.plugins` are added to the arguments.
 
-        Raises BadInputError for a plugin that cannot be used, PyvExtError or NpuDeviceError when the parts do not fit
-        together.
+        BadInputError for an invalid plugin, PyvExtError or NpuDeviceError when the parts do not fit together.
         """
         self.config = config
         self._computes = values
         if config.plugins:
-            from pyv_npu.plugins import parts  # few runs have any
+            from pyv_npu.plugins import parts  # few runs have plugins
 
             added = parts(config.plugins)
             devices, instructions = (*devices, *added.devices), (*instructions, *added.instructions)
@@ -109,18 +108,19 @@ class Platform:
         for memory in (self.ram, *self.spm):
             self.bus.add_ram(memory)
         self._kv: Ram | None = None
-        """Virtual range of encoded keys and values, which the core does not see; none where no snapshot has it."""
+        """Virtual range of encoded keys and values, outside the core's address space; None if DRAM is too large for
+        snapshots."""
         if config.npu.dram.size <= mm.DRAM_CORE_VISIBLE:
             self._kv = Ram("KV", mm.KV_BASE, mm.KV_RANGE * config.npu.dram.size)
         self.outputs = Outputs(self.bus, self.spm, self.is_status)
         self.console = Console(console)
         self.uart = Uart(self.console)
         self.uarts = [self.uart]
-        """The UART, and the second one where the configuration has a line for it."""
+        """The UART, and a second UART if the configuration has a line for it."""
         self.inputs: list[SerialInput] = []
-        """Input of the UARTs that have a line, in their order."""
+        """Input of each UART with a line, in order."""
         self.lines: HostLines | None = None
-        """Lines over which the host sends during a run."""
+        """Live lines, over which the host sends during a run."""
         if len(config.platform.serial) > 1:
             self.uarts.append(Uart())
             self.uarts[1].name = "uart1"
@@ -130,7 +130,7 @@ class Platform:
         self.events = EventStream(keep=True)
         self.npu_memory = self._npu_memory()
         self.external = self._engines_outside()
-        """Engines outside, at CA_FULL."""
+        """External engines, at CA_FULL."""
         self.npu = NpuDevice(
             config.npu, self.npu_memory, self.events, config.custom_enabled, values=values, external=self.external
         )
@@ -169,13 +169,14 @@ class Platform:
         self._arrivals: Sequence[int] = ()
         self._custom_observers: list[Callable[[str, Operands, Outcome], None]] = []
         self.injection: Injection | None = None
-        """The faults of this run, if there are any."""
+        """Fault injection of this run, if any."""
         self.sanitizer: Sanitizer | None = None
-        """Sanitizer of the loaded program, where `run.sanitize` asks for one."""
+        """Sanitizer of the loaded program, if `run.sanitize` is set."""
         self._htif: Htif | None = None
         self._semihosting: Semihosting | None = None
         self._machine: Machine | None = None
-        """Made when it is first asked for; with parts of users when the program is loaded, as they are then."""
+        """Parts for snapshots, created on first use; with users' parts, at the load of the program, in their initial
+        state."""
 
     # -- composition -------------------------------------------------------------------------------------------
 
@@ -237,10 +238,10 @@ class Platform:
         return f"<Platform: {program}, {self.config.npu.mode}, cycle {self.cycle:,}, pc {self.hart.pc:#x}>"
 
     def load(self, program: "Program | str | Path", args: Mapping[str, int] | None = None) -> None:
-        """Put a program into memory and the hart at its start; `args` are values for npu_bootinfo by name.
+        """Load a program into memory and set the hart to its entry; `args` are values for npu_bootinfo by name.
 
-        Raises ElfError for a broken file, BadInputError when the program needs another platform, UsageError for an
-        argument that it does not take.
+        ElfError for a broken file, BadInputError when the program needs another platform, UsageError for an unknown
+        argument.
         """
         if self.program is not None:
             raise UsageError(f"{self.program.name} is loaded already: make another Platform for another program")
@@ -252,7 +253,7 @@ class Platform:
         info = boot.bootinfo(self.config, boot.argument_words(program, needs, values))
         self.bus.add_ram(boot_rom(mm.ROM_BASE, program.entry, info, self.isa.xlen))
         if self.config.run.sanitize:
-            from pyv_npu.observe.sanitizer.sanitizer import Sanitizer  # few runs are looked at
+            from pyv_npu.observe.sanitizer.sanitizer import Sanitizer  # few runs have a sanitizer
 
             self.sanitizer = Sanitizer(self, program)
         elf.load(program, self.bus)
@@ -279,14 +280,14 @@ class Platform:
         for text, serial in zip(self.config.platform.serial, self.inputs, strict=True):
             serial.send(boot.serial_input(text))
         self._arrivals = arrivals.install(self.config, program, self.bus)
-        if self.npu.used or submit_functions(program):  # which are followed from their first instruction on
+        if self.npu.used or submit_functions(program):  # the probe traces these from their first instruction on
             self._follow()
         else:
             self.npu.on_use = self._follow
         self._machine = self._snapshots(program) if self.devices or self.instructions else None
 
     def _follow(self) -> None:
-        """Make the latency probe of the loaded program, if there is none."""
+        """Create the latency probe of the loaded program, if it does not exist."""
         if self._probe is None and self.program is not None:
             from pyv_npu.observe.latency.probe import LatencyProbe  # most firmware does not use the NPU
 
@@ -299,24 +300,24 @@ class Platform:
 
     @property
     def cycle(self) -> int:
-        """The cycle at whose start the hart is."""
+        """Current cycle of the hart, at its start."""
         return self.hart.cycle
 
     @property
     def latency(self) -> "LatencyProbe | None":
-        """The latency probe of the loaded program; None: there is no program."""
+        """Latency probe of the loaded program; None without a program."""
         self._follow()
         self.clock.log.read()
         return self._probe
 
     def result(self) -> Latency:
-        """The submissions of the run so far; call it when the run is over."""
+        """Return the submissions of the run, after its end."""
         if self.program is None:
             raise UsageError("no latency yet: load a program and run it first")
         return Latency(None, 0, "first_store") if self._probe is None else self._probe.result()
 
     def completion_order(self) -> dict[int, tuple[int, int]]:
-        """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
+        """Return stream -> (number of complete commands, hash of the order of their completion)."""
         return {} if self._probe is None else self._probe.completion_order()
 
     def is_status(self, address: int) -> bool:
@@ -324,10 +325,10 @@ class Platform:
         return self._probe is not None and self._probe.is_status(address)
 
     def run(self, until: int | None = None) -> Stop:
-        """Run to the end of the program, or until the hart reaches cycle `until`, or a limit of the configuration.
+        """Run to the end of the program, to cycle `until` of the hart, or to a limit of the configuration.
 
-        Ctrl-C stops between two instructions with reason `interrupted`; a second one raises KeyboardInterrupt, which
-        may leave an instruction half done.
+        Ctrl-C stops between two instructions with reason `interrupted`; a second Ctrl-C raises KeyboardInterrupt,
+        possibly within an instruction.
         """
         if self.program is None:
             raise UsageError("nothing to run: load a program first")
@@ -335,7 +336,7 @@ class Platform:
         limit = min(NEVER if until is None else until, settings.max_cycles or NEVER)
         deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
         cycles = UNTIMED if deadline is None else SLICE
-        self.clock.changed(self.clock.now)  # the host may have fed a device since
+        self.clock.changed(self.clock.now)  # the host may have fed a device since the last run
         stop: Stop | None = None
         with ctrl_c.caught(lambda: self.engine.stop(Stop(StopReason.INTERRUPTED))):
             while stop is None:
@@ -359,8 +360,8 @@ class Platform:
         return stop
 
     def deliver(self) -> None:
-        """The run is over: let stores that have retired arrive at their devices, such as the last characters at the
-        UART. The hart stays where it is; why the run ended stays as it is."""
+        """Deliver retired stores to their devices after the end of the run, such as the last characters to the UART.
+        Neither the hart nor the reason of the stop changes."""
         arrived, stopping = self.clock.drained, self.engine.stopping
         if arrived > self.clock.now:
             self.clock.advance(arrived)
@@ -375,10 +376,10 @@ class Platform:
         return self.engine.step()
 
     def inject(self, *faults: "Fault | Mapping[str, Any]") -> "Injection":
-        """Let these faults act on the run, and no others: keys and values as in a file of faults.
+        """Arm these faults, in place of all others; a mapping has the keys and values of a file of faults.
 
-        The result has what has acted so far (`armed`). BadInputError for a fault that cannot be, UsageError before a
-        program is loaded.
+        The result records the firings (`armed`). BadInputError for an invalid fault, UsageError before a program is
+        loaded.
         """
         from pyv_npu.faults.injection import Injection
         from pyv_npu.faults.plan import Fault, make_fault
@@ -395,9 +396,9 @@ class Platform:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def save(self, before: "Snapshot | None" = None) -> "Snapshot":
-        """The state of the whole machine, to be restored here or in another process; it shares memory with `before`.
+        """Return a snapshot of the whole machine, for this or another process; it shares unchanged pages with `before`.
 
-        Raises UsageError for a device or instruction whose state cannot be stored, see `pyv_ext.protocols.Stateful`.
+        UsageError for a device or instruction whose state cannot be stored, see `pyv_ext.protocols.Stateful`.
         """
         if self.program is None:
             raise UsageError("nothing to save: load a program first")
@@ -416,9 +417,9 @@ class Platform:
         return self._snapshots(self.program).save(self.cycle, before)
 
     def restore(self, snapshot: "Snapshot") -> None:
-        """Go on from `snapshot`, taken from a platform with the same configuration, program and arguments.
+        """Restore `snapshot`, taken from a platform with the same configuration, program and arguments.
 
-        Raises BadInputError when it is of another one.
+        BadInputError for a snapshot of another platform.
         """
         if self.program is None:
             raise UsageError("nothing to restore: load the program of the snapshot first")
@@ -427,9 +428,8 @@ class Platform:
             self.sanitizer.restored()
 
     def is_at(self, snapshot: "Snapshot") -> bool:
-        """Check whether the platform, which took `snapshot`, has the future that it had then.
-
-        The latency probe and `outputs` may remember another past: they only report, but for `is_status`.
+        """Check whether the platform is in the state of `snapshot`, which it took itself, so that the rest of the run
+        is the same. The latency probe and `outputs` may differ: apart from `is_status`, they only report.
         """
         if self.program is None:
             raise UsageError("no state yet: load a program first")
@@ -445,8 +445,8 @@ class Platform:
         return self._machine
 
     def _parts(self) -> dict[str, Stateful]:
-        """Return all parts of a snapshot, in the order of restoring: the clock reads the devices, the latency probe bus
-        and engine."""
+        """Return all parts of a snapshot in the order of restoring: the clock after the devices, which it reads, the
+        latency probe after bus and engine."""
         own: dict[str, Stateful] = {
             "hart": self.hart,
             "bus": self.bus,
@@ -473,12 +473,12 @@ class Platform:
         wiring += [placed.device for placed in self.devices]
         users: dict[str, Stateful] = {}
         if self.devices or self.instructions:
-            from pyv_npu.snapshot.devices import parts_of  # it imports NumPy, which most snapshots do without
+            from pyv_npu.snapshot.devices import parts_of  # imports NumPy, which most snapshots do not need
 
             users = parts_of([placed.device for placed in self.devices], self.instructions, wiring)
         return own | users | {name: part for name, part in last.items() if part is not None}
 
-    # -- what parts report ---------------------------------------------------------------------------------------
+    # -- callbacks of parts --------------------------------------------------------------------------------------
 
     def _exit(self, code: int) -> None:
         self.engine.stop(Stop(StopReason.EXIT, code, f"exit code {code}"))
@@ -487,17 +487,17 @@ class Platform:
         self.engine.stop(Stop(StopReason.EXIT, 0, "reset requested"))
 
     def observe_custom(self, observer: Callable[[str, Operands, Outcome], None]) -> None:
-        """Call `observer(name, operands, outcome)` after each answer of the NPU to a custom instruction, stalls too."""
+        """Call `observer(name, operands, outcome)` after each answer of the NPU to a custom instruction, or stall."""
         self._custom_observers.append(observer)
         self._update_observed()
 
     def unobserve_custom(self, observer: Callable[[str, Operands, Outcome], None]) -> None:
-        """Undo one `observe_custom`."""
+        """Remove an observer."""
         self._custom_observers.remove(observer)
         self._update_observed()
 
     def _update_observed(self) -> None:
-        """Let native code submit without Python, if only the probe follows: it reads the core log."""
+        """Let native code submit without Python if the only observer is the probe, which reads the core log."""
         observers = self.traffic, self.sanitizer, *self._custom_observers
         observed = self._probe is None or any(each is not None for each in observers)
         self.clock.machine.submission.observed = observed
@@ -524,13 +524,13 @@ class Platform:
 
 
 def check_engine(config: Config) -> None:
-    """UsageError at CA_FULL where no engine outside is named."""
+    """Raise UsageError at CA_FULL without an external engine."""
     if config.run.sim_level == "CA_FULL" and not config.npu.te.external.engine:
         raise UsageError(f"sim_level CA_FULL: {NOT_CONNECTED}")
 
 
 def sized_for(config: NpuConfig, dram_bytes: int) -> NpuConfig:
-    """The configuration with DRAM of at least `dram_bytes`: what an image's note asks for."""
+    """Return the configuration with DRAM of at least `dram_bytes`, the requirement of an image."""
     if dram_bytes <= config.dram.size:
         return config
     return replace(config, dram=replace(config.dram, size=-(-dram_bytes // 4096) * 4096))

@@ -1,7 +1,7 @@
-"""Plugins: Python files of users that give every platform their own devices and instructions (docs/extending.md).
+"""Plugins: users' Python files that add devices and instructions to every platform (docs/extending.md).
 
-A file is executed once for each platform, so that what it makes belongs to that one. It sets `DEVICES`, a list of
-`Placed`, or `INSTRUCTIONS`, a list of `CustomInstruction`, or both.
+A file is executed once for each platform, so that platforms share no objects. It sets `DEVICES`, a list of `Placed`,
+or `INSTRUCTIONS`, a list of `CustomInstruction`, or both.
 """
 
 import traceback
@@ -23,13 +23,12 @@ class PluginParts(NamedTuple):
 
 
 _MODULE = "pyv_npu_plugin_"
-"""First part of the module name of a plugin."""
+"""Prefix of the module name of a plugin."""
 _NAMES = {"DEVICES": Placed, "INSTRUCTIONS": CustomInstruction}
 
 
 def parts(files: Iterable[str]) -> PluginParts:
-    """Return new devices and instructions of these files, in their order. BadInputError names file, line and
-    reason."""
+    """Return new devices and instructions of these files, in order. BadInputError names file, line and reason."""
     devices: list[Placed] = []
     instructions: list[CustomInstruction] = []
     for file in files:
@@ -44,7 +43,7 @@ def parts(files: Iterable[str]) -> PluginParts:
 
 
 def _execute(file: str) -> dict[str, Any]:
-    """Return the names of a file that has run."""
+    """Execute a file and return its names."""
     try:
         check_input(file, MAX_TEXT)
         code = compile(Path(file).read_bytes(), file, "exec")
@@ -63,7 +62,7 @@ def _execute(file: str) -> dict[str, Any]:
 
 
 def fault_of(error: BaseException) -> BadInputError | None:
-    """Return an exception of a plugin's code as an error that names its file and line; None if no plugin raised."""
+    """Convert an exception of a plugin's code to an error with file and line; None if it is not from a plugin."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
     at = next((at for at in reversed(range(len(frames))) if _is_plugin(frames[at])), None)
@@ -94,7 +93,7 @@ def _list_of(file: str, names: dict[str, Any], name: str) -> Sequence[Any]:
 
 
 def _rules_of_device(placed: Placed) -> Iterator[tuple[str, bool, str]]:
-    """Yield (part, whether it is right, what it must be)."""
+    """Yield (part, whether it is valid, rule)."""
     device, source = placed.device, placed.source
     yield "base", _is_integer(placed.base), "an address"
     yield "source", source is None or _is_integer(source), "a PLIC source"

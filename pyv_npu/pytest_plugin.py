@@ -5,7 +5,7 @@
         assert run.exit_code == 0 and run.latency.p99 <= 320
         assert npu.errors == 0 and "ok" in uart.text
 
-pytest loads this file in every session: it imports the machine only when a fixture is used.
+pytest loads this file in every session, so it imports the machine only when a fixture is used.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Bench:
-    """Makes platforms, and remembers the last one for the fixtures `npu` and `uart`."""
+    """Factory of platforms, with the last platform for the fixtures `npu` and `uart`."""
 
     def __init__(self) -> None:
         self.last: Platform | None = None
@@ -41,8 +41,8 @@ class Bench:
     ) -> "Platform":  # fmt: skip
         """Return a platform with `program` loaded: a name that `pyv-npu info` lists, or a path.
 
-        `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). Raises what `Platform` and
-        `Platform.load` raise.
+        `configuration`: `mode`, `preset`, `config` (files), `settings` (a mapping of keys). The errors of `Platform`
+        and `Platform.load`.
         """
         from pyv_npu.boot import find_program
         from pyv_npu.platform import Platform
@@ -55,7 +55,7 @@ class Bench:
         self, program: "str | Path | Program", args: Mapping[str, int] | None = None, *,
         devices: "Sequence[Placed]" = (), instructions: Sequence[Any] = (), **configuration: Any,
     ) -> "Result[Any]":  # fmt: skip
-        """Run firmware to its end: `exit_code`, `stop`, `latency.p99`, `json`. Arguments as of `load`."""
+        """Run firmware to its end: `exit_code`, `stop`, `latency.p99`, `json`. Arguments as in `load`."""
         from pyv_npu.platform import Platform
         from pyv_npu.workloads.firmware import run_program
 
@@ -68,8 +68,8 @@ class Bench:
     def assemble(
         self, text: str, *, instructions: Sequence[Any] = (), name: str = "program.s", **configuration: Any
     ) -> "Program":
-        """Return a program from assembly text (docs/assembler.md), for `run`. Its instructions are those of `core.isa`,
-        the NPU's and `instructions`. ToolchainError names the line that cannot be assembled."""
+        """Assemble a program (docs/assembler.md), for `run`. Instructions are those of `core.isa`, of the NPU, and
+        `instructions`. ToolchainError names the wrong line."""
         from pyv_npu.instruction_sets import assemble_for
 
         return assemble_for(text, _config(**configuration).core, instructions, name)
@@ -86,7 +86,7 @@ class Bench:
         return self.last
 
     def error_lines(self) -> list[str]:
-        """Return the error tickets of the last platform, a line each; none before there is one."""
+        """Return the error tickets of the last platform, a line each; [] without a platform."""
         machine = self.last
         if machine is None or machine.program is None or not machine.npu.error_log:
             return []
@@ -97,7 +97,7 @@ class Bench:
 
     @property
     def machine(self) -> "Platform":
-        """The last platform; UsageError before there is one."""
+        """Last platform; UsageError without a platform."""
         if self.last is None:
             from pyv_npu.errors import UsageError
 
@@ -131,7 +131,7 @@ def pytest_runtest_makereport(
 
 
 class Npu:
-    """The counters of the last platform's NPU as attributes: `npu.completed`, `npu.te_busy`, ..."""
+    """Counters of the last platform's NPU as attributes: `npu.completed`, `npu.te_busy`, ..."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -171,22 +171,22 @@ def platform() -> Bench:
 
 @pytest.fixture
 def npu(platform: Bench) -> Npu:
-    """Return the NPU of the platform that the test made last."""
+    """Return the NPU of the test's last platform."""
     return Npu(platform)
 
 
 @pytest.fixture
 def uart(platform: Bench) -> Uart:
-    """Return the UART of the platform that the test made last."""
+    """Return the UART of the test's last platform."""
     return Uart(platform)
 
 
 @pytest.fixture
 def baseline(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Provide `baseline(run)`: its figures must be those of baselines/TEST.json in the folder of the test.
+    """Provide `baseline(run)`: its figures must equal those of baselines/TEST.json in the folder of the test.
 
-    `baseline(run, "cycles", "latency")` compares these keys of its JSON only; each call of a test takes a list of its
-    own in the file. `pytest --update-baselines` writes the files.
+    `baseline(run, "cycles", "latency")` compares only these keys of its JSON; each call in a test has a separate entry
+    in the file. `pytest --update-baselines` writes the files.
     """
     from pyv_npu.studies.baselines import Baseline
 

@@ -1,4 +1,4 @@
-"""Result of a workload: a typed object, the source of JSON, summary, report and tests.
+"""Result of a workload: a typed object, from which JSON, summary and report follow.
 
 docs/results.md describes the keys of the JSON objects. Times are core cycles.
 """
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Any]
 Runs = Mapping[str, Run]
-"""Run objects of the JSON schema, by the name of the run: its mode, without a core its level."""
+"""Run objects of the JSON schema, by the name of the run: its mode, or its level without a core."""
 
 SCHEMA = 1
 SHOWN_ERRORS = 10
-"""Tickets in error that a result lists; `latency.n_errors` counts all."""
+"""Maximum number of error tickets in a result; `latency.n_errors` counts all."""
 ENDED = Stop(StopReason.EXIT, 0)
 """Stop of a run without a core."""
 CUT = frozenset((StopReason.INTERRUPTED, StopReason.TIMEOUT, StopReason.LIMIT, StopReason.ENGINE))
-"""Reasons for which a run ends that the program has nothing to do with."""
+"""Reasons of a stop that the program did not cause."""
 SAME_RESULTS = {True: "yes", False: "NO", None: "unknown"}
-"""For people: whether both modes left the same."""
+"""Text for whether both modes have the same results."""
 
 
 class Detail:
     """Part of a result that depends on the workload type; empty for firmware."""
 
     difference: ClassVar[str] = ""
-    """Message where the run differs from its reference."""
+    """Message if the run differs from its reference."""
 
     def to_json(self, result: "Result[Any]") -> dict[str, Any]:
-        """Return keys of the result's JSON object besides those that every run has."""
+        """Return additional keys of the result's JSON object."""
         return {}
 
     def sections(self, result: "Result[Any]") -> "list[Section]":
-        """Return sections of the result besides those that every run has."""
+        """Return additional sections of the result."""
         return []
 
     def files(self, result: "Result[Any]") -> Mapping[str, bytes]:
@@ -83,21 +83,21 @@ class CoreRun:
     uart: str
     latency: Latency
     order: Mapping[int, tuple[int, int]]
-    """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
+    """Stream -> (number of complete commands, hash of the order of their completion)."""
     outputs_sha256: str
     """Hash of the NPU's results in memory."""
     log: "Sequence[ErrorEntry]" = ()
-    """The device's error log."""
+    """Error log of the device."""
     record: "Record | None" = None
-    """Record of injected faults, where the session asks for it."""
+    """Record of injected faults; None without `Session.faults`."""
     findings: "Findings | None" = None
-    """Findings of the sanitizer; None without one."""
+    """Findings of the sanitizer; None without a sanitizer."""
     external: Mapping[str, Any] | None = None
-    """CA_FULL: what engines outside are and have done."""
+    """Description and counters of the external engines at CA_FULL."""
 
     @property
     def ticket_errors(self) -> list[dict[str, Any]]:
-        """The first tickets that ended in an error, with where the program submitted them."""
+        """First tickets that ended in an error, with the source line of their submission."""
         if not self.latency.any:
             return []
         reasons = {entry.ticket: entry.reason for entry in self.log}
@@ -114,15 +114,15 @@ class CoreRun:
 
     @property
     def error_log(self) -> list[dict[str, Any]]:
-        """The latest error tickets, oldest first: `npu.error_log` of the JSON result."""
+        """Latest error tickets, oldest first: `npu.error_log` of the JSON result."""
         return error_rows(self.log, self.latency, self.program)
 
 
 def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) -> list[dict[str, Any]]:
-    """Return the error tickets of a log, oldest first, with where the program submitted them."""
+    """Return the error tickets of a log, oldest first, with the source line of their submission."""
     if not log:
         return []
-    from npu_device.abi.opcodes import Opcode  # of the device, which most firmware does without
+    from npu_device.abi.opcodes import Opcode  # most firmware does not need it
     from npu_device.issue.retirement import UNKNOWN
 
     sites = {submission.ticket: submission.call_site for submission in latency.accepted.failed}
@@ -149,26 +149,26 @@ class Result(Generic[D]):
 
     program: str
     config: Config
-    """Configuration of the run, with the DRAM that the program asked for."""
+    """Configuration of the run, with the DRAM that the program requires."""
     detail: D
     cycles: int | None = None
-    """None: the level has no time."""
+    """Core cycles; None: the level has no time."""
     counters: Mapping[str, Any] | None = None
-    """Counters of the NPU, where it was simulated."""
+    """Counters of the NPU, if it was simulated."""
     events: EventStream | None = None
-    """With its records where they were kept; None: the level has no events."""
+    """Events, with their records if these are kept; None: the level has no events."""
     core: CoreRun | None = None
     host: Mapping[str, float | None] = field(default_factory=dict)
     commands: "Sequence[Command]" = ()
-    """Commands of a model, in the order of submission, where each is submitted once."""
+    """Commands of a model in the order of submission, if each is submitted once."""
     layers: Sequence[str] = ()
-    """The layer of each submission, where it is not that of `commands`."""
+    """Layer of each submission, if `commands` does not have it."""
     memory: Mapping[int, bytes] = field(default_factory=dict)
-    """Bytes by address that commands read when they start."""
+    """Address -> bytes that commands read when they start."""
     faults: Mapping[str, Any] | None = None
     """Outcome of injected faults, the JSON object of `pyv_npu.studies.fault_outcomes`."""
     moved: "RoleTraffic | None" = None
-    """Traffic counted during the run; None: it is counted from recorded events."""
+    """Traffic counted during the run; None: counted from recorded events."""
 
     def __repr__(self) -> str:
         time = "without time" if self.cycles is None else f"{self.cycles:,} cycles"
@@ -180,12 +180,12 @@ class Result(Generic[D]):
 
     @property
     def exit_code(self) -> int | None:
-        """The guest's, None when it did not end by itself."""
+        """Exit code of the guest; None if it did not exit."""
         return self.stop.code
 
     @property
     def latency(self) -> Latency:
-        """The submissions. UsageError without a core."""
+        """Submissions of the run. UsageError without a core."""
         return self.on_core("latency").latency
 
     @property
@@ -200,38 +200,38 @@ class Result(Generic[D]):
 
     @property
     def name(self) -> str:
-        """The mode; without a core the level."""
+        """Mode of the run, or its level without a core."""
         return self.config.npu.mode if self.core is not None else self.config.run.sim_level
 
     @property
     def layer_names(self) -> Sequence[str]:
-        """The layer of each submission; empty for firmware."""
+        """Layer of each submission; empty for firmware."""
         return self.layers or [command.layer for command in self.commands]
 
     @property
     def batches(self) -> "Iterator[Batch]":
-        """The events of the run. UsageError where there are none."""
+        """Events of the run. UsageError for a level without events."""
         if self.events is None:
             raise UsageError(f"no events: {self.config.run.sim_level} has no time; run at IA_TIMING or CA_HYBRID")
         return self.events.kept()
 
     @cached_property
     def spans(self) -> "Spans":
-        """Spans of the run. UsageError where there is no time."""
-        from npu_device.trace.run_spans import Spans  # a report asks
+        """Spans of the run. UsageError for a level without time."""
+        from npu_device.trace.run_spans import Spans  # needed for reports
 
         return Spans(self.batches, self.cycles)
 
     @cached_property
     def traffic(self) -> "RoleTraffic | None":
-        """Traffic of the DMA by role; None where there is no time."""
+        """Traffic of the DMA by role; None for a level without time."""
         from pyv_npu.observe.analysis.traffic import traffic_of
 
         return self.moved if self.moved is not None or self.core is None else traffic_of(self.batches)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of the extended blocks that the core's run has fetched, where each command is submitted once."""
+        """Bytes of the extended blocks fetched in a run on the core, if each command is submitted once."""
         if self.core is None or self.counters is None:
             return 0
         fetched = self.commands[: self.counters["accepted"]]
@@ -239,10 +239,10 @@ class Result(Generic[D]):
 
     @cached_property
     def works(self) -> "Sequence[CommandWork]":
-        """Work of each command of a model, in the order of submission; empty where it is not known."""
+        """Work of each command of a model, in the order of submission; empty if unknown."""
         if not self.commands:
             return ()
-        from npu_device.levels.runner import Listed  # firmware starts without it and NumPy
+        from npu_device.levels.runner import Listed  # firmware needs neither it nor NumPy
         from pyv_npu.observe.analysis.work import works
 
         listed = [Listed(command.descriptor, 0, command.block) for command in self.commands]
@@ -250,7 +250,7 @@ class Result(Generic[D]):
 
     @cached_property
     def energy(self) -> "EnergyEstimate | None":
-        """Estimate of energy and area; None where the commands are not known, or nothing has time."""
+        """Estimate of energy and area; None if the commands are unknown, or for a level without time."""
         if not self.works or not self.cycles:
             return None
         from pyv_npu.observe.analysis.energy import estimate
@@ -264,7 +264,7 @@ class Result(Generic[D]):
 
     @cached_property
     def analysis(self) -> "Analysis | None":
-        """Analysis of a model's time by layer; None where the commands are unknown."""
+        """Analysis of a model's time by layer; None if the commands are unknown."""
         from pyv_npu.observe.analysis.model import analyse
 
         if not self.commands or self.cycles is None:
@@ -273,8 +273,8 @@ class Result(Generic[D]):
 
     @cached_property
     def without_firmware(self) -> int | None:
-        """Core cycles that the commands of a model take when the NPU has all of them from the start, as `--timing-only`
-        counts them; None where they are not known, without a core, and for a run that was cut."""
+        """Core cycles of a model's commands if the NPU has all of them from the start, as with `--timing-only`; None if
+        they are unknown, without a core, and for a run that was cut."""
         if not self.commands or self.core is None or self.stop.reason in CUT:
             return None
         from npu_device.levels.runner import Listed, Runner, list_config
@@ -328,23 +328,23 @@ class Result(Generic[D]):
     def extended(
         self, detail: E, commands: "Sequence[Command]" = (), memory: Mapping[int, bytes] | None = None
     ) -> "Result[E]":
-        """Return the same run with what the workload that it was part of knows."""
+        """Return the run with the detail and commands of the workload that contains it."""
         return replace(cast("Result[Any]", self), detail=detail, commands=commands, memory=memory or {})
 
     def on_core(self, figure: str) -> CoreRun:
-        """Return the core's part. UsageError, for `figure`, in a run without a core."""
+        """Return the core's part. UsageError, which names `figure`, in a run without a core."""
         if self.core is None:
             raise UsageError(f"no {figure}: nothing is submitted at {self.config.run.sim_level}; run at CA_HYBRID")
         return self.core
 
 
 def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
-    """Return order statistics of a stage of `STAGES`, of a run object; empty where it has no samples."""
+    """Return order statistics of a stage of `STAGES` in a run object; empty without samples."""
     return (run["latency"] or {"stages": {}})["stages"].get(stage) or {}
 
 
 def headline(runs: Runs) -> str:
-    """Stage that describes runs: that of written descriptors, if there are any."""
+    """Return the stage that describes runs: t_submit, or t_submit_prebuilt if no run has samples of t_submit."""
     written = any(stage_of(run, "t_submit") for run in runs.values())
     return "t_submit" if written else "t_submit_prebuilt"
 
@@ -359,7 +359,7 @@ def checks(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def submission_of(run: Run) -> Mapping[str, Any]:
-    """Return the savings of generated submission code (docs/mlir.md) in a run object; empty where firmware submits."""
+    """Return the savings of generated submission code (docs/mlir.md) in a run object; empty if firmware submits."""
     submission: Mapping[str, Any] = (
         run.get("model", {}).get("submission") or run.get("generate", {}).get("submission") or {}
     )
@@ -372,13 +372,13 @@ def agrees(run: Run) -> bool:
 
 
 class Stopwatch:
-    """Time of the host since it was made."""
+    """Host time since construction."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def figures(self, instret: int | None = None) -> dict[str, float | None]:
-        """Return the `host` object: seconds, and million instructions per CPU second."""
+        """Return the object `host`: seconds, and million instructions per CPU second."""
         wall, cpu = time.perf_counter() - self._wall, round(time.process_time() - self._cpu, 3)
         mips = round(instret / cpu / 1e6, 3) if instret is not None and cpu else None
         return {"wall_s": round(wall, 3), "cpu_s": cpu, "mips": mips}
@@ -390,7 +390,7 @@ RATIOS = (("t_submit", "p50"), ("t_submit", "p99"), ("core_busy", "p50"), ("t_su
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same workload on the core, loose and tight."""
+    """Results of a workload on the core, loose and tight."""
 
     loose: Result[Any]
     tight: Result[Any]
@@ -410,7 +410,7 @@ class Comparison:
 
     @property
     def same_results(self) -> bool | None:
-        """True if exit codes, the NPU's outputs and the order of completion agree; None where a run was cut."""
+        """True if exit codes, the NPU's outputs and the order of completion agree; None if a run was cut."""
         if any(run.stop.reason in CUT for run in self.runs.values()):
             return None
         loose, tight = (run.on_core("comparison") for run in self.runs.values())
@@ -434,7 +434,7 @@ class Comparison:
 
     @property
     def ratio(self) -> dict[str, float | None]:
-        """Loose over tight: above 1 loose takes longer. `cycles` is that of the whole runs."""
+        """Loose divided by tight: above 1, loose takes longer. `cycles` is the ratio of the whole runs."""
         stages = {f"{stage}_{figure}": self._ratio(stage, figure) for stage, figure in RATIOS}
         return {"cycles": _over(self.loose.cycles, self.tight.cycles), **stages}
 
@@ -444,5 +444,5 @@ class Comparison:
 
 
 def _over(loose: float | None, tight: float | None) -> float | None:
-    """Return loose over tight, None where a value is missing or tight is 0."""
+    """Return loose divided by tight, None if a value is missing or tight is 0."""
     return None if loose is None or not tight else round(loose / tight, 3)

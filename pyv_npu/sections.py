@@ -1,6 +1,6 @@
-"""Sections of a result, from which terminal text, pages, CSV files and notebooks are made.
+"""Sections of a result, from which terminal text, pages, CSV files and notebooks are rendered.
 
-Docstrings of the parts say what a page and a terminal do with them.
+Docstrings of the parts describe their rendering in a page and on a terminal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,28 +10,29 @@ from pyv_npu.text import MISSING, WIDTH, columns, lines_of, wrap
 from pyv_npu.units import number, quantity, scale_of
 
 MAX_ROWS = 40
-"""Rows of a table on a terminal."""
+"""Maximum rows of a table on a terminal."""
 COLUMN_DECIMALS = 4
-"""Decimals of a column with a prefix; the copy of a table has all digits."""
+"""Decimals of a column with a unit prefix; a copy of the table has all digits."""
 WIDEST, LONG = 132, 48
-"""Letters of a table on a terminal, and of a cell: a wider table with longer cells is written row by row."""
+"""Maximum width of a table on a terminal, and of its cells, in characters: a table beyond both is written row by
+row."""
 
 
 class Note(NamedTuple):
-    """A paragraph; `kind`: "muted", "warning" or empty."""
+    """Paragraph; `kind`: "muted", "warning" or empty."""
 
     text: str
     kind: str = ""
 
 
 class Heading(NamedTuple):
-    """A heading within a section."""
+    """Heading within a section."""
 
     text: str
 
 
 class Verdict(NamedTuple):
-    """The sentences that a reader should know first."""
+    """Main conclusions, the first text of a page."""
 
     sentences: Sequence[str]
 
@@ -43,7 +44,7 @@ class Facts(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A Vega-Lite chart of a page: `name` is that of its file, the caption says what is drawn."""
+    """Vega-Lite chart of a page, with the name of its file."""
 
     name: str
     title: str
@@ -52,8 +53,8 @@ class Chart(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell with more than a value: `name` makes it findable in the page, `kind` "text" aligns it like text, "depth1"
-    indents it, `link` is a path relative to the page, `value` is what its column is sorted by."""
+    """Cell of a table with attributes: `name` identifies it in the page, `kind` "text" aligns it like text, "depth1"
+    indents it, `link` is a path relative to the page, `value` is the key by which its column is sorted."""
 
     text: str
     name: str = ""
@@ -63,44 +64,44 @@ class Cell(NamedTuple):
 
 
 Value = Cell | str | int | float | None
-"""A column of text stands to the left; a number has the format of `pyv_npu.units` and the unit of its column; None is a
-gap."""
+"""Content of a cell. Columns of text are left-aligned; a number has the format of `pyv_npu.units` and the unit of its
+column; None is an empty cell."""
 
 
 class Table(NamedTuple):
-    """A table; a terminal shows its first rows."""
+    """Table; a terminal shows its first rows."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Value]]
     tools: bool = False
-    """True: the table can be filtered, however short it is."""
+    """Whether the table has a filter even if it is short."""
     units: Sequence[str] = ()
     """Units of the columns, empty without a unit; a column of seconds, bytes or rates has a common prefix."""
     file: str = ""
-    """CSV file of the folder of a report, whose heads are those of the table, and whose values have no prefix."""
+    """CSV file in the folder of a report, with the table's heads and values without prefix."""
     figures: str = ""
-    """Names in the page of all cells but the first of a row, from cells of the row and the head: "{1}.{0}.{head}"."""
+    """Format of cells' names in the page, from cells of the row and the head: "{1}.{0}.{head}"; not for first cells."""
 
 
 class Details(NamedTuple):
-    """A table that a page folds and a terminal leaves out."""
+    """Table that a page folds and a terminal omits."""
 
     summary: str
     table: Table
 
 
 class OverTime(NamedTuple):
-    """Runs on one time axis, as page/gantt.js draws them."""
+    """Runs on one time axis, drawn by page/gantt.js."""
 
     charts: Mapping[str, Any]
-    """Charts by the name of the run, as `pyv_npu.report.figures.gantt_chart` returns them."""
+    """Run -> chart, a result of `pyv_npu.report.figures.gantt_chart`."""
 
 
 Part = Note | Heading | Verdict | Facts | Chart | Table | Details | OverTime
 
 
 class Tile(NamedTuple):
-    """A figure of the first screen; `name` makes it findable in the page, `text` says what it is."""
+    """Key figure of the first screen; `name` identifies it in the page, `text` describes it."""
 
     name: str
     value: str
@@ -108,7 +109,7 @@ class Tile(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a result with a name, which is that of its anchor in the page."""
+    """Section of a result; its name is the anchor in the page."""
 
     name: str
     title: str
@@ -119,21 +120,21 @@ class Section(NamedTuple):
 
 
 class TableLayout(NamedTuple):
-    """A table as all renderers show it."""
+    """Formatted table, common to all renderers."""
 
     units: Sequence[str]
     """Units of the columns, with their prefixes."""
     rows: Sequence[Sequence[Cell]]
     text: Sequence[bool]
-    """Columns of text."""
+    """Whether each column is text."""
     heads: Sequence[str]
     """Headers with the units."""
     bare: Sequence[str]
-    """Headers with the units of the values of cells, as a copy of the table has them."""
+    """Headers with the units without prefix, for a copy of the table."""
 
 
 def layout(table: Table) -> TableLayout:
-    """Format the cells of a table, with one prefix a column."""
+    """Format the cells of a table, with one prefix per column."""
     units = [*table.units, *[""] * (len(table.heads) - len(table.units))]
     scales = [scale_of([row[at] for row in table.rows if isinstance(row[at], int | float)], unit)  # type: ignore[misc]
               for at, unit in enumerate(units)]  # fmt: skip
@@ -169,7 +170,7 @@ def _is_text(value: Value) -> bool:
 
 
 def plain(value: Value) -> object:
-    """Return the bare value of a cell."""
+    """Return the unformatted value of a cell."""
     if isinstance(value, Cell):
         return value.text if value.value is None else value.value
     return value
@@ -182,7 +183,7 @@ def parts_of(sections: Iterable[Section]) -> Iterator[Part]:
 
 
 def csv_tables(sections: Iterable[Section]) -> dict[str, Table]:
-    """Return the tables that are files of a report, by the name of the file."""
+    """Return file of a report -> its table."""
     return {part.file: part for part in parts_of(sections) if isinstance(part, Table) and part.file}
 
 
@@ -190,7 +191,7 @@ def csv_tables(sections: Iterable[Section]) -> dict[str, Table]:
 
 
 def as_text(sections: Iterable[Section], rows: int = MAX_ROWS) -> str:
-    """Format sections for a terminal: at most `rows` rows of each table; charts are for pages."""
+    """Format sections for a terminal, with at most `rows` rows of each table and without charts."""
     blocks = list[str]()
     for section in sections:
         lines = list[str]()

@@ -1,7 +1,7 @@
 """Serial backends of the UARTs (QEMU: chardevs): terminal, pseudo terminal, socket, or the bytes of a file.
 
-`file:PATH` is part of the machine: its bytes are there from cycle 0, and a run is deterministic. The other lines are
-live: what comes over them arrives between two slices of the run, at a cycle that depends on the host.
+`file:PATH` is part of the machine: its bytes are available from cycle 0, and a run is deterministic. All other lines
+are live: their input arrives between slices of the run, in a cycle that depends on the host.
 """
 
 import os
@@ -24,11 +24,11 @@ from pyv_npu.platform import Platform
 
 LOOPBACK = "127.0.0.1"
 CHUNK = 1 << 12
-"""Bytes read at once."""
+"""Maximum bytes per read."""
 PATIENCE = 0.2
-"""Seconds that a wait for input lasts at most: Ctrl-C and limits of the run are looked at after it."""
+"""Maximum seconds of a wait for input, after which Ctrl-C and limits of the run are checked."""
 ESCAPE, LEAVE, HELP = 0x01, b"xX", b"hH?"
-"""Ctrl-A, and the keys after it that mean something."""
+"""Ctrl-A, and the command keys after it."""
 HELP_TEXT = b"\r\nCtrl-A x  end the run\r\nCtrl-A Ctrl-A  send Ctrl-A\r\n"
 
 
@@ -41,7 +41,7 @@ class SerialLine:
     source: int | None = None
 
     def read(self) -> bytes:
-        """Return input that has come; it is ready."""
+        """Return available input."""
         assert self.source is not None
         return os.read(self.source, CHUNK)
 
@@ -49,11 +49,11 @@ class SerialLine:
         """Write output of the UART."""
 
     def close(self) -> None:
-        """Leave the host as it was."""
+        """Restore the state of the host."""
 
 
 class Terminal(SerialLine):
-    """Standard input: in raw mode on a terminal; by lines where `lines` asks for it, or where it is no terminal.
+    """Standard input: raw on a terminal; line by line if `lines` is set or standard input is no terminal.
 
     Ctrl-A x ends the run. Output goes to standard output, as in every run.
     """
@@ -68,7 +68,7 @@ class Terminal(SerialLine):
             self._before = termios.tcgetattr(self.source)
             tty.setraw(self.source)
             raw = termios.tcgetattr(self.source)
-            raw[1] |= termios.OPOST  # a line feed of the program begins a line of the terminal
+            raw[1] |= termios.OPOST  # a line feed of the program also returns the carriage
             termios.tcsetattr(self.source, termios.TCSADRAIN, raw)
 
     def read(self) -> bytes:
@@ -100,7 +100,7 @@ class Terminal(SerialLine):
 
 
 class PseudoTerminal(SerialLine):
-    """A pseudo terminal for `screen`, `picocom` and the like; output that nobody reads is dropped, as on a cable."""
+    """Pseudo terminal for programs such as `screen` and `picocom`; unread output is dropped, as on a cable."""
 
     def __init__(self) -> None:
         self.source, self._other_end = os.openpty()
@@ -120,7 +120,7 @@ class PseudoTerminal(SerialLine):
 
 
 class Connection(SerialLine):
-    """A socket that listens; one client at a time. Output without a client is dropped."""
+    """Listening socket for one client at a time. Output without a client is dropped."""
 
     def __init__(self, spec: Spec) -> None:
         host, _, port = spec.argument.rpartition(":")
@@ -172,10 +172,10 @@ class Connection(SerialLine):
 
 
 class LiveLines:
-    """Open lines of a platform. `exchange` is called between two slices of its run.
+    """Open lines of a platform. `exchange` is called between slices of its run.
 
-    Simulated time does not run ahead of the host's, so that a program that polls for a key does not pass hours until it
-    comes; it falls behind where the program has more to do than the host can simulate.
+    Simulated time does not run ahead of host time, so that a program that polls for a key does not simulate hours until
+    it is pressed; it falls behind if the host cannot simulate the program in real time.
     """
 
     def __init__(self, platform: Platform, lines: Sequence[tuple[SerialInput, SerialLine]]) -> None:
@@ -187,17 +187,17 @@ class LiveLines:
 
     @property
     def cycles(self) -> int:
-        """Cycles to run until the next exchange."""
+        """Cycles until the next exchange."""
         return self._slices.cycles
 
     def _start(self) -> None:
-        """Synchronize simulated time with the host's."""
+        """Synchronize simulated time with host time."""
         self._host, self._cycle = time.monotonic(), self._platform.cycle
         self._slices.begin()
 
     def exchange(self, stop: Stop | None, seconds: float | None) -> Stop | None:
-        """Deliver pending input, and wait as long as simulated time is ahead of the host's. Where only input can wake
-        the program, wait for it, `seconds` at most. Returns `stop` if every input has ended."""
+        """Deliver pending input, and wait while simulated time is ahead of host time. If only input can wake the
+        program, wait for it, at most `seconds`. Return `stop` if every input has ended."""
         self._slices.end()
         if stop is not None:
             if all(line.source is None for _, line in self._lines):
@@ -213,7 +213,7 @@ class LiveLines:
         return None
 
     def _receive(self, seconds: float) -> None:
-        """Receive input of all lines, once any has some, or `seconds` are over."""
+        """Wait for input of any line, at most `seconds`, and receive the available input of all lines."""
         sources = [line.source for _, line in self._lines if line.source is not None]
         ready = select.select(sources, [], [], seconds)[0]
         for serial, line in self._lines:
@@ -223,9 +223,9 @@ class LiveLines:
 
 @contextmanager
 def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]:
-    """Open the lines of the platform's configuration within the context; `tell` gets where a client connects.
+    """Open the lines of the platform's configuration within the context; `tell` receives the address for a client.
 
-    Waits for the clients of sockets. PyvExtError where an address is taken.
+    Waits for the clients of sockets. PyvExtError when an address is in use.
     """
     texts = platform.config.platform.serial
 

@@ -1,4 +1,4 @@
-"""The Python interface for models (docs/python.md): `pyv_npu.workloads` with keyword arguments.
+"""Python interface for models (docs/python.md): `pyv_npu.workloads` with keyword arguments.
 
 ```python
 from pyv_npu import Simulator
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 INPUTS = "inputs.npz"
-"""File of a report with the inputs that were given."""
+"""File of a report with the user's inputs."""
 FAULTS = "faults.yaml"
-"""File of a report with the faults that were injected; JSON is YAML."""
+"""File of a report with the injected faults, in JSON, a subset of YAML."""
 
 
 class Simulator:
-    """A model on the simulated machine, compiled once and run as often as wanted.
+    """Model on the simulated machine, compiled once, for any number of runs.
 
     `model`: the path of an ONNX or MLIR file, the name of an example model (`pyv-npu info`), an `onnx.ModelProto`, or
     the text of an MLIR module.
@@ -67,12 +67,12 @@ class Simulator:
     | mmio_base, seed | platform.mmio_base, run.seed |
     | queue_size | npu.queue.size in loose mode, npu.queue.tight_size in tight mode |
     | preset, config, settings | `--preset`, `--config` (one file or several), `--set` (a mapping) |
-    | shapes, passes, granularity, precision, qconfig | how the model is compiled, as the options |
-    | calibration, calibration_method | files, folders, or [N]; and the method, as the options |
+    | shapes, passes, granularity, precision, qconfig | compiler options, as on the command line |
+    | calibration, calibration_method | files, folders, or [N]; and the method, as on the command line |
     | submit | "firmware", or "generated": code for this model submits its commands |
-    | faults | a plan of faults: a file, an example's name, or a list (docs/reliability.md); then each run is two |
+    | faults | a plan of faults: a file, an example's name, or a list (docs/reliability.md), run with and without |
 
-    Raises UsageError for an argument, BadInputError for a file, and for a model that cannot be compiled.
+    UsageError for an argument, BadInputError for a file, and for a model that cannot be compiled.
     """
 
     def __init__(
@@ -147,8 +147,7 @@ class Simulator:
     def run(self, inputs: Tensors | None = None) -> "Simulation":
         """Run the model and compare it with the ONNX reference.
 
-        `inputs`: arrays by name; those that are not given are random numbers of `seed`. Raises UsageError for an input
-        that the model does not have.
+        `inputs`: arrays by name; all others are random with `seed`. UsageError for an input that the model lacks.
         """
         prepared = prepare_compiled(self.config, self.compiled, inputs, self._choices.submit)
         if self._faults:
@@ -159,12 +158,12 @@ class Simulator:
 
 
 class _Source(NamedTuple):
-    """The file of a model, or what stands for it."""
+    """Source of a model: a file, or its content."""
 
     program: str
     """`run.program`: a path, the name of an example model, or the name of the file in a report."""
     content: bytes | None = None
-    """Bytes of the model file, where the model is none."""
+    """Content of the model; None if the model is a file."""
 
     def compile(self, config: Config, choices: Choices) -> Compiled:
         """Compile the model. BadModelError, one line."""
@@ -180,14 +179,14 @@ class _Source(NamedTuple):
 
 
 def _source_of(model: "str | Path | ModelProto") -> _Source:
-    """Return the source of `model`. UsageError for another form. BadInputError: an `onnx.ModelProto` that no file
-    holds."""
+    """Return the source of `model`. UsageError for another type. BadInputError: an `onnx.ModelProto` too large for a
+    file."""
     if isinstance(model, str) and "\n" in model:
         return _Source("model.mlir", model.encode())
     if isinstance(model, str | Path):
         if not model_file(str(model)).exists():
             if str(model) not in MODELS:
-                find_program(str(model))  # BadInputError names what is similar
+                find_program(str(model))  # BadInputError names similar programs
             raise UsageError(f"{model}: is no ONNX model or MLIR module; `pyv-npu run {model}` runs it")
         return _Source(str(model))
     if not hasattr(model, "SerializeToString"):
@@ -197,18 +196,18 @@ def _source_of(model: "str | Path | ModelProto") -> _Source:
         )
     try:
         return _Source("model.onnx", model.SerializeToString())
-    except Exception as error:  # protobuf holds 2 GiB; its classes of errors differ from version to version
+    except Exception as error:  # protobuf is limited to 2 GiB; its error classes vary by version
         raise BadInputError(f"model: {' '.join(str(error).split())}; give a file with external data") from None
 
 
 class Simulation:
-    """The result of a run of a model. Times are core cycles."""
+    """Result of a run of a model. Times are core cycles."""
 
     def __init__(
         self, result: Result[ModelDetail], effective: Effective, choices: Choices, inputs: Tensors,
         faults: Sequence[Fault], source: _Source,
     ) -> None:  # fmt: skip
-        """Made by `Simulator.run`; `inputs`: those that are not random."""
+        """Called by `Simulator.run`; `inputs`: those that are not random."""
         self._source = source
         self._result = result
         self._effective = effective
@@ -232,24 +231,24 @@ class Simulation:
 
     @property
     def outputs(self) -> Mapping[str, Values]:
-        """The model's outputs by name."""
+        """Outputs of the model by name."""
         return self._result.detail.outputs
 
     @property
     def correct(self) -> bool:
-        """True if every output is as near to the ONNX reference as its type allows."""
+        """True if every output is within the tolerance of its type to the ONNX reference."""
         return self._result.correct
 
     @property
     def cycles(self) -> int:
-        """Core cycles of the run. UsageError at IA, where there is no time."""
+        """Core cycles of the run. UsageError at IA, which has no time."""
         if self._result.cycles is None:
             raise UsageError(f"no cycles: {self._result.name} has no time; run at IA_TIMING or CA_HYBRID")
         return self._result.cycles
 
     @property
     def latency(self) -> Distribution:
-        """Start of a submission to accepted: t_submit_prebuilt, since the commands of a model lie in memory.
+        """Latency from the start of a submission to acceptance: t_submit_prebuilt, as a model's commands are in memory.
 
         UsageError for a run without a core; `p99` is None for fewer than 100 commands.
         """
@@ -257,30 +256,30 @@ class Simulation:
 
     @cached_property
     def utilization(self) -> Mapping[str, float]:
-        """Engine ("te0", "ve3", "dma1") -> the share of the cycles in which it worked, 0..1. UsageError at IA."""
+        """Engine ("te0", "ve3", "dma1") -> share of the cycles in which it is busy, 0..1. UsageError at IA."""
         return utilization(self._result.spans, self._result.config.npu)
 
     @cached_property
     def timeline(self) -> list[TimelineRow]:
-        """The rows of timeline.csv: what each unit did from when to when, and for which layer. UsageError at IA."""
+        """Rows of timeline.csv: activity of each unit, with start, end and layer. UsageError at IA."""
         return list(named(self._result.spans.rows, self._result.layer_names))
 
     def to_dataframe(self, table: str = "timeline") -> "pandas.DataFrame":
-        """Return a table as pandas has it: timeline, layers, metrics, or submissions.
+        """Return a table as a pandas data frame: timeline, layers, metrics, or submissions.
 
-        UsageError for another name, and at a level that lacks the table; MissingExtraError where pandas is not
+        UsageError for an unknown name, and at a level that lacks the table; MissingExtraError when pandas is not
         installed.
         """
         return to_dataframe(self._result, table)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the display for Jupyter: what limits the run, where its cycles lie, its layers."""
+        """Return the display for Jupyter: bottleneck, cycles by phase, layers."""
         return mimebundle(self._result)
 
     def report(self, folder: str | Path) -> Path:
-        """Write what `pyv-npu run --report` writes, and return the path of report.html (at IA of summary.txt).
+        """Write the report of `pyv-npu run --report`, and return the path of report.html (at IA, of summary.txt).
 
-        `pyv-npu run --replay FOLDER` repeats the run. UsageError where the folder holds other files than a report.
+        `pyv-npu run --replay FOLDER` repeats the run. UsageError when the folder contains other files than a report.
         """
         path, effective, result = Path(folder), self._effective, self._result
         inside = {}
@@ -308,7 +307,7 @@ class Simulation:
 
 
 def _alias_value(first: str, value: str | None, second: str, other: str | None) -> str | None:
-    """Return the value of an argument that has two names."""
+    """Return the value of an argument with two names. UsageError for different values."""
     if value is not None and other is not None and value != other:
         raise UsageError(f"{first} = {value} and {second} = {other}: are one argument; give one of them")
     return value if value is not None else other

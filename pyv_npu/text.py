@@ -10,7 +10,7 @@ MISSING = "-"
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Return the text of `--json` and of result.json."""
+    """Format the output of `--json` and result.json."""
     import json
 
     return json.dumps(value, indent=2, ensure_ascii=False).translate(_CONTROLS) + "\n"
@@ -20,7 +20,7 @@ _CONTROLS = {
     code: f"\\u{code:04x}"
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
-"""Characters that a terminal takes for commands or for another order of text; JSON escapes those below U+0020."""
+"""Escapes of control and bidirectional characters, which a terminal interprets; JSON escapes those below U+0020."""
 
 
 _POWER = re.compile(r"([+-]?\d{1,30})(?:\.(\d{1,30}))?e\+?(\d{1,2})", re.IGNORECASE)
@@ -39,7 +39,7 @@ def integer(text: str) -> int:
 
 
 def digits(text: str) -> str:
-    """Write 1e3 as 1000; other text stays as it is."""
+    """Convert 1e3 to 1000; return other text unchanged."""
     try:
         return str(integer(text)) if _POWER.fullmatch(text) else text
     except ValueError:
@@ -47,20 +47,20 @@ def digits(text: str) -> str:
 
 
 def lines_of(head: str, rows: Sequence[tuple[str, str]]) -> str:
-    """Return `name text` lines under a heading, the texts aligned."""
+    """Format lines `name text` under a heading, with the texts aligned."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(([head] if head else []) + [f"  {name:{width}}  {text}".rstrip() for name, text in rows])
 
 
 def wrap(text: str, width: int = WIDTH, indent: str = "") -> list[str]:
-    """Break a paragraph into lines; `indent`: before each but the first."""
-    import textwrap  # few results have one
+    """Break a paragraph into lines; `indent`: of all lines but the first."""
+    import textwrap  # few results have paragraphs
 
     return textwrap.wrap(text, width, subsequent_indent=indent)
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table of texts as HTML for notebooks: the first column to the left, the others to the right."""
+    """Format a table of texts as HTML for notebooks, the first column left-aligned, the others right-aligned."""
     from html import escape  # few results are shown in a notebook
 
     def row(tag: str, texts: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def columns(
     heads: Sequence[str], rows: Sequence[Sequence[str]], text: Sequence[bool] = (), units: Sequence[str] = ()
 ) -> str:
-    """Align a table: the first column and those of `text` to the left, the others to the right; `units` stand below
+    """Format a table: the first column and those of `text` left-aligned, the others right-aligned; `units` are below
     the heads."""
     above = [heads, *([units] if any(units) else [])]
     widths = [max(len(cells[column]) for cells in [*above, *rows]) for column in range(len(heads))]

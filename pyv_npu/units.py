@@ -1,4 +1,4 @@
-"""Quantities as people read them: the rounding, the prefixes and the units of every page and of the terminal."""
+"""Formats of quantities: rounding, prefixes and units in pages and on the terminal."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,17 +7,17 @@ from typing import NamedTuple
 from pyv_npu.text import MISSING
 
 DIGITS = 4
-"""Significant digits of a figure that is no whole number."""
+"""Significant digits of a figure with a fraction."""
 
 
 MAX_DECIMALS = 12
-"""Smaller figures have an exponent."""
+"""Maximum number of decimals; smaller figures have an exponent."""
 LEAST_SHARE = 0.0005
-"""Share from which one decimal of its per cent is enough."""
+"""Minimum share that is shown in per cent with one decimal."""
 
 
 class UnitScale(NamedTuple):
-    """A prefix of a unit."""
+    """Scale of a unit: prefixed unit and factor."""
 
     factor: float
     unit: str
@@ -39,14 +39,14 @@ SCALES: Mapping[str, tuple[UnitScale, ...]] = {
 
 
 def scale_of(values: Iterable[float], unit: str) -> UnitScale:
-    """Choose the scale of an axis or a column: the largest in which its largest value is at least 1."""
+    """Choose the scale of an axis or a column: the largest scale in which the largest value is at least 1."""
     top = max((abs(value) for value in values), default=0.0)
     scales = SCALES.get(unit, (UnitScale(1, unit),))
     return next((scale for scale in scales if top >= scale.factor), scales[-1])
 
 
 def number(value: object) -> str:
-    """Format a figure without a unit: whole numbers exactly, fractions to `DIGITS` digits, large ones to integers."""
+    """Format a figure without a unit: whole numbers exactly, others with `DIGITS` digits or rounded to an integer."""
     if value is None:
         return MISSING
     if not isinstance(value, float):
@@ -63,7 +63,7 @@ def number(value: object) -> str:
 
 
 def short(value: int) -> str:
-    """Format a count for a narrow column: from a million on with a prefix."""
+    """Format a count for a narrow column, with a prefix from a million on."""
     scale = next((factor, prefix) for factor, prefix in _DECIMAL if value >= factor or factor == 1)
     return number(value) if value < 1e6 else f"{number(value / scale[0])} {scale[1]}"
 

@@ -1,6 +1,6 @@
-"""Summary of a run in words and a small table: where its cycles lie, what limits it, and which mode wins.
+"""Summary of a run in sentences and key figures: its cycles, its bottleneck, and the faster mode.
 
-Made from the run objects of docs/results.md, "JSON". Times are core cycles.
+The input are the run objects of docs/results.md, "JSON". Times are core cycles.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from pyv_npu.sections import Tile
 from pyv_npu.units import duration, number, quantity
 
 SAME = 0.005
-"""Modes whose figures differ by a smaller share are called equal. Chosen by us."""
+"""Relative difference up to which modes are called equal; our choice."""
 MOST_OF = 0.7
-"""A unit that works for a larger share of the time is called the limit. Chosen by us."""
+"""Minimum busy share of a unit that is called the limit; our choice."""
 SHOWN_CAUSES = 3
 UNITS = {"te": "tensor engine", "ve": "vector engine", "dma": "DMA channel"}
 
@@ -38,16 +38,16 @@ ADVICE = {
     "bank conflict": "more banks of the scratchpad (npu.spm.banks)",
     "scratchpad port": "wider ports of the scratchpad (npu.spm.port)",
 }
-"""Cause -> what to change first."""
+"""Cause -> first remedy."""
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
 def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the winning mode, where both runs ended, and what limits each run.
+    """Return sentences: the faster mode, if both runs ended, and the bottleneck of each run.
 
-    `causes`: of the NPU's makespan by mode, in words, with the cycles that each takes; they add up to it.
+    `causes`: mode -> cause in words -> cycles; the cycles of a mode add up to the NPU's makespan.
     """
     ended = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
     lines = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
@@ -63,11 +63,11 @@ COMPARED = {
     "t_submit_prebuilt": "per submission of a prebuilt descriptor",
     "core_busy": "in core time per submission",
 }
-"""Stages whose P50 the sentence on the winner compares."""
+"""Stages whose P50 is compared in the sentence on the faster mode."""
 
 
 def _winner(loose: Run, tight: Run) -> str:
-    """Return the winner over the whole run, and in the median of the stages of a submission."""
+    """Return the sentence on the faster mode, over the whole run and in the medians of stages."""
     pairs = [("over the whole run", loose["cycles"], tight["cycles"])]
     for name, text in COMPARED.items():
         stages = [stage_of(run, name) for run in (loose, tight)]
@@ -89,7 +89,7 @@ def _winner(loose: Run, tight: Run) -> str:
 
 
 def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
-    """Return the breakdown of the whole run, the largest cause first, where every cycle of the NPU has a cause."""
+    """Return the breakdown of a run whose NPU cycles all have a cause, the largest cause first."""
     cycles = run["cycles"]
     parts = run.get("cycles_parts")
     if parts is None:
@@ -98,7 +98,7 @@ def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
         return f"limited by {ranked[0][0].split(': ')[-1]}; {text}{_advice(ranked)}"
     inside = dict(causes)
     waits = next((name for name in inside if name.endswith("submission")), None)
-    if waits is not None:  # what lies before the first submission is counted there
+    if waits is not None:  # this cause includes the cycles before the first submission
         inside[waits] = max(0, inside[waits] - parts["before_submission"])
     ranked = sorted(((name, spent) for name, spent in inside.items() if spent), key=lambda item: -item[1])
     text = _bound_text(ranked, max(parts["work"], 1), f"the {parts['work']:,} cycles from first submission to last "
@@ -125,7 +125,7 @@ def _bound_text(ranked: list[tuple[str, int]], total: int, of: str) -> str:
 
 
 def _unit_text(run: Run) -> str:
-    """Return the busiest of core and engines, where nothing is known about the commands."""
+    """Return the busiest of core and engines, for a run whose commands are unknown."""
     npu, parts = run["npu"], run.get("cycles_parts")
     if npu is None or parts is None or not parts["work"]:
         return ""
@@ -145,7 +145,7 @@ def _unit_text(run: Run) -> str:
     return f"no unit limits the run by itself; the largest share is that of {text} {of}."
 
 
-# -- the figures that a reader asks for first --------------------------------------------------------------------------
+# -- key figures -------------------------------------------------------------------------------------------------------
 
 
 SUBMISSION = (("t_submit", "p50"), ("t_submit", "p99"), ("core_busy", "p50"))
@@ -156,7 +156,7 @@ STAGE_TEXTS = {"t_submit": "T_submit", "t_submit_prebuilt": "T_submit, prebuilt"
 def key_figures(
     runs: Runs, configs: Mapping[str, Config], analyses: Mapping[str, Analysis], comparison: Run | None = None
 ) -> list[Tile]:
-    """Return at most four figures: of a decoder, a model, a comparison or firmware."""
+    """Return at most four key figures of a comparison, a decoder, a model or firmware."""
     mode, run = next(iter(runs.items()))
     analysis, hertz = analyses.get(mode), configs[mode].npu.clock_hz
     if comparison is not None:
@@ -171,7 +171,7 @@ def key_figures(
 
 
 def _comparison_figures(comparison: Run, runs: Runs, hertz: float) -> Iterator[Tile]:
-    """Yield ratios of loose over tight, with both in cycles and in time."""
+    """Yield the ratios of loose to tight, with cycles and time of both."""
     spread = (comparison.get("phases") or {}).get("spread", {})
     for stage, figure in SUBMISSION if headline(runs) == "t_submit" else (("t_submit_prebuilt", "p50"),):
         key = f"{stage}_{figure}"

@@ -1,4 +1,4 @@
-"""Versions of all components that took part in a run."""
+"""Versions of all components of a run."""
 
 import platform
 import re
@@ -9,20 +9,20 @@ MISSING = "missing"
 
 
 def version() -> str:
-    """Return that of this package; MISSING where it is not installed."""
+    """Return the version of this package; MISSING if it is not installed."""
     return installed_version(DISTRIBUTION)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on which the outcome of a run may depend: of this package, of Python, of its dependencies
-    and of the packages that read MLIR; MISSING where a package is not installed."""
+    """Return the versions on which the result of a run may depend: of this package, Python, its dependencies and the
+    packages that read MLIR; MISSING if a package is not installed."""
     packages = {name: installed_version(name) for name in (*dependencies(), *dependencies("mlir"))}
     return {"pyv_npu": version(), "python": platform.python_version()} | packages
 
 
 def dependencies(extra: str = "") -> list[str]:
-    """List the packages that `pip install` brings along, or those of an extra, as pyproject.toml names them; none
-    where this package is not installed."""
+    """Return the dependencies of this package, or of an extra, as named in pyproject.toml; [] if this package is not
+    installed."""
     try:
         rows = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -37,7 +37,7 @@ def dependencies(extra: str = "") -> list[str]:
 
 
 def project_url(name: str) -> str:
-    """Return an address of the project by its name in pyproject.toml; "" where this package is not installed."""
+    """Return a URL of the project by its name in pyproject.toml; "" if this package is not installed."""
     try:
         rows = metadata.metadata(DISTRIBUTION).get_all("Project-URL") or []
     except metadata.PackageNotFoundError:
@@ -47,7 +47,7 @@ def project_url(name: str) -> str:
 
 
 def installed_version(name: str) -> str:
-    """Return the version of a package; MISSING where it is not installed."""
+    """Return the version of a package; MISSING if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
