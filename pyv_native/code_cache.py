@@ -133,7 +133,7 @@ class CodeCache:
         return os.path.join(self._folder, SECRET)
 
     def _make_secret(self) -> None:
-        """Write a new key and replace an unusable one, unless another process does so first."""
+        """Write a new key, in place of an unusable key, unless another process does so first."""
         import tempfile
 
         with suppress(FileNotFoundError):
