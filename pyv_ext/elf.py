@@ -74,7 +74,7 @@ class Program:
     entry: int
     segments: tuple[Segment, ...]
     symbols: dict[str, Symbol]
-    """By name; where a name occurs twice, the global symbol, else the first."""
+    """Symbols by name; among duplicates the global symbol, else the first."""
     functions: tuple[Symbol, ...]
     """Code symbols by address, one for each address."""
     notes: tuple[ElfNote, ...]

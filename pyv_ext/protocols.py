@@ -1,8 +1,8 @@
 """Public extension points: protocols of devices, custom instructions and CSR windows.
 
-Time in these protocols is a cycle number. `now` names the cycle *in* which something happens: everything that was due
-at the start of cycle `now` or earlier has happened before the call, and what the call changes can be seen, and is
-stamped, from the start of cycle `now + 1` (docs/core-timing.md, "Cycle contract").
+Time in these protocols is a cycle number. `now` is the cycle *in* which a call happens: all events due at the start of
+cycle `now` or earlier have been processed before the call, and its changes are visible, and time-stamped, from the
+start of cycle `now + 1` (docs/core-timing.md, "Cycle contract").
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class Peekable(Protocol):
     """Optional for a device: reads of a debugger in the device's address space."""
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """Return the content in cycle `now`, without any effect; None where it cannot be shown. `size` is 4."""
+        """Return the content in cycle `now`, without any effect; None if it cannot be shown. `size` is 4."""
 
 
 class Stable(Protocol):
@@ -189,7 +189,7 @@ class Operands(NamedTuple):
     now: int
     """The cycle in which the instruction takes effect."""
     load: Callable[[int, int], bytes | None]
-    """`load(address, size)`: memory in program order, or None where there is none."""
+    """`load(address, size)`: memory in program order, or None outside of memory."""
     resumed: bool
     """True when this execution of the instruction has stalled before without being interrupted since."""
 

@@ -12,8 +12,7 @@ DEEPEST = 1 << 8
 
 
 def _cycles(meaning: str, default: int, minimum: int = 1) -> int:
-    """Return a field of cycles. An instruction takes at least 1, so that time advances in every loop; a delay may be
-    0."""
+    """Return a field of cycles: at least 1 for an instruction, so that time advances in every loop; 0 for a delay."""
     rule = {"unit": "cycles", "meaning": meaning, "min": minimum, "max": LONGEST}
     return field(default=default, metadata=rule)
 

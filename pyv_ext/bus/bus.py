@@ -185,12 +185,12 @@ class Bus:
         return self.clock.call[function](self.clock.arena, *arguments) & WORD64
 
     def load(self, address: int, size: int, start: int) -> tuple[int, int] | None:
-        """Load in cycle `start`; return (value, cycles), or None where it traps."""
+        """Load in cycle `start`; return (value, cycles), or None if it traps."""
         value = self.access(accesses.load, address, size, start, 0)
         return None if self.fault else (value, self.cycles)
 
     def store(self, address: int, size: int, value: int, start: int) -> int | None:
-        """Store in cycle `start`; return its cycles, or None where it traps."""
+        """Store in cycle `start`; return its cycles, or None if it traps."""
         self.access(accesses.store, address, size, value, start)
         return None if self.fault else self.cycles
 

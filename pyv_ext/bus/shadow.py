@@ -52,8 +52,7 @@ class ShadowTable:
         """Per byte: 1 once anything has written it."""
 
     def flag(self, low: int, end: int, bits: int) -> tuple[int, int]:
-        """Set bits of all lines of a range, clipped to this memory; return the first line and the end line,
-        exclusive."""
+        """Set bits of all lines of a range, clipped to this memory; return the first line and the end, exclusive."""
         first = max(low, self.base) - self.base >> LINE_BITS
         after = (min(end, self.end) - self.base + (1 << LINE_BITS) - 1) >> LINE_BITS
         np.frombuffer(self.flags, np.uint8)[first:after] |= bits

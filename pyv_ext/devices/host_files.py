@@ -22,7 +22,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 
 class File:
-    """Content of a name or of open handles; it outlives its name, like a file of the host."""
+    """Content that a name and open handles share; it outlives its name, like a file of the host."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.data = bytearray(content)

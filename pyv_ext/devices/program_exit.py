@@ -1,6 +1,6 @@
 """Exits of a program: test finisher, host-target interface, semihosting.
 
-- The finisher of QEMU `virt` (SiFive test device): one store ends the run or asks for a reset.
+- The finisher of QEMU `virt` (SiFive test device): one store ends the run or requests a reset.
 - HTIF: the words `tohost` and `fromhost` in RAM, as riscv-tests and Spike's front end use them.
 - Semihosting (RISC-V Semihosting 0.4): SYS_EXIT and SYS_EXIT_EXTENDED. The other operations, if enabled, are in
   `pyv_ext.devices.semihosting`.
@@ -67,8 +67,8 @@ class Htif:
     """HTIF device, which executes each command that the hart stores to `tohost`, a 64-bit word written by two 32-bit
     stores in any order.
 
-    `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even one is the address of a block of 64-bit
-    words {number, arg0, arg1, arg2}; `write` and `exit` are supported. `CONSOLE_WRITE` prints a character. As in
+    `SYSCALL`: an odd payload ends the run with exit code payload >> 1; an even payload is the address of a block of
+    64-bit words {number, arg0, arg1, arg2}; `write` and `exit` are supported. `CONSOLE_WRITE` prints a character. As in
     Spike's front end, a command is removed from `tohost` (0 is written there), and a system call writes its result to
     the first word of the block, and 1 to `fromhost`.
     """

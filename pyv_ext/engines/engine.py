@@ -261,7 +261,7 @@ class Engine:
             self._report_retirement(pc, start, end, instruction)
 
     def _execute_instruction(self) -> None:
-        """Execute the instruction at pc, or poll the one that waits there."""
+        """Execute the instruction at pc, or poll it if it waits."""
         hart = self.hart
         pc = hart.pc
         decoded = self._fetch(pc)
@@ -424,7 +424,7 @@ class Engine:
         return None
 
     def _in_trap_loop(self, cause: int, value: int) -> bool:
-        """Check whether the synchronous trap at pc repeats the last one without progress, and stop the run then."""
+        """Check whether the synchronous trap at pc repeats the last trap without progress; if so, stop the run."""
         hart = self.hart
         if not hart.records.execute(repeats_trap, hart.pc, cause, value, hart.instret):
             return False

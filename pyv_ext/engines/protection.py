@@ -50,7 +50,7 @@ def load_port(hart: Hart, bus: Bus) -> Callable[[int, int], bytes | None]:
 
 
 def _unfetchable(core: Core) -> int | None:
-    """Return the address at which the fetch fails: pc, or the second half of a 4-byte instruction; None where it
+    """Return the address at which the fetch fails: pc, or the second half of a 4-byte instruction; None if it
     succeeds."""
     hart = core.hart
     if hart.may_fetch(hart.pc, 2 * _HALFWORD):

@@ -177,7 +177,7 @@ class GdbSession:
             self._send(b"O" + data[at : at + PACKET_SIZE - 2])
 
     def _answer(self, packet: bytes) -> bytes | None:
-        """Return the reply to a packet: None for commands without reply, empty for unsupported ones."""
+        """Return the reply to a packet: None for commands without reply, empty for unsupported commands."""
         text = packet.decode("latin-1")
         command = self._commands.get(text[:1])
         if command is None:

@@ -39,8 +39,7 @@ _BASE = {row.name: row for row in BASE}
 
 
 def _shift(name: str, format: Format, bits: str) -> tuple[InstructionDef, InstructionDef]:
-    """Return a shift of both widths; `{}` marks the highest bit of its count, which is 0 with 32-bit
-    registers."""
+    """Return a shift of both widths; `{}` is the highest bit of its count, which is 0 with 32-bit registers."""
     base = _BASE[name.removeprefix("c.")]
     return short(name, base, format, bits.format("0"), xlen=32), short(name, base, format, bits.format("-"), xlen=64)
 

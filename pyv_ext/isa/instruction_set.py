@@ -309,8 +309,7 @@ def _custom_rows(custom: Iterable[CustomInstruction], xlen: int) -> list[Instruc
 
 
 def _native_row(item: CustomInstruction, row: InstructionDef, xlen: int) -> InstructionDef:
-    """Return the row of an instruction that is an expression; engines that execute no expressions call its
-    handler."""
+    """Return the row of an expression instruction; engines that execute no expressions call its handler."""
     if item.handler is not None or item.ready is not None or item.device is not None:
         raise PyvExtError(f"custom instruction {item.name}: an expr has no handler, ready or device: drop one of them")
     format = row.format
@@ -342,7 +341,7 @@ def _native_row(item: CustomInstruction, row: InstructionDef, xlen: int) -> Inst
 def _refuse_overlap(rows: Sequence[InstructionDef]) -> None:
     """Raise PyvExtError if a custom row shares a word or a name with any other row.
 
-    Standard rows may share words: the one with more fixed bits wins, as in the manual's encodings.
+    Standard rows may share words: the row with more fixed bits wins, as in the manual's encodings.
     """
     named: dict[str, InstructionDef] = {}
     by_opcode: dict[int, list[InstructionDef]] = {}

@@ -113,8 +113,7 @@ def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu", xle
 
 
 def shift(name: str, funct6: str, funct3: str, expr: str) -> tuple[InstructionDef, InstructionDef]:
-    """Return the rows of a shift by an immediate, which has 5 bits with 32-bit registers, and 6 with 64-bit
-    registers."""
+    """Return the rows of a shift by an immediate of 5 bits with 32-bit registers, and of 6 with 64-bit registers."""
     counts, rest = {32: "0 -----", 64: "------"}, f"----- {funct3} ----- 0010011"
     first, second = (op(name, SHIFT, f"{funct6} {bits} {rest}", expr, xlen=xlen) for xlen, bits in counts.items())
     return first, second

@@ -121,7 +121,7 @@ def store_memory(machine: Machine, memory: MemoryRecord, address: int, size: int
 
 
 def load(machine: Machine, address: int, size: int, start: int, reuse: int) -> int:
-    """Load in cycle `start`; return the value, zero-extended, or 0 where it traps. `reuse`: a register that is declared
+    """Load in cycle `start`; return the value, zero-extended, or 0 if it traps. `reuse`: a register that is declared
     stable returns its last value while no device has changed."""
     memory = memory_at(machine, address, size)
     if address & size - 1 and not (memory is not None and machine.misaligned):
@@ -231,7 +231,7 @@ def log_store(machine: Machine, address: int, start: int, cycles: int) -> None:
 
 
 def atomic_memory(machine: Machine, address: int, size: int, write: int, start: int) -> MemoryRecord | None:
-    """Find the memory of an LR (`write` 0), SC or AMO; None where it traps."""
+    """Find the memory of an LR (`write` 0), SC or AMO; None if it traps."""
     if address & size - 1:
         machine.fault = Cause.MISALIGNED_STORE if write else Cause.MISALIGNED_LOAD
         return None
@@ -244,13 +244,13 @@ def atomic_memory(machine: Machine, address: int, size: int, write: int, start: 
 
 
 def load_atomic(machine: Machine, address: int, size: int, write: int, start: int) -> int:
-    """Load for LR or AMO (`write`); return the value, or 0 where it traps."""
+    """Load for LR or AMO (`write`); return the value, or 0 if it traps."""
     memory = atomic_memory(machine, address, size, write, start)
     return 0 if memory is None else load_memory(machine, memory, address, size, start)
 
 
 def load_reserved(machine: Machine, address: int, size: int, start: int) -> int:
-    """Execute LR; return the value, or 0 where it traps."""
+    """Execute LR; return the value, or 0 if it traps."""
     value = load_atomic(machine, address, size, 0, start)
     if not machine.fault:
         reserve(machine, address, value)

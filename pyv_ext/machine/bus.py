@@ -70,8 +70,8 @@ def serve_uart(machine: Machine) -> int:
 
 
 def update_lines(machine: Machine, cycle: int) -> None:
-    """Update the bits of mip from the start of a cycle on. An earlier cycle than the last, of a host access within an
-    access, counts as the last."""
+    """Update the bits of mip from the start of a cycle on, or from that of the last update if it is later: the host may
+    act within an access."""
     wiring = machine.wiring
     levels = 0
     direct = False
@@ -231,8 +231,7 @@ def advance(machine: Machine, cycle: int) -> None:
 
 
 def proceed(machine: Machine, cycle: int) -> int:
-    """Deliver the events due at the start of a cycle; return the remaining cycle budget of native code, 0 if it must
-    exit."""
+    """Deliver the events due at the start of a cycle; return the cycle budget of native code, 0 if it must exit."""
     if machine.leave or cycle >= machine.until:
         return 0
     advance(machine, cycle)

@@ -79,7 +79,7 @@ def read_clint(clint: ClintRecord, offset: int, now: int) -> int:
 
 
 def write_clint(clint: ClintRecord, offset: int, value: int, now: int) -> None:
-    """Store to a register in cycle `now`, with effect from the next one on."""
+    """Store to a register in cycle `now`, with effect from the next cycle on."""
     ticks = (now + 1) // clint.divider
     if offset == MSIP_AT:
         clint.msip = value & 1

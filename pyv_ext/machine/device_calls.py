@@ -1,6 +1,6 @@
 """ENQCMD_T and accesses of device registers through CSRs, compiled to machine code (docs/native-subset.md).
 
-They call a device's native functions (`Link`). They return SLOW where an observer is attached, PMP restricts the hart
+They call a device's native functions (`Link`). They return SLOW if an observer is attached, PMP restricts the hart
 or it is not in machine mode, there is no link, or the device leaves the register or the descriptor to Python.
 """
 
@@ -61,7 +61,7 @@ def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: i
 
 
 def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int) -> int:
-    """Read the device register behind a CSR; SLOW outside machine mode."""
+    """Read the device register of a CSR; SLOW outside machine mode."""
     hart = machine.hart
     if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
         return SLOW
@@ -77,8 +77,7 @@ def read_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, ac
 
 
 def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, acts: int, value: int) -> int:
-    """Store to the device register behind a CSR; SLOW outside machine mode, or for a register that
-    `device.write` leaves to Python."""
+    """Store to the device register of a CSR; SLOW outside machine mode, or if `device.write` leaves it to Python."""
     hart = machine.hart
     if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
         return SLOW

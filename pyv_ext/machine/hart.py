@@ -119,7 +119,7 @@ def call_environment(machine: Machine, pc: int, instret: int) -> int:
 
 def return_from_trap(machine: Machine, level: int) -> int:
     """Execute MRET (`level` MACHINE) or SRET (SUPERVISOR): unstack privilege and interrupt enable. Returns the next pc,
-    or NONE where it is illegal."""
+    or NONE if it is illegal."""
     hart = machine.hart
     if hart.priv < level or (level == SUPERVISOR and hart.priv == SUPERVISOR and hart.mstatus & TSR):
         return NONE

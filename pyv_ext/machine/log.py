@@ -41,7 +41,7 @@ def append(machine: Machine, kind: int, start: int, cycles: int, pc: int, addres
 
 
 def log_cycles(machine: Machine, kind: int, start: int, cycles: int, address: int) -> None:
-    """Log a store to memory (by line of 64 bytes) or a fence, if enabled; consecutive ones merge into one record."""
+    """Log a store to memory (by line of 64 bytes) or a fence, if enabled; consecutive events merge into one record."""
     if not machine.kinds >> kind & 1:
         return
     if machine.logged:

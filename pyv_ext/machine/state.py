@@ -480,7 +480,7 @@ class Machine:
     guarded: bool = False
     """Whether watchpoints check each access first."""
     synchronized: bool = False
-    """Whether no device has run in Python since the last FENCE.I."""
+    """Whether no device, handler or instruction has run in Python since the last FENCE.I."""
     changes: int = 1
     """Count of changes of devices."""
     cycles: int = 0

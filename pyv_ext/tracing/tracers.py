@@ -1,4 +1,4 @@
-"""Multiplexer of several tracers on one engine, which itself takes one."""
+"""Multiplexer of several tracers on one engine, which itself supports one."""
 
 from typing import Protocol
 

@@ -146,8 +146,8 @@ MIX_BITS = 32 - (SLOTS.bit_length() - 1)
 
 
 class SelfModifyingEntries:
-    """Entries of instructions in self-modifying lines, by word, and by address where it matters. Each is hashed to two
-    slots; the older of the two is evicted."""
+    """Entries of instructions in self-modifying lines, by word and, if they depend on it, by address. Each is hashed to
+    two slots; the older of the two is evicted."""
 
     def __init__(self) -> None:
         self.table = bytearray((bytes(ENTRY_OFFSET + SIZE) + 2 * entry_of(NEXT)) * SLOTS)

@@ -51,7 +51,7 @@ def loops(blocks: Sequence[BasicBlock], mask: int) -> list[LiveIn]:
 
 
 def _has_known_successors(block: BasicBlock) -> bool:
-    """Check whether the successors of a block are known, and it ends in no call."""
+    """Check whether the successors of a block are known, and it does not end in a call."""
     last = block.instructions[-1][1]
     jump = last.row.kind is OpClass.JUMP and not last.rd and not last.rs1
     return not ends_block(last) or bool(last.row.extra) or last.row.kind is OpClass.BRANCH or jump

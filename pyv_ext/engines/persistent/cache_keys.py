@@ -39,8 +39,7 @@ class CacheKeys:
         self._prefix = generator() and repr((generator(), isa.name, custom, timing, fused))
 
     def interpreter(self, *inputs: object) -> str:
-        """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty if the sources are
-        unknown."""
+        """Return the key of the interpreter; `inputs`: further inputs of its IR. Empty if sources are unknown."""
         return self._prefix and f"{self._prefix}\ninterpreter {inputs!r}"
 
     def region(self, access: object, blocks: Sequence[tuple[int, int, Sequence[int]]]) -> str:

@@ -37,7 +37,7 @@ class ProfileImage:
     """
 
     def __init__(self, core: Core) -> None:
-        """Load the profile of the program whose first instruction is the next one of `core`."""
+        """Load the profile of the program whose first instruction is the next of `core`."""
         page = core.hart.pc & -PAGE
         watched = " and a shadow" if core.bus.shadow is not None else ""
         about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
@@ -50,7 +50,7 @@ class ProfileImage:
         """Whether the last run reached native code."""
         self.regions: Regions = {} if image is None else _unpacked(image)
         self.ready = self.native or (self.cache is not None and self.cache.get(self._form) is not None)
-        """Whether a run of a hart like this one reached native code, so that the cache is likely to have most of it."""
+        """Whether a run of an equal hart reached native code, so that the cache is likely to have most of it."""
 
     def record_native_code(self) -> None:
         """Record that this run has reached native code."""
@@ -83,7 +83,7 @@ def _packed(regions: Regions) -> bytes:
 
 
 def _unpacked(image: bytes) -> Regions:
-    """Invert `_packed`; malformed bytes give no regions."""
+    """Invert `_packed`; return no regions for malformed bytes."""
     regions: dict[Spans | None, Sequence[Sequence[BlockImage]]] = {}
     reader = _Reader(image)
     try:
