@@ -109,7 +109,7 @@ class InstructionEmitter:
         self._ir.block(proceed)
 
     def _bounded(self, node: ast.AST, index: str, length: str) -> str:
-        """Emit the check of a list index. Out of range records an error: the checked build returns, others use 0."""
+        """Emit the check of an index. Out of range, it records an error; the checked build returns, others use 0."""
         if index.isdecimal() and length.isdecimal() and int(index) < int(length):
             return index
         good, bad = self._ir.new_label(), self._ir.new_label()

@@ -223,7 +223,7 @@ A0, _A1 = 10, 11
 
 
 def semihosting_answer(hart: Hart, bus: Bus) -> int | None:
-    """Return a0 after the ebreak at pc; None unless it is a semihosting call (RISC-V Semihosting 0.4) that returns."""
+    """Return a0 after the ebreak at pc; None unless it is a supported semihosting call (RISC-V Semihosting 0.4)."""
     if hart.semihosting is None or bus.peek(hart.pc - 4, len(_CALL)) != _CALL:
         return None
     answer = hart.semihosting(int(hart.x[A0]), int(hart.x[_A1]))
