@@ -48,7 +48,9 @@ Those of domain {DOMAIN}, as onnxruntime's own tools write them, become operator
 onnxruntime judges each (`tests/toolchain/onnx_domains/test_contributed.py`). Element types are those of the operators
 that they become. An attribute that is not here is accepted where it is 0, -1, empty or NONE. Requests of one
 GroupQueryAttention are equally long, and their caches grow by the new tokens. A query that a mask of -inf leaves no key
-has the result 0, as in ONNX's Attention (onnxruntime: NaN from MultiHeadAttention, 0 from Attention).
+has the result 0, as in ONNX's Attention (onnxruntime: NaN from MultiHeadAttention, 0 from Attention). Every expert of
+MoE and QMoE computes every token, and the commands take the time of all; the weights of QMoE are floats on the device,
+and what its router says is normalized whatever the attribute says, as onnxruntime does on a CPU.
 
 | operator | becomes | attributes |
 |---|---|---|

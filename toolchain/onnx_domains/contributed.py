@@ -1,7 +1,8 @@
 """Decomposition of operators of onnxruntime's domain com.microsoft into ONNX operators.
 
 Source: onnxruntime's docs/ContribOperators.md, for semantics and names of inputs and attributes. Attention is in
-`toolchain.onnx_domains.contributed_attention`, quantized operators in `contributed_quantized`.
+`toolchain.onnx_domains.contributed_attention`, mixtures of experts in `contributed_experts`, quantized operators in
+`contributed_quantized`.
 """
 
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 from onnx import TensorProto
 
 from toolchain.onnx_domains import contributed_attention as attention
+from toolchain.onnx_domains import contributed_experts as experts
 from toolchain.onnx_domains import contributed_quantized as quantized
+from toolchain.onnx_nodes.arithmetic import swish_factors
 from toolchain.onnx_nodes.parts import Compose, Composition, Decomposition
 from toolchain.onnx_nodes.recurrent import LSTM, quantized_lstm
 
@@ -101,9 +104,7 @@ def fast_gelu(parts: Decomposition) -> None:
 
 
 def quick_gelu(parts: Decomposition) -> None:
-    x = parts.input(0)
-    scaled = parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.702)))
-    parts.result("Mul", x, parts.make("Sigmoid", scaled))
+    parts.result("Mul", *swish_factors(parts, parts.input(0), parts.node.attribute("alpha", 1.702)))
 
 
 # -- normalization -----------------------------------------------------------------------------------------------------
@@ -227,6 +228,7 @@ CONTRIBUTED: dict[str, Composition] = {
     "MatMulNBits": Composition(
         "DequantizeLinear, MatMul", quantized.matmul_nbits, ("K", "N", "accuracy_level", "bits", "block_size")
     ),
+    "MoE": Composition("TopK, Softmax, MatMul, activation, Mul, ReduceSum", experts.mixture, experts.ROUTING),
     "MultiHeadAttention": Composition("Attention", attention.multi_head, _HEADS),
     "QGemm": Composition("DequantizeLinear, Gemm, QuantizeLinear", quantized.gemm, ("alpha", "transA", "transB")),
     "QLinearAdd": Composition("DequantizeLinear, Add, QuantizeLinear", quantized.binary("Add")),
@@ -244,6 +246,10 @@ CONTRIBUTED: dict[str, Composition] = {
         "DequantizeLinear, Softmax, QuantizeLinear", quantized.softmax, ("axis", "opset")
     ),
     "QLinearWhere": Composition("DequantizeLinear, Where, QuantizeLinear", quantized.where),
+    "QMoE": Composition(
+        "TopK, Softmax, MatMul, activation, Mul, ReduceSum", experts.mixture_of_codes,
+        (*experts.ROUTING, *experts.CODES),
+    ),
     "QuantizeLinear": Composition("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
     "QuickGelu": Composition("Sigmoid, Mul", quick_gelu, ("alpha",)),
     "RotaryEmbedding": Composition(

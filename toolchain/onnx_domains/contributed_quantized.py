@@ -159,14 +159,14 @@ def matmul_nbits(parts: Decomposition) -> None:
             node.refuse("input g_idx is supported where the blocks are in order")
     packed, scales = node.needed(1, "B"), node.needed(2, "scales")
     blocks = -(-rows // size)
-    codes = _unpack(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
+    codes = unpack(packed.reshape(columns, -1), bits, blocks * size)[:, :rows]
     weights = parts.constant(np.ascontiguousarray(codes.T).astype(_STORED[bits]))
     by_block = parts.constant(np.ascontiguousarray(scales.reshape(columns, blocks).T))
     if node.has(3):
         zeros = node.needed(3, "zero_points")
         if zeros.dtype != np.uint8:
             node.refuse(f"data type {node.info(3).type} of zero_points is not supported: supported is UINT8")
-        zero = _unpack(zeros.reshape(columns, -1), bits, blocks).T
+        zero = unpack(zeros.reshape(columns, -1), bits, blocks).T
     else:
         zero = np.full((blocks, columns), 1 << bits - 1)
     numbers = parts.make(
@@ -188,8 +188,8 @@ _ROUNDED = 4
 
 def _round(parts: Decomposition, x: str, shape: Sequence[int], size: int) -> str:
     """Round activations to 127 steps of the maximum of their block."""
-    *lead, width = shape
-    blocks = -(-width // size)
+    *_, width = shape
+    blocks, lead = -(-width // size), [0] * (len(shape) - 1)  # for any number of tokens
     if blocks * size > width:
         pads = parts.integers(*[0] * (2 * len(shape) - 1), blocks * size - width)
         x = parts.make("Pad", x, pads)
@@ -210,11 +210,11 @@ def gather_blocks(parts: Decomposition) -> None:
     if rank != 2 or along != [0, 1] or table.dtype != np.uint8 or bits not in (4, 8):
         node.refuse("supported are rows (gather_axis 0) of a matrix of UINT8, blocks along them, and bits of 4 or 8")
     blocks = scales.shape[1]
-    codes = _unpack(table, bits, table.shape[1] * 8 // bits)
+    codes = unpack(table, bits, table.shape[1] * 8 // bits)
     columns = codes.shape[1]
     rows = np.pad(codes, ((0, 0), (0, blocks * size - columns)))
     zeros = node.needed(3, "zero_points") if node.has(3) else None
-    zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else _unpack(zeros, bits, blocks)
+    zero = np.full(scales.shape, 1 << bits - 1) if zeros is None else unpack(zeros, bits, blocks)
     lead = [0] * len(node.shape(1))  # for any number of tokens
 
     def gather(values: Values, *split: int) -> str:
@@ -227,8 +227,8 @@ def gather_blocks(parts: Decomposition) -> None:
     parts.result("Identity", wide_rows if columns == blocks * size else parts.sliced(wide_rows, len(lead), 0, columns))
 
 
-def _unpack(packed: Values, bits: int, count: int) -> Values:
+def unpack(packed: Values, bits: int, count: int) -> Values:
     """Return `count` codes from each row of bytes, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return np.asarray(codes.reshape(len(packed), -1)[:, :count])
+    return np.asarray(codes.reshape(*packed.shape[:-1], -1)[..., :count])

@@ -47,12 +47,13 @@ def not_plain(node: NodeView) -> bool:
     return bool(node.attribute("alpha", 1.0) != 1)
 
 
+def swish_factors(parts: Decomposition, x: str, alpha: float) -> tuple[str, str]:
+    """Return x and Sigmoid(alpha x)."""
+    return x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(alpha)))
+
+
 def swish(parts: Decomposition) -> None:
-    """Compose x Sigmoid(alpha x)."""
-    x = parts.input(0)
-    parts.result(
-        "Mul", x, parts.make("Sigmoid", parts.make("Mul", x, parts.number(parts.node.attribute("alpha", 1.0))))
-    )
+    parts.result("Mul", *swish_factors(parts, parts.input(0), parts.node.attribute("alpha", 1.0)))
 
 
 def clip(parts: Decomposition) -> None:

@@ -422,3 +422,133 @@ def test_lstm_with_weights_of_codes(direction: str, count: int, kind: Any) -> No
     given = {"x": random(steps, 1, width), "h": random(count, 1, hidden, seed=6)}
     check("DynamicQuantizeLSTM", given, ("y", "last", "cell"), constants=numbers, order=order, direction=direction,
           hidden_size=hidden)  # fmt: skip
+
+
+# -- mixtures of experts -----------------------------------------------------------------------------------------------
+
+
+def experts(tokens: int, count: int, columns: int = 6) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and constants of a mixture."""
+    weights = {
+        "fc1": random(count, columns, 8, seed=5), "bias1": random(count, columns, seed=6),
+        "fc2": random(count, 8, 6, seed=7), "bias2": random(count, 8, seed=8),
+    }  # fmt: skip
+    return {"x": random(1, tokens, 8), "router": random(tokens, count, seed=4)}, weights
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(5, 4), (1, 6)])
+@pytest.mark.parametrize("normalized", [0, 1])
+def test_mixtures_of_experts(tokens: int, count: int, normalized: int) -> None:
+    inputs, constants = experts(tokens, count)
+    check("MoE", inputs, constants=constants, k=2, activation_type="silu", normalize_routing_weights=normalized)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "identity"])
+def test_activations_of_experts(activation: str) -> None:
+    inputs, constants = experts(3, 3)
+    check("MoE", inputs, constants=constants, k=1, activation_type=activation)
+
+
+@pytest.mark.parametrize("limits", [{}, {"swiglu_limit": 0.7}])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_gated_experts(tokens: int, limits: dict[str, float]) -> None:
+    inputs, constants = experts(tokens, 3, 12)
+    check("MoE", inputs, constants=constants, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.3,
+          activation_beta=0.5, normalize_routing_weights=1, **limits)  # fmt: skip
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_an_expert_that_no_token_chooses_may_overflow(tokens: int) -> None:
+    inputs, constants = experts(tokens, 3)
+    inputs["router"][:, 1] = -9
+    constants["fc1"][1] = np.inf
+    del constants["bias1"]
+    check("MoE", inputs, constants=constants, k=2, order=["x", "router", "fc1", "", "fc2", "bias2"])
+
+
+def packed(values: Any, bits: int) -> Any:
+    """Codes, several to a byte, the lowest bits first; the last byte of a row is filled up with zeros."""
+    count = 8 // bits
+    filled = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % count)])
+    parts = filled.reshape(*values.shape[:-1], -1, count)
+    return (parts << bits * np.arange(count)).sum(axis=-1).astype(np.uint8)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block", [0, 16])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_mixtures_of_experts_of_codes(bits: int, block: int, zeros: bool) -> None:
+    generator = np.random.default_rng(5)
+    inputs = {"x": random(3, 32), "router": random(3, 4, seed=4)}
+    constants: dict[str, Any] = {}
+    for layer, (columns, rows) in {"fc1": (48, 32), "fc2": (32, 48)}.items():
+        shape = (4, columns, rows // block) if block else (4, columns)
+        constants[layer] = packed(generator.integers(0, 1 << bits, (4, columns, rows)), bits)
+        constants[f"scales_{layer}"] = generator.uniform(0.01, 0.1, shape).astype(np.float32)
+        if zeros:
+            constants[f"zeros_{layer}"] = packed(generator.integers(0, 1 << bits, shape), bits)
+    order = ["x", "router", "fc1", "scales_fc1", "", "fc2", "scales_fc2", *([""] * 4 if zeros else []),
+             *(name for name in constants if name.startswith("zeros"))]  # fmt: skip
+    blocks = {"block_size": block} if block else {}
+    limit = 2e-2 if bits == 8 and block else 1e-5  # onnxruntime rounds activations to 8 bits there
+    check("QMoE", inputs, constants=constants, order=order, limit=limit, k=2, expert_weight_bits=bits, **blocks)
+
+
+@pytest.mark.parametrize("normalized", [0, 1])
+def test_experts_count_what_another_input_than_the_router_says(normalized: int) -> None:
+    generator = np.random.default_rng(5)
+    inputs = {"x": random(3, 16), "router": random(3, 4, seed=4),
+              "mixing": generator.uniform(0.1, 1, (3, 4)).astype(np.float32)}  # fmt: skip
+    constants = {name: packed(generator.integers(0, 16, (4, 16, 16)), 4) for name in ("fc1", "fc2")}
+    constants["scales"] = generator.uniform(0.01, 0.1, (4, 16)).astype(np.float32)
+    order = ["x", "router", "fc1", "scales", "", "fc2", "scales", *[""] * 7, "mixing"]
+    check("QMoE", inputs, constants=constants, order=order, k=2, normalize_routing_weights=normalized)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"k": 4}, r"attribute k=4: the model has 3 experts"),
+        ({"use_sparse_mixer": 1}, r"attribute use_sparse_mixer is not supported"),
+        ({"activation_type": "swiglu"}, r"activation_type=swiglu and swiglu_fusion=0: supported are relu, .* silu"),
+        ({"swiglu_limit_after_activation": 1}, r"attribute swiglu_limit_after_activation is not supported"),
+    ],
+)
+def test_mixtures_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    inputs, constants = experts(2, 3)
+    model = one_node("MoE", inputs, constants=constants, domain=DOMAIN, **attributes)
+    with pytest.raises(ModelError, match=reason):
+        prepare(model, "m")
+
+
+def test_a_third_product_of_experts_is_refused() -> None:
+    inputs, constants = experts(2, 3)
+    constants["fc3"] = constants["fc1"]
+    order = [*inputs, *(name for name in constants if name != "fc3"), "fc3"]
+    with pytest.raises(ModelError, match=r"input fc3 is not supported: export gate and up projection as one product"):
+        prepare(one_node("MoE", inputs, constants=constants, order=order, domain=DOMAIN), "m")
+
+
+# -- models of any number of tokens ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["MatMulNBits", "MoE"])
+def test_what_an_operator_becomes_serves_any_number_of_tokens(operator: str) -> None:
+    """Decoders have it once, for the prompt and for each token (`toolchain.decoders.exported`)."""
+    how: dict[str, Any] = {"domain": DOMAIN}
+    if operator == "MoE":
+        few, constants = experts(3, 3)
+        many = experts(5, 3)[0]
+        how |= {"k": 2}
+    else:
+        few, many = {"x": random(1, 3, 40)}, {"x": random(1, 5, 40)}
+        constants = {"b": codes(16, 3, 8), "scales": np.full(48, 0.1, np.float32)}
+        how |= {"K": 40, "N": 16, "bits": 4, "block_size": 16, "accuracy_level": 4}
+    other = prepare(one_node(operator, few, constants=constants, **how), "m").proto
+    del other.graph.value_info[:]
+    other.graph.output[0].type.tensor_type.ClearField("shape")
+    for value in other.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, many[value.name].shape, strict=True):
+            dim.dim_value = size
+    expected = by_us(one_node(operator, many, constants=constants, **how), many)[0]
+    assert by_us(other, many)[0]["y"].tolist() == expected["y"].tolist()
