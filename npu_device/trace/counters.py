@@ -1,5 +1,5 @@
-"""The device's counters: a fold over the event stream (docs/npu-timing.md, "Events"), but for the maximum depth of the
-queue, which is that of the front end."""
+"""Counters of the device: a fold over the event stream (docs/npu-timing.md, "Events"), except the maximum queue depth,
+which the front end counts."""
 
 from collections.abc import Callable, Collection
 from functools import cache
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npu_device.trace.records import Batch
 
 CHECKED = False
-"""Whether compiled code has the checks of the checked build; tests set it."""
+"""Whether compiled code has the checks of the checked build. Tests set it."""
 _TOTALS = [
     name
     for name, (_, shape, _) in layout(Counts).fields.items()
@@ -35,7 +35,7 @@ def _count(checked: bool) -> Callable[..., int]:
 
 
 class Total:
-    """Total of `counts.Counts` with the name of the attribute."""
+    """Descriptor for the total of `counts.Counts` with the attribute's name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -45,9 +45,9 @@ class Total:
 
 
 class Counters:
-    """Totals since the device was made; a soft reset does not touch them.
+    """Totals since the creation of the device; a soft reset keeps them.
 
-    Events are counted on demand, or when the stream hands them over.
+    Events are counted on demand, or when the stream flushes them.
     """
 
     accepted, completed, errors, rejected, bad_accesses = Total(), Total(), Total(), Total(), Total()
@@ -57,10 +57,10 @@ class Counters:
     def __init__(self, config: NpuConfig, events: EventStream) -> None:
         self._config, self._events = config, events
         self.depth_max = 0
-        """Maximum of commands accepted and not started, which the device fills in."""
+        """Maximum number of accepted commands that have not started, set by the device."""
         events.subscribe(self._count_batch)
         self._counted = events.count
-        """Events that are counted, of the whole stream."""
+        """Number of counted events of the stream."""
         counts = {kind: count * config.clusters for kind, count in unit_counts(config).items()}
         counts[Kind.BANK] = config.spm.banks * config.clusters
         self._units = {kind: [unit_code(kind, index) for index in range(count)] for kind, count in counts.items()}
@@ -75,7 +75,7 @@ class Counters:
             self._records |= {code: self.counts.units.add() for code in codes}
 
     def up_to_date(self) -> "Counters":
-        """Count all pending events; return the counters."""
+        """Count all pending events. Return the counters."""
         if self._events.count != self._counted:
             pending = bytearray(self._events.pending(self._counted))
             self._add(address_of(pending), len(pending) // EVENT_SIZE)
@@ -96,7 +96,7 @@ class Counters:
 
     @property
     def bank_conflict_stall(self) -> int:
-        """Cycles by which steps were lengthened because they met others on a bank."""
+        """Cycles by which bank conflicts lengthened steps."""
         return sum(self._conflicts())
 
     def units(self, kind: Kind) -> list[int]:
@@ -104,7 +104,7 @@ class Counters:
         return self._units.get(kind, [])
 
     def busy(self, unit: int, cycle: int) -> int:
-        """Return the busy cycles of a unit until the start of `cycle`; a step under way counts so far."""
+        """Return the busy cycles of a unit until the start of `cycle`, including a step in progress."""
         count = self._records[unit]
         return int(count.busy) + (max(0, cycle - count.begin) if count.running else 0)
 
@@ -128,7 +128,7 @@ class Counters:
         } | self._options()
 
     def _options(self) -> dict[str, Any]:
-        """Return the counters that only some configurations and programs have."""
+        """Return the counters that exist only for some configurations and programs."""
         counts, dram = self.counts, self._config.dram
         options: dict[str, Any] = {}
         if counts.kernels:
@@ -159,7 +159,7 @@ class Counters:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot, with all events so far."""
+        """Return the state of a snapshot, including all events so far."""
         self.up_to_date()
         return {
             "totals": [getattr(self.counts, name) for name in _TOTALS],
@@ -169,7 +169,7 @@ class Counters:
         }
 
     def load_state(self, state: Any, busy: Collection[int]) -> None:
-        """Take on a state; the event stream has taken on its own. `busy`: the units that run a step."""
+        """Restore a state. The event stream has been restored before. `busy`: the units with a step in progress."""
         fields, counts = Fields(state, "totals", "cycle", "channels", "units"), self.counts
         for name, value in zip(_TOTALS, fields.integers("totals", 0, LATEST, len(_TOTALS)), strict=True):
             setattr(counts, name, value)

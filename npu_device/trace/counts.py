@@ -1,4 +1,4 @@
-"""Totals of a device in the native subset: a fold over the records of its events (docs/npu-timing.md, "Events")."""
+"""Totals of a device, in the native subset: a fold over the records of its events (docs/npu-timing.md, "Events")."""
 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
@@ -9,19 +9,19 @@ from pyv_native.records import array, items, record, records
 EVENT_SIZE = PACKED.size
 KINDS = max(Kind) + 1
 UNIT, WHAT, TICKET, TILE, BYTES, AUX = 8, 10, 12, 16, 20, 28
-"""Offsets of the fields of an event, whose first is its cycle."""
+"""Byte offsets of the fields of an event; the cycle is at offset 0."""
 
 
 @record
 class UnitCount:
-    """Engine, DMA channel or bank: its totals, and the step that it works on."""
+    """Totals and step in progress of an engine, a DMA channel or a bank."""
 
     busy: int = 0
-    """Cycles of steps that are over; bank: port cycles."""
+    """Cycles of completed steps; of a bank, port cycles."""
     conflicts: int = 0
-    """Bank: cycles by which steps were lengthened because they met others there."""
+    """Cycles by which a bank's conflicts lengthened steps."""
     running: bool = False
-    """Whether a step is under way: the next fields are those of its begin, else 0."""
+    """Whether a step is in progress. The next fields are those of its begin event, else 0."""
     begin: int = 0
     ticket: int = 0
     flags: int = 0
@@ -29,52 +29,52 @@ class UnitCount:
 
 @record
 class Counts:
-    """Totals since the device was made; a soft reset does not touch them."""
+    """Totals since the creation of the device; a soft reset keeps them."""
 
     accepted: int = 0
     completed: int = 0
-    """Errors included."""
+    """Completed commands, including errors."""
     errors: int = 0
     rejected: int = 0
-    """Refused submissions."""
+    """Rejected submissions."""
     bad_accesses: int = 0
-    """Register accesses that were refused or ignored."""
+    """Register accesses that were rejected or ignored."""
     barrier_wait: int = 0
     dram_bytes_read: int = 0
-    """Aligned bytes of transfers, lines of the L2, and descriptors that are fetched from a ring there."""
+    """Aligned bytes of transfers, lines of the L2, and descriptors fetched from a ring in DRAM."""
     dram_bytes_written: int = 0
     noc_bytes: int = 0
-    """Every transfer and every fetch from a ring in DRAM crosses the NoC."""
+    """Bytes of all transfers and of descriptors fetched from a ring in DRAM."""
     activations: int = 0
-    """Rows opened by a timed DRAM for commands that are complete."""
+    """Rows opened by a timed DRAM for completed commands."""
     bursts: int = 0
-    """Bursts moved by it."""
+    """Bursts moved by a timed DRAM for completed commands."""
     hits: int = 0
-    """Lines of the L2."""
+    """Lines that hit in the L2."""
     misses: int = 0
     write_backs: int = 0
     stale: int = 0
     """Stale lines that transfers read, and stale loads of the core."""
     quantize_busy: int = 0
-    """Cycles of the KV engines of all channels."""
+    """Busy cycles of the KV engines of all channels."""
     dequantize_busy: int = 0
     quantize_exposed: int = 0
-    """Cycles by which they have lengthened transfers."""
+    """Cycles by which encoding lengthened transfers."""
     dequantize_exposed: int = 0
     kernels: int = 0
-    """Kernels that the core worked on."""
+    """Kernels executed by the core."""
     kernel_cycles: int = 0
     pages_taken: int = 0
-    """Pages of encoded keys and values."""
+    """Allocated pages of encoded keys and values."""
     pages_given_back: int = 0
     pages_used: int = 0
     pages_peak: int = 0
     cycle: int = 0
     """Cycle of the latest event."""
     interleave: int = 1
-    """Bytes on a DRAM channel before the next channel follows."""
+    """Bytes of an interleaving block of DRAM channels."""
     channels: list[int] = items()
-    """Bytes that each of several DRAM channels has moved for commands that are complete, and for fetches."""
+    """Bytes that each of several DRAM channels has moved for completed commands and for fetches."""
     first: list[int] = array(KINDS)
     """Index in `units` of the first unit of each kind."""
     units: list[UnitCount] = records()
@@ -86,7 +86,7 @@ def find_unit(counts: Counts, code: int) -> UnitCount:
 
 
 def count_transfer(counts: Counts, flags: int, size: int) -> None:
-    """Count aligned bytes that a transfer has moved; `flags`: of its begin."""
+    """Count the aligned bytes of a transfer. `flags`: `aux` of its begin event."""
     counts.noc_bytes += size
     if not flags & CACHED:
         if flags & WRITES:
@@ -96,7 +96,7 @@ def count_transfer(counts: Counts, flags: int, size: int) -> None:
 
 
 def end_step(unit: UnitCount, cycle: int) -> None:
-    """Count the step under way, which ends in a cycle."""
+    """Count the step in progress, which ends in `cycle`."""
     unit.busy += cycle - unit.begin
     unit.running = False
     unit.begin = 0
@@ -105,7 +105,7 @@ def end_step(unit: UnitCount, cycle: int) -> None:
 
 
 def count_error(counts: Counts, ticket: int, cycle: int) -> None:
-    """Count a command that ends with an error, and its steps, which a reset has stopped."""
+    """Count a command that ends with an error, and its steps, which a reset has ended."""
     counts.errors += 1
     counts.completed += 1
     for unit in counts.units:
@@ -114,7 +114,7 @@ def count_error(counts: Counts, ticket: int, cycle: int) -> None:
 
 
 def count_fetch(counts: Counts, address: int, slot: int) -> None:
-    """Count the fetch of a descriptor by the device; that of ENQCMD_T is read by the core."""
+    """Count the fetch of a descriptor from the ring. A descriptor of ENQCMD_T is read by the core."""
     if slot != TIGHT and address >= DRAM_BASE:
         counts.dram_bytes_read += DESCRIPTOR_SIZE
         counts.noc_bytes += DESCRIPTOR_SIZE
@@ -123,7 +123,7 @@ def count_fetch(counts: Counts, address: int, slot: int) -> None:
 
 
 def count_stall(counts: Counts, code: int, cycles: int, cause: int) -> None:
-    """Count cycles of a STALL; only the explanation of a run needs other causes."""
+    """Count the cycles of a STALL. The other causes matter only to the explanation of a run."""
     if cause == Cause.BARRIER:
         counts.barrier_wait += cycles
     elif cause == Cause.BANK_CONFLICT:
@@ -175,7 +175,7 @@ def count_other(counts: Counts, event_kind: int, code: int, size: int, aux: int)
 
 
 def count_events(counts: Counts, events: int, number: int) -> None:
-    """Count `number` events at a host address, which follow those before."""
+    """Count `number` events at the host address `events`, which follow all counted ones."""
     for index in range(number):
         at = events + index * EVENT_SIZE
         event_kind = load_u16(at + WHAT)

@@ -1,6 +1,6 @@
-"""Events in bulk: batches of them as arrays, packed for a log, and checked where they come from a file.
+"""Batches of events as arrays: compression for a log, and checks of records from a file.
 
-Only modules that evaluate events import this, and NumPy with it: a program that submits nothing has none.
+Only modules that evaluate events import this and NumPy, so a program without submissions does not.
 """
 
 import zlib
@@ -24,10 +24,10 @@ RECORD = np.dtype(
         ("aux", "<u4"),
     ]
 )
-"""An event as `events.PACKED` says."""
+"""NumPy type of an event in the layout of `events.PACKED`."""
 
 Batch = np.ndarray[Any, np.dtype[np.void]]
-"""An array of RECORD."""
+"""Array of RECORD."""
 
 
 def batch_of(data: bytes) -> Batch:
@@ -41,13 +41,13 @@ def joined(batches: Iterable[Batch]) -> Batch:
 
 
 def pack(data: bytes) -> bytes:
-    """Compress records. Byte 0 of all records comes first, then byte 1, ...: most of these rows are constant."""
+    """Compress records, transposed to byte 0 of all records, byte 1, ..., as most of these rows are constant."""
     columns = np.frombuffer(data, np.uint8).reshape(-1, RECORD.itemsize).T
     return zlib.compress(columns.tobytes(), 1)
 
 
 def unpack(packed: bytes) -> bytes:
-    """Invert `pack`. ValueError: the bytes are no records."""
+    """Invert `pack`. Raise ValueError for bytes that are not a batch of records."""
     inflate = zlib.decompressobj()
     columns = np.frombuffer(inflate.decompress(packed, BATCH * PACKED.size), np.uint8)
     if inflate.unconsumed_tail or inflate.unused_data or not inflate.eof or not len(columns):
@@ -56,7 +56,7 @@ def unpack(packed: bytes) -> bytes:
 
 
 class RecordChecks:
-    """Checks of the records of a file, in order. StateError for an event that no device emits."""
+    """Checks of the records of a file, in order. Methods raise StateError for an event that no device emits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,7 +64,7 @@ class RecordChecks:
         self._running: dict[int, bool] = {}
 
     def add(self, data: bytes) -> None:
-        """Check further packed records."""
+        """Check the next packed records."""
         if len(data) % PACKED.size:
             raise StateError(f"{len(data)} bytes are no records of {PACKED.size} bytes")
         batch = np.frombuffer(data, RECORD)
@@ -81,7 +81,7 @@ class RecordChecks:
         self.count += len(batch)
 
     def _check_steps(self, batch: Batch) -> None:
-        """Check that each step ends on the unit on which it began; a reset may stop it."""
+        """Check that each step ends on the unit on which it began. A step stopped by a reset has no end."""
         event_kinds = batch["what"]
         begins, ends = np.isin(event_kinds, list(_STEPS)), np.isin(event_kinds, [begin + 1 for begin in _STEPS])
         for begin, kind in _STEPS.items():
@@ -103,6 +103,6 @@ class RecordChecks:
 
 
 _STEPS = {What.DMA_BEGIN: Kind.DMA, What.TE_BEGIN: Kind.TE, What.VE_BEGIN: Kind.VE}
-"""Begins of steps, whose ends have the next number, and the units that they are of."""
+"""Begin event of steps -> kind of their units. The value of the end event is that of the begin plus 1."""
 _ADDRESSES = (What.SUBMIT, What.FETCH, What.REJECT, What.STALE, What.NOTIFY)
 """Events whose field `bytes` may be an address."""

@@ -1,4 +1,4 @@
-"""The spans of a run: its steps, commands, queue and banks."""
+"""Spans of a run: its steps, commands, queue and banks."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -22,14 +22,14 @@ COMMAND = np.dtype(
         ("barrier", "<i8"),  # cycles for which only a barrier delayed it
     ]
 )
-"""One accepted command: cycles, UNFINISHED where the run did not come to it."""
+"""Type of an accepted command. Fields are cycles, UNFINISHED for those after the end of the run."""
 
 
 class Spans:
-    """Rows of a run; an unfinished span lasts to `end`."""
+    """Spans of a run; an unfinished span lasts until `end`."""
 
     def __init__(self, batches: Iterable[Batch], end: int | None = None) -> None:
-        """Build the spans of all records; `end`: None is the cycle of the last."""
+        """Build the spans of all records. `end`: last cycle of the run; None for that of the last event."""
         builder = SpanBuilder()
         rows = np.concatenate([*map(builder.take, batches), builder.finish()])
         if end is None:
@@ -44,21 +44,21 @@ class Spans:
 
     @cached_property
     def steps(self) -> Table:
-        """Steps of all engines, in the order in which they end."""
+        """Steps of all engines, in the order of their ends."""
         return self.rows[IS_BEGIN[self.rows["what"]]]
 
     def units(self, kind: Kind) -> dict[int, Table]:
-        """Return the steps of each engine of a kind that worked, by its code, in the order of their begins."""
+        """Return by code the steps of each engine of a kind that has any, in the order of their begins."""
         return by_unit(self.steps[unit_kind(self.steps["unit"]) == kind])
 
     @property
     def kv_engines(self) -> dict[int, Table]:
-        """Code of each KV engine that worked -> its work."""
+        """Code of each KV engine with work -> its spans."""
         return by_unit(self.select(What.QUANTIZE, What.DEQUANTIZE))
 
     @property
     def core(self) -> Table:
-        """Kernels that the core worked on, in order."""
+        """Kernels executed by the core, in order."""
         return self.select(What.CORE)
 
     @cached_property
@@ -89,29 +89,29 @@ class Spans:
 
     @cached_property
     def queue(self) -> Table:
-        """Return the span of each command between acceptance and its first work, or its end when it needs no engine."""
+        """Span of each command from acceptance to its first step, or to its end if it needs no engine."""
         commands = self.commands
         until = np.minimum(commands["started"], commands["done"])
         return rows_between(commands["accepted"], np.minimum(until, self.end), commands["ticket"])
 
     @property
     def barriers(self) -> Table:
-        """Accepted commands that wait for a barrier only."""
+        """Spans in which accepted commands wait only for a barrier."""
         stalls = self.select(What.STALL)
         return stalls[(stalls["unit"] == FRONTEND) & (stalls["aux"] == Cause.BARRIER)]
 
     @property
     def conflicts(self) -> dict[int, Table]:
-        """Code of each scratchpad bank -> what its accesses lengthened steps by, from the begin of each step."""
+        """Code of each scratchpad bank -> spans by which its accesses lengthened steps, from the begin of each step."""
         stalls = self.select(What.STALL)
         return by_unit(stalls[unit_kind(stalls["unit"]) == Kind.BANK])
 
     @cached_property
     def banks(self) -> dict[int, Table]:
-        """Code of each scratchpad bank -> its port cycles (`bytes`), and when the steps that took them ran.
+        """Code of each scratchpad bank -> spans with its port cycles (`bytes`).
 
-        A bank reports its port cycles when a command ends. They are of the steps that ran since the last report: the
-        rows last from there to the end of the last of these steps.
+        A bank reports the port cycles of all steps since the last report when a command ends. A span lasts from the
+        last report to the end of the last of these steps.
         """
         reports = self.select(What.BANK_BUSY)
         cycles = reports["end"]
@@ -124,14 +124,14 @@ class Spans:
 
 
 def by_unit(rows: Table) -> dict[int, Table]:
-    """Return the rows of each unit, by the records that begin them."""
+    """Return the rows of each unit, in the order of the records that begin them."""
     rows = rows[np.lexsort((rows["first"], rows["unit"]))]
     edges = np.flatnonzero(np.diff(rows["unit"], prepend=-1, append=-1)).tolist()
     return {int(rows["unit"][first]): rows[first:last] for first, last in pairwise(edges)}
 
 
 def rows_between(start: Integers, end: Integers, ticket: Integers | int = 0, size: Integers | int = 0) -> Table:
-    """Return rows of spans that no record has, by start; `size`: their `bytes`."""
+    """Return rows for derived spans without records, sorted by start. `size`: their `bytes`."""
     rows = np.zeros(len(start), SPAN)
     rows["start"], rows["end"], rows["ticket"], rows["bytes"] = start, end, ticket, size
     return rows[np.argsort(rows["start"], kind="stable")]

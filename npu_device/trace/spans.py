@@ -1,18 +1,18 @@
-"""The table of spans: the work of each unit with begin and end, paired from the records of the event stream.
+"""Table of spans: the work of each unit with begin and end, paired from the records of the event stream.
 
 | what | start, end | aux |
 |---|---|---|
 | DMA_BEGIN, TE_BEGIN, VE_BEGIN | begin and end of a step of an engine | of the begin: opcode and flags |
 | ACCEPT | start of the fetch, acceptance | ring index |
-| STALL of the front end | what delayed an accepted command | `Cause` |
-| STALL of a bank or engine | start of the step that it lengthens, as long as it does | `Cause` |
+| STALL of the front end | the delay of an accepted command | `Cause` |
+| STALL of a bank or engine | from the start of the lengthened step, for the stalled cycles | `Cause` |
 | STALL of a DMA channel | the last cycles of the transfer, as many as its KV engine adds | `Cause` |
 | QUANTIZE, DEQUANTIZE | the work of a KV engine on a transfer | cycles of the row |
-| CORE | begin and end of the work that a CORE command tells of | cycles of the event before |
+| CORE | begin and end of the work that a CORE command reports | cycles from its begin to the event |
 | BARRIER_OPEN | opened, closed | scope and index |
 | any other | the cycle of the event, twice | of the event |
 
-Rows stand in the order of the records that end them. A soft reset ends the steps of the commands that it stops.
+Rows are in the order of the records that end them. A soft reset ends the steps of the commands that it stops.
 """
 
 from collections import deque
@@ -28,16 +28,16 @@ from npu_device.trace.records import RECORD, Batch
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Table = NDArray[Any]
-"""Rows of SPAN."""
+"""Array of SPAN."""
 
 UNITS = (Kind.TE, Kind.VE, Kind.DMA)
-"""The engines."""
+"""Kinds of engines."""
 OPCODE = 0xFF
-"""In `aux` of a step."""
+"""Mask of the opcode in `aux` of a step."""
 UNFINISHED = np.iinfo(np.int64).max
 """`end` of a span that lasts longer than the run."""
 NONE = -1
-"""`number` and `stream` where there is none, or none yet; `tile` has no such value."""
+"""Value of `number` and `stream` for none; `tile` has no such value."""
 
 SPAN = np.dtype(
     [
@@ -56,27 +56,27 @@ SPAN = np.dtype(
         ("last", "<i8"),  # number of the record that ends it
     ]
 )
-"""One row."""
+"""Type of a row."""
 
 
 def among(kinds: Collection[What]) -> Flags:
-    """Return flags by kind of event: whether it is among `kinds`."""
+    """Return for each kind of event whether it is in `kinds`."""
     return np.isin(np.arange(max(What) + 1), list(kinds))
 
 
 IS_BEGIN, _IS_END, _IS_STEP = among(BEGINS), among(ENDS), among((*BEGINS, *ENDS))
 _PAIRED = among((*BEGINS, *ENDS, What.BARRIER_OPEN, What.BARRIER_CLOSE))
-"""Records whose rows take two of them."""
+"""Events whose rows need two records."""
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
 
 
 def steps(records: Batch, running: Running, number: int = 0) -> Table:
-    """Return the steps that end in `records`, the first of which has this number; `running` is brought up to date.
+    """Return the steps that end in `records`, and update `running`. `number`: index of the first record in the stream.
 
-    A unit works on one step at a time: an end belongs to the begin before it. A command that ends with an error ends
-    its steps: a reset has stopped them.
+    A unit executes one step at a time, so an end matches the previous begin. A command that ends with an error ends its
+    steps, because a reset has stopped them.
     """
     positions = np.flatnonzero(_IS_STEP[records["what"]])
     positions = positions[np.argsort(records["unit"][positions], kind="stable")]
@@ -91,7 +91,7 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
     singles: list[tuple[int, Record, int, Record]] = []
 
     def stop(code: int) -> None:
-        """End the step of a unit if its command ended with an error since."""
+        """End the step of a unit if its command has ended with an error since its begin."""
         first, begin = running[code]
         for index, error in errors.get(begin[3], ()):
             if index > first:
@@ -121,7 +121,7 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
 
 
 def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
-    """Return numbers and records of errors, by ticket."""
+    """Return the numbers and records of errors, by ticket."""
     errors: dict[int, list[tuple[int, Record]]] = {}
     for index in np.flatnonzero(records["what"] == What.ERROR).tolist():
         record = records[index].item()
@@ -130,7 +130,7 @@ def _errors(records: Batch, number: int) -> dict[int, list[tuple[int, Record]]]:
 
 
 def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
-    """Return a row for each record, without length and without a command."""
+    """Return a row of length 0 and without a command for each record."""
     rows = np.zeros(len(begins), SPAN)
     for name in ("unit", "what", "ticket", "tile", "bytes", "aux"):
         rows[name] = begins[name]
@@ -141,27 +141,27 @@ def _rows(begins: Batch, first: Integers, last: Integers) -> Table:
 
 
 def _close(rows: Table, ends: Batch) -> None:
-    """Fill in the fields of the records that end steps."""
+    """Set the fields that come from the records that end steps."""
     rows["end"], rows["bytes"], rows["moved"] = ends["cycle"], ends["bytes"], ends["aux"]
 
 
-# -- the table -----------------------------------------------------------------------------------------------------
+# -- table ---------------------------------------------------------------------------------------------------------
 
 
 class SpanBuilder:
-    """Builder of rows from records in order; it stores open spans only."""
+    """Builder of rows from records in order; it stores only open spans."""
 
     def __init__(self) -> None:
         self._count = 0
-        """Records so far."""
+        """Number of records so far."""
         self._running: Running = {}
         self._barriers: dict[tuple[int, int], deque[tuple[int, Record]]] = {}
-        """By ticket and scope, the oldest first."""
+        """Open barriers by ticket and scope, oldest first."""
         self._pending = np.empty(0, RECORD)
         """Stalls whose command is not ready yet."""
         self._accepted = 0
         self._commands = np.empty(0, _IN_FLIGHT)
-        """By ticket."""
+        """Commands in flight, sorted by ticket."""
 
     def take(self, records: Batch) -> Table:
         """Return the rows that end in these records."""
@@ -195,7 +195,7 @@ class SpanBuilder:
 
     @property
     def open(self) -> int:
-        """Return the number of open spans."""
+        """Number of open spans."""
         return len(self._running) + len(self._barriers) + len(self._pending) + len(self._commands)
 
     def _closed_barriers(self, records: Batch) -> Table:
@@ -219,7 +219,7 @@ class SpanBuilder:
         return rows
 
     def _name(self, rows: Table, records: Batch) -> None:
-        """Fill in number and stream of the command of each row, from its acceptance or READY to its end."""
+        """Set the command's number in each row from its acceptance to its end, and its stream from READY on."""
         self._note(records)
         at, met = self._find(rows["ticket"], rows["last"])
         if not met.any():
@@ -233,7 +233,7 @@ class SpanBuilder:
         self._commands = self._commands[self._commands["done"] == UNFINISHED]
 
     def _note(self, records: Batch) -> None:
-        """Bring the commands up to date; those that end here leave when the rows have their names."""
+        """Update the commands in flight. `_name` removes those that end here once the rows have their numbers."""
         event_kinds, tickets = records["what"], records["ticket"]
         accepted = np.flatnonzero(event_kinds == What.ACCEPT)
         additions = np.zeros(len(accepted), _IN_FLIGHT)
@@ -254,7 +254,7 @@ class SpanBuilder:
                 self._commands["stream"][at[met]] = records["aux"][positions[met]]
 
     def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
-        """Return the last command with each ticket that was accepted by then, and whether it exists."""
+        """Return the last command with each ticket accepted up to a record number, and whether it exists."""
         commands = self._commands
         if not len(commands):
             return np.zeros(len(tickets), np.int64), np.zeros(len(tickets), np.bool_)
@@ -270,7 +270,7 @@ class SpanBuilder:
 _IN_FLIGHT = np.dtype(
     [("ticket", "<u4"), ("number", "<i8"), ("stream", "<i4"), ("accept", "<i8"), ("ready", "<i8"), ("done", "<i8")]
 )
-"""A command between acceptance and end; the last three are numbers of records."""
+"""Type of a command between acceptance and end; the last three are record numbers."""
 
 
 def _stretch(rows: Table) -> None:
@@ -289,7 +289,7 @@ def _stretch(rows: Table) -> None:
     rows["start"][worked] -= rows["aux"][worked].astype(np.int64)
     rows["end"][worked] = rows["start"][worked] + rows["bytes"][worked].astype(np.int64)
     front, length = stalls[~step], length[~step]
-    if len(front):  # the stalls of a command follow each other up to READY: the last stall ends there
+    if len(front):  # the stalls of a command are contiguous, and the last ends at READY
         later = np.zeros(len(front), np.int64)
         same = rows["ticket"][front][1:] == rows["ticket"][front][:-1]
         later[:-1] = np.where(same, length[1:], 0)

@@ -1,4 +1,4 @@
-"""The event stream: the events of a run in order, hashed and handed over in batches."""
+"""Event stream: the events of a run in order, hashed and delivered in batches."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 _WORD = 8
 _RECORD_WORDS = PACKED.size // _WORD
 _BUFFER = BATCH * _RECORD_WORDS
-"""Words of records that are handed over at once."""
+"""Capacity of the buffer in words."""
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-"""SHA-256 of no bytes (FIPS 180-4): who hashes nothing need not import OpenSSL."""
+"""SHA-256 of no bytes (FIPS 180-4), so that a run without events does not import OpenSSL."""
 Subscriber = Callable[["Batch"], None]
 
 
 class EventMark(NamedTuple):
-    """Position in an event stream, to which it can be set back."""
+    """Position in an event stream, for `EventStream.rewind`."""
 
     flushed: int
     pending: bytes
-    """Records that were not handed over yet."""
+    """Records that have not been flushed."""
     hash: "hashlib._Hash | None"
-    """Over the records before these; None: there are none."""
+    """Hash of the flushed records; None without any."""
     log: tuple[Segment, ...] | None
-    """The same records in packed batches; None when they are not stored."""
+    """Flushed records in packed batches; None if they are not stored."""
 
 
 class EventStream:
-    """Records in order, hashed; memory does not grow with their number unless they are stored.
+    """Hashed records in order; memory does not grow with their number unless they are stored.
 
-    With `keep` the stream holds all its records in a spool, packed to some two bytes each: what a snapshot needs to go
-    on with in another process, where the state of a hash cannot be taken to.
+    With `keep` the stream stores all its records in a spool, packed to some two bytes each. A snapshot needs them to
+    resume in another process, because the state of a hash cannot be serialised.
     """
 
     def __init__(self, *, keep: bool = False) -> None:
@@ -46,17 +46,17 @@ class EventStream:
         self._buffer = memoryview(bytearray(_BUFFER * _WORD))
         self._lengths: memoryview[int] = memoryview(bytearray(_WORD)).cast("q")
         self._length = 0
-        """Index of the number of words in the buffer."""
+        """Index in `_lengths` of the number of words in the buffer."""
         self._flushed = 0
         self._last = 0
         self._hash: hashlib._Hash | None = None
-        """Over the records handed over; None before the first."""
+        """Hash of the flushed records; None before the first."""
         self._subscribers: list[Subscriber] = []
 
     def attach(self, buffer: memoryview, lengths: "memoryview[int]", length: int) -> None:
-        """Let records stand in the buffer of a device, to which native code appends others, until they are handed over.
+        """Move pending records into the buffer of a device, to which native code also appends records.
 
-        `buffer`: bytes of at least BATCH records. `lengths[length]`: words of records in it.
+        `buffer`: bytes of at least BATCH records. `lengths[length]`: number of words of records in it.
         """
         words = self._lengths[self._length]
         buffer[: words * _WORD] = self._buffer[: words * _WORD]
@@ -64,18 +64,18 @@ class EventStream:
         lengths[length] = words
 
     def detach(self) -> None:
-        """Let records stand in a buffer of the stream's own again."""
+        """Move pending records back into a buffer of the stream."""
         self.attach(memoryview(bytearray(_BUFFER * _WORD)), memoryview(bytearray(_WORD)).cast("q"), 0)
 
     def close(self) -> None:
-        """Hand over the pending records at the end of a run, and release subscribers and the device's buffer."""
+        """Flush the pending records at the end of a run, and release subscribers and the device's buffer."""
         self.flush()
         self._subscribers.clear()
         self.detach()
 
     @property
     def count(self) -> int:
-        """Events so far."""
+        """Number of events so far."""
         return self._flushed + self._lengths[self._length] // _RECORD_WORDS
 
     @property
@@ -88,13 +88,13 @@ class EventStream:
         return cycle
 
     def pending(self, first: int) -> bytes:
-        """Return the packed records that were not handed over yet, from number `first` on."""
+        """Return the packed records that have not been flushed, from number `first` on."""
         return bytes(self._buffer[max(0, first - self._flushed) * PACKED.size : self._lengths[self._length] * _WORD])
 
     def emit(
         self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
     ) -> None:
-        """Append one record; `size` is its field `bytes`. Cycles never decrease."""
+        """Append a record. `size` is its field `bytes`. Cycles must not decrease."""
         lengths, length = self._lengths, self._length
         words = lengths[length]
         if words == _BUFFER:
@@ -104,16 +104,16 @@ class EventStream:
         lengths[length] = words + _RECORD_WORDS
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Hand batches of later events (arrays of RECORD, owned by the subscriber) to `subscriber`."""
+        """Deliver batches of later events to `subscriber`, as arrays of RECORD that it owns."""
         self.flush()
         self._subscribers.append(subscriber)
 
     def flush(self) -> None:
-        """Hand over all pending records."""
+        """Hash, store and deliver all pending records."""
         words = self._lengths[self._length]
         if not words:
             return
-        from npu_device.trace.records import batch_of, pack  # NumPy, which a run without events does not need
+        from npu_device.trace.records import batch_of, pack  # imports NumPy, which a run without events does not need
 
         self._last = self.last_cycle
         data = bytes(self._buffer[: words * _WORD])
@@ -130,11 +130,11 @@ class EventStream:
             subscriber(batch_of(data))
 
     def hexdigest(self) -> str:
-        """Return the SHA-256 over all records so far."""
+        """Return the SHA-256 of all records so far."""
         self.flush()
         return NOTHING if self._hash is None else self._hash.hexdigest()
 
-    # -- going back --------------------------------------------------------------------------------------------
+    # -- rewind ------------------------------------------------------------------------------------------------
 
     def mark(self) -> EventMark:
         """Return the current position of the stream."""
@@ -142,9 +142,9 @@ class EventStream:
         return EventMark(self._flushed, self.pending(self._flushed), _copy(self._hash), log)
 
     def rewind(self, mark: EventMark) -> None:
-        """Go on from `mark`, of this stream or another; subscribers stay and are not notified.
+        """Resume from `mark`, of this stream or another. Subscribers remain and are not notified.
 
-        A stream that keeps its records goes on keeping them only if the mark has those before it.
+        A stream that stores its records continues to do so only if the mark has the earlier records.
         """
         self._flushed = mark.flushed
         self._last = 0
@@ -154,7 +154,7 @@ class EventStream:
         self._log = None if self._log is None or mark.log is None else list(mark.log)
 
     def kept(self) -> Iterator["Batch"]:
-        """Return all records so far, in batches; NpuDeviceError when the stream does not store them."""
+        """Return all records so far, in batches. Raise NpuDeviceError if the stream does not store them."""
         self.flush()
         if self._log is None:
             raise NpuDeviceError("the events of this run were not kept: make the stream with keep=True")
@@ -166,14 +166,14 @@ class EventStream:
 
 
 def all_records(stream: EventStream) -> "Batch":
-    """Return the records of a stream that keeps them, as one array."""
+    """Return the records of a stream that stores them, as one array."""
     from npu_device.trace.records import joined
 
     return joined(stream.kept())
 
 
 def records(stream: EventStream) -> Callable[[], "Batch"]:
-    """Keep every later event of `stream`: call the result to get them as one array of RECORD."""
+    """Store every later event of `stream`. Return a function that returns them as one array of RECORD."""
     batches: list[Batch] = []
     stream.subscribe(batches.append)
 
