@@ -1,4 +1,4 @@
-"""Command lists (`abi.cmdq`): their descriptors and their run (docs/model-flow.md, "CMDQ")."""
+"""Command lists (`abi.cmdq`): conversion to descriptors, and execution (docs/model-flow.md, "CMDQ")."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,11 +40,11 @@ LEVELS = ("IA_TIMING", "CA_HYBRID")
 
 
 SHOWN_FAULTS = 8
-"""Faults in the message; `ListError.faults` has all."""
+"""Maximum number of faults in a message; `ListError.faults` has all."""
 
 
 class ListError(NpuDeviceError):
-    """Error of a list that cannot run: a line for each of the first faults."""
+    """Error of a list that cannot run, with a line for each of the first faults."""
 
     def __init__(self, errors: Sequence[Fault]) -> None:
         more = [f"and {len(errors) - SHOWN_FAULTS} more"] if len(errors) > SHOWN_FAULTS else []
@@ -53,7 +53,7 @@ class ListError(NpuDeviceError):
 
 
 class ListRun(NamedTuple):
-    """Result of a list."""
+    """Result of a list's execution."""
 
     cycles: int
     """Cycle of the last completion."""
@@ -65,7 +65,7 @@ class ListRun(NamedTuple):
 
 
 def load(document: Any, config: NpuConfig) -> list[Listed]:
-    """Return the commands of a list. ListError names every fault at once."""
+    """Return the commands of a list. Raise ListError with all faults."""
     errors = faults(document)
     if errors:
         raise ListError(errors)
@@ -91,7 +91,7 @@ def load(document: Any, config: NpuConfig) -> list[Listed]:
 
 
 def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID", *, values: bool = False) -> ListRun:
-    """Run a list without a core and explain it. `values`: whether results are computed (CA_HYBRID)."""
+    """Execute a list without a core and explain the run. `values`: whether results are computed (CA_HYBRID)."""
     config = list_config(config, len(commands))
     events = EventStream(keep=True)
     collected = records(events)
@@ -110,7 +110,7 @@ def run(commands: Sequence[Listed], config: NpuConfig, level: str = "CA_HYBRID",
 
 
 def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
-    """Return the commands of the device for a command of a list."""
+    """Return the device commands for a command of a list."""
     shared = {name: command[name] for name in ("stream", "prio", "rank", "affinity", "cluster") if name in command}
     opcode, at = command["opcode"], command.get("at", 0)
     if opcode in (LOAD_TILE, STORE_TILE):
@@ -127,7 +127,7 @@ def _listed(command: Mapping[str, Any], config: NpuConfig) -> list[Listed]:
 def _move(
     command: Mapping[str, Any], place: Mapping[str, Any], config: NpuConfig, shared: Mapping[str, int]
 ) -> Descriptor:
-    """Return a DMA command: LOAD, STORE, or with role kv KV_READ, KV_APPEND, which may convert."""
+    """Return a DMA command: LOAD or STORE, for role kv KV_READ or KV_APPEND, which may convert types."""
     dram = DRAM_BASE + place["dram_addr"]
     spm = _spm(config, shared.get("cluster", 0), place["spm_bank"], place["spm_offset"])
     load_tile = command["opcode"] == LOAD_TILE
@@ -195,7 +195,7 @@ def _spm(config: NpuConfig, cluster: int, bank: int, offset: int) -> int:
 
 
 def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[Fault]:
-    """Return faults of banks that the device lacks, and of offsets where no tile may begin (docs/bit-widths.md, R7)."""
+    """Return faults of banks that the device lacks, and of misaligned tile offsets (docs/bit-widths.md, R7)."""
     errors = []
     size = config.spm.size // config.spm.banks
     named = [(field, command), (f"{field}.k", command.get("k")), (f"{field}.v", command.get("v"))]
@@ -215,8 +215,8 @@ def _places(field: str, command: Mapping[str, Any], config: NpuConfig) -> list[F
 
 
 def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield faults of widths that the role or the type excludes, and of partial rows of a cache (docs/bit-widths.md,
-    R2, R5, R10, R15, R20)."""
+    """Yield faults of widths that are illegal for role or type, and of partial rows of a cache (docs/bit-widths.md, R2,
+    R5, R10, R15, R20)."""
     if command["opcode"] not in (LOAD_TILE, STORE_TILE, KV_UPDATE):
         return
     qbits, role = command["qbits"], command.get("tensor_role", KV)
@@ -245,7 +245,7 @@ def _sizes(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield faults of rows of KV_UPDATE: keys and values that overlap, or lie outside the layout of their caches
+    """Yield faults of rows of KV_UPDATE: keys and values that overlap, or contradict the layout of their caches
     (docs/bit-widths.md, R15)."""
     if command["opcode"] != KV_UPDATE:
         return
@@ -270,17 +270,17 @@ def _rows(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 class _Tile:
-    """Tile that was loaded into several banks."""
+    """Tile loaded into several banks."""
 
     def __init__(self, command: int, region: Region) -> None:
         self.command = command
         self.region = region
         self.over: tuple[int, Region] | None = None
-        """The first command that wrote over a part of it, and what it wrote."""
+        """Index and region of the first command that overwrote a part of it."""
 
 
 class _LastWriters:
-    """Tile that each byte of the scratchpads belongs to; None: it is of none in several banks."""
+    """Interval map from scratchpad bytes to the tile that wrote them last; None if that is in one bank."""
 
     def __init__(self) -> None:
         self._starts = [0]
@@ -295,7 +295,7 @@ class _LastWriters:
         return index
 
     def read(self, region: Region) -> set[_Tile]:
-        """Return the tiles that a region holds bytes of."""
+        """Return the tiles with bytes in a region."""
         tiles = set[_Tile | None]()
         for low in range(region.address, region.end, region.stride):
             first = bisect_right(self._starts, low) - 1
@@ -303,7 +303,7 @@ class _LastWriters:
         return {tile for tile in tiles if tile is not None}
 
     def write(self, region: Region, tile: _Tile | None) -> set[_Tile]:
-        """Assign a region to a tile; return the tiles that it held bytes of."""
+        """Assign a region to a tile. Return the tiles that had bytes in it."""
         before = self.read(region)
         for low in range(region.address, region.end, region.stride):
             first, last = self._cut(low), self._cut(low + region.row_bytes)
@@ -317,8 +317,8 @@ def _banks(
     """Return the first fault of a tile in several banks that is overwritten before its last read (docs/bit-widths.md,
     R4).
 
-    Both tiles need the same bytes then: their sum exceeds the bank. Tiles inside of one bank are separated by their
-    offsets.
+    Both tiles then need the same bytes, so their sum exceeds the bank. Tiles inside one bank are not checked; their
+    offsets separate them.
     """
     writers, faults = _LastWriters(), dict[int, Fault | None]()
     for index, command in zip(owner, decoded, strict=True):
@@ -338,7 +338,7 @@ def _in_scratchpad(region: Region) -> bool:
 
 
 def _spans(region: Region, config: NpuConfig) -> bool:
-    """Check whether a region of the scratchpad lies in several banks."""
+    """Check whether a region of the scratchpad spans several banks."""
     size = config.spm.size // config.spm.banks
     return (region.address - SPM_BASE) // size != (region.end - 1 - SPM_BASE) // size
 
@@ -346,7 +346,7 @@ def _spans(region: Region, config: NpuConfig) -> bool:
 def _too_full(
     commands: Sequence[Mapping[str, Any]], first: int, index: int, region: Region, tile: Region, config: NpuConfig
 ) -> Fault | None:
-    """Return the sum of two tiles in the first bank that cannot hold both, with the largest tile that could stay."""
+    """Return the fault of the first bank without capacity for both tiles, with the largest legal tile, or None."""
     size = config.spm.size // config.spm.banks
     for shares in zip(bytes_per_bank(tile, config.spm), bytes_per_bank(region, config.spm), strict=True):
         try:
@@ -367,8 +367,7 @@ def _too_full(
 def _decoded(
     commands: Sequence[Mapping[str, Any]], parts: Sequence[Sequence[Listed]], config: NpuConfig
 ) -> tuple[list[int], list[Command], list[Fault]]:
-    """Return the descriptors of a list as the device decodes them, by the index of their command, and what it
-    refuses."""
+    """Return (command index of each descriptor, decoded descriptors, faults of descriptors that the device rejects)."""
     runner = Runner(config, values=False)
     decoder = Decoder(config, runner.memory, Accumulators(config))
     owner = [index for index, part in enumerate(parts) for _ in part]

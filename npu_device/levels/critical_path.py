@@ -1,7 +1,7 @@
-"""The critical path of a list of commands: its cycles with a unit for every step, a lower bound of every run.
+"""Critical path of a list of commands: its cycles with a unit for every step, a lower bound of every run.
 
-A step begins when its command may start and the steps that it waits for are over. Its duration is that of CA_HYBRID
-without contention, with a warm pipeline, and with all that the L2 could hold there.
+A step begins when its command may start and its predecessors have completed. Its duration is that of CA_HYBRID without
+contention, with a warm pipeline, and with hits in the L2 for all cacheable transfers.
 """
 
 from collections.abc import Sequence
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class Path(NamedTuple):
-    """Estimated execution of a list of commands."""
+    """Critical path of a list of commands."""
 
     cycles: int
     """Cycle of the last completion."""
     engines: tuple[tuple[int, int], ...]
-    """(kind, how many engines it can use side by side) of each command."""
+    """(kind, maximum number of engines in parallel) of each command."""
     waits: tuple[tuple[int, ...], ...] = ()
-    """Indices of the older commands whose bytes each command has to wait for, ascending."""
+    """Indices of the older commands on which each command has a hazard, ascending."""
 
 
 NO_PATH = Path(0, ())
 
 
 class _Domain:
-    """Barriers of one scope: when everything so far is done, and what a new command waits for."""
+    """Barriers of a domain: `latest` is the last completion so far, `gate` the earliest start of a new command."""
 
     def __init__(self) -> None:
         self.latest = 0
@@ -60,7 +60,7 @@ class CriticalPath:
     """Critical path of lists of commands on a device."""
 
     def __init__(self, config: NpuConfig, memory: Memory) -> None:
-        """`memory`: what commands read when they start."""
+        """`memory`: memory that commands read when they start."""
         self._timing = Timing(config)
         self._setting = setting_of(config)
         self._decoder = Decoder(config, memory, Accumulators(config))
@@ -75,9 +75,9 @@ class CriticalPath:
         self._engines: list[tuple[int, int]] = []
 
     def walk(self, descriptors: Sequence[Descriptor], accepted: Sequence[int]) -> Path:
-        """Return the path; `accepted`: cycle of acceptance of each command.
+        """Return the path. `accepted`: cycle of acceptance of each command.
 
-        NpuDeviceError for a command that the device would end with an error.
+        Raise NpuDeviceError for a command that the device would end with an error.
         """
         dependencies = Dependencies()
         ended: list[int] = []
@@ -119,7 +119,7 @@ class CriticalPath:
 
     @property
     def mmu(self) -> "Mmu":
-        """MMU of encoded keys and values, which most lists do not have."""
+        """MMU of encoded keys and values, created at first use since most lists have none."""
         if self._mmu is None:
             self._mmu = Mmu(self._config)
         return self._mmu
@@ -134,7 +134,7 @@ class CriticalPath:
         }[Scope(command.descriptor.function)]
 
     def _end(self, command: Command, start: int) -> int:
-        """Return the cycle in which the last result of a command that starts in `start` is complete."""
+        """Return the cycle of the last result of a command that starts in `start`."""
         macro, kind = command.macro, command.kind
         assert kind is not None
         if macro is None:

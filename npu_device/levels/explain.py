@@ -1,8 +1,8 @@
-"""Explanation of a makespan: lower bounds, and for each of its cycles the cause that blocked there.
+"""Explanation of a makespan: lower bounds, and the stall cause of each cycle.
 
-The walk begins at the last completion and goes back along the predecessor that ended last and so let the next step
-begin. Its steps and gaps cover the makespan without gap or overlap: the causes add up to it exactly
-(docs/npu-timing.md, "Explanation"). Everything is read from the event stream.
+The walk begins at the last completion and follows the predecessor that ended last and so enabled the next step. Its
+steps and idle intervals partition the makespan, so the causes add up to it exactly (docs/npu-timing.md, "Explanation").
+All data come from the event stream.
 """
 
 from bisect import bisect_left
@@ -27,61 +27,61 @@ class Blocker(StrEnum):
     """Stall causes of cycles of the critical chain."""
 
     COMPUTE = "compute"
-    """Tensor engine at work."""
+    """Computation on a tensor engine."""
     VECTOR = "vector"
     FILL_DRAIN = "fill_drain"
-    """The array's pipeline fills or drains."""
+    """Fill or drain of the array's pipeline."""
     DRAM = "dram"
-    """Bytes at the rate of the DRAM, or waiting for other transfers there."""
+    """Bytes at the rate of the DRAM, or waiting for other transfers of the DRAM."""
     DRAM_LATENCY = "dram_latency"
     NOC = "noc"
-    """Latency of the NoC, and bytes at its rate where that is the lowest."""
+    """Latency of the NoC, and bytes at its rate if that is the lowest."""
     L2 = "l2"
-    """Looking into the L2, and snooping."""
+    """Lookup in the L2, and snooping."""
     CHANNEL = "channel"
-    """Bytes at the rate of the DMA channel, its bursts, and what it expands or converts."""
+    """Bytes at the rate of the DMA channel, its bursts, expansion and conversion."""
     CHANNEL_BUSY = "channel_busy"
-    """The channel was busy with the latency of an earlier transfer."""
+    """Latency of an earlier transfer that occupied the channel."""
     BANK_CONFLICT = "bank_conflict"
     PORT_BOUND = "port_bound"
     QUERY_LOAD = "query_load"
-    """A chain of vector engines reads queries that no buffer holds."""
+    """Reads of unbuffered queries by a chain of vector engines."""
     QUANTIZE = "quantize"
-    """Encoding keys and values lengthened a transfer."""
+    """Encoding of keys and values that lengthened a transfer."""
     DEQUANTIZE = "dequantize"
-    """Decoding them did."""
+    """Decoding of keys and values that lengthened a transfer."""
     KEY_WAIT = "key_wait"
-    """Keys come later than the chain could take them."""
+    """Wait of a chain for keys."""
     WIDTH = "width"
-    """Savings by engines that became free after the command began: it keeps the engines with which it started."""
+    """Potential savings by engines that became free after the command's start, which it does not use."""
     CHAIN_FILL = "chain_fill"
-    """Engines of the chain have masked pairs, or none."""
+    """Masked or missing pairs of a chain's engines."""
     TILE_RESTART = "tile_restart"
     DEPENDENCY = "dependency"
-    """Nothing ran on the chain: the order of a stream, or a result on its way."""
+    """Idle time on the critical chain: the order of a stream, or an incomplete result."""
     BARRIER = "barrier"
     SUBMISSION = "submission"
-    """The command was not accepted yet."""
+    """Wait for the command's acceptance."""
     CORE = "core"
-    """The core worked on a layer that no engine has (docs/firmware.md, "Kernels")."""
+    """Work of the core on a layer that no engine supports (docs/firmware.md, "Kernels")."""
     FAULT = "fault"
-    """Nothing ran on the chain, since an injected fault acted."""
+    """Idle time on the critical chain caused by an injected fault."""
 
 
 class Explanation(NamedTuple):
     """Explanation of a run, in core cycles."""
 
     makespan: int
-    """From cycle 0 to the last completion."""
+    """Cycle of the last completion."""
     bounds: Mapping[str, int]
     """Lower bounds by resource; no run with this work is faster than the largest."""
     causes: Mapping[Blocker, int]
-    """Sum: the makespan."""
+    """Cycles by cause; their sum is the makespan."""
     chain: Mapping[tuple[int, Blocker], int] = {}
-    """The same by ticket: of the command that the cycles were spent on, or that waited."""
+    """Cycles by cause and ticket of the command that used the cycles or waited."""
 
     def text(self) -> str:
-        """Return a table for people."""
+        """Return a text table."""
         lines = [f"{'makespan':<16}{self.makespan:>14,}", "", "lower bounds"]
         largest = max(self.bounds.values(), default=0)
         for name, cycles in self.bounds.items():
@@ -105,13 +105,13 @@ def _percent(part: int, total: int) -> str:
 
 
 class Way(Enum):
-    """Paths of the data of a transfer."""
+    """Data path of a transfer."""
 
     DRAM = 0
     L2 = 1
-    """The L2 holds all of it."""
+    """L2 only, which holds all of it."""
     FILL = 2
-    """The L2 fetches some of it from DRAM."""
+    """L2, which fetches some of it from DRAM."""
 
 
 class _Step(NamedTuple):
@@ -121,32 +121,32 @@ class _Step(NamedTuple):
     end: int
     aligned: int
     warm: bool
-    """The unit had ended another step in the cycle of its begin."""
+    """Whether the unit ended another step in the cycle of its begin."""
     stalls: tuple[tuple[int, int], ...]
-    """(cause, cycles) by which banks, or encoding or decoding, lengthened it, or that its engine lost."""
+    """(cause, cycles) by which banks or the KV engine lengthened it, or that its engine lost."""
     way: Way = Way.DRAM
     ahead: int = 0
-    """Cycles since the request of a transfer was issued."""
+    """Cycles from the issue of a transfer's request to its begin."""
     write: bool = False
 
 
 def explain(spans: Spans, config: NpuConfig, critical_path: Path = NO_PATH) -> Explanation:
-    """Explain a run; `critical_path`: of its commands, see `CriticalPath`."""
+    """Explain a run. `critical_path`: critical path of its commands, see `CriticalPath`."""
     return _Walk(spans, config, critical_path.engines).explanation(critical_path.cycles)
 
 
 class _Walk:
     def __init__(self, spans: Spans, config: NpuConfig, engines: Sequence[tuple[int, int]] = ()) -> None:
-        """`engines`: as of `Path`."""
+        """`engines`: as in `Path`."""
         self._config = config
         self._timing = Timing(config)
         dram = config.dram
         self._row = (
             self._timing.core_cycles(dram.row_cycles) if dram.model == "simple" and dram.row_model == "open" else 0
         )
-        """Core cycles of the opening of a row of DRAM."""
+        """Core cycles of opening a DRAM row."""
         self._product = product(config.te, 1, 1, 1, 8, 8)
-        """Product of any size, for the fill and drain of the pipeline."""
+        """Cost of a product of arbitrary size, for the fill and drain of the pipeline."""
         self._chain: dict[tuple[int, Blocker], int] = {}
         commands = spans.commands
         tickets = commands["ticket"].tolist()
@@ -171,7 +171,7 @@ class _Walk:
         transfers = spans.steps[unit_kind(spans.steps["unit"]) == Kind.DMA]
         self._moved = int(transfers["moved"].sum())
         self._crossed = self._moved
-        """Bytes on the busiest link of the NoC, at least."""
+        """Lower bound of the bytes on the busiest link of the NoC."""
         if config.noc.topology == "crossbar":
             by_cluster = np.bincount(unit_index(transfers["unit"]) // config.dma.channels, transfers["moved"])
             self._crossed = int(by_cluster.max(initial=0))
@@ -179,12 +179,12 @@ class _Walk:
             self._crossed = ceil_div(self._moved, 2 * self._timing.network.ports)
         self._ports = _by_unit(spans, What.BANK_BUSY)
         self._converting = int(spans.select(What.QUANTIZE, What.DEQUANTIZE)["bytes"].sum())
-        """Cycles of the engines of encoded keys and values."""
+        """Busy cycles of the KV engines."""
         self._channels = _by_unit(spans, What.CHANNEL_BYTES)
-        """Bytes of each DRAM channel, where there are several."""
+        """Bytes of each of several DRAM channels."""
 
     def _at_least(self, step: _Step) -> int:
-        """Return the cycles of the step's unit under the best of circumstances."""
+        """Return the minimum cycles of the step, with a warm pipeline and without bank stalls."""
         cold = self._product.cold if unit_kind(step.unit) == Kind.TE and not step.warm else 0
         waited = sum(cycles for cause, cycles in step.stalls if cause in _WAITS)
         return max(0, step.end - step.begin - cold - waited)
@@ -236,7 +236,7 @@ class _Walk:
         step = self._before(at, self._last_of.get(ticket))
         after: _Step | None = None
         while at > 0:
-            if step is None:  # nothing ended in this cycle
+            if step is None:  # no step ended in this cycle
                 low = self._latest_end(at)
                 self._idle(at, low, ticket)
                 at = low
@@ -251,7 +251,7 @@ class _Walk:
             step = self._before(at, step)
 
     def _idle(self, at: int, low: int, ticket: int) -> None:
-        """Charge the cycles in which nothing of the chain ran: those of the core's own work to it."""
+        """Charge the idle cycles of the chain from `low` to `at`; those of the core's work go to CORE."""
         spent = 0
         for begin, end, worker in self._core:
             cycles = min(at, end) - max(low, begin)
@@ -262,9 +262,9 @@ class _Walk:
             self._charge(ticket, blocker, cycles)
 
     def _gap(self, at: int, low: int, ticket: int, cycles: int) -> Iterator[tuple[Blocker, int]]:
-        """Yield the causes of `cycles` cycles between `low` and `at` in which the chain did not run."""
+        """Yield the causes of `cycles` idle cycles of the chain between `low` and `at`."""
         for step in self._ending[low] if low else ():
-            if step.write:  # its bytes have been sent, the memory has them after its latency
+            if step.write:  # the latency of the memory follows its last byte
                 for blocker, latency in (*self._latencies(step), (Blocker.DRAM_LATENCY, self._row)):
                     share = min(latency, cycles)
                     cycles -= share
@@ -273,7 +273,7 @@ class _Walk:
         yield self._reason(at, low, ticket), cycles
 
     def _reason(self, at: int, low: int, ticket: int) -> Blocker:
-        """Return the cause of a gap of the chain between `low` and `at`, without the latency of writes."""
+        """Return the cause of idle time of the chain between `low` and `at` other than the latency of writes."""
         if bisect_left(self._faults, low) < bisect_left(self._faults, at):
             return Blocker.FAULT
         if self._accepted.get(ticket, 0) == at or not low:
@@ -282,7 +282,7 @@ class _Walk:
         return Blocker.FILL_DRAIN if draining and self._product.drain else Blocker.DEPENDENCY
 
     def _before(self, at: int, step: _Step | None) -> _Step | None:
-        """Return the step that ended in cycle `at`: of the same command if there is one, else on the same unit, else
+        """Return a step that ended in cycle `at`, preferably of the same command, else on the same unit; None without
         any."""
         ending = [other for other in self._ending.get(at, ()) if other.begin < at]
         if not ending:
@@ -292,14 +292,14 @@ class _Walk:
         return min(ending, key=lambda other: (other.ticket != step.ticket, other.unit != step.unit, other.unit))
 
     def _latest_end(self, at: int) -> int:
-        """Return the last cycle before `at` in which a step ended; 0: none."""
+        """Return the last cycle before `at` in which a step ended, or 0."""
         index = bisect_left(self._ends, at) - 1
         return self._ends[index] if index >= 0 else 0
 
-    # -- what a step spends ------------------------------------------------------------------------------------
+    # -- causes of a step's cycles -----------------------------------------------------------------------------
 
     def _spend(self, step: _Step, unit_busy: bool) -> None:
-        """Divide a step's cycles among their causes; `unit_busy`: what came after it waited for its unit."""
+        """Divide a step's cycles among causes. `unit_busy`: whether its successor on the chain waited for its unit."""
         remaining = step.end - step.begin
         for cause, cycles in step.stalls:
             remaining -= self._take(step, Blocker[Cause(cause).name], cycles, remaining)
@@ -318,7 +318,7 @@ class _Walk:
         self._charge(step.ticket, Blocker.COMPUTE if kind == Kind.TE else Blocker.VECTOR, remaining)
 
     def _spend_transfer(self, step: _Step, remaining: int, unit_busy: bool) -> None:
-        """Divide what stalls leave of a transfer's cycles. DRAM and NoC get no more than bytes can have taken there."""
+        """Divide a transfer's cycles without stalls among causes. DRAM and NoC get at most the time of the bytes."""
         rates, row = self._timing.rates, 0 if step.write else self._row
         ahead = step.ahead
         for blocker, latency in () if step.write else self._latencies(step):
@@ -332,7 +332,7 @@ class _Walk:
         if step.way is Way.L2 and rates.noc:
             cycles = ceil_div(step.aligned * rates.per_byte, rates.noc)
             remaining -= self._take(step, Blocker.NOC, cycles, remaining)
-        if self._config.dram.model == "timed":  # its rows, turnarounds and queues are all that is left
+        if self._config.dram.model == "timed":  # the remainder is due to its rows, turnarounds and queues
             self._charge(step.ticket, Blocker.DRAM, remaining)
             return
         if rates.dram or rates.noc:
@@ -343,7 +343,7 @@ class _Walk:
         self._charge(step.ticket, Blocker.CHANNEL, remaining)
 
     def _shared(self, step: _Step, remaining: int) -> int:
-        """Return the remaining cycles in which DRAM or NoC may have moved bytes of this transfer or of others."""
+        """Return the maximum of the remaining cycles in which DRAM or NoC moved bytes of this or other transfers."""
         if self._config.l2.enabled or self._config.dram.core_traffic != "none":  # other traffic has no events
             return remaining
         rates = self._timing.rates
@@ -351,7 +351,7 @@ class _Walk:
         return ceil_div(self._traffic.during(step.begin, step.end) * rates.per_byte, lowest)
 
     def _latencies(self, step: _Step) -> tuple[tuple[Blocker, int], ...]:
-        """Return the latency of a transfer."""
+        """Return the latency of a transfer by cause."""
         timing, config, way = self._timing, self._config, step.way
         hops = timing.network.hops(unit_index(step.unit) // config.dma.channels) * timing.hop_latency
         if way is Way.L2:
@@ -369,7 +369,7 @@ class _Walk:
 
 
 class _Traffic:
-    """Bytes that transfers and fetches from the ring move over DRAM and NoC."""
+    """Bytes of transfers and ring fetches on DRAM and NoC."""
 
     def __init__(self, spans: Spans) -> None:
         work = spans.steps[(spans.steps["last"] != UNFINISHED) & (unit_kind(spans.steps["unit"]) == Kind.DMA)]
@@ -393,18 +393,18 @@ class _Sums:
         self._sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[order])])
 
     def until(self, cycle: int) -> int:
-        """Return the sum of cycles before a cycle."""
+        """Return the bytes before a cycle."""
         return int(self._sums[np.searchsorted(self._cycles, cycle)])
 
 
 _WAITS = (Cause.BANK_CONFLICT, Cause.PORT_BOUND)
-"""For banks, which a unit cannot help; the other causes are work of engines."""
+"""Stalls on banks, which are not work of the unit; the other causes are."""
 
 _TICKET, _END = (list(SPAN.fields or ()).index(name) for name in ("ticket", "end"))
 
 
 def _steps(spans: Spans) -> Iterator[_Step]:
-    """Yield the steps of engines, in the order in which they ended."""
+    """Yield the steps of engines, in the order of their ends."""
     work = spans.steps[spans.steps["last"] != UNFINISHED]
     stalls: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for row in spans.select(What.STALL):

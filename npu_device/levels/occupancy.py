@@ -1,4 +1,4 @@
-"""Engines that commands occupied, and the savings by engines that became free after a command began."""
+"""Engines occupied by commands, and the potential savings by engines that became free after a command's start."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ class Occupancy:
     """Occupancy of the engines of a run. A command occupies its engines from its first step to its last."""
 
     def __init__(self, config: NpuConfig, spans: Spans, engines: Mapping[int, tuple[int, int]]) -> None:
-        """`engines`: of each ticket, (kind, how many it could use side by side)."""
+        """`engines`: (kind, maximum number in parallel) by ticket."""
         self._counts = {Kind.TE: config.te.count, Kind.VE: config.ve.count}
         self._engines = engines
         work = spans.steps[spans.steps["last"] != UNFINISHED]
         self._units: dict[int, set[int]] = {}
-        """The engines of a ticket, of its kind."""
+        """Engines of a ticket, of its kind."""
         self._spans: dict[int, tuple[list[int], list[int]]] = {}
-        """By engine: cycles in which commands took it, and gave it back."""
+        """Begin and end cycles of the occupancy of each engine by commands."""
         if not any(count > 1 for _, count in engines.values()):
             return
         first, last = _reach(work)
@@ -52,14 +52,14 @@ class Occupancy:
         return cycles * free // (len(units) + free)
 
     def _free(self, unit: int, begin: int, end: int) -> bool:
-        """Check that no command occupies an engine within some cycles."""
+        """Check that no command occupies an engine between two cycles."""
         begins, ends = self._spans.get(unit, ((), ()))
         index = bisect_right(begins, end - 1) - 1
         return index < 0 or ends[index] <= begin
 
 
 def _reach(work: Table) -> tuple[dict[int, int], dict[int, int]]:
-    """Return (first start, last end) of steps by ticket."""
+    """Return (first start, last end) of the steps, each by ticket."""
     names, index = np.unique(work["ticket"], return_inverse=True)
     first = np.full(len(names), np.iinfo(np.int64).max)
     last = np.zeros(len(names), np.int64)

@@ -1,4 +1,4 @@
-"""Commands without a core: a list of descriptors goes to a device at given cycles (docs/npu-timing.md, "Levels")."""
+"""Execution of commands without a core: descriptors submitted at given cycles (docs/npu-timing.md, "Levels")."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from pyv_native.state import WORD32
 _CTRL = next(register.offset for register in REGISTERS if register.name == "CTRL")
 _ENABLE = 1
 _DESCRIPTOR = DRAM_BASE
-"""Address that submissions name; the descriptor itself is handed over."""
+"""Nominal address of submitted descriptors, whose bytes are passed directly."""
 
 
 class Listed(NamedTuple):
@@ -32,13 +32,13 @@ class Listed(NamedTuple):
     at: int = 0
     """Cycle of acceptance, if the queue has a free entry then."""
     block: Extended | None = None
-    """Macro form: its extended block, which the runner puts at the end of DRAM, or of its first 2 GiB."""
+    """Extended block of the macro form, which the runner stores at the end of the core-visible DRAM."""
     work: int = 0
-    """Cycles for which the core works on it before it submits it, once all commands before it are complete."""
+    """Cycles of the core's work between the completion of all earlier commands and the submission."""
 
 
 class Run(NamedTuple):
-    """Result of a list, with its device."""
+    """Result of a list's execution, with its device."""
 
     device: NpuDevice
     memory: Memory
@@ -46,25 +46,25 @@ class Run(NamedTuple):
     cycles: int
     """Cycle of the last event."""
     tickets: tuple[int, ...]
-    """Of the commands, in order."""
+    """Tickets of the commands, in order."""
 
 
 def list_config(config: NpuConfig, commands: int) -> NpuConfig:
-    """Return the configuration of a run without a core: nothing is fetched, and the queue holds the list as far as it
-    can."""
+    """Return the configuration of a run without a core: submission costs no cycles in the front end, and the queue has
+    capacity for the list, up to its limit."""
     size = max(config.device_queue, min(commands, MOST_QUEUED))
     return replace(config, mode="tight", frontend=FrontEndConfig(), queue=replace(config.queue, tight_size=size))
 
 
 class Runner:
-    """Device with memory of its own, without a core."""
+    """Device with its own memory, without a core."""
 
     def __init__(
         self, config: NpuConfig, events: EventStream | None = None, *, values: bool = True, analytic: bool = False,
         interpreted: bool = False,
     ) -> None:  # fmt: skip
-        """`values`: whether results are computed. DRAM takes host memory only where it is written.
-        `analytic`: IA_TIMING. `interpreted`: CPython runs the event loop."""
+        """`values`: whether results are computed. `analytic`: IA_TIMING. `interpreted`: CPython runs the event loop.
+        DRAM uses host memory only where it is written."""
         self.config = config
         self.events = events or EventStream()
         regions: list[tuple[str, int, Any]] = [
@@ -80,7 +80,7 @@ class Runner:
         self.device.write(_CTRL, 4, self.device.read(_CTRL, 4, -1) | _ENABLE, -1)
 
     def place(self, commands: Sequence[Listed]) -> list[Descriptor]:
-        """Return the descriptors, with extended blocks written to the end of the DRAM that a core would see."""
+        """Return the descriptors. Write their extended blocks to the end of the core-visible DRAM."""
         at = DRAM_BASE + min(self.config.dram.size, DRAM_CORE_VISIBLE)
         placed = []
         for command in commands:
@@ -93,7 +93,7 @@ class Runner:
         return placed
 
     def run(self, commands: Sequence[Listed]) -> Run:
-        """Submit all commands, each at its cycle or, with a full queue, once an entry is free, and run to the end."""
+        """Submit all commands, each at its cycle or once a queue entry is free, and run until all are complete."""
         with uncollected():
             return self._run(commands)
 
@@ -128,7 +128,7 @@ class Runner:
         return Run(device, self.memory, self.events, device.counters.cycle, tuple(tickets))
 
     def _idle(self, now: int) -> int:
-        """Return the cycle in which everything is complete."""
+        """Advance until all commands are complete. Return that cycle."""
         while (event := self.device.next_event()) is not None:
             now = max(now + 1, event)
             self.device.advance(now)
@@ -137,8 +137,8 @@ class Runner:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend Python's search for garbage cycles: a run makes none, and the search walks through a queue of 65,536
-    commands again and again."""
+    """Suspend Python's garbage collector: a run creates no reference cycles, and each collection would scan a queue of
+    up to 65,536 commands."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -149,4 +149,4 @@ def uncollected() -> Iterator[None]:
 
 
 _STRIDE = 1 << 40
-"""Far enough that the event loop never stops for it."""
+"""Number of cycles large enough that the event loop never stops because of it."""
