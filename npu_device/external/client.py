@@ -1,4 +1,4 @@
-"""The simulator's end of the co-simulation link: starts an engine or connects to it, with a time-out."""
+"""Client of the co-simulation link: starts an engine or connects to it, with a time-out."""
 
 import json
 import os
@@ -30,14 +30,14 @@ from npu_device.external.protocol import (
 )
 
 MANIFEST = "engine.json"
-"""In the folder of an engine: {"arguments": [program, ...]}; files of the folder are named relative to it."""
+"""File in an engine's folder: {"arguments": [program, ...]}, with files of the folder by relative path."""
 CHUNK = 1 << 18
 MOST_ELEMENTS = 1 << 14
-"""Rows or columns of an array."""
+"""Maximum number of rows or columns of an array."""
 
 
 def arguments_of(engine: Sequence[str]) -> list[str]:
-    """Return the program and its arguments that a configuration means. NpuDeviceError if it names no engine."""
+    """Return the program and arguments for a configured engine. Raise NpuDeviceError if it is not an engine."""
     folder = Path(engine[0])
     if not folder.is_dir():
         return list(engine)
@@ -54,10 +54,10 @@ def arguments_of(engine: Sequence[str]) -> list[str]:
 
 
 class Client:
-    """Connection to an external engine. ExternalEngineError describes its faults in a line."""
+    """Connection to an external engine. Methods raise ExternalEngineError, with a one-line message, for its faults."""
 
     def __init__(self, engine: Sequence[str], hello: Hello, timeout: float) -> None:
-        """NpuDeviceError where the engine cannot be started or reached."""
+        """Start or connect to the engine. Raise NpuDeviceError if it cannot be started or reached."""
         self._timeout = timeout
         self._buffer = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,7 +65,7 @@ class Client:
         self._closed = False
         self.round_trips = 0
         self.seconds = 0.0
-        """Host seconds of waiting for answers."""
+        """Host time spent waiting for replies."""
         first = engine[0]
         try:
             if first.startswith(("unix:", "tcp:")):
@@ -104,15 +104,15 @@ class Client:
             raise ExternalEngineError("lookahead 0: a step takes at least 1 cycle")
         return offer
 
-    # -- what the device asks ----------------------------------------------------------------------------------
+    # -- requests of the device --------------------------------------------------------------------------------
 
     def start(self, step: Start) -> None:
-        """Give it a product."""
+        """Start a product on the engine."""
         self._send(Frame.START, step.pack())
 
     def run_until(self, cycle: int, receive: Callable[[Event], None]) -> int:
-        """Let it run up to a cycle of its step; return the cycle that it has reached. `receive` gets each event as it
-        comes: no answer is stored, and the time-out covers all events."""
+        """Run the engine up to a cycle of its step. Return the cycle that it has reached. `receive` is called for each
+        event on arrival, so that no reply is stored. The time-out covers all events."""
         began = time.perf_counter()
         deadline = time.monotonic() + self._timeout
         self.round_trips += 1
@@ -129,27 +129,27 @@ class Client:
                 raise self._late()
 
     def reset(self) -> None:
-        """Forget the step."""
+        """Discard the step."""
         self._send(Frame.RESET)
         self._expect(Frame.READY)
 
     @property
     def saves(self) -> bool:
-        """Check whether the engine reports that it can save its state."""
+        """Whether the engine reports that it can save its state."""
         return bool(self.offer.features >> Feature.SAVES & 1)
 
     def save(self) -> bytes:
-        """Return the engine's state, in a format of its own."""
+        """Return the engine's state, in the engine's format."""
         self._send(Frame.SAVE)
         return self._expect(Frame.STATE)
 
     def load(self, state: bytes) -> None:
-        """Let it go on from what `save` gave, of this or another process; what runs on it is forgotten."""
+        """Restore a state of `save`, of this or another process. The step in progress is discarded."""
         self._send(Frame.LOAD, state)
         self._expect(Frame.READY)
 
     def close(self) -> None:
-        """Say goodbye; a process that does not leave is ended."""
+        """Send BYE, and kill a process that does not exit."""
         if self._closed:
             return
         self._closed = True

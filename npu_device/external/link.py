@@ -1,10 +1,10 @@
 """External tensor engines: their operands, granted time and events (docs/co-simulation-link.md).
 
-A step's end is not known when it begins. The engine is granted time, at most `te.external.grant` cycles at once, and
-reports in which of its own cycles it is done. Nothing but a reset acts on an engine between its START and its end, so
-grants do not change what happens, only when the device learns of it.
+A step's end is unknown at its begin. The device grants the engine time, at most `te.external.grant` cycles at once, and
+the engine reports the cycle of its own clock in which it is done. Only a reset acts on an engine between its START and
+its end, so grants do not change the result, only the host time at which the device learns it.
 
-Banks are the device's: cycles that a step loses to them are cycles for which the engine's clock stands still.
+The device models the banks: the engine's clock stops for the cycles that a step stalls on them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,31 +29,31 @@ from npu_device.trace.events import Kind, unit_code, unit_index
 from pyv_native.state import LATEST, Fields, StateError, inside, listed, shown
 
 _OF_STEP = ("index", "lanes", "began", "at", "before", "granted", "written")
-"""Fields of a step that a snapshot keeps as they are."""
+"""Fields of a step that a snapshot stores unchanged."""
 
 
 class End(NamedTuple):
-    """End of a step, in core cycles since its begin without those lost to banks."""
+    """End of a step, in core cycles since its begin without bank stalls."""
 
     cycles: int
     result: int
-    """More, until its result is there."""
+    """Additional cycles until its result is available."""
 
 
 class External:
     """External engines of a device."""
 
     def __init__(self, config: NpuConfig) -> None:
-        """Start them all. NpuDeviceError if an engine cannot be started, ExternalEngineError if it misbehaves.
+        """Start all engines. Raise NpuDeviceError if one cannot be started, ExternalEngineError if it breaks protocol.
 
-        The name of each further engine's waveform has the engine's number at the end.
+        The waveform's file name has the engine's index as its suffix, except for the first engine.
         """
         options = config.te.external
         self._options = options
         self._ratio = config.clock_ratio
         units = sorted(set(options.units) or range(config.te.count))
         self.units = [unit_code(Kind.TE, c * config.te.count + unit) for c in range(config.clusters) for unit in units]
-        """Their codes in events."""
+        """Unit codes of the engines."""
         self._clients: dict[int, Client] = {}
         try:
             for index, unit in enumerate(self.units):
@@ -66,15 +66,15 @@ class External:
             self.close()
             raise
         self.adopted = self._adopted(config, len(units) == config.te.count)
-        """The configuration with the array that the engines report, if all are external."""
+        """Configuration with the array that the engines report, if all tensor engines are external."""
         self._setting: Setting = setting_of(self.adopted)
         self._steps: dict[int, Step] = {}
         self._jobs: dict[tuple[int, int], list[list[Job]]] = {}
-        """By command and lanes, while it runs."""
+        """Jobs of running commands, by command number and lanes."""
         self.totals = Totals()
         self._finalize = finalize(self, _close, self._clients)
         self.on_failure: Callable[[str], None] | None = None
-        """Called with one line about a fault of an engine, on which nothing more happens."""
+        """Callback for a fault of an engine, with a message of one line. The engine is not used any more."""
 
     def _adopted(self, config: NpuConfig, all_external: bool) -> NpuConfig:
         if not all_external:
@@ -90,7 +90,7 @@ class External:
 
     @property
     def host(self) -> dict[str, float]:
-        """Host time of the link: round trips, and seconds of waiting for answers."""
+        """Host time of the link: round trips, and seconds of waiting for replies."""
         clients = self._clients.values()
         return {
             "round_trips": sum(client.round_trips for client in clients),
@@ -107,8 +107,8 @@ class External:
         }  # fmt: skip
 
     def products(self, command: Command, read: Read) -> Products | str | None:
-        """Return the products of a command, sampled as it starts, or the reason why external engines do not take it;
-        None: it is for no tensor engine."""
+        """Return the products of a command, sampled at its start, or the reason why external engines reject it; None if
+        it uses no tensor engine."""
         if command.kind is not Kind.TE:
             return None
         try:
@@ -119,27 +119,27 @@ class External:
     # -- steps -------------------------------------------------------------------------------------------------
 
     def begin(self, unit: int, cycle: int, command: Command, step: int, lanes: int) -> End | None:
-        """Begin tensor step number `step` of a command on a unit; return its end, if that is known."""
+        """Begin the tensor step with index `step` of a command on a unit. Return its end, or None if unknown."""
         return self._guarded(unit, lambda: self._begin(unit, cycle, command, step, lanes))
 
     def grant_deadline(self, unit: int, stalled: int) -> int | None:
-        """Return the core cycle from which more time can be granted to a unit; None: it needs none."""
+        """Return the core cycle from which more time can be granted to a unit, or None if it needs none."""
         step = self._steps.get(unit)
         if step is None or step.ended:
             return None
         return step.began + stalled + self._core(step.before + step.granted + 1) - 1
 
     def grant(self, unit: int) -> End | None:
-        """Handle the end of the granted time; return the end of the step, if it is known then."""
+        """Grant more time to a unit. Return the end of its step, or None if unknown."""
         return self._guarded(unit, lambda: self._run(unit))
 
     @property
     def running(self) -> list[int]:
-        """Units whose end is unknown."""
+        """Units with a step whose end is unknown."""
         return [unit for unit, step in self._steps.items() if not step.ended]
 
     def over(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet | None:
-        """Return the result of a command that has ended, if engines have computed it."""
+        """Return the result of a command that has ended, or None if external engines have not computed it."""
         for key in [key for key in self._jobs if key[0] == command.number]:
             del self._jobs[key]
         products, command.products = command.products, None
@@ -148,11 +148,11 @@ class External:
         return products.result(command, accumulators)
 
     def remembered(self, read: Read) -> Read:
-        """Return the reader of a command that starts, which can repeat its reads when the command ends."""
+        """Return the reader for a starting command. It repeats the same bytes when the command ends."""
         return read if self._options.check else Remembered(read)
 
     def reset(self) -> None:
-        """Forget all running steps."""
+        """Discard all running steps."""
         for unit, step in self._steps.items():
             if not step.ended:
                 self._guarded(unit, self._clients[unit].reset)
@@ -167,12 +167,12 @@ class External:
 
     @property
     def cannot_save(self) -> str | None:
-        """Name of an engine that does not say that it saves; None where all do."""
+        """Name of an engine that does not support saving, or None."""
         return next((client.offer.name for client in self._clients.values() if not client.saves), None)
 
     def state(self, running: Iterable[Command]) -> dict[str, Any]:
-        """Return the state of a snapshot, of the engines too. `running`: the commands on units. ExternalEngineError: an
-        engine does not return its state."""
+        """Return the state of a snapshot, including the engines. `running`: the commands on units. Raise
+        ExternalEngineError if an engine does not return its state."""
         totals = self.totals
         products = []
         for command in running:
@@ -190,8 +190,8 @@ class External:
         }
 
     def load_state(self, state: Any, running: Mapping[int, Command], read: Read) -> None:
-        """Restore a state. `running`: the commands on units, by number; `read`: their reader. ExternalEngineError if an
-        engine does not take its state, StateError if the state is of other engines."""
+        """Restore a state. `running`: the commands on units, by number; `read`: their reader. Raise ExternalEngineError
+        if an engine rejects its state, StateError if the state is of other engines."""
         fields = Fields(state, "engine", "totals", "products", "units")
         if (name := fields.text("engine")) != self.offer.name:
             raise StateError(f"is of {shown(name)}, and the engine is {shown(self.offer.name)}", "engine")
@@ -242,16 +242,16 @@ class External:
         return step
 
     def _call_engine(self, unit: int, call: Callable[[], Any]) -> Any:
-        """Return the result of a call; ExternalEngineError names the engine."""
+        """Return the result of a call. Add the engine's name to an ExternalEngineError."""
         try:
             return call()
         except ExternalEngineError as error:
             raise ExternalEngineError(f"engine outside TE{unit_index(unit)}: {error}") from None
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------------------
 
     def _guarded(self, unit: int, call: Callable[[], Any]) -> Any:
-        """Return the result of a call; a fault of the engine is reported, and ends its step."""
+        """Return the result of a call. Report a fault of the engine, which ends its step."""
         try:
             return call()
         except ExternalEngineError as error:
@@ -281,7 +281,7 @@ class External:
         return self._start(unit)
 
     def _start(self, unit: int) -> End | None:
-        """Begin the next job of a unit; return the end of its step, if that is known."""
+        """Begin the next job of a unit. Return the end of its step, or None if unknown."""
         step = self._steps[unit]
         job = step.jobs[step.at]
         in0, in1 = step.products.operands(job)

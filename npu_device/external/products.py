@@ -1,8 +1,8 @@
-"""Products of int8 matrices for external engines, and the results of their sums.
+"""Products of int8 matrices for external engines, and the results from their sums.
 
-Elements go over the link as int8 codes: those of signed types as they are, of unsigned types less 128. Zero points
-are no part of the products; what they add to a sum is known from the rows and columns of both matrices: (a - za) (b -
-zb) = ab - zb a - za b + za zb.
+Elements are sent as int8 codes: signed types unchanged, unsigned 8-bit types minus 128. Products exclude zero points;
+their contribution to a sum is computed from the row and column sums of both matrices: (a - za) (b - zb) = ab - zb a -
+za b + za zb.
 """
 
 from typing import Any, NamedTuple
@@ -27,13 +27,13 @@ Codes = NDArray[np.int8]
 
 
 class Job(NamedTuple):
-    """Product that an engine takes at once: a part of a tile, of one group."""
+    """Product of a single START: the part of a tile in one group."""
 
     tile: int
     group: int
     rows: slice
     columns: slice
-    """Within the group."""
+    """Columns within the group."""
     depth: slice
 
 
@@ -41,12 +41,12 @@ class Products:
     """Products of a command, and the sums that engines return."""
 
     def __init__(self, in0: Codes, in1: Codes, zeros: tuple[int, int], read: Read) -> None:
-        """Groups x M x K and groups x K x N; the codes of their zero points. `read`: how the epilogue reads."""
+        """`in0`: (groups, M, K), `in1`: (groups, K, N). `zeros`: their zero points. `read`: reader of the epilogue."""
         self.in0, self.in1 = in0, in1
         self._read = read
         self._zeros = zeros
         self.total: NDArray[np.int32] = np.zeros((in0.shape[0], in0.shape[1], in1.shape[2]), np.int32)
-        """Sums of the products so far."""
+        """Sums of products so far, shape (groups, M, N)."""
 
     def operands(self, job: Job) -> tuple[Codes, Codes]:
         """Return the matrices of a job."""
@@ -59,7 +59,7 @@ class Products:
             self.total[job.group, job.rows, job.columns] += result
 
     def sums(self) -> elements.Values:
-        """Return the M x N sums, all groups side by side, with zero points applied, wrapping."""
+        """Return the sums, shape (M, groups x N), with zero points applied, in wrapping int32."""
         total = self.total.astype(np.int64)
         za, zb = self._zeros
         if zb:
@@ -73,7 +73,7 @@ class Products:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state of a snapshot: matrices and sums, and the data read if it may be read again."""
+        """Return the state of a snapshot: matrices, sums, and the remembered reads."""
         (groups, m, k), n = self.in0.shape, self.in1.shape[2]
         contents = self._read.contents if isinstance(self._read, Remembered) else {}
         return {
@@ -87,7 +87,7 @@ class Products:
 
     @classmethod
     def restored(cls, state: Any, read: Read) -> "Products":
-        """Restore products from their state. StateError. `read`: for data that has not been read."""
+        """Restore products from their state. `read`: reader for other regions. Raise StateError."""
         fields = Fields(state, "shape", "in0", "in1", "zeros", "total", "read")
         groups, m, n, k = fields.row("shape", *[(1, WORD32)] * 4)
         za, zb = fields.row("zeros", *[(-(1 << 15), 1 << 15)] * 2)
@@ -106,7 +106,7 @@ class Products:
         return products
 
     def result(self, command: Command, accumulators: AccumulatorMemory) -> WriteSet:
-        """Return the result of the command from the sums that engines returned."""
+        """Return the result of the command from the sums of the engines."""
         total = self.sums()
         if command.descriptor.accumulate:
             total = gemm.add(accumulators.read(command), total)
@@ -117,7 +117,7 @@ class Products:
 
 
 class Remembered:
-    """Reader that returns the same bytes whenever a region is read again."""
+    """Reader that returns the same bytes for repeated reads of a region."""
 
     def __init__(self, read: Read, contents: dict[Region, Bytes] | None = None) -> None:
         self._read = read
@@ -132,7 +132,7 @@ class Remembered:
 
 
 def products_of(command: Command, read: Read) -> Products:
-    """Return the products of a command. ExternalEngineError, in a line, for those that external engines do not take."""
+    """Return the products of a command. Raise ExternalEngineError if external engines do not support the command."""
     macro = command.macro
     if command.opcode not in (Opcode.GEMM_T, Opcode.CONV2D_T) or not (macro is None or isinstance(macro, ProductMacro)):
         raise ExternalEngineError(
@@ -167,7 +167,7 @@ def _kinds(command: Command) -> tuple[DataType, DataType]:
 
 
 def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
-    """Return the jobs of each step on a tensor engine, in the order of the plan."""
+    """Return the jobs of each tensor step, in the order of the plan."""
     macro = command.macro
     if macro is None:
         d = command.descriptor
@@ -189,6 +189,6 @@ def jobs_of(command: Command, setting: Setting, lanes: int) -> list[list[Job]]:
 
 
 def expected(in0: Codes, in1: Codes) -> NDArray[np.int32]:
-    """Return the result by the numpy kernels."""
+    """Return the product computed by the NumPy kernels."""
     result: NDArray[np.int32] = gemm.product(in0, in1)
     return result

@@ -1,6 +1,6 @@
-"""The co-simulation link: frames between the device and an engine outside (docs/co-simulation-link.md).
+"""Protocol of the co-simulation link: frames between the device and an external engine (docs/co-simulation-link.md).
 
-A frame is its length (u32, of what follows), its type (u8) and its body. All integers are little endian.
+A frame has its length (u32, of the rest), its type (u8) and its body. All integers are little endian.
 """
 
 import struct
@@ -11,7 +11,7 @@ from npu_device.abi.errors import ExternalEngineError
 
 VERSION = 1
 MAX_FRAME = 1 << 28
-"""Bytes: a longer frame is refused."""
+"""Maximum length of a frame in bytes."""
 LENGTH = struct.Struct("<I")
 
 
@@ -51,7 +51,7 @@ class Feature(IntEnum):
     """Bits of the optional features of an engine."""
 
     SAVES = 0
-    """It answers SAVE and LOAD."""
+    """Support of SAVE and LOAD."""
 
 
 class Dataflow(IntEnum):
@@ -72,12 +72,12 @@ class Hello(NamedTuple):
     """First message of the device: its identity."""
 
     core: int
-    """Core cycles : NPU cycles is `core` : `npu`."""
+    """Ratio of clocks: `core` core cycles are `npu` NPU cycles."""
     npu: int
     unit: int
-    """Code of the unit, as in events."""
+    """Code of the unit in events."""
     trace: str = ""
-    """File for the engine's waveform; empty: none."""
+    """File for the engine's waveform; empty for none."""
 
     def pack(self) -> bytes:
         return _HELLO.pack(VERSION, 0, self.core, self.npu, self.unit) + self.trace.encode()
@@ -95,7 +95,7 @@ class Offer(NamedTuple):
     features: int
     """Mask of `1 << Feature`."""
     lookahead: int
-    """NPU cycles from START before which it is never done, at least 1."""
+    """Minimum NPU cycles from START to DONE, at least 1."""
     name: str
 
     @classmethod
@@ -106,10 +106,10 @@ class Offer(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Product M x K times K x N."""
+    """Product of M x K by K x N."""
 
     now: int
-    """Core cycle, for waveforms: the engine's cycle 0."""
+    """Core cycle of the engine's cycle 0, for waveforms."""
     command: int
     tile: int
     m: int
@@ -127,7 +127,7 @@ class Event(NamedTuple):
     """Event of the engine, in cycles since START.
 
     READ: `size` bytes of operand `operand`. WRITE: `rows` x `columns` elements of the result from (`row`, `column`) on.
-    DONE: the step is over, its result is in the scratchpad `size` cycles later.
+    DONE: the step has ended; its result is in the scratchpad `size` cycles later.
     """
 
     cycle: int
@@ -149,12 +149,12 @@ class Event(NamedTuple):
 
 
 def name_of(kind: type[IntEnum], value: int) -> str:
-    """Return the name of a value for messages."""
+    """Return the name of an enum value for messages."""
     return next((member.name for member in kind if member == value), f"number {value}")
 
 
 def pack(frame: Frame, body: bytes = b"") -> bytes:
-    """Return a whole frame."""
+    """Return a complete frame."""
     return LENGTH.pack(1 + len(body)) + bytes((frame,)) + body
 
 

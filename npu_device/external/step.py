@@ -20,19 +20,19 @@ class Step:
     index: int
     """Index of the tensor step in its command."""
     lanes: int
-    """Units of its command."""
+    """Number of units of its command."""
     began: int
-    """Core cycle."""
+    """Core cycle of its begin."""
     at: int = 0
-    """Index of the job."""
+    """Index of the current job."""
     before: int = 0
-    """NPU cycles of the jobs before it."""
+    """NPU cycles of the previous jobs."""
     granted: int = 0
-    """NPU cycles of the job that the engine has run."""
+    """NPU cycles of the current job that the engine has run."""
     ended: bool = False
     result: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
     written: int = 0
-    """Elements of it."""
+    """Number of written elements of `result`."""
 
 
 @dataclass
@@ -41,6 +41,6 @@ class Totals:
 
     steps: int = 0
     cycles: int = 0
-    """NPU cycles."""
+    """NPU cycles of all steps."""
     read_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """Bytes of in0 and in1 that the engines report to have read."""
+    """Bytes of in0 and in1 that the engines report as read."""
