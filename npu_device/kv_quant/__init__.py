@@ -1,1 +1,1 @@
-"""Quantization of keys and values: codecs, thresholds, and where the encoded bytes lie (docs/oaken.md)."""
+"""Quantization of keys and values: codecs, thresholds, and the layout of the encoded bytes (docs/oaken.md)."""

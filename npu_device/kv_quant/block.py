@@ -1,5 +1,5 @@
-"""Parameter blocks with the tables behind them, which the words of a half name by their distance (docs/kv-cache.md,
-"Parameter block")."""
+"""Parameter blocks followed by tables, to which a half refers by relative offset (docs/kv-cache.md, "Parameter
+block")."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ class Side(NamedTuple):
 
     codec: KvCodec
     parameters: Parameters | None
-    """None: a run without values."""
+    """Parameters; None for a run without values."""
 
 
 def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
-    """Halves of the sides, then their tables, each a multiple of 4 bytes."""
+    """Return the halves of the sides, then their tables, each padded to a multiple of 4 bytes."""
     halves, tables = b"", b""
     for index, (codec, parameters) in enumerate(sides):
         size = codec.table_bytes(heads, head_dim)
@@ -33,19 +33,18 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
 
 
 def halves_of(data: bytes) -> list[KvHalf]:
-    """Return the halves of a block that `pack_block` made: one if its table, or nothing, comes right behind the
-    first."""
+    """Return the halves of a block from `pack_block`: one if its table, or the end, follows the first half."""
     alone = len(data) == KV_HALF_SIZE or KvHalf.unpack(data[:KV_HALF_SIZE]).table == KV_HALF_SIZE
     return [KvHalf.unpack(data[at : at + KV_HALF_SIZE]) for at in ((0,) if alone else (0, KV_HALF_SIZE))]
 
 
 def without_values(data: bytes) -> bytes:
-    """Return the halves of a block as a run without values has them."""
+    """Return the halves of a block for a run without values."""
     return b"".join(KvHalf(policy=half.policy, no_values=1, table=half.table).pack() for half in halves_of(data))
 
 
 def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:
-    """Return the sides of a block that `pack_block` made, with values. NpuDeviceError for words that are none."""
+    """Return the sides of a block from `pack_block`, with values. Raise NpuDeviceError for invalid words."""
     sides = []
     for index, half in enumerate(halves_of(data)):
         begin = index * KV_HALF_SIZE
@@ -57,5 +56,5 @@ def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Sid
 
 
 def block_bytes(sides: Sequence[KvCodec], heads: int, head_dim: int) -> int:
-    """Bytes of a block."""
+    """Return the bytes of a block."""
     return len(pack_block([Side(codec, None) for codec in sides], heads, head_dim))

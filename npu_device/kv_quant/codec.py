@@ -1,7 +1,7 @@
-"""Codecs of keys or of values: the streams that a cache consists of, offline tables, engine work, encoding and decoding
+"""Interface of codecs of keys or values: streams of a cache, offline tables, engine work, encoding and decoding
 (docs/kv-cache.md, "Codecs").
 
-Device, allocator, DMA, server and reports ask a codec; none of them knows a method.
+Device, allocator, DMA, server and reports use only this interface, so they are independent of the method.
 """
 
 from abc import ABC, abstractmethod
@@ -24,13 +24,13 @@ MAX_FP16 = 65504.0
 ZERO_THRESHOLDS = Thresholds(0, 0, 0, 0)
 FP16_BYTES = 2
 MIN_STEP_BYTES = 2 * FP16_BYTES
-"""fp16 minimum and step of a group of elements."""
+"""Bytes of the fp16 minimum and step of a group of elements."""
 MIN_REACH = np.float32(2.0**-14)
-"""Smallest normal number of fp16."""
+"""Smallest normal number of fp16, the minimum half-range of a channel."""
 
 
 class PageTable(IntEnum):
-    """Table of the MMU that has the pages of a stream, in the order of allocation."""
+    """MMU table with the pages of a stream, in the order of allocation."""
 
     DENSE = 0
     SPARSE = 1
@@ -38,31 +38,31 @@ class PageTable(IntEnum):
 
 
 class Stream(NamedTuple):
-    """Bytes of a cache that follow each other token by token."""
+    """Stream of a cache: bytes that are contiguous token by token."""
 
     name: str
     rows: int
-    """Streams side by side: one for each head, for several heads, or for all of them."""
+    """Number of parallel rows: one for each head, for several heads, or for all of them."""
     size: int
-    """Bytes of a group of tokens in a row; of a counted stream at most."""
+    """Bytes of a group of tokens in a row; the maximum for a counted stream."""
     pages: PageTable
     group: int = 1
-    """Tokens whose bytes are written together."""
+    """Number of tokens whose bytes are written together."""
     ring: int = 0
-    """Tokens of a ring; 0: as many as the cache holds."""
+    """Capacity of a ring in tokens; 0 for the capacity of the cache."""
     counted: bool = False
-    """Whether the bytes of a token are those that its counts say."""
+    """Whether the number of bytes of a token depends on its counts."""
     engine: bool = False
-    """Whether the engine of the DMA makes or takes the bytes; others move as they are."""
+    """Whether the KV engine encodes or decodes the bytes; others are copied."""
     moved: bool = True
-    """Whether commands move it; the counts stay in the management table."""
+    """Whether commands move it; counts remain in the management table."""
 
     def groups(self, t_max: int) -> int:
-        """Groups that a row has space for."""
+        """Return the capacity of a row in groups."""
         return min(self.ring, t_max) if self.ring else -(-t_max // self.group)
 
     def stored(self, tokens: int, coded: int) -> int:
-        """Bytes of a row with so many tokens, `coded` of them encoded; of a counted stream at most."""
+        """Return the bytes of a row with `tokens` tokens, `coded` of them encoded; the maximum for a counted stream."""
         if self.ring:
             return min(tokens, self.ring) * self.size
         return -(-coded // self.group) * self.size
@@ -73,37 +73,37 @@ class Encoded:
     """Tokens in encoded form."""
 
     dense: Bytes
-    """(tokens, C x bits / 8)."""
+    """Codes, shape (tokens, C x bits / 8)."""
     counts: Bytes
-    """(tokens, C / 64): entries of each chunk of elements; of a codec without entries (tokens, 0)."""
+    """Entries of each chunk of elements, shape (tokens, C / 64); (tokens, 0) for a codec without entries."""
     sparse: Bytes
     """Entries by token, chunk, index."""
     meta: Bytes
-    """(groups of tokens, bytes of a group)."""
+    """Metadata, shape (groups of tokens, bytes of a group)."""
 
     @property
     def payload(self) -> int:
-        """Bytes without counts, which the management table keeps."""
+        """Bytes without counts, which are in the management table."""
         return int(self.dense.size + self.sparse.size + self.meta.size)
 
 
 class StoredTokens(NamedTuple):
-    """Keys or values of a text as stored, and as each token reads those up to itself."""
+    """Stored keys or values of a text, with the values that each token reads of itself and earlier tokens."""
 
     numbers: Floats
-    """(tokens, C), read after they left the tail."""
+    """Values read after the tokens left the tail, shape (tokens, C)."""
     tail: Floats | None
-    """(tokens, C), read while they are in the tail; None: no tail."""
+    """Values read while the tokens are in the tail, shape (tokens, C); None without a tail."""
     coded: NDArray[np.int64]
-    """(tokens,): tokens outside the tail when this token reads."""
+    """Number of tokens outside the tail at each token's read, shape (tokens,)."""
     size: int
     """Bytes, without counts of chunks."""
     counts: Bytes
-    """(tokens, chunks): entries of each chunk of the encoded tokens."""
+    """Entries of each chunk of the encoded tokens, shape (tokens, chunks)."""
 
     @property
     def bits(self) -> float:
-        """Bits of an element."""
+        """Bits per element."""
         return 8 * self.size / self.numbers.size
 
 
@@ -111,24 +111,24 @@ class Rotary(NamedTuple):
     """Rotary positions of the heads of a layer."""
 
     frequencies: Floats
-    """(pairs,), radians from position to position."""
+    """Radians per position, shape (pairs,)."""
     neighbours: bool = False
-    """Pairs are elements 2i and 2i + 1; else i and i + pairs."""
+    """Whether pairs are elements 2i and 2i + 1, else i and i + pairs."""
 
     @classmethod
     def unpack(cls, data: bytes) -> "Rotary":
-        """Positions of `pack`."""
+        """Invert `pack`."""
         count, neighbours = np.frombuffer(data[:4], "<u2").tolist()
         return cls(np.frombuffer(data[4:], "<f4")[:count], bool(neighbours))
 
     def pack(self, head_dim: int) -> bytes:
-        """Count of pairs and their form, u16 each, then fp32 of `head_dim` / 2 frequencies."""
+        """Return the number of pairs and their form, u16 each, then `head_dim` / 2 frequencies in fp32."""
         words = np.array([len(self.frequencies), self.neighbours], "<u2").tobytes()
         rest = np.zeros(head_dim // 2 - len(self.frequencies))
         return words + np.concatenate((self.frequencies, rest)).astype("<f4").tobytes()
 
     def turn(self, x: Floats, head_dim: int, first: int, *, back: bool = False) -> Floats:
-        """Tokens (tokens, C) from position `first` on, turned by their positions, or `back`."""
+        """Rotate tokens, shape (tokens, C), by their positions from `first` on. `back`: invert the rotation."""
         count = len(self.frequencies)
         if not count:
             return x
@@ -150,14 +150,14 @@ NO_POSITIONS = Rotary(np.zeros(0, np.float32))
 
 @dataclass(frozen=True)
 class Parameters:
-    """Offline knowledge of a codec about the keys, or values, of a layer."""
+    """Offline parameters of a codec for the keys, or values, of a layer."""
 
     thresholds: Thresholds = ZERO_THRESHOLDS
     code: str = "msb_clamp"
     """Outlier code of Oaken."""
     table: bytes = b""
     first: int = 0
-    """Position of the first of the tokens."""
+    """Position of the first token."""
 
 
 @dataclass(frozen=True)
@@ -166,42 +166,42 @@ class KvCodec(ABC):
 
     policy: ClassVar[KvPolicy]
     bits: int = 4
-    """Bits of a code of an element."""
+    """Bits of an element's code."""
     group: ClassVar[int] = 1
-    """Tokens that are encoded together; those that are too few yet wait in the tail, as fp16."""
+    """Number of tokens that are encoded together; an incomplete group waits in the tail, as fp16."""
     keep: ClassVar[int] = 0
-    """Latest tokens that stay in the tail."""
+    """Number of latest tokens that remain in the tail."""
     passes: ClassVar[int] = 2
-    """Passes of the encoding engine over the elements; the last makes codes beside the bytes."""
+    """Number of passes of the encoding engine; the last encodes in parallel with the bytes."""
     entry_bytes: ClassVar[int] = 0
-    """Bytes of an entry of the sparse stream; 0: the codec has none."""
+    """Bytes of an entry of the sparse stream; 0 without entries."""
     grouped_heads: ClassVar[int] = 1
-    """Heads, at most, whose codes of a token lie side by side; 1: a head's tokens follow each other."""
+    """Maximum number of heads whose codes of a token are adjacent; 1 if a head's tokens are contiguous."""
     has_thresholds: ClassVar[bool] = False
-    """Whether its offline knowledge is a file of thresholds."""
+    """Whether its offline parameters are a file of thresholds."""
 
     def meta(self, heads: int, head_dim: int) -> tuple[int, int]:
-        """Return (rows, bytes of a group of tokens in a row) of the metadata; (1, 0): none."""
+        """Return (rows, bytes of a group of tokens in a row) of the metadata; (1, 0) for none."""
         return 1, 0
 
     @abstractmethod
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
-        """Tokens (tokens, C), whole groups. NpuDeviceError: numbers that cannot be encoded."""
+        """Encode whole groups of tokens, shape (tokens, C). Raise NpuDeviceError for numbers that cannot be encoded."""
 
     @abstractmethod
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
-        """Numbers (tokens, C) of encoded tokens. NpuDeviceError where the parts contradict each other."""
+        """Decode tokens to shape (tokens, C). Raise NpuDeviceError if the parts are inconsistent."""
 
     def table_bytes(self, heads: int, head_dim: int) -> int:
-        """Bytes of the table that is made offline; 0: none."""
+        """Return the bytes of the offline table; 0 for none."""
         return 0
 
     def calibrate(
         self, samples: Sequence[Floats], head_dim: int, ratios: Sequence[float] = RATIOS, code: str = "msb_clamp",
         rotary: Rotary = NO_POSITIONS,
     ) -> Parameters:  # fmt: skip
-        """Parameters from samples (tokens, C), a run each from position 0 on. `ratios`: shares of the groups of Oaken,
-        `code`: its outlier code; `rotary`: positions of keys. NpuDeviceError: numbers that are not finite."""
+        """Return parameters from samples (tokens, C), each from position 0 on. `ratios`: shares of Oaken's groups,
+        `code`: its outlier code; `rotary`: positions of keys. Raise NpuDeviceError for numbers that are not finite."""
         for sample in samples:
             check_values("calibration", sample)
         return Parameters(table=self.make_table(samples, head_dim, rotary) if self.offline else b"")
@@ -213,23 +213,23 @@ class KvCodec(ABC):
 
     @property
     def offline(self) -> bool:
-        """Check whether its parameters need samples."""
+        """Whether its parameters need samples."""
         return self.has_thresholds or bool(self.table_bytes(1, 2))
 
     def make_table(self, samples: Sequence[Floats], head_dim: int, rotary: Rotary = NO_POSITIONS) -> bytes:
-        """Table from samples, of a codec that has one."""
+        """Return the table computed from samples, for a codec that has one."""
         raise NotImplementedError
 
     def statistics(self, encoded: Encoded) -> dict[str, float]:
-        """Entries of a report about encoded tokens besides counts and bytes."""
+        """Return the report's entries about encoded tokens in addition to counts and bytes."""
         return {}
 
     def entries(self, permille: int) -> int:
-        """Entries of a thousand elements in runs without values, where a configuration assumes `permille`."""
+        """Return the entries per 1,000 elements in runs without values. `permille`: the configured assumption."""
         return permille
 
     def parameters(self, half: KvHalf, table: bytes, where: str) -> Parameters:
-        """Parameters in half a block. NpuDeviceError: words that are none of this codec."""
+        """Return the parameters in half a block. Raise NpuDeviceError for words that are invalid for this codec."""
         for name, value, rule in (("outlier_code", half.outlier_code, 0), ("chunk", half.chunk, KV_CHUNK)):
             if value != rule:
                 raise NpuDeviceError(f"{name} {value} at {where}: must be {rule}")
@@ -238,31 +238,31 @@ class KvCodec(ABC):
         return Parameters(table=table)
 
     def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
-        """Half a parameter block; `table`: bytes from it to the table."""
+        """Return half a parameter block. `table`: offset from it to the table in bytes."""
         return KvHalf(policy=self.policy, table=table).pack()
 
     def check(self, heads: int, head_dim: int) -> None:
-        """NpuDeviceError for a shape that the codec cannot store."""
+        """Raise NpuDeviceError for a shape that the codec does not support."""
         if head_dim * self.bits % 8:
             raise NpuDeviceError(
                 f"encoded cache head_dim {head_dim}: a row of {head_dim} x {self.bits} bits must end at a byte"
             )
 
     def coded(self, tokens: int) -> int:
-        """Tokens of so many that are encoded; the others are in the tail."""
+        """Return how many of `tokens` tokens are encoded; the others are in the tail."""
         return max(0, tokens - self.keep) // self.group * self.group
 
     @property
     def tail(self) -> int:
-        """Tokens of the ring of the tail; 0: the codec has none."""
+        """Capacity of the tail's ring in tokens; 0 without a tail."""
         return self.keep + self.group if self.keep or self.group > 1 else 0
 
     def head_group(self, heads: int) -> int:
-        """Heads whose codes of a token lie side by side."""
+        """Return the number of heads whose codes of a token are adjacent."""
         return gcd(heads, self.grouped_heads)
 
     def streams(self, heads: int, head_dim: int) -> tuple[Stream, ...]:
-        """Streams in the order of their addresses."""
+        """Return the streams in the order of their addresses."""
         rows, size = self.meta(heads, head_dim)
         group = self.head_group(heads)
         size_of_codes = group * (head_dim * self.bits // 8)
@@ -279,7 +279,7 @@ class KvCodec(ABC):
         return tuple(parts)
 
     def store(self, x: Floats, head_dim: int, parameters: Parameters) -> StoredTokens:
-        """Keys or values (tokens, C) of a text as this codec stores them. NpuDeviceError: as of `encode`."""
+        """Store the keys or values of a text, shape (tokens, C). Raise NpuDeviceError as `encode`."""
         count, parts, waiting = self.coded(len(x)), list[NDArray[np.float16]](), to_fp16(x)
         counts, size = np.zeros((0, 0), np.uint8), FP16_BYTES * (len(x) - self.coded(len(x))) * x.shape[1]
         if count:
@@ -291,16 +291,16 @@ class KvCodec(ABC):
         return StoredTokens(numbers, waiting.astype(np.float32) if self.tail else None, coded, size, counts)
 
     def read_back(self, x: Floats, head_dim: int, parameters: Parameters) -> Floats:
-        """Keys or values (tokens, C) as they are read after they were stored."""
+        """Return keys or values, shape (tokens, C), after storing and reading them."""
         return self.store(x, head_dim, parameters).numbers
 
     def stored_bytes(self, x: Floats, head_dim: int, parameters: Parameters) -> int:
-        """Bytes of tokens (tokens, C), counted in their encoding; without counts of chunks."""
+        """Return the bytes of the encoding of tokens, shape (tokens, C), without counts of chunks."""
         return self.store(x, head_dim, parameters).size
 
 
 def check_values(name: str, x: NDArray[Any]) -> None:
-    """NpuDeviceError for NaN, infinities, and numbers beyond fp16."""
+    """Raise NpuDeviceError for NaN, infinities, and numbers beyond fp16."""
     if x.size and not max(float(x.max()), -float(x.min())) <= MAX_FP16:
         token = int(np.flatnonzero(~(np.abs(x) <= MAX_FP16).all(axis=1))[0])
         raise NpuDeviceError(
@@ -309,19 +309,19 @@ def check_values(name: str, x: NDArray[Any]) -> None:
 
 
 def chunk_counts(outlier: NDArray[np.bool_]) -> Bytes:
-    """Return (tokens, chunks): entries of each chunk of elements, which are flagged (tokens, C)."""
+    """Return the number of flagged elements of each chunk, shape (tokens, chunks), from flags (tokens, C)."""
     counts: Bytes = outlier.reshape(len(outlier), -1, KV_CHUNK).sum(axis=2, dtype=np.uint8)
     return counts
 
 
 def round_to_fp16(x: NDArray[Any]) -> Floats:
-    """fp32 of numbers rounded to fp16; a zero has no sign."""
+    """Round numbers to fp16 and return them as fp32, with positive zeros."""
     rounded: Floats = x.astype(np.float16).astype(np.float32) + np.float32(0)
     return rounded
 
 
 def pack(codes: Bytes, bits: int) -> Bytes:
-    """Codes (tokens, C) as bytes (tokens, C x bits / 8): the first in the lowest bits."""
+    """Pack codes (tokens, C) into bytes (tokens, C x bits / 8), the first in the lowest bits."""
     if bits == 4:
         pairs = np.ascontiguousarray(codes).view("<u2")
         packed: Bytes = (pairs | pairs >> 4).astype(np.uint8)
@@ -331,7 +331,7 @@ def pack(codes: Bytes, bits: int) -> Bytes:
 
 
 def unpack(data: Bytes, bits: int) -> Bytes:
-    """Codes of `pack`."""
+    """Invert `pack`."""
     if bits == 4:
         return np.stack((data & np.uint8(15), data >> np.uint8(4)), axis=-1).reshape(len(data), 2 * data.shape[1])
     planes = np.unpackbits(data, axis=1, bitorder="little").reshape(len(data), data.shape[1] * 8 // bits, bits)
@@ -340,7 +340,7 @@ def unpack(data: Bytes, bits: int) -> Bytes:
 
 
 def asymmetric(x: Floats, bits: int) -> tuple[Bytes, Floats]:
-    """Return (codes, (..., 2) minimum and step that fp16 holds) of groups along the last axis."""
+    """Return (codes, fp16 minimum and step (..., 2)) of groups along the last axis."""
     top = np.float32((1 << bits) - 1)
     low, high = round_to_fp16(x.min(axis=-1)), x.max(axis=-1)
     step = round_to_fp16((high - low) / top)
@@ -350,28 +350,28 @@ def asymmetric(x: Floats, bits: int) -> tuple[Bytes, Floats]:
 
 
 def from_asymmetric(codes: Bytes, meta: Floats) -> Floats:
-    """Numbers of codes (..., n) with minimum and step (..., 2)."""
+    """Return the numbers of codes (..., n) with minimum and step (..., 2)."""
     numbers: Floats = codes.astype(np.float32) * meta[..., 1:] + meta[..., :1]
     return numbers
 
 
 def to_fp16(x: Floats) -> NDArray[np.float16]:
-    """Numbers as fp16, saturated."""
+    """Convert numbers to fp16 with saturation."""
     return np.clip(x, -MAX_FP16, MAX_FP16).astype(np.float16)
 
 
 def meta_bytes(meta: Floats) -> Bytes:
-    """Return (groups, bytes) of fp16 metadata (groups, ...)."""
+    """Return the bytes of metadata (groups, ...) as fp16, shape (groups, bytes)."""
     return np.ascontiguousarray(meta.reshape(len(meta), -1).astype(np.float16)).view(np.uint8)
 
 
 def meta_numbers(data: Bytes, shape: tuple[int, ...]) -> Floats:
-    """Metadata of `meta_bytes`, (groups, *shape)."""
+    """Invert `meta_bytes` to shape (groups, *shape)."""
     return np.ascontiguousarray(data).view(np.float16).astype(np.float32).reshape(len(data), *shape)
 
 
 def middle_and_reach(low: NDArray[Any], high: NDArray[Any]) -> tuple[Floats, Floats]:
-    """fp16 middle of intervals, and distance from there to their ends."""
+    """Return the midpoints and half-ranges of intervals, rounded to fp16."""
     return round_to_fp16((low + high) / 2), np.maximum(round_to_fp16((high - low) / 2), MIN_REACH)
 
 
@@ -381,7 +381,7 @@ def check_table(parameters: Parameters, size: int) -> None:
 
 
 def fp16_table(parameters: Parameters, count: int) -> Floats:
-    """Numbers of a table. NpuDeviceError: another size, numbers that are not finite."""
+    """Return the numbers of a table. Raise NpuDeviceError for another size or numbers that are not finite."""
     check_table(parameters, FP16_BYTES * count)
     words = np.frombuffer(parameters.table, np.float16).astype(np.float32)
     if not np.isfinite(words).all():
@@ -390,15 +390,15 @@ def fp16_table(parameters: Parameters, count: int) -> Floats:
 
 
 def entropy_bound(encoded: Encoded, bits: int) -> float:
-    """Bits of an element that no code of single symbols is below: order-0 entropies of codes and of bytes of entries,
-    and the metadata as they are."""
+    """Return the lower bound in bits per element of coding by symbols: order-0 entropies of codes and of entry bytes,
+    plus uncompressed metadata."""
     codes = unpack(encoded.dense, bits).reshape(-1)
     total = sum(len(symbols) * _entropy(symbols) for symbols in (codes, encoded.sparse))
     return (total + 8 * encoded.meta.size) / max(1, codes.size)
 
 
 def _entropy(symbols: Bytes) -> float:
-    """Bits of a symbol."""
+    """Return the entropy in bits per symbol."""
     counts = np.bincount(symbols)
     shares = counts[counts > 0] / max(1, len(symbols))
     return float(-(shares * np.log2(shares)).sum())

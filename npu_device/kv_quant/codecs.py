@@ -1,4 +1,4 @@
-"""The codecs of published methods (docs/kv-cache.md, "Codecs"): Oaken (Kim et al., ISCA 2025), KIVI (Liu et al.,
+"""Codecs of published methods (docs/kv-cache.md, "Codecs"): Oaken (Kim et al., ISCA 2025), KIVI (Liu et al.,
 arXiv 2402.02750), KVQuant (Hooper et al., arXiv 2401.18079), QServe (Lin et al., arXiv 2405.04532), Atom (Zhao et al.,
 arXiv 2310.19102) and Tender (Lee et al., ISCA 2024).
 """
@@ -42,22 +42,22 @@ from npu_device.kv_quant.predicted import DifferenceCodec, NonzeroCodec, RunCode
 from npu_device.kv_quant.thresholds import RATIOS, SIDES, Profiler, Thresholds
 
 OUTLIER_CODES = {OutlierCode.MSB_CLAMP: oaken.MSB_CLAMP, OutlierCode.SIGN_MAG: oaken.SIGN_MAG}
-"""Number in a parameter block -> outlier code."""
+"""Value in a parameter block -> outlier code."""
 GROUP = 128
-"""Elements of a group of KIVI and QServe, tokens of KIVI's residual."""
+"""Elements of a group of KIVI and QServe, and tokens of KIVI's residual."""
 SMOOTHING = 0.5
-"""QServe, section 4.2: exponent of the largest number of a channel."""
+"""Exponent of the maximum of a channel (QServe, section 4.2)."""
 LEVELS = 16
 OUTLIERS = 5
-"""KVQuant: permille of the elements on each side that stay fp16; 1 % in all."""
+"""Permille of the elements on each side that remain fp16 (KVQuant); 1 % in total."""
 ROUNDS = 25
 """Iterations of k-means."""
 SHIFTS = 8
-"""Tender: groups of channels, whose scales are powers of two apart."""
+"""Number of channel groups, whose scales differ by powers of two (Tender)."""
 
 
 class OakenCodec(KvCodec):
-    """Thresholds offline, three groups online, entries for outliers."""
+    """Oaken: offline thresholds, three groups online, entries for outliers."""
 
     policy = KvPolicy.OAKEN
     entry_bytes = 1
@@ -110,7 +110,7 @@ class OakenCodec(KvCodec):
 
 
 class TokenCodec(KvCodec):
-    """Minimum and step for each token, whole vector."""
+    """Codec with a minimum and step for each token-vector."""
 
     policy = KvPolicy.TOKEN
 
@@ -128,7 +128,7 @@ class TokenCodec(KvCodec):
 
 
 class HeadTokenCodec(KvCodec):
-    """Minimum and step for each token and head, of heads above 128 elements for each 128 (Atom; values of QServe)."""
+    """Codec with a minimum and step per token and head, per 128 elements of larger heads (Atom; values of QServe)."""
 
     policy = KvPolicy.HEAD_TOKEN
 
@@ -153,8 +153,8 @@ class HeadTokenCodec(KvCodec):
 
 
 class GroupedHeadsCodec(HeadTokenCodec):
-    """Minimum and step for each token and head, codes and metadata of four heads side by side: an append of a token
-    writes fewer and longer runs, and a head is read in pieces."""
+    """Codec with a minimum and step per token and head, and adjacent codes and metadata of four heads: an append of a
+    token writes fewer, longer runs, and a read of a head is strided."""
 
     policy = KvPolicy.GROUPED_HEADS
     grouped_heads = 4
@@ -166,8 +166,8 @@ class GroupedHeadsCodec(HeadTokenCodec):
 
 
 class SmoothAttentionCodec(HeadTokenCodec):
-    """Keys of QServe: the two halves of a head share a divisor for each pair of channels, which rotary positions do not
-    see; the table has the divisors."""
+    """Keys of QServe: each pair of channels in the two halves of a head shares a divisor, which commutes with rotary
+    positions. The table has the divisors."""
 
     policy = KvPolicy.SMOOTHED
 
@@ -188,7 +188,7 @@ class SmoothAttentionCodec(HeadTokenCodec):
 
 
 class ChannelGroupCodec(KvCodec):
-    """Keys of KIVI: minimum and step for each channel of 128 tokens; younger tokens are fp16."""
+    """Keys of KIVI: a minimum and step for each channel of 128 tokens; tokens of an incomplete group are fp16."""
 
     policy = KvPolicy.CHANNEL_GROUP
     group = GROUP
@@ -210,14 +210,14 @@ class ChannelGroupCodec(KvCodec):
 
 
 class RecentFp16Codec(HeadTokenCodec):
-    """Values of KIVI: minimum and step for each token and head; the latest 128 tokens are fp16."""
+    """Values of KIVI: a minimum and step for each token and head; the latest 128 tokens are fp16."""
 
     policy = KvPolicy.AGED_TOKEN
     keep = GROUP
 
 
 class LevelsCodec(KvCodec):
-    """KVQuant: 16 levels from k-means offline; the lowest and highest 0.5 % are entries, a u16 index and fp16."""
+    """KVQuant: 16 levels from offline k-means; the lowest and highest 0.5 % are entries of a u16 index and fp16."""
 
     entry_bytes = 4
 
@@ -253,9 +253,8 @@ class LevelsCodec(KvCodec):
 
 
 class ChannelLevelsCodec(LevelsCodec):
-    """Keys of KVQuant as they are before rotary positions: midpoint and half-range of each channel offline, so that a
-    token is encoded in one pass. The engine rotates keys back on their way in, and by their positions on their way
-    out."""
+    """Keys of KVQuant, stored without rotary positions: offline midpoint and half-range of each channel, so a token is
+    encoded in one pass. The engine inverts the rotation when it encodes, and rotates when it decodes."""
 
     policy = KvPolicy.CHANNEL_LEVELS
     passes = 1
@@ -285,8 +284,8 @@ class ChannelLevelsCodec(LevelsCodec):
         return to_fp16(rotary.turn(read.astype(np.float32), head_dim, parameters.first))
 
     def _table(self, parameters: Parameters, width: int, head_dim: int) -> tuple[list[Floats], Rotary]:
-        """Levels, midpoint and half-range of channels; positions. NpuDeviceError: another size, numbers that are not
-        finite."""
+        """Return ([levels, midpoints, half-ranges of channels], positions). Raise NpuDeviceError for another size or
+        numbers that are not finite."""
         check_table(parameters, self.table_bytes(width // head_dim, head_dim))
         size = FP16_BYTES * (LEVELS + 2 * width)
         words = fp16_table(replace(parameters, table=parameters.table[:size]), LEVELS + 2 * width)
@@ -297,8 +296,8 @@ class ChannelLevelsCodec(LevelsCodec):
 
 
 class TokenLevelsCodec(LevelsCodec):
-    """Values of KVQuant: outliers are the lowest and highest of each token, which the engine ranks in a pass of its
-    own."""
+    """Values of KVQuant: outliers are the lowest and highest elements of each token, which the engine ranks in an
+    additional pass."""
 
     policy = KvPolicy.TOKEN_LEVELS
     passes = 3
@@ -316,7 +315,7 @@ class TokenLevelsCodec(LevelsCodec):
 
     @staticmethod
     def _ranked(x: Floats) -> tuple[NDArray[np.bool_], Floats, Floats]:
-        """Return (outliers, midpoint and half-range of the other elements of each token)."""
+        """Return (outlier flags, midpoint, half-range of the other elements of each token)."""
         count = -(-x.shape[1] * OUTLIERS // 1000)
         order = np.argsort(x, axis=1, kind="stable")
         outlier = np.zeros(x.shape, bool)
@@ -339,8 +338,8 @@ class TokenLevelsCodec(LevelsCodec):
 
 
 class ChannelShiftsCodec(KvCodec):
-    """Tender: middle of each channel, and one of 8 groups of channels whose scales are powers of two apart, offline;
-    channels lie in the order of their groups."""
+    """Tender: offline midpoint of each channel, and its group of 8, whose scales differ by powers of two. Channels are
+    stored in the order of their groups."""
 
     policy = KvPolicy.CHANNEL_SHIFTS
     passes = 1
@@ -376,7 +375,7 @@ class ChannelShiftsCodec(KvCodec):
 
     @staticmethod
     def _table(parameters: Parameters, width: int) -> tuple[Floats, NDArray[np.int64], Floats]:
-        """Return (scale, order, middle) of channels."""
+        """Return (scale, order, midpoint) of channels."""
         check_table(parameters, FP16_BYTES * (1 + 3 * width))
         words = np.frombuffer(parameters.table, "<u2")
         order, shift = words[1 : 1 + width].astype(np.int64), words[1 + width : 1 + 2 * width]
@@ -387,19 +386,19 @@ class ChannelShiftsCodec(KvCodec):
 
 
 def dense_only(dense: Bytes, meta: Bytes) -> Encoded:
-    """Tokens without entries."""
+    """Return encoded tokens without entries."""
     return Encoded(dense, np.zeros((len(dense), 0), np.uint8), np.zeros(0, np.uint8), meta)
 
 
 def normal_levels() -> Floats:
-    """Quantiles of a normal distribution within -1..1."""
+    """Return the quantiles of a normal distribution, scaled to -1..1."""
     normal = NormalDist()
     levels = np.array([normal.inv_cdf((index + 0.5) / LEVELS) for index in range(LEVELS)], np.float32)
     return levels / levels[-1]
 
 
 def k_means(x: Floats) -> Floats:
-    """Levels of numbers within -1..1, ascending, at which the mean squared error is locally least."""
+    """Return ascending levels for numbers within -1..1 with a locally minimal mean squared error."""
     levels = normal_levels()
     data = np.sort(x.reshape(-1))
     if not len(data):
@@ -427,4 +426,4 @@ CODECS: Mapping[int, KvCodec] = {
         GROUPED_HEADS, RUNS, DIFFERENCES, NONZERO,
     )
 }  # fmt: skip
-"""Number in a parameter block -> codec."""
+"""Value in a parameter block -> codec."""

@@ -1,4 +1,4 @@
-"""Methods that store keys and values: a codec for each of the two, which compiler, server and reports ask
+"""Storage methods of keys and values, used by compiler, server and reports: a codec for each of the two
 (docs/kv-cache.md, "Methods")."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,34 +26,34 @@ FLOAT8 = {DataType.E4M3FN: ml_dtypes.float8_e4m3fn, DataType.E5M2: ml_dtypes.flo
 
 @dataclass(frozen=True)
 class KvMethod:
-    """Method: numbers, or a codec for keys and one for values."""
+    """Storage method: plain numbers, or a codec for keys and one for values."""
 
     name: str
     element: DataType = DataType.FP16
-    """Type of an element of numbers."""
+    """Element type of plain numbers."""
     codecs: Both | None = None
-    """None: numbers, whose type is in the descriptor."""
+    """Codecs; None for plain numbers, whose type is in the descriptor."""
     outliers: int = 100
-    """Permille of the elements of Oaken with an entry, in runs without values; stated beside every figure."""
+    """Assumed permille of Oaken's elements with an entry in runs without values; reported with every figure."""
     page_bytes: int = 4096
 
     def with_config(self, config: KvQuantConfig) -> "KvMethod":
-        """Return the method as a device stores it: entries and pages of its configuration."""
+        """Return the method with the outlier share and page size of a device's configuration."""
         return replace(self, outliers=config.p_out_permille, page_bytes=config.page_bytes)
 
     @property
     def bits(self) -> int:
-        """Bits of the code of an element, without what is stored beside it."""
+        """Bits of an element's code, without entries and metadata."""
         return BITS[self.element] if self.codecs is None else max(codec.bits for codec in self.codecs)
 
     @property
     def encoded(self) -> bool:
-        """Check whether elements are encoded, so that tokens have virtual addresses and take pages of DRAM."""
+        """Whether elements are encoded, so that tokens have virtual addresses and pages of DRAM."""
         return self.codecs is not None
 
     @property
     def scaled(self) -> bool:
-        """Check whether elements are integers, with a scale for each head and token."""
+        """Whether elements are integers, with a scale for each head and token."""
         return self.codecs is None and self.element is not DataType.FP16 and self.element not in FLOAT8
 
     @property
@@ -69,17 +69,17 @@ class KvMethod:
         return self.codecs[1]
 
     def kind(self, number: DataType) -> DataType:
-        """Type of a cache whose elements have the type `number` where they are stored as integers of some bits."""
+        """Return the element type of a cache. `number`: the type for plain integers."""
         if self.codecs is not None:
             return DataType.ENCODED
         return self.element if self.element in FLOAT8 else number
 
     def caches(self, heads: int, t_max: int, head_dim: int) -> tuple[EncodedCache, ...]:
-        """Caches of keys and of values of a layer and request, of an encoded method."""
+        """Return the caches of keys and values of a layer and request, for an encoded method."""
         return tuple(EncodedCache(0, heads, t_max, head_dim, codec) for codec in self.codecs or ())
 
     def _pages(self, cache: KvCache, tokens: int) -> list[Pages]:
-        """Pages of the keys and of the values of so many tokens."""
+        """Return the pages of the keys and of the values of `tokens` tokens."""
         sides = []
         for encoded in self.caches(cache.heads, tokens, cache.head_dim):
             entries = encoded.expected(encoded.coded(tokens), self.outliers).sum(axis=0).tolist()
@@ -87,38 +87,38 @@ class KvMethod:
         return sides
 
     def stored_bytes(self, cache: KvCache, tokens: int) -> int:
-        """Bytes of the keys and values of so many tokens of a layer and request, without counts of entries. `cache`:
-        heads, and the bits of each."""
+        """Return the bytes of the keys and values of `tokens` tokens of a layer and request, without counts of entries.
+        `cache`: shape, and bits of each head."""
         if not self.encoded:
             return 2 * cache.token_bytes * tokens
         return sum(part.payload for part in self._pages(cache, tokens))
 
     def allocated_bytes(self, cache: KvCache, tokens: int) -> int:
-        """Bytes of DRAM that they take, in whole pages."""
+        """Return the bytes of DRAM allocated for them, in whole pages."""
         if not self.encoded:
             return self.stored_bytes(cache, tokens)
         return sum(part.bytes for part in self._pages(cache, tokens))
 
     def written(self, heads: int, head_dim: int) -> tuple[tuple[int, ...], ...]:
-        """Bytes of each stream that the append of a token writes, of keys and of values of a layer; counts included. A
-        group of tokens writes its codes when it leaves the tail: of each token its share."""
+        """Return the bytes that the append of a token writes to each stream of keys and of values of a layer, including
+        counts. Codes that a group writes when it leaves the tail are averaged over its tokens."""
         if self.codecs is None:
             return ((bytes_total(head_dim, self.bits),) * heads,) * 2
         return tuple(tuple(size for _, size in runs) for runs in self._runs(heads, head_dim))
 
     def token_bytes(self, heads: int, head_dim: int) -> int:
-        """Bytes that a token takes in the caches of a layer, once it has left the tail; counts included."""
+        """Return the bytes of a token outside the tail in the caches of a layer, including counts."""
         if self.codecs is None:
             return sum(map(sum, self.written(heads, head_dim)))
         return sum(size for runs in self._runs(heads, head_dim) for stream, size in runs if not stream.ring)
 
     def tail_bytes(self, heads: int, head_dim: int) -> int:
-        """Bytes of the tails of a layer and request."""
+        """Return the bytes of the tails of a layer and request."""
         caches = self.caches(heads, 1, head_dim)
         return sum(stream.rows * stream.size * stream.ring for cache in caches for stream in cache.streams.values())
 
     def _runs(self, heads: int, head_dim: int) -> Iterator[list[tuple[Stream, int]]]:
-        """Yield each stream of keys, then of values, of an encoded method with the bytes of a token."""
+        """Yield the streams of keys, then of values, of an encoded method with the bytes of a token."""
         for encoded in self.caches(heads, 1, head_dim):
             runs = []
             for stream in encoded.streams.values():
@@ -130,7 +130,7 @@ class KvMethod:
             yield runs
 
     def stated(self, cache: KvCache, tokens: int) -> Mapping[str, Any]:
-        """Entries of a report about a layer and request besides the bytes, with assumptions; empty: none."""
+        """Return the report's entries about a layer and request in addition to the bytes, with assumptions, or none."""
         if not self.encoded:
             return {}
         parts, elements = self._pages(cache, tokens), 2 * tokens * cache.heads * cache.head_dim
@@ -143,13 +143,13 @@ class KvMethod:
         }  # fmt: skip
 
     def calibrate(self, x: Floats, side: str, head_dim: int, ratios: Sequence[float] = RATIOS) -> Parameters:
-        """Parameters from a sample (tokens, C) of keys (side "k") or values ("v"); of numbers none."""
+        """Return parameters from a sample (tokens, C) of keys (side "k") or values ("v"); plain numbers have none."""
         if self.codecs is None:
             return Parameters()
         return self.codecs[SIDES.index(side)].calibrate([x], head_dim, ratios)
 
     def store(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> StoredTokens:
-        """Keys (side "k") or values ("v"), (tokens, C), of a text as they are stored."""
+        """Store the keys (side "k") or values ("v") of a text, shape (tokens, C)."""
         if self.codecs is not None:
             return self.codecs[SIDES.index(side)].store(x, head_dim, parameters)
         scales = x.size // head_dim * SCALE_BYTES if self.scaled else 0
@@ -158,16 +158,16 @@ class KvMethod:
         return StoredTokens(read_numbers(x, self.element, head_dim), None, coded, size, np.zeros((0, 0), np.uint8))
 
     def read_back(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> Floats:
-        """Keys (side "k") or values ("v"), (tokens, C), as they are read after they were stored."""
+        """Return keys (side "k") or values ("v"), shape (tokens, C), after storing and reading them."""
         return self.store(x, side, head_dim, parameters).numbers
 
     def stored_bits(self, x: Floats, side: str, head_dim: int, parameters: Parameters) -> float:
-        """Bits of an element of keys or values as stored, counted; integers with their scales."""
+        """Return the stored bits per element of keys or values; integers include their scales."""
         return self.store(x, side, head_dim, parameters).bits
 
 
 def read_numbers(x: Floats, element: DataType, head_dim: int) -> Floats:
-    """Tokens (tokens, C) rounded to a type of numbers; integers with an fp32 scale for each head and token."""
+    """Round tokens (tokens, C) to a plain type; integers have an fp32 scale for each head and token."""
     if element is DataType.FP16:
         return to_fp16(x).astype(np.float32)
     if element in FLOAT8:

@@ -1,9 +1,9 @@
 """Oaken's codec: groups by thresholds, group shift, quantizers of 4 and 5 bits, fused dense-and-sparse encoding.
 
-Source: Kim et al., Oaken, ISCA 2025, section 4. What the paper leaves open is settled in docs/oaken.md. The definition,
-element by element, is `tests/oaken_plain.py`; this file does the same for blocks of tokens in numpy.
+Source: Kim et al., Oaken, ISCA 2025, section 4. docs/oaken.md specifies what the paper leaves open. The reference,
+element by element, is `tests/oaken_plain.py`; this module computes the same for blocks of tokens in NumPy.
 
-A token-vector has C elements: K, or V, of one token and layer, all KV heads. Encoded it is C/2 bytes of nibbles
+A token-vector has C elements: K, or V, of one token and layer, all KV heads. Its encoding has C/2 bytes of nibbles
 (dense), a byte of sparse data for each outlier, a count of outliers for each chunk of 64 elements, and 12 bytes of
 metadata.
 """
@@ -18,52 +18,52 @@ from npu_device.kv_quant.codec import MAX_FP16, Bytes, Encoded, Floats, check_va
 from npu_device.kv_quant.thresholds import Thresholds
 
 CHUNK = 64
-"""Elements that the 6-bit index of a sparse entry counts through."""
+"""Elements of a chunk, the range of the 6-bit index of a sparse entry."""
 META_BYTES = 12
-"""fp16 min and step of the outer, middle and inner group."""
+"""Bytes of the fp16 min and step of the outer, middle and inner group."""
 MIDDLE_TOP, OUTLIER_TOP = 15, 31
-"""Largest codes: of 4 and of 5 bits."""
+"""Largest codes of 4 and of 5 bits."""
 MSB_CLAMP, SIGN_MAG = "msb_clamp", "sign_mag"
 OUTLIER_CODES = (MSB_CLAMP, SIGN_MAG)
 OUTER, MIDDLE, INNER = 0, 1, 2
 """Order of the groups in the metadata."""
 _TINY = np.float32(2.0**-24)
-"""The smallest fp16 number above 0."""
+"""Smallest positive fp16 number."""
 _BLOCK = 1 << 16
-"""Elements that are encoded together: intermediate arrays stay in the cache."""
+"""Number of elements that are encoded together, so that intermediate arrays fit into the host's cache."""
 
 
 def check_width(width: int) -> None:
-    """NpuDeviceError unless C is a multiple of 64."""
+    """Raise NpuDeviceError unless C is a multiple of 64."""
     if width < CHUNK or width % CHUNK:
         raise NpuDeviceError(f"Oaken: a token-vector of {width} elements: must be a multiple of {CHUNK}")
 
 
 def check_code(code: str) -> None:
-    """NpuDeviceError for an outlier code that there is not."""
+    """Raise NpuDeviceError for an unknown outlier code."""
     if code not in OUTLIER_CODES:
         raise NpuDeviceError(f"outlier_code {code}: must be one of {', '.join(OUTLIER_CODES)}")
 
 
 class _Scale(NamedTuple):
-    """Scale of a group of each token, fp32 values that fp16 holds."""
+    """Min and step of a group of each token, in fp32 but exact in fp16."""
 
     low: Floats
     step: Floats
 
     @property
     def sigma(self) -> Floats:
-        """1 / step; 0 where there is but one value."""
+        """Reciprocal of the step; 0 for a group with a single value."""
         made: Floats = np.divide(np.float32(1), self.step, out=np.zeros_like(self.step), where=self.step > 0)
         return made
 
     def values(self, top: int) -> Floats:
-        """Return (tokens, codes): what each code stands for before the shift is undone."""
+        """Return the shifted value of each code, shape (tokens, codes)."""
         return np.arange(top + 1, dtype=np.float32) * self.step[:, None] + self.low[:, None]
 
 
 def _scale(low: Floats, high: Floats, top: int) -> _Scale:
-    """Min and step of a group from its extremes; those of an empty group (low > high) are 0."""
+    """Return min and step of a group from its extremes; 0 for an empty group (low > high)."""
     empty = low > high
     low, high = np.where(empty, np.float32(0), low), np.where(empty, np.float32(0), high)
     return _Scale(round_to_fp16(low), round_to_fp16((high - low) / np.float32(top)))
@@ -84,7 +84,7 @@ def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_
 def _regions(x: Floats, t: Thresholds) -> Bytes:
     """Classify each element: 0 outer low, 1 middle low, 2 inner, 3 middle high, 4 outer high."""
     above_outer = np.greater_equal if t.outer_low == t.outer_high else np.greater
-    one_low = t.outer_low == t.inner_high < t.outer_high  # what is equal to the three is outer
+    one_low = t.outer_low == t.inner_high < t.outer_high  # an element equal to all three is outer
     above_inner = np.greater_equal if t.inner_low == t.inner_high and not one_low else np.greater
     from_inner = np.greater if one_low else np.greater_equal
     region: Bytes = above_outer(x, np.float32(t.outer_low)).view(np.uint8)
@@ -99,7 +99,7 @@ def _shifts(t: Thresholds) -> Floats:
 
 
 def encode(x: NDArray[Any], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
-    """Tokens (tokens, C) of any float type in encoded form. NpuDeviceError: C, the code, numbers not finite."""
+    """Encode tokens (tokens, C) of any float type. Raise NpuDeviceError for an illegal C, code or number."""
     x = np.ascontiguousarray(x, np.float32)
     check_width(x.shape[1])
     check_code(code)
@@ -119,7 +119,7 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
     np.subtract(x, v, out=v)
     middle = (region & np.uint8(1)).view(np.bool_)
     at = np.flatnonzero(~middle)
-    # the middle group, with neutral numbers in the places of the others
+    # the middle group, with neutral numbers in place of the others
     flat = v.reshape(-1)
     outliers = flat[at]
     flat[at] = np.inf
@@ -136,7 +136,7 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
     np.maximum(v, np.float32(0), out=v)
     q: Bytes = v.astype(np.uint8)
     if code == MSB_CLAMP:
-        # the least code of the high side where an element is of it, the largest of the low side elsewhere
+        # minimum code of the high side for its elements, maximum code of the low side for the others
         zero = _first_high(scale, MIDDLE_TOP)[:, None]
         is_high = (region >= 3).view(np.uint8)
         np.minimum(q, np.maximum(zero, 1) - np.uint8(1) + is_high * np.uint8(MIDDLE_TOP), out=q)
@@ -175,13 +175,13 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
 
 
 def _first_high(scale: _Scale, top: int) -> Bytes:
-    """Return the first code that stands for 0 or more, of each token."""
+    """Return each token's first code with a shifted value of at least 0."""
     made: Bytes = (scale.values(top) < 0).sum(axis=1).astype(np.uint8)
     return made
 
 
 def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Floats, Floats]:
-    """Return (smallest, largest) of each row; infinity and its negative where there is none. `rows` ascends."""
+    """Return (minimum, maximum) of each row; (inf, -inf) for an empty row. `rows` is ascending."""
     low, high = np.full(tokens, np.inf, np.float32), np.full(tokens, -np.inf, np.float32)
     if len(rows):
         first = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -191,7 +191,7 @@ def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Fl
 
 
 def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np.float16]:
-    """Return the numbers of encoded tokens, (tokens, C) fp16. NpuDeviceError where counts and entries contradict."""
+    """Decode tokens to fp16, shape (tokens, C). Raise NpuDeviceError if counts and entries are inconsistent."""
     check_code(code)
     tokens, width = len(encoded.dense), 2 * encoded.dense.shape[1]
     check_width(width)
@@ -213,7 +213,7 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
     step = max(1, _BLOCK // width)
     for at in range(0, tokens, step):
         dense = encoded.dense[at : at + step]
-        # all 256 bytes of a token stand for two numbers of its table
+        # table of the two numbers of each of the 256 byte values, by token
         pairs = np.empty((len(dense), 256, 2), np.float16)
         pairs[..., 0] = np.tile(middle[at : at + step], 16)
         pairs[..., 1] = np.repeat(middle[at : at + step], 16, axis=1)
@@ -231,12 +231,12 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
 
 
 def _unshifted(v: Floats, low: float, high: float) -> Floats:
-    """Numbers of a group: the side is that of the sign."""
+    """Return the numbers of a group from shifted values, whose sign gives the side."""
     return v + np.where(v >= 0, np.float32(high), np.float32(low))
 
 
 def _outer(scale: _Scale, t: Thresholds, code: str) -> Floats:
-    """Return (tokens, 32): numbers of the codes of the outer group."""
+    """Return the numbers of the outer group's codes, shape (tokens, 32)."""
     if code == MSB_CLAMP:
         return _unshifted(scale.values(OUTLIER_TOP), t.outer_low, t.outer_high)
     size = scale.values(MIDDLE_TOP)

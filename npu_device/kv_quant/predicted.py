@@ -1,9 +1,9 @@
-"""Compressed codes (docs/kv-cache.md, "Compression"): repeat flags, differences to the token before, and zeros:
-uniform quantization with lossless coding behind it, whose size depends on the data.
+"""Codecs of uniform quantization followed by lossless coding, whose size depends on the data (docs/kv-cache.md,
+"Compression"): repeat flags, differences to the previous token, and zeros.
 
-Each channel has an offset (middle) and a scale (half its range) from calibration, and its elements are quantized to
-integers. Each integer is predicted; the residual takes a few bits in the dense stream. A residual beyond their range
-is escaped: the integer itself is a byte in the sparse stream.
+Each channel has an offset (midpoint) and a scale (half-range) from calibration, and its elements are quantized to
+integers. Each integer is predicted; the residual has a few bits in the dense stream. A residual beyond their range is
+escaped: the integer itself is a byte in the sparse stream.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class PredictedCodec(KvCodec):
     max_integer: ClassVar[int]
     """Largest magnitude of a quantized integer."""
     assumed: ClassVar[int]
-    """Escaped elements per 1,000 that timing-only runs assume: those of independent normal numbers."""
+    """Escaped elements per 1,000 assumed in timing-only runs, those of independent normal numbers."""
 
     def check(self, heads: int, head_dim: int) -> None:
         super().check(heads, head_dim)
@@ -91,17 +91,17 @@ class PredictedCodec(KvCodec):
         return np.where(np.abs(centered) < dead, 0, scaled).astype(np.int16)
 
     def _dead_zone(self, centered: Floats) -> Floats:
-        """Return (C,) distances from the middle of channels below which an element is stored as the middle."""
+        """Return the distance from each channel's midpoint below which elements are stored as 0, shape (C,)."""
         return np.zeros(centered.shape[1], np.float32)
 
     def _predict(self, integers: Integers) -> Integers:
-        """Integers (tokens, C) of the token before, of the first token of a group zeros."""
+        """Return the integers (tokens, C) of the previous token; zeros for the first token of a group."""
         before = np.roll(integers, 1, axis=0)
         before[:: self.group] = 0
         return before
 
     def _restore(self, stored: Integers, escape: NDArray[np.bool_]) -> Integers:
-        """Integers (tokens, C) of entries and of differences to the token before."""
+        """Return the integers (tokens, C) from entries and differences to the previous token."""
         grouped = stored.reshape(-1, self.group, stored.shape[1]).copy()
         escapes = escape.reshape(grouped.shape)
         for token in range(1, self.group):
@@ -111,8 +111,8 @@ class PredictedCodec(KvCodec):
 
 @dataclass(frozen=True)
 class RunCodec(PredictedCodec):
-    """Repeat flags along the tokens of a channel: the integer of the token before repeats, or a new one follows
-    as a byte in the sparse stream."""
+    """Repeat flags along the tokens of a channel: the integer of the previous token repeats, or a byte in the sparse
+    stream has a new one."""
 
     policy = KvPolicy.RUNS
     bits: int = 1
@@ -123,7 +123,7 @@ class RunCodec(PredictedCodec):
 
 @dataclass(frozen=True)
 class DifferenceCodec(PredictedCodec):
-    """Differences to the token before of -1, 0 and 1."""
+    """Differences of -1, 0 and 1 to the previous token."""
 
     policy = KvPolicy.DIFFERENCES
     bits: int = 2
@@ -134,8 +134,8 @@ class DifferenceCodec(PredictedCodec):
 
 @dataclass(frozen=True)
 class NonzeroCodec(PredictedCodec):
-    """Bitmap of integers that are not zero, and these as bytes. Elements nearer to the middle of their channel than the
-    median distance at calibration are zero."""
+    """Bitmap of nonzero integers, and these as bytes. Elements nearer to the midpoint of their channel than the median
+    distance in calibration are zero."""
 
     policy = KvPolicy.NONZERO
     bits: int = 1
@@ -154,6 +154,6 @@ class NonzeroCodec(PredictedCodec):
 
 
 def _channels(parameters: Parameters, width: int) -> tuple[Floats, Floats, Floats]:
-    """Middle, reach and dead zone of channels. NpuDeviceError: a table of another size, or not finite."""
+    """Return (midpoint, half-range, dead zone) of channels. Raise NpuDeviceError as `fp16_table`."""
     table = fp16_table(parameters, 3 * width)
     return table[:width], table[width : 2 * width], table[2 * width :]

@@ -1,4 +1,4 @@
-"""Encoded keys and values in DRAM: sizes and addresses of the streams of a cache, appending and reading of tokens
+"""Encoded keys and values in DRAM: sizes and addresses of a cache's streams, append and read of tokens
 (docs/kv-cache.md, "Streams").
 """
 
@@ -18,12 +18,12 @@ from npu_device.memory.arrays import Bytes, Read
 from npu_device.memory.region import Region, make_region
 
 PART_ALIGNMENT = 64
-"""Bytes that a stream begins at a multiple of."""
+"""Alignment of the start of a stream in bytes."""
 Writes = tuple[tuple[Region, Bytes], ...]
 
 
 class Layout(NamedTuple):
-    """Streams of a cache at address 0."""
+    """Streams of a cache and their offsets from its base."""
 
     streams: dict[str, Stream]
     offsets: dict[str, int]
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
 @lru_cache(1024)
 def layout(codec: KvCodec, heads: int, t_max: int, head_dim: int) -> Layout:
-    """Streams of a shape, one after the other."""
+    """Return the layout of a shape, with contiguous streams."""
     streams, offsets, end = {}, {}, 0
     for stream in codec.streams(heads, head_dim):
         streams[stream.name], offsets[stream.name] = stream, end
@@ -75,28 +75,28 @@ class EncodedCache:
 
     @property
     def size(self) -> int:
-        """Bytes of address space of the whole cache: every element can be an outlier."""
+        """Bytes of address space of the cache, with capacity for an outlier at every element."""
         return self._layout.size
 
     @property
     def region(self) -> Region:
-        """Region of the whole cache."""
+        """Region of the cache."""
         return make_region(self.base, 1, self.size)
 
     def pitch(self, stream: Stream) -> int:
-        """Bytes from row to row of a stream."""
+        """Return the bytes from row to row of a stream."""
         return stream.groups(self.t_max) * stream.size
 
     def address(self, name: str, row: int = 0) -> int:
-        """Address of a row of a stream."""
+        """Return the address of a row of a stream."""
         return self.base + self._layout.offsets[name] + row * self.pitch(self.streams[name])
 
     def coded(self, tokens: int) -> int:
-        """Tokens of so many that are encoded."""
+        """Return how many of `tokens` tokens are encoded."""
         return self.codec.coded(tokens)
 
     def rows(self, name: str, first: int, count: int) -> Region:
-        """Bytes of tokens, whole groups of them, in all rows of a stream."""
+        """Return the region of tokens, in whole groups, in all rows of a stream."""
         stream = self.streams[name]
         at, groups = first // stream.group, count // stream.group
         return make_region(self.address(name) + at * stream.size, stream.rows, groups * stream.size, self.pitch(stream))
@@ -105,16 +105,16 @@ class EncodedCache:
 
     @property
     def chunks(self) -> int:
-        """Chunks of a token-vector with a count of entries; 0: the codec has no entries."""
+        """Number of chunks of a token-vector with a count of entries; 0 for a codec without entries."""
         return self.width // KV_CHUNK if "sparse" in self.streams else 0
 
     @property
     def entry_streams(self) -> int:
-        """Streams of entries."""
+        """Number of streams of entries."""
         return self.streams["sparse"].rows if "sparse" in self.streams else 0
 
     def lengths(self, read: Read, count: int) -> NDArray[np.int64]:
-        """Return (tokens, streams): bytes of entries of the first `count` encoded tokens. NpuDeviceError: no counts."""
+        """Return the bytes of entries of `count` encoded tokens, shape (tokens, streams), or raise NpuDeviceError."""
         if not count or not self.chunks:
             return np.zeros((count, self.entry_streams), np.int64)
         counts = read(self.rows("counts", 0, count)).reshape(count, -1)
@@ -127,8 +127,8 @@ class EncodedCache:
         return self.stream_bytes(counts)
 
     def lengths_after(self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters) -> NDArray[np.int64]:
-        """Return (tokens, streams): bytes of entries of the encoded tokens, as tokens (tokens, C) come after the
-        `first` tokens. NpuDeviceError: no counts, numbers that cannot be encoded."""
+        """Return the bytes of entries of all encoded tokens, shape (tokens, streams), after an append of tokens
+        (tokens, C) to the `first` tokens. Raise NpuDeviceError for invalid counts or numbers."""
         begin, end = self.coded(first), self.coded(first + len(rows))
         stored = self.lengths(read, begin)
         if end == begin:
@@ -138,12 +138,12 @@ class EncodedCache:
         return np.concatenate((stored, self.stream_bytes(encoded.counts)))
 
     def _pending(self, read: Read, first: int, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """fp32 of tokens in the tail, and of tokens (tokens, C) after the `first` tokens."""
+        """Return the tail of the `first` tokens followed by the tokens (tokens, C), in fp32."""
         tail = self._tail(read, self.coded(first), first)
         return np.concatenate((tail.astype(np.float32), rows.astype(np.float32)))
 
     def stream_bytes(self, counts: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return (tokens, streams): bytes of entries of tokens whose chunks have so many outliers."""
+        """Return the bytes of entries, shape (tokens, streams), of tokens with these counts of outliers per chunk."""
         if not self.chunks:
             return np.zeros((len(counts), 0), np.int64)
         by_stream = counts.reshape(len(counts), self.entry_streams, self.chunks // self.entry_streams)
@@ -152,8 +152,8 @@ class EncodedCache:
         return sizes
 
     def expected(self, count: int, permille: int) -> NDArray[np.int64]:
-        """Return (tokens, streams): bytes of entries of encoded tokens where a configuration assumes so many outliers
-        of every thousand elements."""
+        """Return the bytes of entries of encoded tokens, shape (tokens, streams), with an assumed `permille` of
+        outliers."""
         if not self.chunks:
             return np.zeros((count, 0), np.int64)
         share = self.width // self.entry_streams * self.codec.entries(permille)
@@ -161,7 +161,7 @@ class EncodedCache:
         return np.repeat(np.diff(ends)[:, None], self.entry_streams, axis=1) * self.codec.entry_bytes
 
     def expected_counts(self, permille: int) -> bytes:
-        """Counts of all tokens in the same case, spread as evenly as whole numbers allow."""
+        """Return the counts of all tokens with an assumed `permille` of outliers, distributed as evenly as possible."""
         share = KV_CHUNK * self.codec.entries(permille)
         ends = np.arange(self.chunks * self.t_max + 1, dtype=np.int64) * share // 1000
         return np.diff(ends).astype(np.uint8).tobytes()
@@ -169,7 +169,7 @@ class EncodedCache:
     # -- tokens ------------------------------------------------------------------------------------------------
 
     def encoded(self, read: Read, tokens: int) -> Encoded:
-        """Read those of the first `tokens` tokens that are encoded, as they are stored."""
+        """Read the encoded form of the first `tokens` tokens, without those in the tail."""
         count = self.coded(tokens)
         lengths = self.lengths(read, count)
         total = lengths.sum(axis=0)
@@ -188,7 +188,7 @@ class EncodedCache:
         )
 
     def _by_token(self, read: Read, name: str, count: int) -> Bytes:
-        """Return (groups, bytes of all rows) of a stream."""
+        """Return the bytes of a stream, shape (groups, bytes of all rows)."""
         stream = self.streams[name]
         groups = count // stream.group
         if not groups:
@@ -197,13 +197,13 @@ class EncodedCache:
         return np.ascontiguousarray(data).reshape(groups, -1)
 
     def _by_row(self, name: str, first: int, data: Bytes) -> tuple[Region, Bytes]:
-        """Return the write of (groups, bytes of all rows) to a stream."""
+        """Return the write of bytes (groups, bytes of all rows) to a stream."""
         stream = self.streams[name]
         by_row = data.reshape(len(data), stream.rows, -1).transpose(1, 0, 2)
         return self.rows(name, first, len(data) * stream.group), np.ascontiguousarray(by_row).reshape(-1)
 
     def ring_spans(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return (slot, tokens) of tokens in the ring of the tail: two where it comes round."""
+        """Return (slot, number) of the spans of tokens in the tail's ring, which may wrap."""
         ring = self.streams["tail"].groups(self.t_max) if "tail" in self.streams else 0
         spans = []
         while first < end:
@@ -213,7 +213,7 @@ class EncodedCache:
         return spans
 
     def _tail(self, read: Read, first: int, end: int) -> NDArray[np.float16]:
-        """Numbers (tokens, C) of tokens in the tail."""
+        """Read tokens in the tail, shape (tokens, C)."""
         parts = [np.zeros((0, self.width), np.float16)]
         for slot, count in self.ring_spans(first, end):
             data = np.ascontiguousarray(read(self.rows("tail", slot, count))).reshape(self.heads, count, -1)
@@ -222,13 +222,13 @@ class EncodedCache:
         return np.concatenate(parts)
 
     def read(self, read: Read, count: int, parameters: Parameters) -> NDArray[np.float16]:
-        """Numbers of the first `count` tokens, (heads, tokens, D)."""
+        """Read the first `count` tokens, shape (heads, tokens, D)."""
         coded = self.coded(count)
         tail = self._heads(self._tail(read, coded, count))
         return np.concatenate((self.decoded(read, count, parameters), tail), axis=1)
 
     def decoded(self, read: Read, count: int, parameters: Parameters) -> NDArray[np.float16]:
-        """Numbers of the encoded ones of the first `count` tokens, (heads, tokens, D)."""
+        """Read the encoded tokens of the first `count`, shape (heads, tokens, D)."""
         if not self.coded(count):
             return np.zeros((self.heads, 0, self.head_dim), np.float16)
         return self._heads(self.codec.decode(self.encoded(read, count), self.head_dim, parameters))
@@ -236,8 +236,8 @@ class EncodedCache:
     def append(
         self, read: Read, first: int, rows: NDArray[Any], parameters: Parameters
     ) -> tuple[Writes, NDArray[np.float16]]:
-        """Return (writes, the numbers of these tokens and of those in the tail before as they will be read, (heads,
-        tokens, D)) of tokens (tokens, C) after the `first` tokens. Whole groups leave the tail and are encoded."""
+        """Append tokens (tokens, C) to the `first` tokens; whole groups leave the tail and are encoded. Return (writes,
+        the values that reads return for the previous tail and these tokens, shape (heads, tokens, D))."""
         begin, end, total = self.coded(first), self.coded(first + len(rows)), first + len(rows)
         pending, parameters = self._pending(read, first, rows), replace(parameters, first=begin)
         writes, parts = list[tuple[Region, Bytes]](), list[NDArray[np.float16]]()
@@ -273,20 +273,20 @@ class EncodedCache:
         return writes
 
     def _heads(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Return (tokens, C) as (heads, tokens, D)."""
+        """Transpose (tokens, C) to (heads, tokens, D)."""
         by_head: NDArray[Any] = tokens.reshape(len(tokens), self.heads, self.head_dim).transpose(1, 0, 2)
         return np.ascontiguousarray(by_head)
 
 
 class Sizes(NamedTuple):
-    """Bytes of entries of encoded tokens, known when a command starts."""
+    """Cumulative bytes of entries of encoded tokens at the start of a command."""
 
     ends: NDArray[np.int64]
-    """(tokens + 1, streams): bytes of each stream before a token."""
+    """Bytes of each stream before each token, shape (tokens + 1, streams)."""
 
     @property
     def digest(self) -> bytes:
-        """Return a digest of all sizes: equal ones have the same."""
+        """Digest of all sizes."""
         return blake2b(np.ascontiguousarray(self.ends).tobytes(), digest_size=16).digest()
 
     def between(
@@ -298,7 +298,7 @@ class Sizes(NamedTuple):
 
 
 class RowSpan(NamedTuple):
-    """A row of a stream, as a command finds and leaves it."""
+    """Row of a stream before and after a command."""
 
     start: int
     """Virtual address."""
@@ -307,9 +307,9 @@ class RowSpan(NamedTuple):
     size: int
     """Bytes after the command."""
     stored: int
-    """Bytes of these before it."""
+    """Bytes before the command."""
     passed: int
-    """Bytes of tokens that a window has passed: no later command reads them."""
+    """Bytes of tokens that a window has passed, which no later command reads."""
 
 
 class KvAccess(NamedTuple):
@@ -317,12 +317,12 @@ class KvAccess(NamedTuple):
 
     cache: EncodedCache
     tokens: int
-    """In it, after the command."""
+    """Number of tokens after the command."""
     new: int
-    """Of these, appended by it."""
+    """Number of tokens that the command appends."""
     sizes: Sizes
     first: int | None = None
-    """Token from which on it reads, and so do later commands; None: it reads nothing."""
+    """First token that this and later commands read; None if it reads nothing."""
 
     def row_bytes(self) -> list[RowSpan]:
         """Return the span of each row of each stream, in the order of allocation."""
@@ -344,7 +344,7 @@ class KvAccess(NamedTuple):
 
 
 def _token_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indices of the bytes of (tokens, streams), token by token, in the concatenation of all streams."""
+    """Return the indices in the concatenation of all streams of the bytes of tokens, token by token."""
     by_stream = np.ascontiguousarray(lengths.T).reshape(-1)
     start = (np.cumsum(by_stream) - by_stream).reshape(lengths.T.shape).T.reshape(-1)
     size = lengths.reshape(-1)

@@ -1,6 +1,6 @@
-"""Thresholds between the groups of Oaken: profiled offline, a set for the keys and one for the values of each layer.
+"""Thresholds between Oaken's groups, profiled offline: a set for the keys and one for the values of each layer.
 
-Source: Kim et al., Oaken, ISCA 2025, section 4.3; the file form is that of its artifact (docs/oaken.md, "Thresholds").
+Source: Kim et al., Oaken, ISCA 2025, section 4.3; the file has its artifact's format (docs/oaken.md, "Thresholds").
 """
 
 import json
@@ -29,7 +29,7 @@ class Thresholds(NamedTuple):
     outer_high: float
 
     def check(self, where: str) -> "Thresholds":
-        """Itself, rounded to fp16. NpuDeviceError where one is no finite fp16 number, or they are not in order."""
+        """Return the thresholds rounded to fp16. Raise NpuDeviceError if they are not finite or not ascending."""
         with np.errstate(over="ignore"):
             rounded = [float(np.float16(one)) for one in self]
         for name, given, value in zip(self._fields, self, rounded, strict=True):
@@ -49,7 +49,7 @@ class LayerThresholds(NamedTuple):
 
 
 def check_ratios(ratios: Sequence[float]) -> None:
-    """NpuDeviceError unless outer, middle and inner are shares that sum to 1 within 1e-6."""
+    """Raise NpuDeviceError unless outer, middle and inner are shares that sum to 1 within 1e-6."""
     if len(ratios) != GROUPS or not all(math.isfinite(one) and 0 <= one <= 1 for one in ratios):
         raise NpuDeviceError(f"ratios {tuple(ratios)}: must be three shares, outer, middle and inner")
     if abs(sum(ratios) - 1) > 1e-6:
@@ -57,8 +57,8 @@ def check_ratios(ratios: Sequence[float]) -> None:
 
 
 def order_statistics(sample: NDArray[Any], ratios: Sequence[float] = RATIOS) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return (upper, lower), each (outer, inner, median) of one run's keys or values: all tokens and channels together.
-    Shares are two-sided: half of the outer share lies above the upper threshold. NpuDeviceError for NaN and
+    """Return (upper, lower), each (outer, inner, median) of one run's keys or values, over all tokens and channels.
+    Shares are two-sided: half of the outer share is above the upper threshold. Raise NpuDeviceError for NaN and
     infinities."""
     check_ratios(ratios)
     flat = np.sort(np.asarray(sample, np.float32).ravel())
@@ -74,7 +74,7 @@ def order_statistics(sample: NDArray[Any], ratios: Sequence[float] = RATIOS) -> 
 
 
 class Profiler:
-    """Mean of the order statistics of all runs, by layer. Samples may come in any order."""
+    """Profiler of the mean order statistics of all runs, by layer. Samples may be added in any order."""
 
     def __init__(self, ratios: Sequence[float] = RATIOS) -> None:
         check_ratios(ratios)
@@ -83,14 +83,14 @@ class Profiler:
         self._runs: dict[tuple[int, str], int] = {}
 
     def add(self, layer: int, side: str, sample: NDArray[Any]) -> None:
-        """Keys or values of a layer in one run."""
+        """Add the keys or values of a layer in one run."""
         found = np.stack(order_statistics(sample, self.ratios)).astype(np.float64)
         key = layer, side
         self._sums[key] = self._sums.get(key, np.zeros_like(found)) + found
         self._runs[key] = self._runs.get(key, 0) + 1
 
     def document(self) -> dict[str, Any]:
-        """Return the file's contents. NpuDeviceError where a layer lacks keys or values."""
+        """Return the file's contents. Raise NpuDeviceError if a layer lacks keys or values."""
         layers = 1 + max((layer for layer, _ in self._sums), default=-1)
         made: dict[str, Any] = {"n_quant_group": GROUPS}
         for side in SIDES:
@@ -108,7 +108,7 @@ class Profiler:
 
 
 def from_document(document: Any, where: str) -> list[LayerThresholds]:
-    """Thresholds of each layer from a document of the file form. NpuDeviceError names what is wrong."""
+    """Return the thresholds of each layer from a document in the file format. Raise NpuDeviceError with the fault."""
     if not isinstance(document, Mapping) or document.get("n_quant_group") != GROUPS:
         raise NpuDeviceError(f"{where}: n_quant_group must be {GROUPS}, a document of thresholds")
     sides = [_side(document.get(side), f"{where}: {side}") for side in SIDES]
@@ -139,7 +139,7 @@ def _side(part: Any, where: str) -> list[Thresholds]:
 
 
 def parse(text: str, where: str) -> list[LayerThresholds]:
-    """Parse the text of a file. NpuDeviceError: it has no thresholds."""
+    """Parse the text of a file. Raise NpuDeviceError if it has no valid thresholds."""
     try:
         document = json.loads(text, parse_int=float)
     except (ValueError, RecursionError) as error:
