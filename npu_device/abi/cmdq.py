@@ -1,12 +1,12 @@
-"""The command list as JSON, schema 1 (docs/model-flow.md, "CMDQ"): its fields, their rules, and every fault of a list.
+"""Command list as JSON, schema 1 (docs/model-flow.md, "CMDQ"): its fields, their rules, and the faults of a list.
 
 A list is `{"schema": 1, "commands": [...]}`. A command is one of
 
-- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset; perhaps dtype, the
-  element type (of qbits bits), alignment, to which the accesses of DRAM are widened (default dma.alignment), bank_mask,
+- DMA_LOAD_TILE, DMA_STORE_TILE: tensor_role, qbits, dram_addr, num_elements, spm_bank, spm_offset; optionally dtype,
+  the element type (of qbits bits), alignment, to which DRAM accesses are widened (default dma.alignment), bank_mask,
   and rows of equal length with dram_stride and spm_stride bytes between them (0: packed). With role kv they are
-  KV_READ and KV_APPEND, and may have instead head_dim (the elements must then be D, or c x D of a load), tokens (c is
-  at most so many), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
+  KV_READ and KV_APPEND, and may instead have head_dim (the elements must then be D, or c x D of a load), tokens (the
+  maximum of c), src_qbits (width in the scratchpad, default qbits) and params [scale as f32 bits, zero point];
 - KV_UPDATE: the keys and values of one head and token, as two KV_APPENDs: qbits, num_elements, k and v with dram_addr,
   spm_bank and spm_offset each, and head_dim, src_qbits, params as above; k and v may have layout, with which dram_addr
   must be base + (head x t_max + token) x row;
@@ -16,7 +16,7 @@ A list is `{"schema": 1, "commands": [...]}`. A command is one of
 
 An operand is {"bank", "offset", "dtype"} in the scratchpad or {"dram", "dtype"} in DRAM; without dtype its type is that
 of keys and values, the flag kv_dtype. DRAM addresses are offsets from its base. All commands may have id, deps, stream,
-prio, rank, affinity, cluster, layer, and at: when it is accepted.
+prio, rank, affinity, cluster, layer, and at, the cycle of acceptance.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ LOAD_TILE, STORE_TILE, KV_UPDATE = "DMA_LOAD_TILE", "DMA_STORE_TILE", "KV_UPDATE
 KV = "kv"
 ROLES = ("activation", "weight", "kv")
 MOVED_AS = {2: DataType.INT2, 4: DataType.INT4, 8: DataType.INT8, 16: DataType.FP16, 32: DataType.FP32}
-"""qbits -> the type that a move is done in."""
+"""qbits -> element type of a move."""
 TYPES = tuple(kind.name for kind in DataType if kind)
 COMPUTE = tuple(op.name for op in Opcode if op not in (Opcode.NOP, Opcode.LOAD, Opcode.STORE, Opcode.BARRIER))
 OPCODES = (LOAD_TILE, STORE_TILE, KV_UPDATE, *COMPUTE, Opcode.BARRIER.name, Opcode.NOP.name)
@@ -57,7 +57,7 @@ class Code(StrEnum):
 
 
 class Fault(NamedTuple):
-    """Fault of a list; its text is a line."""
+    """Fault of a list; its text is one line."""
 
     code: Code
     field: str
@@ -106,7 +106,7 @@ def _text(field: str, value: Any) -> Iterator[Fault]:
 
 
 def _words(field: str, value: Any) -> Iterator[Fault]:
-    """Yield the macro form's words: names and ranges are those of the extended block, see `extended`."""
+    """Yield faults of the macro form's words. `extended` checks their names and ranges."""
     if not isinstance(value, dict):
         yield Fault(Code.TYPE, field, value, "must be a table of the extended block's words")
         return
@@ -161,16 +161,16 @@ _DMA: Mapping[str, Check] = {
 _OWN: Mapping[str, Check] = {
     "dtype": _one_of(*TYPES), "alignment": _integer(1, MAX_32), "bank_mask": _integer(0, 255),
 }  # fmt: skip
-"""What all moves may have in addition to `_DMA`."""
+"""Optional fields of all moves."""
 _ROWS: Mapping[str, Check] = {
     "rows": _integer(1, MAX_32), "dram_stride": _integer(0, MAX_32), "spm_stride": _integer(0, MAX_32),
 }  # fmt: skip
-"""What moves of other roles may have in addition to `_DMA`."""
+"""Optional fields of moves of roles other than kv."""
 _KV: Mapping[str, Check] = {
     "head_dim": _integer(1, MAX_32), "tokens": _integer(1, MAX_32), "src_qbits": _one_of(*MOVED_AS),
     "params": _list(_integer(0, MAX_32), 2, 2),
 }  # fmt: skip
-"""What moves of role kv may have in addition to `_DMA`."""
+"""Optional fields of moves of role kv."""
 _PLACE = tuple(name for name in _DMA if name.startswith(("dram_", "spm_")))
 _COMPUTE: Mapping[str, Check] = {
     "in": _list(_operand, 0, 2), "out": _operand, "tile": _list(_integer(0, MAX_32), 3, 3), "flags": _table(_FLAGS),
@@ -184,7 +184,7 @@ _LAYOUT: Mapping[str, Check] = {
 
 
 def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
-    """k or v of KV_UPDATE."""
+    """Yield faults of k or v of KV_UPDATE."""
     rules = {name: _DMA[name] for name in _PLACE} | {"layout": _table(_LAYOUT, tuple(_LAYOUT))}
     yield from _table(rules, _PLACE)(field, value)
 
@@ -204,7 +204,7 @@ def _fields(
 
 
 def faults(document: Any) -> list[Fault]:
-    """Return all faults of a list, before any of it runs; dependencies are named by `id`."""
+    """Return all faults of a list that its document shows. Dependencies refer to `id`."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else document
         return [Fault(Code.SCHEMA, "schema", found, f"must be {SCHEMA}")]

@@ -1,4 +1,4 @@
-"""The 64-byte kernel descriptor and its 128-byte extension (docs/interface.md, "Descriptor")."""
+"""64-byte kernel descriptor and its 128-byte extended block (docs/interface.md, "Descriptor")."""
 
 import struct
 from operator import ge
@@ -9,7 +9,7 @@ from npu_device.abi.errors import AbiError
 
 
 class Word(NamedTuple):
-    """Little-endian field of `size` bytes at `offset`; `repeat` of them in a row."""
+    """Little-endian field of `size` bytes at `offset`, or an array of `repeat` of them."""
 
     name: str
     offset: int
@@ -20,7 +20,7 @@ class Word(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Bits of a word with a meaning of their own."""
+    """Bit field of a word."""
 
     name: str
     word: str
@@ -46,7 +46,7 @@ WORDS = (
 )
 
 STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
-"""Of the last two words of a descriptor."""
+"""Offsets of the last two words of a descriptor."""
 
 PARTS = (
     Part("opcode", "op", 0, 8, "operation"),
@@ -124,7 +124,7 @@ ATTN_WORDS = (
 
 
 def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
-    """Refuse gaps, overlaps, misalignment and a total other than `size` (AbiError)."""
+    """Raise AbiError for gaps, overlaps, misalignment and a total other than `size`."""
     at = start
     for word in words:
         if word.offset != at:
@@ -140,7 +140,7 @@ def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
 
 
 def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
-    """Refuse parts of unknown words, overlaps and bits without a meaning (AbiError)."""
+    """Raise AbiError for parts of unknown words, overlaps and bits without a part."""
     sizes = {word.name: word.size for word in words}
     for name in dict.fromkeys(part.word for part in parts):
         if name not in sizes:
@@ -157,14 +157,14 @@ def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
 _STRUCT = struct.Struct("<2I3Q8I")
 _SPLIT = {name: tuple(p for p in PARTS if p.word == name) for name in ("op", "flags", "quant")}
 _HIGH = "_high"
-"""Ends the name of a part that has the high bits of another one."""
+"""Suffix of the name of a part with the high bits of another part."""
 _WIDTHS = {
     name: width
     for word in WORDS
     for name, width in ([(p.name, p.width) for p in _SPLIT.get(word.name, ())] or [(word.name, 8 * word.size)])
     if not name.endswith(_HIGH)
 }
-"""Bits of every attribute of a descriptor, in their order."""
+"""Width in bits of each attribute of a descriptor, in their order."""
 for _part in PARTS:
     if _part.name.endswith(_HIGH):
         _WIDTHS[_part.name.removesuffix(_HIGH)] += _part.width
@@ -172,7 +172,7 @@ _LIMITS = tuple(1 << width for width in _WIDTHS.values())
 
 
 class Descriptor(NamedTuple):
-    """Command descriptor, every field by its name. All values are unsigned."""
+    """Command descriptor, with its fields by name. All values are unsigned."""
 
     opcode: int = 0
     op_reserved: int = 0
@@ -205,7 +205,7 @@ class Descriptor(NamedTuple):
     ticket: int = 0
 
     def pack(self) -> bytes:
-        """Return the 64 bytes; AbiError names a value that does not fit."""
+        """Return the 64 bytes. Raise AbiError for a value that does not fit."""
         if min(self) < 0 or True in map(ge, self, _LIMITS):
             self._check()
         (
@@ -223,7 +223,7 @@ class Descriptor(NamedTuple):
         )  # fmt: skip
 
     def _check(self) -> None:
-        """AbiError names the first value that does not fit."""
+        """Raise AbiError with the first value that does not fit."""
         for name, width in _WIDTHS.items():
             value = getattr(self, name)
             if not 0 <= value < 1 << width:
@@ -231,7 +231,7 @@ class Descriptor(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Read 64 bytes (AbiError for another length). Any bit pattern is accepted: validation is the device's."""
+        """Read 64 bytes. Raise AbiError for another length. Any bit pattern is accepted, as the device validates it."""
         if len(data) != DESCRIPTOR_SIZE:
             raise AbiError(f"descriptor of {len(data)} bytes: must be {DESCRIPTOR_SIZE}")
         op, flags, in0, in1, out, m, n, k, quant, param0, param1, status, ticket = _STRUCT.unpack(data)

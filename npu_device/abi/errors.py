@@ -1,23 +1,23 @@
-"""Codes that firmware sees, and the exception of this package."""
+"""Error codes visible to firmware, and the exceptions of this package."""
 
 from enum import IntEnum, unique
 
 
 class NpuDeviceError(Exception):
-    """Misuse of the NPU side by its caller; the message says value, rule and remedy."""
+    """Error in the use of this package; the message has value, rule and remedy."""
 
 
 class ExternalEngineError(NpuDeviceError):
-    """Error of an external engine: no greeting, death, a timeout, a breach of the protocol, or a wrong result."""
+    """Error of an external engine: no HELLO, exit, time-out, protocol violation, or wrong result."""
 
 
 class AbiError(NpuDeviceError):
-    """Error of a table of the ABI that contradicts itself, or of a value that does not fit the ABI."""
+    """Error of an inconsistent ABI table, or of a value that does not fit the ABI."""
 
 
 @unique
 class ReturnCode(IntEnum):
-    """Returned negated in rd by the custom instructions (docs/interface.md). Not libc's errno."""
+    """Codes that custom instructions return negated in rd (docs/interface.md). They are not libc's errno."""
 
     ENOENT = 2
     EBUSY = 16
@@ -27,7 +27,7 @@ class ReturnCode(IntEnum):
 
 @unique
 class TicketError(IntEnum):
-    """Reasons of a ticket in state ERROR: 256..511, never equal to a ReturnCode."""
+    """Error codes of a ticket in state ERROR, in 256..511 and so distinct from every ReturnCode."""
 
     RESET = 256
     FETCH = 257

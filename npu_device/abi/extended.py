@@ -1,5 +1,5 @@
-"""The extended block of the macro form as values: shared words, and what each operation keeps in bytes 88..127
-(docs/descriptor.md, "Extended block"; the layouts that it leaves to the operation are settled here).
+"""Extended block of the macro form: shared words, and the layout of each operation's words in bytes 88..127
+(docs/descriptor.md, "Extended block").
 """
 
 import struct
@@ -20,7 +20,7 @@ from npu_device.abi.errors import AbiError
 from npu_device.abi.opcodes import Opcode
 
 PER_OP = 88
-"""Where the operation's own words begin."""
+"""Offset of the operation's own words."""
 PER_OP_BYTES = EXTENDED_SIZE - PER_OP
 
 
@@ -33,7 +33,7 @@ class Epilogue(IntEnum):
     REQUANTIZE = 0x40
     PER_CHANNEL = 0x80
     PER_TOKEN = 0x100
-    """Bit of KV_APPEND and ATTN_T: a scale for each head and token, made when the token is appended."""
+    """Bit of KV_APPEND and ATTN_T: a scale for each head and token, computed when the token is appended."""
 
 
 ACTIVATION_MASK = 0xF
@@ -44,10 +44,10 @@ class Residence(IntEnum):
     """Bits of `loop_order` above the order in [3:0]."""
 
     IN0 = 0x10
-    """in0 stays in the workspace while the loops are at a block of it."""
+    """Bit of a resident in0: a block of it remains in the workspace while the loops use it."""
     IN1 = 0x20
     SHARED = 0x40
-    """The engines have the operand in common that all of them use: in1 where weights are stationary, else in0."""
+    """Bit of an operand shared by the engines: in1 if weights are stationary, else in0."""
 
 
 ALIGNED = ("in0", "in1", "in2", "out", "bias", "scale")
@@ -56,8 +56,8 @@ _ALIGNMENT_BITS = 5
 
 
 def alignments(sizes: Mapping[str, int]) -> int:
-    """Return the word of operands whose accesses of DRAM have their own alignment, in bytes. AbiError: unknown name, no
-    power of two."""
+    """Return the word of operands whose DRAM accesses have their own alignment, in bytes. Raise AbiError for an unknown
+    name, or a size that is not a power of two."""
     word = 0
     for name, size in sizes.items():
         if name not in ALIGNED or size < 1 or size & size - 1:
@@ -110,7 +110,7 @@ CORE_WORDS = (
          "rows, columns, k, largest", repeat=8),
     Word("core_count", 120, 8, "CORE: address of the number of rows, u32"),
 )  # fmt: skip
-"""The device does not look at them."""
+"""Words of CORE, which the device ignores."""
 
 LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
     Opcode.GEMM_T: GEMM_WORDS,
@@ -124,7 +124,7 @@ LAYOUTS: dict[Opcode, tuple[Word, ...]] = {
     Opcode.ROPE: ROPE_WORDS,
     Opcode.CORE: CORE_WORDS,
 }
-"""Operations with words of their own. The bytes that a layout leaves, and all 40 of the others, are zero."""
+"""Layouts of operations with own words. The remaining bytes, and all 40 of other operations, are zero."""
 
 
 def _format(words: tuple[Word, ...]) -> struct.Struct:
@@ -135,14 +135,14 @@ def _format(words: tuple[Word, ...]) -> struct.Struct:
 
 
 def unpack_words(words: tuple[Word, ...], data: bytes) -> dict[str, Any]:
-    """Values of the fields by name, from the bytes that begin with the first word; repeated words as a tuple."""
+    """Return the values of the fields by name, from bytes that begin with the first word; repeated words as a tuple."""
     layout = _format(words)
     flat = iter(layout.unpack(data[: layout.size]))
     return {w.name: next(flat) if w.repeat == 1 else tuple(next(flat) for _ in range(w.repeat)) for w in words}
 
 
 def pack_words(words: tuple[Word, ...], values: dict[str, Any]) -> bytes:
-    """Return the bytes of the fields; one that is not given is 0. AbiError: an unknown name, a value that does not
+    """Return the bytes of the fields; the default is 0. Raise AbiError for an unknown name, or a value that does not
     fit."""
     unknown = set(values) - {word.name for word in words}
     if unknown:
@@ -165,7 +165,7 @@ _SHARED = EXTENDED_WORDS[:-1]
 
 
 class Extended(NamedTuple):
-    """Shared words by name, and those of the operation in `per_op`."""
+    """Extended block: shared words by name, and those of the operation in `per_op`."""
 
     m: int = 0
     n: int = 0
@@ -186,21 +186,21 @@ class Extended(NamedTuple):
     per_op: bytes = bytes(PER_OP_BYTES)
 
     def pack(self) -> bytes:
-        """Return the 128 bytes; AbiError names a value that does not fit."""
+        """Return the 128 bytes. Raise AbiError for a value that does not fit."""
         values = self._asdict()
         del values["per_op"]
         return pack_words(_SHARED, values) + self.per_op.ljust(PER_OP_BYTES, b"\0")
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Read 128 bytes (AbiError for another length). Validation is the device's."""
+        """Read 128 bytes. Raise AbiError for another length. The device validates the values."""
         if len(data) != EXTENDED_SIZE:
             raise AbiError(f"extended block of {len(data)} bytes: must be {EXTENDED_SIZE}")
         return cls(**unpack_words(_SHARED, data), per_op=data[PER_OP:])
 
     @classmethod
     def make(cls, opcode: Opcode, *, own: dict[str, Any] | None = None, **shared: Any) -> Self:
-        """Return a block of `opcode`; `own`: the words of its layout by name."""
+        """Return a block of `opcode`. `own`: the words of its layout by name."""
         words = LAYOUTS.get(opcode, ())
         return cls(**shared, per_op=pack_words(words, own or {}).ljust(PER_OP_BYTES, b"\0"))
 
@@ -209,8 +209,8 @@ class Extended(NamedTuple):
         return unpack_words(LAYOUTS[opcode], self.per_op) if opcode in LAYOUTS else {}
 
     def aligned(self) -> dict[str, int]:
-        """Bytes that accesses of DRAM are widened to, by operand; the others have that of the device. AbiError: bits
-        above those of the last operand."""
+        """Return the alignment in bytes of DRAM accesses by operand; the others have that of the device. Raise AbiError
+        for bits above those of the last operand."""
         if self.alignments >> _ALIGNMENT_BITS * len(ALIGNED):
             raise AbiError(f"alignments {self.alignments:#x}: bits above [29] must be 0")
         if not self.alignments:
@@ -219,7 +219,7 @@ class Extended(NamedTuple):
         return {name: 1 << code - 1 for name, code in codes if code}
 
     def leftover(self, opcode: Opcode) -> bool:
-        """Check for a byte outside the words of the layout that is not zero."""
+        """Check whether a byte outside the words of the layout is nonzero."""
         words = LAYOUTS.get(opcode, ())
         return any(self.per_op[_format(words).size :])
 

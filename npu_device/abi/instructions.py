@@ -1,4 +1,4 @@
-"""The four custom instructions, the answers to them, and the CSR window (docs/interface.md, "Custom instructions")."""
+"""Custom instructions, replies to them, and the CSR window (docs/interface.md, "Custom instructions")."""
 
 from itertools import combinations
 from typing import NamedTuple
@@ -6,16 +6,16 @@ from typing import NamedTuple
 from npu_device.abi.errors import AbiError
 
 CUSTOM_OPCODES = (0b000_1011, 0b010_1011, 0b101_1011, 0b111_1011)
-"""Major opcodes custom-0..custom-3: `opcode slot` indexes this."""
+"""Major opcodes custom-0..custom-3, by opcode slot."""
 DEFAULT_SLOT = 0
 
 
 class CustomEncoding(NamedTuple):
-    """Encoding of a custom instruction: R form with funct7, else I form; `fixed` are further bits that must be zero."""
+    """Encoding of a custom instruction: R format with funct7, else I format."""
 
     name: str
     isa_name: str
-    """As in `--isa`."""
+    """Name in `--isa`."""
     caps_bit: int
     """Bit of the CAPS register."""
     funct3: int
@@ -81,7 +81,7 @@ def match_mask(row: CustomEncoding, slot: int = DEFAULT_SLOT) -> tuple[int, int]
 
 
 def check_instructions(rows: tuple[CustomEncoding, ...], csrs: tuple[CsrEntry, ...]) -> None:
-    """Refuse two encodings that share a word, a CAPS bit used twice, and duplicate CSRs (AbiError)."""
+    """Raise AbiError for encodings that share a word, a CAPS bit used twice, and duplicate CSRs."""
     for one, other in combinations(rows, 2):
         (match, mask), (other_match, other_mask) = match_mask(one), match_mask(other)
         if (match ^ other_match) & mask & other_mask == 0:
@@ -96,20 +96,20 @@ def check_instructions(rows: tuple[CustomEncoding, ...], csrs: tuple[CsrEntry, .
 check_instructions(CUSTOM_INSTRUCTIONS, CSRS)
 
 
-# -- what the command port answers ------------------------------------------------------------
+# -- replies of the command port --------------------------------------------------------------
 
 
 class PortReply(NamedTuple):
     """Reply of an instruction that retires."""
 
     value: int
-    """For rd; may be negative."""
+    """Value for rd; may be negative."""
     cycles: int = 0
-    """Beyond the cycle after `now`: until then the core is not answered."""
+    """Additional cycles until the core has the reply, from cycle `now` + 1 on."""
 
 
 class PortWait(NamedTuple):
-    """Ask again after the next event, or at the start of cycle `until`. Nothing that others see was changed."""
+    """Reply without visible effects of a waiting instruction: retry after the next event, or in cycle `until`."""
 
     until: int | None = None
 

@@ -1,5 +1,5 @@
-"""The parameter block of encoded keys and values: 64 bytes in DRAM that `scale` of an extended block points at where
-`type_kv` is ENCODED. Its first half is about the keys, the second about the values; KV_APPEND names one of them
+"""Parameter block of encoded keys and values: 64 bytes in DRAM to which `scale` of an extended block points if
+`type_kv` is ENCODED. Its first half is for the keys, the second for the values; KV_APPEND points to one of them
 (docs/kv-cache.md, "Parameter block")."""
 
 import struct
@@ -11,7 +11,7 @@ from npu_device.abi.errors import AbiError
 
 KV_HALF_SIZE = 32
 KV_CHUNK = 64
-"""Elements that a count of entries is about."""
+"""Number of elements of a chunk, which has a count of entries."""
 
 KV_BLOCK_WORDS = (
     Word("policy", 0, 2, "codec: 1 Oaken, the others as `pyv-npu docs kv-cache` lists them"),
@@ -22,7 +22,7 @@ KV_BLOCK_WORDS = (
     Word("table", 16, 8, "bytes from here to the table that was made offline; 0: the codec has none"),
     Word("kv_reserved", 24, 2, "zero", repeat=4),
 )
-"""One half."""
+"""Words of a half."""
 
 
 @unique
@@ -56,10 +56,10 @@ _LAYOUT = struct.Struct("<2H4HHHQ4H")
 
 
 class KvHalf(NamedTuple):
-    """Words about keys, or about values."""
+    """Half of a parameter block, for keys or values."""
 
     thresholds: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Bits of fp16."""
+    """Thresholds as bits of fp16."""
     policy: int = KvPolicy.OAKEN
     outlier_code: int = OutlierCode.MSB_CLAMP
     chunk: int = KV_CHUNK
@@ -75,7 +75,7 @@ class KvHalf(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """Read 32 bytes (AbiError for another length). Validation is the device's."""
+        """Read 32 bytes. Raise AbiError for another length. The device validates the values."""
         if len(data) != KV_HALF_SIZE:
             raise AbiError(f"half of a parameter block of {len(data)} bytes: must be {KV_HALF_SIZE}")
         policy, code, *rest = _LAYOUT.unpack(data)

@@ -31,9 +31,9 @@ DRAM_BASE = 0x8000_0000
 DRAM_SIZE = 128 << 20
 DRAM_CORE_VISIBLE = 2 << 30
 KV_BASE = 1 << 44
-"""Virtual addresses of encoded keys and values (docs/oaken.md, "Pages")."""
+"""Base of the virtual addresses of encoded keys and values (docs/oaken.md, "Pages")."""
 KV_RANGE = 3
-"""Their number in sizes of DRAM: an element takes at least 4.1 bits of pages and at most 12.3 bits of addresses."""
+"""Size of this range in multiples of DRAM: an element has at least 4.1 bits of pages, at most 12.3 of addresses."""
 
 UART1_SOURCE = 9
 """PLIC source of the second UART, which `platform.serial` adds."""
@@ -58,29 +58,29 @@ BOOTINFO_FIELDS = ("magic", "version", "mmio_base", "spm_base", "spm_size", "dra
 NOTE_OWNER = "PyVNPU"
 NOTE_SECTION = ".note.pyvnpu"
 NOTE_REQUIREMENTS = 1
-"""desc: u32 ABI version, u32 opcode slot, u32 DRAM bytes needed, u32 SPM bytes needed (0: any)."""
+"""Type of a note with desc: u32 ABI version, u32 opcode slot, u32 DRAM bytes needed, u32 SPM bytes needed (0: any)."""
 NOTE_ARGUMENT = 2
-"""desc: u32 index into npu_bootinfo.args, u32 default, then the name, zero terminated."""
+"""Type of a note with desc: u32 index into npu_bootinfo.args, u32 default, then the zero-terminated name."""
 NOTE_FILE = 3
-"""desc: u64 offset from the base of DRAM, u64 bytes, SHA-256 of the content, then the name of the sidecar file that
-belongs there, zero terminated."""
+"""Type of a note with desc: u64 offset from the base of DRAM, u64 bytes, SHA-256 of the content, then the
+zero-terminated name of the sidecar file to load there."""
 NOTE_NOISE = 4
-"""desc: text that the program prints with numbers that are no results, such as times, zero terminated: each # stands
-for a number."""
+"""Type of a note with desc: zero-terminated output of the program with numbers that are not results, such as times,
+each written as #."""
 
 NOTE_RANGE = 5
-"""desc: u32 least and u32 largest value of an argument, then its name, zero terminated."""
+"""Type of a note with desc: u32 minimum and u32 maximum of an argument, then its zero-terminated name."""
 
 
 def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
-    """`npu_bootinfo`: the words of BOOTINFO_FIELDS, then args[16]."""
+    """Return `npu_bootinfo`: the words of BOOTINFO_FIELDS, then args[16]."""
     padded = args + [0] * (BOOTINFO_ARGS - len(args))
     words = [values[name] for name in BOOTINFO_FIELDS] + padded
     return struct.pack(f"<{len(words)}I", *(word & 0xFFFF_FFFF for word in words))
 
 
 def check_map(entries: tuple[MapEntry, ...]) -> None:
-    """Refuse ranges that overlap and names used twice (AbiError)."""
+    """Raise AbiError for overlapping ranges and duplicate names."""
     for low, high in pairwise(sorted(entries, key=lambda entry: entry.base)):
         if low.base + low.size > high.base:
             raise AbiError(f"{low.name} at {low.base:#x} overlaps {high.name} at {high.base:#x}")

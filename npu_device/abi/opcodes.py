@@ -24,7 +24,7 @@ class Opcode(IntEnum):
     KV_APPEND = 16
     BARRIER = 17
     CORE = 18
-    """Work of the core: firmware does it when all earlier commands are complete, and submits the command behind it."""
+    """Work of the core: firmware executes it when all earlier commands are complete, and then submits the command."""
 
 
 @unique
@@ -58,7 +58,7 @@ class Eltwise(IntEnum):
     FLOOR = 24
     CEIL = 25
     ROUND = 26
-    """To the nearest integer, ties to the even one."""
+    """Round to the nearest integer, ties to even."""
     RELU6 = 27
     SILU = 28
     HARD_SIGMOID = 29
@@ -69,14 +69,14 @@ class Eltwise(IntEnum):
     XOR = 34
     SHL = 35
     SHR = 36
-    """Keeps the sign."""
+    """Arithmetic shift right."""
     REM = 37
-    """Remainder of a division that rounds towards zero, with the sign of the dividend; exact for floats too."""
+    """Remainder of truncating division, with the sign of the dividend; exact for floats too."""
 
 
 @unique
 class Carried(IntEnum):
-    """Functions of LOAD and STORE: the role of what they move."""
+    """Functions of LOAD and STORE: the role of the moved tensor."""
 
     ACTIVATION = 0
     WEIGHT = 1
@@ -140,7 +140,7 @@ class LoopOrder(IntEnum):
 
     @property
     def axes(self) -> str:
-        """Dimensions of the loops over a product, the outermost first."""
+        """Dimensions of the loops over a product, outermost first."""
         return ("mnk", "nkm", "mkn")[self]
 
 
@@ -166,11 +166,11 @@ class Kernel(IntEnum):
     """Functions of CORE: the C kernels of firmware (docs/firmware.md, "Kernels")."""
 
     NON_ZERO = 0
-    """Places of the elements that are not 0."""
+    """Indices of the nonzero elements."""
     NON_MAX_SUPPRESSION = 1
-    """The best boxes of each class that do not lie over a better one."""
+    """Best boxes of each class that do not overlap a better one."""
     TOP_K = 2
-    """Places of the largest, or smallest, elements of each row, in order."""
+    """Indices of the largest, or smallest, elements of each row, in order."""
 
 
 FUNCTIONS: dict[Opcode, type[IntEnum]] = {
@@ -185,7 +185,7 @@ FUNCTIONS: dict[Opcode, type[IntEnum]] = {
     Opcode.BARRIER: Scope,
     Opcode.CORE: Kernel,
 }
-"""Opcodes that take a function; for the others flags[31:24] must be zero."""
+"""Opcode -> enumeration of its functions; flags[31:24] must be zero for other opcodes."""
 
 
 @unique
@@ -223,23 +223,23 @@ BITS = {
     DataType.VQ8: 1,
     DataType.ENCODED: 4,
 }
-"""Bits of one element; of VQ8 its part of the index, a byte for VQ_VECTOR elements of a row; of ENCODED, keys and
-values as their parameter block says, that of the dense part."""
+"""Bits of an element. VQ8: its share of the index, a byte for VQ_VECTOR elements of a row. ENCODED, keys and values
+encoded by their parameter block: the bits of the dense part."""
 
 VQ_VECTOR = 8
-"""Elements that an index of VQ8 stands for."""
+"""Number of elements of an index of VQ8."""
 VQ_ENTRIES = 256
-"""Vectors of a codebook."""
+"""Number of vectors of a codebook."""
 VQ_EXPANDED = DataType.FP16
-"""Type of the elements of a codebook, which weights have behind the DMA."""
+"""Type of codebook elements, to which the DMA expands weights."""
 KV_DECODED = DataType.FP16
-"""Type of keys and values of type ENCODED behind the DMA."""
+"""Type to which the DMA decodes keys and values of type ENCODED."""
 CODEBOOK_BYTES = VQ_ENTRIES * VQ_VECTOR * BITS[VQ_EXPANDED] // 8
 
 
 @unique
 class TicketState(IntEnum):
-    """TICKET_STATUS[7:0]; an error carries its code in [31:8]."""
+    """State in TICKET_STATUS[7:0]; an error has its code in [31:8]."""
 
     UNKNOWN = 0
     QUEUED = 1
@@ -250,7 +250,7 @@ class TicketState(IntEnum):
 
 @unique
 class StatusWord(IntEnum):
-    """Low byte of a descriptor's status word once written back; an error carries its code in [31:8]."""
+    """State in the low byte of a written status word; an error has its code in [31:8]."""
 
     PENDING = 0
     DONE = 1
@@ -259,7 +259,7 @@ class StatusWord(IntEnum):
 
 @unique
 class FullPolicy(IntEnum):
-    """CTRL[5:4]: the answer to ENQCMD_T when the device queue is full."""
+    """Policy in CTRL[5:4] for an ENQCMD_T while the device queue is full."""
 
     RETRY = 0
     STALL = 1
@@ -268,4 +268,4 @@ class FullPolicy(IntEnum):
 
 
 TRAP_QUEUE_FULL = 24
-"""mcause of policy TRAP; mtval = rs1."""
+"""mcause of policy TRAP; mtval is rs1."""

@@ -1,11 +1,11 @@
-"""Records of the driver's recoveries (docs/reliability.md): `npu_recoveries`."""
+"""Records of recoveries by the driver (docs/reliability.md): `npu_recoveries`."""
 
 from enum import IntEnum, unique
 
 from npu_device.abi.descriptor import Word
 
 SYMBOL = "npu_recoveries"
-"""The driver's record: how many, then the first RECOVERIES of them."""
+"""Symbol of the driver's record: the number of recoveries, then the first RECOVERIES of them."""
 RECOVERIES = 16
 
 

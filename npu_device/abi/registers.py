@@ -1,4 +1,4 @@
-"""The NPU's registers: one table gives device, C header, documentation and debugger view (docs/interface.md)."""
+"""Registers of the NPU: a single table for device, C header, documentation and debugger (docs/interface.md)."""
 
 from enum import Enum, IntEnum
 from itertools import pairwise
@@ -22,7 +22,7 @@ class Mode(Enum):
 
 
 class Bits(NamedTuple):
-    """Field within a register: bits [low+width-1 : low]."""
+    """Field of a register: bits [low+width-1 : low]."""
 
     name: str
     low: int
@@ -137,7 +137,7 @@ TOTALS = (
 
 
 class UnitCounters(NamedTuple):
-    """Busy cycles of one kind of unit: `limit` 64-bit LO/HI pairs from `offset`; indices that do not exist fault."""
+    """Busy cycles of one kind of unit: `limit` 64-bit LO/HI pairs from `offset`. Indices without a unit fault."""
 
     name: str
     offset: int
@@ -173,11 +173,11 @@ def _totals() -> tuple[Register, ...]:
 
 
 REGISTERS: tuple[Register, ...] = CONTROL + _totals() + IDENTIFICATION
-"""Every single register. The per-unit counters of UNITS come on top."""
+"""All registers except the per-unit counters of UNITS."""
 
 
 def check_registers(registers: tuple[Register, ...], units: tuple[UnitCounters, ...], window: int) -> None:
-    """Refuse overlaps, misalignment, duplicate names, fields that overlap or do not fit (AbiError)."""
+    """Raise AbiError for overlaps, misalignment, duplicate names, and fields that overlap or do not fit."""
     spans = [(register.offset, 4, register.name) for register in registers]
     spans += [(unit.offset, 8 * unit.limit, f"PERF_{unit.name}") for unit in units]
     spans.sort()
