@@ -1,1 +1,1 @@
-"""NPU side of PyV-NPU: ABI, device front end, scheduler, engines, memories. It knows no RISC-V."""
+"""NPU side of PyV-NPU: ABI, device front end, scheduler, engines, memories. It is independent of RISC-V."""

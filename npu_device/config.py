@@ -1,7 +1,7 @@
 """Parameters of the NPU: default, unit, rule and source; the rules between keys.
 
-Each leaf's metadata holds `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or `power_of_two`. `check`
-refuses a configuration that breaks a rule. `scripts/generate` makes docs/npu-parameters.md from the metadata.
+Each leaf's metadata has `meaning`, `unit`, `source` and its rule: `min`, `max`, `choices` or `power_of_two`. `check`
+rejects a configuration that breaks a rule. `scripts/generate` writes docs/npu-parameters.md from the metadata.
 """
 
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ SCALE_SIM = "SCALE-Sim v3; its paper, arXiv 1811.02883"
 RATES, PACKING = "pyv-npu docs bit-widths, R9", "pyv-npu docs bit-widths, R3"
 UNLIMITED = "none: no limit"
 WIDTHS = (2, 4, 8, 16, 32)
-"""Bits of elements, in the order of tables of rates."""
+"""Bits of elements, in the order of the tables of rates."""
 SPEED = (16, 8, 4, 2, 1)
-"""Half of the bits are twice the rate."""
+"""Default table of rates: half the bits, twice the rate."""
 _F = "operations per cycle at 2, 4, 8, 16 and 32 bits, relative to those at 8:"
 _UNPACK = "cycles of the port in which an operand of packed elements is read, relative to its bytes:"
 
@@ -48,7 +48,7 @@ _MOST = {
     "bytes per second": 1 << 50,
     "products": 1 << 62,
 }
-"""The most that a key may be which has no bound of its own: sums over a run stay below 2^63."""
+"""Default maximum of a key by unit, so that sums over a run remain below 2^63."""
 
 
 def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rule: Any) -> Any:
@@ -59,19 +59,19 @@ def _key(default: Any, meaning: str, unit: str = "", source: str = CHOSEN, **rul
 
 MAX_DRAM_CHANNELS = 32
 MAX_DRAM_QUEUE = 64
-"""Row segments in the queue of a DRAM channel."""
+"""Maximum number of row segments in the queue of a DRAM channel."""
 MAX_DRAM_BANKS = 128
-"""Banks of a DRAM channel."""
+"""Maximum number of banks of a DRAM channel."""
 MAX_CLOCK_PART = 1 << 20
-"""Numerator and denominator of DRAM cycles per core cycle, so that cycles of long runs stay below 2^63."""
+"""Maximum numerator and denominator of DRAM cycles per core cycle, so that products with cycles remain below 2^63."""
 MOST_QUEUED = 65536
-"""Commands of a queue."""
+"""Maximum number of commands in a queue."""
 
 
 @dataclass(frozen=True)
 class QueueConfig:
-    """Submission queues. The device holds `command_size` commands in both modes; in loose mode a ring in memory of
-    `size` entries feeds them. `tight_size` gives tight mode other storage, on purpose."""
+    """Submission queues. The device queue has `command_size` entries in both modes; in loose mode a ring of `size`
+    entries in memory feeds it. `tight_size` overrides it in tight mode."""
 
     size: int = _key(1024, "ring entries, loose mode", "commands", MACHINE, min=2, max=MOST_QUEUED, power_of_two=True)
     command_size: int = _key(16, "device queue", "commands", min=1, max=MOST_QUEUED)
@@ -93,7 +93,7 @@ class FrontEndConfig:
 
 @dataclass(frozen=True)
 class ChainedConfig:
-    """Chain of vector engines, which is one tensor engine of kind `chained_ve`."""
+    """Chain of vector engines, which forms a tensor engine of kind `chained_ve`."""
 
     T: int = _key(8, "engines of a chain, each with a channel to read", "engines", CHAINED, min=1, max=256)
     lanes: int = _key(16, "elements of one engine per cycle", "lanes", CHAINED, min=1, max=4096)
@@ -108,7 +108,7 @@ class ChainedConfig:
 
 @dataclass(frozen=True)
 class ExternalConfig:
-    """External engine, in place of tensor engines at CA_FULL."""
+    """External engine that replaces tensor engines at CA_FULL."""
 
     engine: tuple[str, ...] = _key((), "engine outside: a folder that build-engine made, a program and its arguments, "
                                    "or unix:PATH or tcp:HOST:PORT", source=LINK, section_value=True)  # fmt: skip
@@ -220,7 +220,7 @@ class DmaConfig:
 
 
 def _of_device(name: str) -> Any:
-    """Return the key of a parameter of a DRAM device."""
+    """Return the key for a parameter of a DRAM device."""
     meaning, unit, least, power_of_two = PARAMETERS[name]
     rule = {"power_of_two": True} if power_of_two else {}
     return _key(None, f"{meaning}; none: that of the device", unit, DRAM, min=least, **rule)
@@ -228,7 +228,7 @@ def _of_device(name: str) -> Any:
 
 @dataclass(frozen=True)
 class TimedDramConfig:
-    """DRAM channel command by command, for `dram.model: timed`."""
+    """DRAM channel with individual DRAM commands, for `dram.model: timed`."""
 
     device: str = _key("ddr4-3200", "device of each channel, whose numbers hold where no other is set", source=DRAM,
                        choices=tuple(DEVICES))  # fmt: skip
@@ -268,7 +268,7 @@ class TimedDramConfig:
 
     @property
     def timing(self) -> DramTiming:
-        """Numbers of the device, replaced by those that are set."""
+        """Parameters of the device, overridden by the keys that are set."""
         values = {name: getattr(self, name) for name in PARAMETERS}
         return DEVICES[self.device].timing._replace(
             **{name: value for name, value in values.items() if value is not None}
@@ -301,7 +301,7 @@ class DramConfig:
 
     @property
     def rate(self) -> int | None:
-        """Bytes per second of all channels; None: no limit."""
+        """Bytes per second of all channels; None for no limit."""
         return self.bytes_per_second if self.model == "simple" else self.channels * self.timed.timing.bytes_per_second
 
 
@@ -336,7 +336,7 @@ class NocConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Choice among commands that are ready."""
+    """Choice among ready commands."""
 
     policy: str = _key("cp", "which ready command starts first", source=SCHEDULER,
                        choices=("fifo", "prio", "cp"))  # fmt: skip
@@ -345,7 +345,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """Limits of a command on the host that simulates it."""
+    """Limits of a command, which bound the time and memory of its simulation on the host."""
 
     tiles: int = _key(1 << 19, "hardware tiles, or parts of them, of a command", "tiles", LIMITS, min=1)
     runs: int = _key(1 << 16, "runs of bytes that a COPY stores one by one", "runs", LIMITS, min=1)
@@ -416,7 +416,7 @@ class NpuConfig:
 
     @property
     def dram_latency(self) -> int:
-        """NPU cycles of DRAM before the first byte of a transfer; timed: from an open row."""
+        """NPU cycles of DRAM before the first byte of a transfer; for a timed DRAM, from an open row."""
         if self.dram.model == "simple":
             return self.dram.latency
         timing = self.dram.timed.timing
@@ -425,25 +425,24 @@ class NpuConfig:
 
     @property
     def dram_clock(self) -> Fraction:
-        """Cycles of the timed DRAM's clock in a core cycle."""
+        """Cycles of the timed DRAM's clock per core cycle."""
         return Fraction(self.dram.timed.timing.clock_hz, self.clock_hz)
 
     @property
     def device_queue(self) -> int:
-        """Commands that the device holds, accepted and not started."""
+        """Capacity of the device queue, which has accepted commands that have not started."""
         queue = self.queue
         given = queue.tight_size if self.mode == "tight" else None
         return queue.command_size if given is None else given
 
     @property
     def queue_limit(self) -> int:
-        """Return the number of entries at which a submission is refused: of the ring (loose), of the device queue
-        (tight)."""
+        """Number of entries at which a submission is rejected: of the ring (loose), of the device queue (tight)."""
         return self.device_queue if self.mode == "tight" else self.queue.size
 
 
 def check(config: NpuConfig) -> None:
-    """NpuDeviceError names key, value and rule."""
+    """Raise NpuDeviceError with key, value and rule of the first problem."""
     for problem in _problems(config):
         raise NpuDeviceError(problem)
 

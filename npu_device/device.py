@@ -1,4 +1,4 @@
-"""The NPU as the bus, the core and the reports see it."""
+"""NPU device: its interface to the bus, the core and the reports."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,11 +35,10 @@ def _caps(config: NpuConfig, instructions: Collection[str] | None) -> int:
 
 
 class NpuDevice:
-    """NPU on the bus. Satisfies the device protocol: `now` is the cycle in which a call acts, its effect starts at now
-    + 1.
+    """NPU on the bus, which implements the device protocol: a call in cycle `now` takes effect at `now + 1`.
 
-    | attribute | for | |---|---| | `registers`, `port`, `csr`, `ring` | programs, as in `host` | | `counters` |
-    reports: totals so far | | `error_log` | the latest error tickets with their reasons |
+    `registers`, `port`, `csr` and `ring` are for programs, as in `host`. For reports, `counters` has the totals so far,
+    and `error_log` the latest errors with their reasons.
     """
 
     name = "npu"
@@ -57,12 +56,12 @@ class NpuDevice:
         external: "External | None" = None,
         interpreted: bool = False,
     ) -> None:
-        """`instructions`: the custom instructions that the core decodes, named as in `--isa`, for CAPS; None: all in
-        tight mode, none in loose mode. `values`: whether results are computed; cycles and events are the same without.
-        `analytic`: IA_TIMING. `external`: external engines in place of tensor engines (CA_FULL). `interpreted`: CPython
-        runs the event loop, for lock-step and debugging; nothing else changes.
+        """`instructions`: names in `--isa` of the custom instructions that the core decodes, for CAPS; None for all in
+        tight mode and none in loose mode. `values`: whether results are computed; it does not affect cycles or events.
+        `analytic`: IA_TIMING. `external`: external engines that replace tensor engines (CA_FULL). `interpreted`:
+        CPython runs the event loop, for lock-step and debugging, with identical results.
 
-        NpuDeviceError when the configuration and the memory do not fit together.
+        Raise NpuDeviceError for an illegal configuration, or if the memory lacks a scratchpad.
         """
         check(config)
         scratchpads(config, memory)
@@ -76,11 +75,11 @@ class NpuDevice:
         self._link: DeviceLink | None = None
         self._on_link: Callable[[DeviceLink | None], None] = lambda link: None
         self.on_use: Callable[[], None] | None = None
-        """Called when the device is about to be used for the first time."""
+        """Callback at the first use of the device."""
 
     @property
     def host(self) -> "HostSide":
-        """Part of the device that programs access, made at first use: a program without the NPU imports none of its
+        """Part of the device that programs access, created at first use: a program without the NPU imports none of its
         modules."""
         host = self._host
         if host is None:
@@ -97,7 +96,7 @@ class NpuDevice:
 
     @property
     def used(self) -> bool:
-        """Check whether a `host` was made."""
+        """Whether `host` has been created."""
         return self._host is not None
 
     @property
@@ -118,13 +117,13 @@ class NpuDevice:
 
     @property
     def l2(self) -> "L2 | None":
-        """L2 as the core sees it, or None."""
+        """L2 cache as the core sees it, or None."""
         return self.host.l2 if self._config.l2.enabled else None
 
-    # -- the device protocol -----------------------------------------------------------------------------------
+    # -- device protocol ---------------------------------------------------------------------------------------
 
     def link(self, receiver: "Callable[[DeviceLink | None], None]") -> None:
-        """Give a clock the entry points for native code, now and at each change of them; None: there are none."""
+        """Report the entry points for native code to `receiver`, now and at each change; None for none."""
         self._on_link = receiver
         receiver(self._link)
 
@@ -147,11 +146,11 @@ class NpuDevice:
         return self.level if self._injector is None else self._injector.line(self.level)
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
-        """Check whether such an access is legal (pure); reading and writing do not differ."""
+        """Check whether an access is legal, without side effects. Reads and writes have the same rules."""
         return self.host.registers.accepts(offset, size)
 
     def stable(self, offset: int, size: int) -> bool:
-        """Check whether a register keeps its value until the device is written or its next event is due."""
+        """Check whether a register keeps its value until the next write to the device or its next event."""
         return self.host.registers.stable(offset)
 
     def read(self, offset: int, size: int, now: int) -> int:
@@ -161,12 +160,12 @@ class NpuDevice:
         (self._host or self.host).registers.write(offset, value, now)
 
     def peek(self, offset: int, size: int, now: int) -> int | None:
-        """Return a register for a debugger, None where no register is."""
+        """Return a register for a debugger, or None if the offset has none."""
         registers = self.host.registers
         return registers.peek(offset, now) if registers.accepts(offset, size) else None
 
     def refused(self, offset: int, size: int, write: bool, now: int) -> None:
-        """Count and trace an access that the bus has refused because of `accepts`."""
+        """Count and trace an access that the bus has rejected because of `accepts`."""
         self.host.registers.trace(offset, Refusal.ACCESS, now)
 
     def next_event(self) -> int | None:
@@ -179,20 +178,20 @@ class NpuDevice:
         return None if due >= LATEST else due
 
     def advance(self, now: int) -> None:
-        """Do everything that is due at the start of cycle `now` or earlier."""
+        """Process all events due at the start of cycle `now` or earlier."""
         pipeline = None if self._host is None else self._host.active
         if pipeline is not None:
             pipeline.advance(now)
 
     def use_plans(self, plans: "Plans") -> None:
-        """Have plans in common with other devices of its configuration: those of commands that such a device had before
-        are not made again. To be called before the first command. Nothing else changes."""
+        """Share plans with other devices of the same configuration, so that each plan is made only once. Call it before
+        the first command. Results and timing do not change."""
         self.host.use_plans(plans)
 
     def core_access(self, address: int, now: int, size: int | None = None) -> None:
-        """The core reads or writes data in DRAM: `size` bytes, `dram.core_bytes` unless given, go before transfers.
+        """Move `size` bytes (default `dram.core_bytes`) of the core's data in DRAM with priority over transfers.
 
-        All that was due by cycle `now` has happened; the access moves from now + 1 on and makes nothing happen earlier.
+        All events due by cycle `now` have been processed. The access begins at now + 1 and makes no event earlier.
         """
         engines = self.host.execution.engines
         engines.priority_access(now + 1, address, self._core_bytes if size is None else size)
@@ -204,32 +203,32 @@ class NpuDevice:
         return self.host.state()
 
     def load_state(self, state: Any) -> None:
-        """Take on a state. Memory and event stream are those of then already."""
+        """Restore a state. Memory and event stream have been restored before."""
         self.host.load_state(state)
 
     # -- injected faults ---------------------------------------------------------------------------------------
 
     def inject(self, injector: "Injector | None") -> None:
-        """Let faults act on the device; None: none do."""
+        """Install a fault injector; None removes it."""
         self._injector = injector
         self.host.inject(injector)
 
     def resume(self, cycle: int, command: "Command") -> None:
-        """A unit that the injector said to be stuck begins its command in `cycle`, up to which all has happened."""
+        """Begin the command of a stuck unit in `cycle`. All earlier events have been processed."""
         self.host.execution.resume(cycle, command)
 
     def slow_dram(self, cycle: int, factor: int) -> None:
-        """The DRAM is `factor` times as slow from `cycle` on, up to which all has happened, until a soft reset."""
+        """Slow the DRAM by `factor` from `cycle` until a soft reset. All earlier events have been processed."""
         self.host.execution.engines.slow_down(cycle, factor)
 
     def dram_at(self, cycle: int, slowdown: int) -> None:
-        """The DRAM is `slowdown` times as slow as it is configured from `cycle` on, up to which all has happened."""
+        """Set the DRAM's slowdown from its configured speed from `cycle` on. All earlier events have been processed."""
         self.host.execution.engines.dram_at(cycle, slowdown)
 
     # -- reports -----------------------------------------------------------------------------------------------
 
     def uses(self, descriptor: bytes) -> "Uses":
-        """Return the memory that a descriptor asks for. Nothing changes."""
+        """Return the memory that a descriptor uses, without side effects."""
         return self.host.decoder.uses(descriptor)
 
     @property
@@ -241,14 +240,14 @@ class NpuDevice:
 
     @property
     def error_log(self) -> "Sequence[ErrorEntry]":
-        """Latest error tickets, oldest first."""
+        """Latest entries of the error log, oldest first."""
         return () if self._host is None else self._host.error_log
 
     @property
     def in_flight(self) -> "Sequence[tuple[Command, TicketState]]":
-        """Commands that were accepted and have not retired, oldest first."""
+        """Accepted commands that have not retired, oldest first."""
         return () if self._host is None else self._host.in_flight
 
     def entry(self, command: "Command") -> Any:
-        """View of the entry of a command in flight: `reservation.state.Entry`."""
+        """Return a view of the entry (`reservation.state.Entry`) of a command in flight."""
         return self.host.execution.station.entry(command)

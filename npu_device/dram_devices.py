@@ -1,6 +1,6 @@
 """DRAM devices of `npu.dram.model: timed`: organization and timing of one channel, with the source of each number.
 
-Times are cycles of the DRAM's command clock, rounded up from nanoseconds where the standard gives these.
+Times are cycles of the DRAM's command clock, rounded up if the standard has nanoseconds.
 """
 
 from typing import NamedTuple
@@ -37,12 +37,12 @@ class DramTiming(NamedTuple):
 
     @property
     def spacing(self) -> int:
-        """Cycles from one burst to the next at best."""
+        """Minimum cycles from one burst to the next."""
         return max(self.burst, self.ccd_s)
 
     @property
     def bytes_per_second(self) -> int:
-        """Peak of one channel: bursts of different bank groups, one after the other."""
+        """Peak bandwidth of one channel, with back-to-back bursts of different bank groups."""
         return self.burst_bytes * self.clock_hz // self.spacing
 
 
@@ -93,7 +93,7 @@ class DramDevice(NamedTuple):
     title: str
     timing: DramTiming
     sources: dict[str, str]
-    """Source by parameter; "" for all others."""
+    """Source by parameter; key "" for all others."""
 
 
 _DDR4 = "JEDEC JESD79-4"
@@ -107,11 +107,11 @@ _HBM_TIMING = DramTiming(
     rcd=23, rp=23, ras=53, rrd_s=4, rrd_l=6, faw=26, ccd_s=2, ccd_l=4, wtr_s=4, wtr_l=12, rtw=19, rtp=8, wr=26,
     rank_gap=0, refi=6240, rfc=560,
 )  # fmt: skip
-"""HBM2E and HBM3: a pseudo channel of HBM3 has half the width, and bursts of twice the length."""
+"""Timing of HBM2E and HBM3: a pseudo channel of HBM3 has half the width, and bursts of twice the length."""
 
 
 def _hbm_sources(standard: str) -> dict[str, str]:
-    """Return the sources that generations of HBM have in common, with the standard of each."""
+    """Return the sources that are common to generations of HBM, with the standard of a generation."""
     return {
         "": _VENDOR, "row_bytes": f"{standard}: 1 KB a pseudo channel", "groups": standard, "banks": standard,
         "ccd_s": standard, "ccd_l": standard, "rank_gap": f"{standard}: one rank", "rtw": "CL + burst + 2 - CWL",
@@ -173,4 +173,4 @@ DEVICES: dict[str, DramDevice] = {
 """Devices by the value of `npu.dram.timed.device`."""
 
 MAPPINGS = ("row-rank-bank-group-column", "row-rank-bank-column-group", "row-column-rank-bank-group")
-"""Address mappings of a channel, from high bits to low: after the bytes of a burst, the last field comes first."""
+"""Address mappings of a channel, from high bits to low; the last field is directly above the bytes of a burst."""
