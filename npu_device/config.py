@@ -394,7 +394,7 @@ class SubmitConfig:
 
 @dataclass(frozen=True)
 class NpuConfig:
-    """Whole device."""
+    """Complete device."""
 
     mode: str = _key("tight", "how firmware submits", source=INTERFACE, choices=("loose", "tight"))
     clusters: int = _key(1, "clusters", "clusters", MACHINE, min=1, max=mm.MAX_CLUSTERS)

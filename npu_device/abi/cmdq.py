@@ -204,7 +204,7 @@ def _fields(
 
 
 def faults(document: Any) -> list[Fault]:
-    """Return all faults of a list that its document shows. Dependencies refer to `id`."""
+    """Return all faults of a list that do not depend on a configuration. Dependencies refer to `id`."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else document
         return [Fault(Code.SCHEMA, "schema", found, f"must be {SCHEMA}")]

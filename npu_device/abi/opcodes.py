@@ -88,7 +88,7 @@ class Appended(IntEnum):
 
     KV = 0
     ACTIVATION = 1
-    """A log, such as that of logits."""
+    """Rows of a log, such as logits."""
 
 
 @unique

@@ -314,7 +314,7 @@ class Timing:
 def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
     """Return the cycles of a step's own port accesses, and the stalls by which they lengthen it.
 
-    A phase longer than the step is port bound. Phases of the step on one port conflict if only their sum is longer.
+    The excess of a phase over `length` is port bound. Further excess of the phases' sum on a port is a bank conflict.
     """
     if not own:
         return 0, ()

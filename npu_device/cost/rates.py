@@ -55,7 +55,7 @@ class Rates:
         """Rate of one DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
         self.shared_total = (self._credits(noc) if timed else self.total) if self.uniform else 0
-        """Rate of DRAM and NoC together that uniform transfers share; without a timed DRAM, which has its own model."""
+        """Rate that uniform transfers share: of DRAM and NoC, or with a timed DRAM of the NoC alone."""
         self.shared_dram = 0 if timed else self.dram
         self.shared_noc = self._credits(noc) if timed else self.noc
         self._check(config)

@@ -121,7 +121,7 @@ class Stream:
     alignment: int = 0
     """Alignment of its DRAM accesses in bytes; 0 for `dma.alignment`."""
     early: bool = False
-    """Whether the write precedes the computation: its data are from the reads of its tile, or from before."""
+    """Whether the write does not wait for the computation: its data are from the tile's reads, or from before."""
     passes: int = 2
     """Number of passes of the engine that encodes the keys and values of a write."""
     inside: int = 0

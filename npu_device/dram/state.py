@@ -176,7 +176,7 @@ class DramTimes:
     distance: int = 0
     """DRAM cycles between consecutive bursts of open rows; 0 if not uniform."""
     slowdown: int = 1
-    """Factor of the distance of bursts, by an injected fault."""
+    """Factor by which `spacing` and `distance` are multiplied."""
     rcd: int = 0
     rp: int = 0
     ras: int = 0
@@ -219,7 +219,7 @@ class TimedDram:
     groups: list[BankGroup] = records()
     ranks: list[DramRank] = records()
     places: list[int] = items()
-    """`bank_of` of the first `period` bursts; XOR with that of a row segment's start gives the bank of each burst."""
+    """`bank_of` of the first `period` bursts. The banks of two bursts of a row differ by the XOR of their elements."""
     requests: list[Request] = records()
     free_requests: list[Request] = items()
     segments: list[RowSegment] = records()

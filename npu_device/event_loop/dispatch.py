@@ -78,7 +78,7 @@ def start_next(loop: EventLoop) -> Entry | None:
 
 
 def free_run(loop: EventLoop) -> Run:
-    """Return the run of the lowest free slot; runs are as many as units can hold."""
+    """Return the run of the lowest free slot, which always exists."""
     free = loop.runs[0]
     for run in loop.runs:
         if not run.number:

@@ -53,9 +53,9 @@ class DeviceLink(NamedTuple):
     buffer: int
     """Host address of the records."""
     due: int
-    """Offset in the buffer: cycle of the next event, 64 bits."""
+    """Offset in the buffer of the cycle of the next event, 64 bits."""
     level: int
-    """Offset in the buffer: level of the interrupt line, a byte."""
+    """Offset in the buffer of the level of the interrupt line, a byte."""
     advance: int
     """Address of `dispatch.advance_device`."""
     read: int

@@ -157,7 +157,7 @@ class RegisterFile:
         self.write(_OFFSET[name], value, now)
 
     def trace(self, offset: int, refusal: Refusal, now: int) -> None:
-        """Count an access that faulted or was ignored."""
+        """Count and trace an access that faulted or was ignored."""
         self._events.emit(now + 1, FRONTEND, What.REJECT, 0, 0, offset, refusal)
 
     # -- snapshots ---------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ FP16_BYTES = 2
 MIN_STEP_BYTES = 2 * FP16_BYTES
 """Bytes of the fp16 minimum and step of a group of elements."""
 MIN_REACH = np.float32(2.0**-14)
-"""Smallest normal number of fp16, the minimum half-range of a channel."""
+"""Smallest normal number of fp16, the lower bound of half-ranges."""
 
 
 class PageTable(IntEnum):

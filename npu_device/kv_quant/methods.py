@@ -69,7 +69,7 @@ class KvMethod:
         return self.codecs[1]
 
     def kind(self, number: DataType) -> DataType:
-        """Return the element type of a cache. `number`: the type for plain integers."""
+        """Return the element type of a cache. `number`: the type for plain numbers other than FP8."""
         if self.codecs is not None:
             return DataType.ENCODED
         return self.element if self.element in FLOAT8 else number

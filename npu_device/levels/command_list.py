@@ -280,7 +280,7 @@ class _Tile:
 
 
 class _LastWriters:
-    """Interval map from scratchpad bytes to the tile that wrote them last; None if that is in one bank."""
+    """Interval map from scratchpad bytes to the tile in several banks that wrote them last, or None."""
 
     def __init__(self) -> None:
         self._starts = [0]

@@ -1,7 +1,7 @@
 """Sums that tensor engines hold between commands (docs/interface.md, "Accumulators"), in the native subset.
 
-Space is assigned in the order of acceptance, so that no timing decides which command overflows. The bytes of each
-accumulator are a memory of their own: the hazards between commands order its reuse.
+Bytes are allocated in the order of acceptance, so that overflow does not depend on timing. Each accumulator is a
+separate memory region, whose reuse is ordered by hazards between commands.
 """
 
 from npu_device.abi.errors import TicketError

@@ -210,7 +210,7 @@ class Entry:
     hazards_clear: int = 0
     """Cycle in which the last hazard cleared."""
     barriers_pending: int = 0
-    """Number of epochs that it waits for."""
+    """Number of its epochs that are not the oldest of their domains."""
     barriers_clear: int = 0
     ready: bool = False
     """Whether READY was emitted."""

@@ -1,6 +1,6 @@
 """State of the event loop: records of units, runs, plans, banks, DRAM channels and the L2 (`records`).
 
-Cycles are core cycles. A credit is 1/den of a byte (`cost.rates`).
+Cycles are core cycles. A credit is 1/`per_byte` of a byte (`cost.rates`).
 """
 
 from dataclasses import field
@@ -108,7 +108,7 @@ class Unit:
     assigned: int = 0
     """DMA channel: number of commands assigned to it."""
     busy: int = 0
-    """Whether a step is in progress. `run`, `step` and all fields below, except `last_end`, belong to it."""
+    """Whether a step is in progress, to which `run`, `step` and most fields below belong."""
     run: Run = REFERENCE
     step: Step = REFERENCE
     start: int = 0
