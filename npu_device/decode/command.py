@@ -3,14 +3,15 @@
 from typing import NamedTuple, Protocol
 
 from npu_device.abi.descriptor import Descriptor
-from npu_device.abi.opcodes import Opcode
+from npu_device.abi.opcodes import Eltwise, Opcode
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Piece
 from npu_device.memory.arrays import WriteSet
-from npu_device.memory.operands import Matrix
+from npu_device.memory.operands import INTEGERS, Matrix
 from npu_device.memory.region import Region, operand_words
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import Macro
+from npu_device.operations.tile_form import OPERATIONS, holds
 from npu_device.trace.events import FRONTEND, Kind, unit_code, unit_counts
 
 ACCUMULATORS_BASE = 1 << 62
@@ -52,10 +53,10 @@ def units_by_class(config: NpuConfig) -> dict[UnitClass, tuple[int, ...]]:
 
 
 class Order(NamedTuple):
-    """Decoded order of a valid descriptor, shared by all commands whose descriptors are equal."""
+    """Decoded order of a valid descriptor."""
 
     descriptor: Descriptor
-    """Status and ticket are those of one of them."""
+    """Without status and ticket."""
     opcode: Opcode
     kind: Kind | None
     """Which kind of unit executes it; None: no unit, it starts and completes at once when it is `oldest` (NOP,
@@ -77,9 +78,29 @@ class Order(NamedTuple):
     total: Sum | None = None
     """GEMM_T: the sum that it begins, adds to or keeps."""
     step: tuple[Piece, int] | None = None
-    """Tile form: (what its unit does, the DRAM address that it begins at)."""
-    operands: bytes = b""
-    """Tile form: words of `reads` and `writes`."""
+    """Tile form: (what its unit does, the DRAM address that it begins at), where that was asked for."""
+
+
+def tile_order(d: Descriptor) -> Order:
+    """Return the order of a valid descriptor in tile form."""
+    opcode, kind, forms = _TILE_FORMS[d.opcode]
+    operands = [form.matrix(d) for form in forms[d.function].operands]
+    if not operands:
+        return Order(d, opcode, kind)
+    inputs, output = tuple(operands[:-1]), operands[-1]
+    reads, writes = tuple([matrix.region for matrix in inputs]), (output.region,)
+    if kind is not Kind.TE:
+        keeps_rest = opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE
+        return Order(d, opcode, kind, inputs, output, reads, writes, keeps_rest)
+    total = None
+    if d.accumulate or d.function:
+        total = Sum((d.tile_m, d.tile_n), d.type_in0 in INTEGERS, holds(d))
+    keeps = total is not None and total.hold
+    return Order(d, opcode, kind, inputs, output, reads, () if keeps else writes, holds=keeps, total=total)
+
+
+_TILE_FORMS = [(opcode, operation.kind, operation.forms) for opcode, operation in sorted(OPERATIONS.items())]
+"""By opcode."""
 
 
 class Command:
@@ -143,8 +164,6 @@ class Command:
 
     def operands(self) -> bytes:
         """Words of all that it reads and writes."""
-        if self.macro is None and not self.accumulator_regions:
-            return self.order.operands
         return operand_words(self.reads(), self.writes())
 
 

@@ -1,24 +1,31 @@
 """Decoder of descriptors: commands, or reasons of refusal (docs/interface.md, "Descriptor" and "Errors")."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import NamedTuple, NoReturn
 
 from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, STATUS_OFFSET, Descriptor
 from npu_device.abi.errors import AbiError, TicketError
 from npu_device.abi.extended import Extended
 from npu_device.abi.kv_block import KV_HALF_SIZE
-from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Opcode
+from npu_device.abi.opcodes import FUNCTIONS, DataType, Opcode
 from npu_device.config import NpuConfig
-from npu_device.decode.command import Command, Order, Sum, Sums
+from npu_device.cost.plan import Piece
+from npu_device.decode.command import Command, Order, Sum, Sums, tile_order
 from npu_device.decode.operand_regions import OperandRegions
+from npu_device.decode.tile_decode import Fault, decode_tile
 from npu_device.decode.tile_plan import tile_step
+from npu_device.decode.tile_state import CAPACITIES, RULES, TileDecoder, add_regions, fill_decoder, max_alignment
 from npu_device.memory.memory import Memory
 from npu_device.memory.operands import INTEGERS
-from npu_device.memory.region import Region, operand_words
+from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.limits import check_pads
 from npu_device.operations.macro.base import setting_of
-from npu_device.operations.tile_form import ALIGNING, OPERATIONS, Operation, holds, pool_window
+from npu_device.operations.tile_form import OPERATIONS, Operation, holds, pool_window
 from npu_device.trace.events import Kind, unit_counts
+from pyv_native.arena import ROOT, Arena
+from pyv_native.module import NativeModule
 from pyv_native.state import StateError
 
 _NO_STATUS = bytes(DESCRIPTOR_SIZE - STATUS_OFFSET)
@@ -39,10 +46,17 @@ class Uses(NamedTuple):
     """Without its workspace, and without what stays in an accumulator."""
 
 
-_OPCODES = {int(opcode): opcode for opcode in Opcode}
-_FUNCTION_VALUES = {opcode: frozenset(int(member) for member in kind) for opcode, kind in FUNCTIONS.items()}
-_NO_FUNCTION = frozenset((0,))
-_LAST_TYPE = max(DataType)
+@cache
+def _decode() -> Callable[..., int]:
+    return NativeModule((decode_tile,), TileDecoder).entry(decode_tile)
+
+
+@lru_cache(64)  # many devices have one configuration
+def _records(config: NpuConfig) -> bytes:
+    """Return the records of a decoder without a memory."""
+    arena = Arena(TileDecoder, CAPACITIES)
+    fill_decoder(arena.root, config)
+    return bytes(arena.buffer[ROOT:])
 
 
 class Decoder:
@@ -52,23 +66,22 @@ class Decoder:
         """`sums`: those that commands hold. NpuDeviceError when the memory lacks a scratchpad of the configuration."""
         self._memory, self._sums = memory, sums
         self._regions = OperandRegions(config, memory)
-        self._clusters = config.clusters
+        self._config = config
         self._units = unit_counts(config)
-        self._limits = config.limits
         self._bus = setting_of(config).bus
-        self._costs = config.ve.operations
-        self._most_aligned = min(
-            config.dram.interleave, config.l2.line if config.l2.enabled else config.dram.interleave
-        )
+        self._arena = Arena(TileDecoder, records=_records(config))
+        add_regions(self._arena.root, memory)
+        first = self._arena.root.words.offset
+        self._descriptor = self._arena.bytes[first : first + DESCRIPTOR_SIZE]
 
-    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0, order: Order | None = None) -> Command:
+    def decode(self, d: Descriptor, prio: int = 0, stream: int = 0) -> Command:
         """Return the command of a descriptor, without ticket and number. `prio` and `stream` hold where those of the
-        descriptor are 0. `order`: of an equal descriptor in tile form that was decoded before.
+        descriptor are 0.
 
         Raises DescriptorError; where something does not fit, it suggests a legal tile.
         """
         try:
-            command = self._command(order or self._order(d), prio, stream)
+            command = self._command(self._order(d), prio, stream)
         except NoRoomError as error:
             if error.remedy:
                 raise
@@ -119,66 +132,67 @@ class Decoder:
 
     def _order(self, d: Descriptor, block: bytes | None = None) -> Order:
         """Decode a valid descriptor; `block`: its extended block, if that is not the block in memory."""
-        opcode = _OPCODES.get(d.opcode)
-        if opcode is None:
-            raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(_OPCODES)}")
+        self._descriptor[:] = d.pack()
+        fault = Fault(_decode()(self._arena))
+        if fault:
+            self._refuse(d, fault)
+        opcode = Opcode(d.opcode)
+        if d.extended and opcode is not Opcode.CORE:  # whose block is for firmware
+            return self._macro_form(d, opcode, OPERATIONS[opcode], block)
+        order = tile_order(d)
+        if order.output is None:
+            return order
+        return order._replace(step=self.step(order))
+
+    def step(self, order: Order) -> tuple[Piece, int]:
+        """Return the work of the unit of an order in tile form, and the DRAM address that it begins at."""
+        return tile_step(order, self._bus, self._config.ve.operations)
+
+    def _refuse(self, d: Descriptor, fault: Fault) -> NoReturn:
+        """Raise the error of a descriptor with a fault."""
+        opcodes = {int(opcode): opcode for opcode in Opcode}
+        if fault is Fault.OPCODE:
+            raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(opcodes)}")
+        opcode = opcodes[d.opcode]
         operation = OPERATIONS[opcode]
-        self._header(d, opcode, operation)
-        macro = d.extended and opcode is not Opcode.CORE  # whose block is for firmware
-        return self._macro_form(d, opcode, operation, block) if macro else self._tile_form(d, opcode, operation)
-
-    def _header(self, d: Descriptor, opcode: Opcode, operation: Operation) -> None:
-        if d.op_reserved:
-            raise DescriptorError(TicketError.RESERVED, f"op[14:10] is {d.op_reserved:#x}, must be 0")
-        if d.cluster >= self._clusters:
-            raise DescriptorError(
-                TicketError.CLUSTER, f"cluster {d.cluster} of {self._clusters}: must be below, or raise npu.clusters"
-            )
-        if d.function not in _FUNCTION_VALUES.get(opcode, _NO_FUNCTION):
-            known = ", ".join(map(str, sorted(_FUNCTION_VALUES.get(opcode, _NO_FUNCTION))))
-            raise DescriptorError(TicketError.FUNCTION, f"{opcode.name} has no function {d.function}: must be {known}")
-        for option, value in (("accumulate", d.accumulate), ("in1_nk", d.in1_nk)):
-            if value and option not in operation.options:
-                raise DescriptorError(TicketError.RESERVED, f"flag {option} means nothing for {opcode.name}: must be 0")
-        units = 0 if operation.kind is None else self._units[operation.kind]
-        if d.affinity > units:
-            kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
-            rule = f"affinity must be 0 (any){f' or 1..{units}' if units else ''}"
-            raise DescriptorError(TicketError.AFFINITY, f"engine {d.affinity - 1}, {opcode.name} has {kind}: {rule}")
-        if d.bank_mask:
-            self._regions.banks.check_mask(d.bank_mask)
-        last = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
-        if last > _LAST_TYPE:
-            raise DescriptorError(TicketError.DATA_TYPE, f"type {last} does not exist: must be at most {_LAST_TYPE}")
-
-    # -- the two forms -----------------------------------------------------------------------------------------
-
-    def _tile_form(self, d: Descriptor, opcode: Opcode, operation: Operation) -> Order:
-        if operation.operands is None:
-            raise DescriptorError(TicketError.UNSUPPORTED, f"{opcode.name} in tile form: give it an extended block")
-        inputs, output = operation.operands(d)
-        if opcode in ALIGNING and d.tile_n:
-            self._alignment("tile_n", d.tile_n)
-        in_dram = operation.in_dram
-        for index, matrix in enumerate(inputs):
-            self._regions.tile_operand(d, _INPUTS[index], matrix, in_dram == _INPUTS[index])
-        if output is None:
-            return Order(d, opcode, operation.kind)
-        self._regions.tile_operand(d, "out", output, in_dram == "out")
-        if opcode is Opcode.POOL:
-            check_pads(self._limits, pool_window(d), d.tile_k)
-        total = None
-        if opcode is Opcode.GEMM_T and (d.accumulate or d.function):
-            total = Sum((d.tile_m, d.tile_n), inputs[0].kind in INTEGERS, holds(d))
-        kept = total is not None and total.hold
-        reads, writes = tuple([matrix.region for matrix in inputs]), () if kept else (output.region,)
-        order = Order(
-            d, opcode, operation.kind, inputs, output, reads, writes,
-            opcode is Opcode.ELTWISE and d.function == Eltwise.WHERE,
-            holds=kept,
-            total=total,
-        )  # fmt: skip
-        return order._replace(step=tile_step(order, self._bus, self._costs), operands=operand_words(reads, writes))
+        match fault:
+            case Fault.RESERVED_BITS:
+                raise DescriptorError(TicketError.RESERVED, f"op[14:10] is {d.op_reserved:#x}, must be 0")
+            case Fault.CLUSTER:
+                rule = "must be below, or raise npu.clusters"
+                raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._config.clusters}: {rule}")
+            case Fault.FUNCTION:
+                known = ", ".join(str(int(function)) for function in FUNCTIONS.get(opcode, (0,)))
+                text = f"{opcode.name} has no function {d.function}: must be {known}"
+                raise DescriptorError(TicketError.FUNCTION, text)
+            case Fault.OPTION:
+                option = "in1_nk" if not d.accumulate or "accumulate" in operation.options else "accumulate"
+                text = f"flag {option} means nothing for {opcode.name}: must be 0"
+                raise DescriptorError(TicketError.RESERVED, text)
+            case Fault.AFFINITY:
+                units = 0 if operation.kind is None else self._units[operation.kind]
+                kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
+                rule = f"affinity must be 0 (any){f' or 1..{units}' if units else ''}"
+                text = f"engine {d.affinity - 1}, {opcode.name} has {kind}: {rule}"
+                raise DescriptorError(TicketError.AFFINITY, text)
+            case Fault.BANK_MASK:
+                raise self._regions.banks.mask_error(d.bank_mask)
+            case Fault.TYPE:
+                highest = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
+                rule = f"must be at most {max(DataType)}"
+                raise DescriptorError(TicketError.DATA_TYPE, f"type {highest} does not exist: {rule}")
+            case Fault.NO_TILE_FORM:
+                text = f"{opcode.name} in tile form: give it an extended block"
+                raise DescriptorError(TicketError.UNSUPPORTED, text)
+            case Fault.RULE:
+                rule = RULES[self._arena.root.detail]
+                raise DescriptorError(rule.code, rule.reason(d))
+            case Fault.ALIGNMENT:
+                raise self._alignment_error("tile_n", d.tile_n)
+            case Fault.PADS:
+                check_pads(self._config.limits, pool_window(d), d.tile_k)
+        operand = operation.forms[d.function].operands[self._arena.root.detail]
+        raise self._regions.tile_error(d, operand.name, operand.matrix(d), fault)
 
     def _macro_form(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Order:
         block = self._block(d, opcode, operation, data)
@@ -217,7 +231,8 @@ class Decoder:
         except AbiError as error:
             raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: {error}") from None
         for name, size in aligned.items():
-            self._alignment(f"alignment of {name}", size)
+            if size & size - 1 or size > max_alignment(self._config):
+                raise self._alignment_error(f"alignment of {name}", size)
         if block.leftover(opcode):
             raise DescriptorError(
                 TicketError.RESERVED,
@@ -225,15 +240,11 @@ class Decoder:
             )
         return block
 
-    def _alignment(self, name: str, size: int) -> None:
-        """Check that an access is on one DRAM channel, and made of whole lines of the L2."""
-        if size & size - 1 or size > self._most_aligned:
-            raise DescriptorError(
-                TicketError.SHAPE, f"{name} {size}: must be a power of two up to {self._most_aligned}, which is the "
-                f"least of dram.interleave and l2.line"
-            )  # fmt: skip
+    def _alignment_error(self, name: str, size: int) -> DescriptorError:
+        rule = f"must be a power of two up to {max_alignment(self._config)}"
+        return DescriptorError(
+            TicketError.SHAPE, f"{name} {size}: {rule}, which is the least of dram.interleave and l2.line"
+        )
 
-
-_INPUTS = ("in0", "in1")
 
 assert all(operation.kind in (None, Kind.TE, Kind.VE, Kind.DMA) for operation in OPERATIONS.values())

@@ -2,62 +2,15 @@
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
-from npu_device.config import NpuConfig, SpmConfig
+from npu_device.config import NpuConfig
+from npu_device.decode.banks import Banks
+from npu_device.decode.tile_decode import Fault
 from npu_device.memory.memory import Memory, scratchpads
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix
 from npu_device.memory.region import Region
 from npu_device.operations.checks import DescriptorError, NoRoomError
 from npu_device.operations.macro.base import Operand
 from npu_device.operations.macro.workspace import SLOT_ALIGNMENT, Site
-
-_MASK_BITS = 8
-_INTERLEAVED = 64
-"""Bytes of a bank before the next one with `spm.interleave` 64B."""
-
-
-class Banks:
-    """Banks of the masks of a device."""
-
-    def __init__(self, spm: SpmConfig) -> None:
-        self._count = spm.banks
-        self._unit = spm.size // spm.banks if spm.interleave == "block" else _INTERLEAVED
-        self._named = [_named(mask, spm.banks) for mask in range(1 << _MASK_BITS)]
-
-    def check_mask(self, mask: int) -> None:
-        """DescriptorError when it names no bank."""
-        if mask and not self._named[mask]:
-            useful = sum(1 << bit for bit in range(_MASK_BITS) if self._named[1 << bit])
-            raise DescriptorError(
-                TicketError.BANK_MASK,
-                f"mask {mask:#04x} of spm.banks {self._count}: bits that do are {useful:#04x}",
-            )
-
-    def bank(self, offset: int) -> int:
-        """Return the bank of a byte of the scratchpad."""
-        return offset // self._unit % self._count
-
-    def check(self, mask: int, name: str, start: int, end: int, remedy: str) -> None:
-        """Bytes `start`..`end` of the scratchpad lie in the banks of the mask.
-
-        NoRoomError when they begin there and do not end there, DescriptorError when they do not begin there.
-        """
-        allowed = self._named[mask]
-        at = start
-        last = min(end, start + self._count * self._unit)  # which has touched every bank
-        while at < last:
-            if not allowed >> self.bank(at) & 1:
-                break
-            at = at - at % self._unit + self._unit
-        else:
-            return
-        first = self.bank(start)
-        if at == start:
-            raise DescriptorError(
-                TicketError.OPERAND_OUTSIDE_BANKS,
-                f"{name} is in banks {first}..{self.bank(end - 1)}, mask {mask:#04x}: it must begin in one of the mask",
-            )
-        level = f"banks {first}..{self.bank(at - 1)} of mask {mask:#04x}"
-        raise NoRoomError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
 
 
 class OperandRegions:
@@ -85,32 +38,29 @@ class OperandRegions:
                 return True
         return False
 
-    def tile_operand(self, d: Descriptor, name: str, matrix: Matrix, in_dram: bool) -> None:
-        """Check that an operand of the tile form is in the scratchpad, or with `in_dram` in DRAM."""
+    def tile_error(self, d: Descriptor, name: str, matrix: Matrix, fault: Fault) -> DescriptorError:
+        """Return the error of an operand of the tile form."""
         region = matrix.region
         address, end = region.address, region.end
-        element = ELEMENT_BYTES[matrix.kind]
-        if element > 1 and (address % element or region.stride % element):
-            raise _misaligned(name, region, element)
         base = self._bases[d.cluster]
         top = base + self._size
-        if base <= address < top and not in_dram:
-            if end > top:
+        match fault:
+            case Fault.MISALIGNED:
+                return _misaligned(name, region, ELEMENT_BYTES[matrix.kind])
+            case Fault.BEYOND_SPM:
                 code = TicketError.SHAPE if region.payload > self._size else TicketError.ADDRESS
-                raise NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
-            if d.bank_mask:
-                self.banks.check(d.bank_mask, name, address - base, end - base, "")
-            return
-        if not self._memory.holds(address, end - address):
-            where = "must be in DRAM or the scratchpad of its cluster"
-            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}: {where}")
-        if not in_dram:
-            raise DescriptorError(
-                TicketError.OPERAND_NOT_IN_SPM,
-                f"{name} {address:#x} of cluster {d.cluster}: must be in {base:#x}..{top:#x}; LOAD or STORE moves it",
-            )
-        if self.in_spm(address, end - address):
-            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
+                return NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
+            case Fault.BANKS:
+                error = self.banks.error(d.bank_mask, name, address - base, end - base, "")
+                assert error is not None, "the device has refused its banks"
+                return error
+            case Fault.NOT_IN_SPM:
+                rule = f"must be in {base:#x}..{top:#x}; LOAD or STORE moves it"
+                text = f"{name} {address:#x} of cluster {d.cluster}: {rule}"
+                return DescriptorError(TicketError.OPERAND_NOT_IN_SPM, text)
+            case Fault.NOT_IN_DRAM:
+                return DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
+        return _no_memory(name, region)
 
     def workspace(self, d: Descriptor, at: int, size: int) -> Region | None:
         """Return the workspace of the macro form, None for one without bytes."""
@@ -130,8 +80,9 @@ class OperandRegions:
                 TicketError.WORKSPACE, "workspace", f"scratchpad from {at:#x}", size, room,
                 f"give workspace_bytes {room} or begin at {base:#x}",
             )  # fmt: skip
-        if d.bank_mask:
-            self.banks.check(d.bank_mask, "workspace", at - base, end - base, "give fewer workspace_bytes")
+        remedy = "give fewer workspace_bytes"
+        if d.bank_mask and (error := self.banks.error(d.bank_mask, "workspace", at - base, end - base, remedy)):
+            raise error
         return Region(at, 1, size, size)
 
     def macro_operand(self, d: Descriptor, operand: Operand, workspace: Region | None) -> None:
@@ -149,30 +100,24 @@ class OperandRegions:
                 raise NoRoomError(
                     TicketError.ADDRESS, name, f"scratchpad from {address:#x}", end - address, top - address, remedy
                 )
-            if d.bank_mask:
-                self.banks.check(d.bank_mask, name, address - base, end - base, remedy)
+            if d.bank_mask and (error := self.banks.error(d.bank_mask, name, address - base, end - base, remedy)):
+                raise error
             if workspace is not None and address < workspace.end and workspace.address < end:
                 raise DescriptorError(
                     TicketError.WORKSPACE, f"{name} {address:#x}..{end:#x} lies in the workspace: must be outside it"
                 )
             return
         if not self._memory.holds(address, end - address):
-            where = "must be in DRAM or the scratchpad of its cluster"
-            raise DescriptorError(TicketError.ADDRESS, f"{name} {address:#x}..{end:#x}: {where}")
+            raise _no_memory(name, region)
         if self.in_spm(address, end - address):
             raise DescriptorError(
                 TicketError.ADDRESS, f"{name} {address:#x}: must be in DRAM or the scratchpad of cluster {d.cluster}"
             )
 
 
-def _named(mask: int, banks: int) -> int:
-    """Bit b is set when bank b belongs to the mask: bit i of a mask names banks i*n/8 up to (i+1)*n/8."""
-    chosen = 0
-    for bit in range(_MASK_BITS):
-        if mask >> bit & 1:
-            for bank in range(bit * banks // _MASK_BITS, (bit + 1) * banks // _MASK_BITS):
-                chosen |= 1 << bank
-    return chosen
+def _no_memory(name: str, region: Region) -> DescriptorError:
+    where = "must be in DRAM or the scratchpad of its cluster"
+    return DescriptorError(TicketError.ADDRESS, f"{name} {region.address:#x}..{region.end:#x}: {where}")
 
 
 def _misaligned(name: str, region: Region, element: int) -> DescriptorError:

@@ -6,7 +6,7 @@ plan has many steps, or `sampled` is set and it has operands, so that it is comp
 resumes with the function that matches the outcome, such as `begin_command` or `fail_command`.
 """
 
-from npu_device.front_end.acceptance import accept_known, settle
+from npu_device.front_end.acceptance import accept_tile, settle
 from npu_device.front_end.deadlines import apply_requests, request
 from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
 from npu_device.front_end.interrupts import update_line
@@ -275,7 +275,7 @@ def run_events(loop: EventLoop, until: int) -> int:
             ):
                 read_descriptor(loop, fetching, cycle)
                 plan_acceptance(front)
-            elif oldest is not None and not accept_known(loop, oldest, cycle):
+            elif oldest is not None and (front.observed or accept_tile(loop, oldest, cycle) is None):
                 return ACCEPTED
         elif kind == ANNOUNCE:
             announce_next(loop)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.config import NpuConfig
 from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Piece
 from npu_device.cost.rates import WHOLE
 from npu_device.cost.topology import network_of
 from npu_device.decode.command import units_by_class
+from npu_device.decode.tile_state import fill_decoder
 from npu_device.dram import power_up as dram_power_up
 from npu_device.event_loop import snapshot
 from npu_device.event_loop.encoding import Encoded, Pieces
@@ -28,8 +28,6 @@ from pyv_native.emitter import Definition
 from pyv_native.module import NativeModule
 from pyv_native.state import Fields
 
-MAX_REGIONS = MAX_CLUSTERS + 4
-"""Maximum number of memory regions."""
 CHECKED = False
 """Whether compiled code has the checks of the checked build. Tests set it."""
 STEP_EVENTS = {
@@ -61,7 +59,7 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
     capacities = {
         "units": units, "begun": units, "free_units": units, "banks": banks, "runs": runs, "active": runs,
         "completed": runs, "running": runs, "routes": config.clusters * noc.ports, "l2.tags": lines,
-        "l2.dropped": lines, "front.regions": MAX_REGIONS, "issue.accumulators": config.clusters * config.te.count,
+        "l2.dropped": lines, "issue.accumulators": config.clusters * config.te.count,
         **RECORDS,
     } | dict.fromkeys((f"issue.{name}" for name in CLASS_LISTS), 1 + len(units_by_class(config)))  # fmt: skip
     timed = dram.model == "timed"
@@ -118,6 +116,7 @@ def power_up(config: NpuConfig, analytic: bool = False, external: frozenset[int]
         cache_record.tags.fill([0] * lines)
     loop.running.fill([None] * runs)
     loop.issue.history = config.queue.history
+    fill_decoder(loop.tile, config)
     front, delays = loop.front, config.frontend
     front.deadlines.fill([FOREVER] * EVENT_KINDS)
     front.stalled, front.capacity = NOT_YET, config.device_queue

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_device.cost.plan import Column
+from npu_device.decode.tile_state import CAPACITIES
 from npu_device.event_loop import dispatch
 from npu_device.event_loop.encoding import Encoded, PieceImage
 from npu_device.front_end import acceptance, deadlines, fetch, interrupts, registers, submissions
@@ -30,7 +31,7 @@ FUNCTIONS: tuple[Definition, ...] = (
     dispatch.run_events, dispatch.advance_device, submissions.submit, submissions.submit_descriptor,
     submissions.query_ticket, registers.register_value, registers.read_register, registers.write_register,
     submissions.doorbell, interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command,
-    acceptance.accept_known, fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event,
+    acceptance.accept_tile, fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event,
     deadlines.schedule_step,
     fetch.request_fetch, interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission,
     fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
@@ -64,7 +65,10 @@ def compiled_calls(module: NativeModule) -> Calls:
     return {function: module.entry(function) for function in FUNCTIONS}
 
 
-RECORDS = {f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()}
+RECORDS = {
+    **{f"issue.{name}": capacity for name, capacity in ISSUE_CAPACITIES.items()},
+    **{f"tile.{name}": capacity for name, capacity in CAPACITIES.items()},
+}
 """Capacities of the lists that are the same in all machines."""
 
 

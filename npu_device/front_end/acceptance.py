@@ -1,33 +1,36 @@
 """Acceptance of fetched descriptors, and completion of their tickets, in the native subset (docs/interface.md)."""
 
+from npu_device.abi.opcodes import Gemm, Opcode
 from npu_device.abi.registers import Irq
 from npu_device.cost.piece_record import PieceRecord
+from npu_device.decode.tile_decode import TILE_M, TILE_N, TYPE_IN0, decode_tile
+from npu_device.decode.tile_state import ADDRESS_OUT, DESCRIPTOR_WORDS, TileDecoder
 from npu_device.front_end.deadlines import apply_requests
 from npu_device.front_end.fetch import free_entries, plan_acceptance
 from npu_device.front_end.interrupts import set_irq
+from npu_device.memory.operands import INTEGERS
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation.accumulators import check_sum, max_spans
+from npu_device.reservation.accumulators import bind_sum, check_sum, max_spans
 from npu_device.reservation.commands import accept
 from npu_device.reservation.hazards import LISTED
-from npu_device.reservation.orders import find_order, load_operands
+from npu_device.reservation.pieces import find_piece
 from npu_device.reservation.scheduler import emit
 from npu_device.reservation.state import (
-    DESCRIPTOR_WORDS,
     FIFO,
     MAX_OPERANDS,
     NO_SCOPE,
     NO_UNIT,
-    ORDER_WORDS,
     PRIORITY,
     Entry,
     Issue,
     Submission,
-    TileOrder,
 )
 from npu_device.reservation.tickets import assign_ticket, enter_ticket, finish_ticket, is_free, set_command
 from npu_device.trace.events import FRONTEND, What
 from npu_device.units.state import EventLoop
 from pyv_native.intrinsics import u32
+
+INTEGER_TYPES = sum(1 << kind for kind in INTEGERS)
 
 
 def remove_oldest(loop: EventLoop) -> Submission | None:
@@ -83,15 +86,15 @@ def accept_command(
     apply_requests(loop, cycle, requests)
 
 
-def spare_records(issue: Issue, order: TileOrder) -> int:
-    """Check whether records for a command with an order are spare, and its sum is there or fits."""
+def spare_records(issue: Issue, tile: TileDecoder) -> int:
+    """Check whether records for the tile command that was decoded last are spare, and its sum is there or fits."""
     if issue.spare_tickets < 1 or issue.spare_entries < 1:
         return 0
-    operands = len(order.operands) // OPERAND_WORDS
-    if order.total.rows:
-        if issue.spare_spans < 1 or check_sum(issue, order.total):
+    operands = len(tile.operands) // OPERAND_WORDS
+    if issue.request.rows:
+        if issue.spare_spans < 1 or check_sum(issue, issue.request):
             return 0
-        operands += 2 * max_spans(issue, order.total)
+        operands += 2 * max_spans(issue, issue.request)
         if operands > MAX_OPERANDS:
             return 0
     return issue.spare_accesses >= operands and issue.spare_dependencies >= 2 * LISTED * operands
@@ -104,35 +107,82 @@ def start_key(issue: Issue, unit_class: int, rank: int, prio: int) -> int:
     return -prio if issue.policy == PRIORITY else -(rank << 4 | prio)
 
 
-def accept_known(loop: EventLoop, submission: Submission, cycle: int) -> bool:
-    """Accept the oldest descriptor on its way, if its decoded form is cached and no record is missing."""
+def request_sum(issue: Issue, tile: TileDecoder) -> None:
+    """Fill in the request of the tile command that was decoded last to the accumulators."""
+    request = issue.request
+    used = tile.opcode == Opcode.GEMM_T and (tile.accumulate or tile.function)
+    request.rows = tile.fields[TILE_M] if used else 0
+    request.columns = tile.fields[TILE_N]
+    request.integer = INTEGER_TYPES >> tile.fields[TYPE_IN0] & 1 != 0
+    request.hold = tile.function & Gemm.HOLD != 0
+    request.accumulate = tile.accumulate != 0
+    request.cluster = tile.cluster
+    request.affinity = tile.affinity
+    request.address = tile.words[ADDRESS_OUT]
+
+
+def bind_operands(issue: Issue, tile: TileDecoder) -> int:
+    """Make the operands of the tile command that was decoded last those of the command that is accepted: reads before
+    writes. Return its class of units, of which its sum names one."""
+    request = issue.request
+    issue.operands.clear()
+    unit_class = tile.unit_class
+    first = 0
+    while first < len(tile.operands) and not tile.operands[first + OPERAND_WORDS - 1]:
+        first += OPERAND_WORDS
+    for index in range(first):
+        issue.operands.append(tile.operands[index])
+    if request.rows:
+        unit_class += bind_sum(issue, request) + 1 - request.affinity
+        if request.hold:
+            return unit_class
+    for index in range(first, len(tile.operands)):
+        issue.operands.append(tile.operands[index])
+    return unit_class
+
+
+def accept_tile(loop: EventLoop, submission: Submission, cycle: int) -> Entry | None:
+    """Accept the oldest descriptor on its way and return its entry; None: it is no valid tile command, or a record or
+    its work is missing."""
     issue = loop.issue
-    if loop.front.observed or not submission.readable:
-        return False
-    order = find_order(issue, submission)
-    if order is None or not spare_records(issue, order):
-        return False
-    asked = u32(submission.words[ORDER_WORDS] >> 32)
+    tile = loop.tile
+    issue.piece_missing = False
+    if not submission.readable:
+        return None
+    for index in range(DESCRIPTOR_WORDS):
+        tile.words[index] = submission.words[index]
+    if decode_tile(tile) or tile.macro or tile.opcode == Opcode.BARRIER or tile.opcode == Opcode.CORE:
+        return None
+    asked = u32(tile.words[DESCRIPTOR_WORDS - 1] >> 32)
     if not submission.ticket and asked and not is_free(issue, asked):
-        return False
+        return None
+    request_sum(issue, tile)
+    if not spare_records(issue, tile):
+        return None
+    piece = None if tile.unit_class == NO_UNIT else find_piece(issue, tile)
+    if piece is None and tile.unit_class != NO_UNIT:
+        issue.piece_missing = True
+        return None
     ticket = admit(loop, cycle)
     entry = issue.free_entries
     if entry is None:
-        return False
+        return None
     issue.free_entries = entry.next
     issue.spare_entries -= 1
-    unit_class = load_operands(issue, order)
-    stream = order.stream if order.stream else submission.stream
-    prio = order.prio if order.prio else submission.prio
+    unit_class = bind_operands(issue, tile)
+    rank = tile.words[0] >> 16 & 0x3FF
+    flags = tile.words[0] >> 32
+    prio = flags & 0xF if flags & 0xF else submission.prio
+    stream = flags >> 4 & 0xF if flags >> 4 & 0xF else submission.stream
     accept_command(
-        loop, entry, submission.number, ticket, stream, order.cluster, unit_class,
-        start_key(issue, unit_class, order.rank, prio), order.piece, order.dram, order.status, order.irq,
-        NO_SCOPE, cycle,
+        loop, entry, submission.number, ticket, stream, tile.cluster, unit_class,
+        start_key(issue, unit_class, rank, prio), piece, tile.dram, flags >> 21 & 1, flags >> 20 & 1, NO_SCOPE, cycle,
     )  # fmt: skip
-    entry.order = order
     entry.prio = prio
     entry.address = submission.address
-    return True
+    for index in range(DESCRIPTOR_WORDS):
+        entry.words[index] = submission.words[index]
+    return entry
 
 
 def fail_ticket(loop: EventLoop, cycle: int, ticket: int, code: int) -> None:

@@ -8,10 +8,11 @@ free entry stay in DRAM. A descriptor on its way is being fetched or validated, 
 from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import DRAM_BASE
 from npu_device.abi.registers import Irq
+from npu_device.decode.tile_state import DESCRIPTOR_WORDS, TileDecoder
 from npu_device.front_end.deadlines import request, schedule_step
 from npu_device.front_end.interrupts import set_irq
 from npu_device.reservation.scheduler import emit
-from npu_device.reservation.state import DESCRIPTOR_WORDS, Submission
+from npu_device.reservation.state import Submission
 from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.units.sharing import priority_access
 from npu_device.units.state import ACCEPT, ANNOUNCE, FETCH, FOREVER, NOT_YET, EventLoop, FrontEnd
@@ -157,9 +158,9 @@ def begin_fetches(loop: EventLoop, cycle: int) -> int:
     return 0
 
 
-def descriptor_data(front: FrontEnd, address: int) -> int:
+def descriptor_data(tile: TileDecoder, address: int) -> int:
     """Host address of the 64 bytes at an address of memory, or 0."""
-    for region in front.regions:
+    for region in tile.regions:
         if region.base <= address and address <= region.end - DESCRIPTOR_SIZE:
             return region.data + address - region.base
     return 0
@@ -168,7 +169,7 @@ def descriptor_data(front: FrontEnd, address: int) -> int:
 def read_descriptor(loop: EventLoop, submission: Submission, cycle: int) -> None:
     """Read the 64 bytes of a descriptor of the ring at the end of its fetch."""
     front = loop.front
-    data = descriptor_data(front, submission.address)
+    data = descriptor_data(loop.tile, submission.address)
     if data:
         submission.readable = True
         for index in range(DESCRIPTOR_WORDS):

@@ -3,6 +3,7 @@
 from npu_device.abi.errors import ReturnCode
 from npu_device.abi.opcodes import FullPolicy
 from npu_device.abi.registers import Irq
+from npu_device.decode.tile_state import DESCRIPTOR_WORDS
 from npu_device.front_end.fetch import (
     announce,
     append_submission,
@@ -16,7 +17,6 @@ from npu_device.front_end.fetch import (
 from npu_device.front_end.interrupts import set_irq
 from npu_device.reservation.commands import observe_submission
 from npu_device.reservation.scheduler import emit
-from npu_device.reservation.state import DESCRIPTOR_WORDS
 from npu_device.reservation.tickets import (
     STALLED,
     STARVED,
@@ -109,7 +109,7 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     waits = front.policy == FullPolicy.STALL
     if not has_room(front) and (waits or front.policy == FullPolicy.TRAP):
         return UNHANDLED
-    data = descriptor_data(front, address)
+    data = descriptor_data(loop.tile, address)
     if not data:
         return UNHANDLED
     for index in range(DESCRIPTOR_WORDS):

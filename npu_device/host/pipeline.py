@@ -11,6 +11,7 @@ from npu_device.abi.descriptor import STATUS_OFFSET, TICKET_OFFSET
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.decode.decoder import Decoder, request_of
+from npu_device.decode.tile_state import DESCRIPTOR_WORDS, add_regions
 from npu_device.event_loop import dispatch
 from npu_device.front_end import acceptance, fetch, interrupts, registers, submissions
 from npu_device.host.registers import RegisterState
@@ -22,7 +23,6 @@ from npu_device.reservation.buffer import LINKAGE
 from npu_device.reservation.commands import observe_submission
 from npu_device.reservation.hazards import LISTED
 from npu_device.reservation.state import (
-    DESCRIPTOR_WORDS,
     MAX_OPERANDS,
     STREAMS,
     Access,
@@ -37,7 +37,6 @@ from npu_device.trace.events import FRONTEND, TIGHT, What
 from npu_device.trace.stream import EventStream
 from npu_device.units.state import ACCEPT, ANNOUNCE, EVENT_KINDS, FOREVER, GRANT
 from pyv_native.arena import STATUS
-from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
 from pyv_native.state import LATEST, WORD32, WORD64, Fields, StateError, data, inside, integers, listed, row
 
@@ -137,9 +136,7 @@ class Pipeline:
     def _prepare(self, loop: Any) -> None:
         """Initialise the front end: fault injection and the memory regions."""
         loop.front.observed = self._injector is not None
-        for base, end, content in self._memory.windows:
-            region = loop.front.regions.add()
-            region.base, region.end, region.data = base, end, address_of(content)
+        add_regions(loop.tile, self._memory)
 
     @property
     def loop(self) -> Any:
@@ -207,16 +204,15 @@ class Pipeline:
         for record, count in _RECORDS.items():
             machine.issue.reserve(record, count)
         submission = self.front.oldest
-        if machine.call(acceptance.accept_known, submission.offset, cycle):  # it lacked only free records
-            return
         first = submission.offset + _WORDS
         content = machine.storage.arena.bytes[first : first + DESCRIPTOR_SIZE]
         if submission.readable and self._injector is not None:
             content[:] = self._injector.descriptor(cycle, bytes(content))
         descriptor, address, number = bytes(content), submission.address, submission.number
         readable, prio, stream = submission.readable, submission.prio, submission.stream
-        order = self.execution.station.order_of(submission.offset)
-        d = request_of(descriptor) if order is None else order.descriptor
+        if self.execution.accept_tile(cycle, submission.offset, descriptor, self.decoder):
+            return
+        d = request_of(descriptor)
         ticket = machine.call(acceptance.admit, cycle)
         claimed, ticket = ticket > 0, abs(ticket)
         if not readable:
@@ -229,14 +225,12 @@ class Pipeline:
                 asked = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
                 rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
                 raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
-            command = self.decoder.decode(d, prio, stream, order)
+            command = self.decoder.decode(d, prio, stream)
         except DescriptorError as invalid:
             self._fail(cycle, ticket, invalid, status_address, number, d.opcode)
             return
         command.ticket, command.number, command.status_address = ticket, number, status_address
         self.execution.accept(cycle, command)
-        if order is None:
-            self.execution.station.keep_order(command, memoryview(descriptor))
 
     def _fail(
         self, cycle: int, ticket: int, invalid: DescriptorError, status_address: int | None, number: int, opcode: int

@@ -68,11 +68,21 @@ class Execution:
         self._accumulators = AccumulatorMemory(config)
         self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
 
+    def accept_tile(self, cycle: int, submission: int, descriptor: bytes, decoder: Decoder) -> bool:
+        """Accept the oldest descriptor on its way, if it is a valid tile command."""
+        command = self.station.accept_tile(submission, descriptor, decoder, cycle)
+        if command is not None:
+            self._report_accepted(cycle, command)
+        return command is not None
+
     def accept(self, cycle: int, command: Command) -> None:
         """Accept a valid command, which has its ticket and number, into its reserved entry of the queue."""
         if command.opcode is Opcode.CORE:
             self._core_worked(cycle, command)
         self.station.accept(cycle, command)
+        self._report_accepted(cycle, command)
+
+    def _report_accepted(self, cycle: int, command: Command) -> None:
         if self.injector is not None:
             self.injector.accepted(cycle, command, self.machine.storage.loop.front.depth)
 

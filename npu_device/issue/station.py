@@ -1,27 +1,27 @@
 """Reservation station: commands from acceptance to retirement, as records of a buffer, and calls of the issue stage's
 functions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from npu_device.abi.descriptor import STATUS_OFFSET
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET
 from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
-from npu_device.cost.piece_record import PieceRecord
-from npu_device.decode.command import ACCUMULATORS_BASE, Command, Order, Sum, UnitClass, units_by_class
+from npu_device.cost.plan import Piece
+from npu_device.decode.command import ACCUMULATORS_BASE, Command, UnitClass, tile_order, units_by_class
+from npu_device.decode.decoder import Decoder, request_of
 from npu_device.event_loop.machine import Machine
 from npu_device.front_end import acceptance
 from npu_device.memory.region import Region
-from npu_device.reservation import barriers, commands, hazards, orders, scheduler
+from npu_device.reservation import barriers, commands, hazards, pieces, scheduler
 from npu_device.reservation.buffer import LINKAGE, linked
 from npu_device.reservation.state import (
     CRITICAL_PATH,
     ENDED,
     FIFO,
     GLOBAL_DOMAIN,
-    MAX_OPERAND_WORDS,
     NO_SCOPE,
     PRIORITY,
     STREAMS,
@@ -30,23 +30,24 @@ from npu_device.reservation.state import (
     Entry,
     Epoch,
     PendingBarrier,
+    TilePiece,
 )
-from npu_device.reservation.sums import Accumulators, fill_request
+from npu_device.reservation.sums import Accumulators
 from pyv_native.emitter import Definition
 from pyv_native.records import WORD, layout
 from pyv_native.state import WORD32, StateError, inside, integer, listed, rows
 
 MAX_WINDOW = 1 << 32
-MIN_ORDERS, MAX_ORDERS = 1 << 10, 1 << 14
-"""Bounds of the capacity of the decode cache, which grows with the number of command objects. A full cache is flushed,
-and a flush visits every command in flight."""
+MAX_PIECES = 1 << 14
+"""Records of the table of pieces, about."""
 POLICIES = {"fifo": FIFO, "prio": PRIORITY, "cp": CRITICAL_PATH}
-NO_SUM = Sum((0, 0), False, False)
 _WORDS = {
     name: layout(Entry).fields[name].word
-    for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "order", "address")
+    for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "address")
 }
 """Words of an entry that hold the initial values of a command."""
+_DESCRIPTOR = layout(Entry).fields["words"].offset
+_NEXT_IN_STREAM = layout(Entry).fields["next_in_stream"].word
 _FAILURE = layout(Entry).fields["failure"].word
 _ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
 
@@ -85,8 +86,6 @@ class Station:
         self._commands: dict[int, Command] = {}
         """Commands by the offsets of their entries, including some that have retired."""
         issue, classes = self.buffer.issue, self._classes
-        self._orders: dict[int, Order] = {}
-        """Orders by their offsets."""
         issue.policy = POLICIES[self._config.scheduler.policy]
         issue.window = min(self._config.scheduler.window, MAX_WINDOW)
         issue.clusters = self._config.clusters
@@ -118,13 +117,14 @@ class Station:
         return [self.command(entry.offset) for entry in sorted(entries, key=attrgetter("number"))]
 
     def command(self, entry: int) -> Command:
-        """Return the command of an entry. Create it if acceptance used a cached order and no object."""
+        """Return the command of an entry. Create it if native code has accepted it."""
         command, words, at = self._commands.get(entry), self.buffer.arena.words, entry // WORD
         if command is None or command.number != words[at + _WORDS["number"]]:
-            number, ticket, stream, prio, unit_class, unit, piece, accesses, offset, address = (
+            number, ticket, stream, prio, unit_class, unit, piece, accesses, address = (
                 words[at + word] for word in _WORDS.values()
             )
-            order = self._orders[offset]
+            first = entry + _DESCRIPTOR
+            order = tile_order(request_of(self.buffer.arena.bytes[first : first + DESCRIPTOR_SIZE].tobytes()))
             command = self._commands[entry] = Command(order, stream, prio)
             command.unit_class = self._classes[unit_class]
             command.affinity = 0 if command.unit_class is None else command.unit_class[2]
@@ -160,43 +160,46 @@ class Station:
             self._reserve_barriers(2)
         self._machine.call(acceptance.accept_command, entry, *self._fields(command), scope, cycle)
 
-    def order_of(self, submission: int) -> Order | None:
-        """Return the cached order of a pending submission, or None."""
-        return self._orders.get(self._call(orders.find_order, submission))
+    def accept_tile(self, submission: int, descriptor: bytes, decoder: Decoder, cycle: int) -> Command | None:
+        """Accept the oldest descriptor on its way and return its command; None: it is no valid tile command. Records
+        are spare."""
+        entry = self._machine.call(acceptance.accept_tile, submission, cycle)
+        if not entry and self.buffer.issue.piece_missing:
+            self._add_piece(decoder.step(tile_order(request_of(descriptor))))
+            entry = self._machine.call(acceptance.accept_tile, submission, cycle)
+        return self.command(entry) if entry else None
 
-    def keep_order(self, command: Command, descriptor: memoryview) -> None:
-        """Cache the order of an accepted command for others with the same descriptor."""
-        order, d = command.order, command.descriptor
-        plain = order.macro is None and command.opcode not in (Opcode.BARRIER, Opcode.CORE)
-        if not plain or len(order.operands) > MAX_OPERAND_WORDS * WORD:
-            return
-        if len(self._orders) >= min(max(MIN_ORDERS, len(self._commands)), MAX_ORDERS):
-            self._forget_orders()
-        view = self.buffer.add_order(descriptor[:STATUS_OFFSET])
-        self._orders[view.offset] = order
-        view.stream, view.prio, view.rank, view.cluster = d.stream, d.prio, d.rank, d.cluster
-        kind = None if command.kind is None else (command.kind, d.cluster, d.affinity)
-        view.unit_class, view.dram = self._class_index[kind], 0 if order.step is None else order.step[1]
-        view.piece = self.buffer.arena.view(PieceRecord, command.piece) if command.piece else None
-        view.status, view.irq = d.write_status, d.irq
-        fill_request(view.total, order.total or NO_SUM, d.accumulate, d.cluster, d.affinity, d.out_addr)
-        view.operands.reserved()[: len(order.operands)] = order.operands
-        view.operands.resize(len(order.operands) // WORD)
+    def _add_piece(self, step: tuple[Piece, int]) -> None:
+        """Add the work of the descriptor that was decoded last to the table."""
+        if self.buffer.totals[TilePiece] > MAX_PIECES and not self.buffer.issue.spare_pieces:
+            self._forget_pieces()
+        self.buffer.reserve(TilePiece, 1)
+        piece = self._place_piece(step)
+        self._call(pieces.add_piece, self._machine.storage.loop.tile.offset, piece)
 
-    def _forget_orders(self) -> None:
-        """Flush the cache of orders; commands in flight keep theirs."""
-        for command in self.commands:  # this creates the objects, which hold their orders
-            self.entry(command).order = None
-        self._call(orders.clear_orders)
-        self._orders.clear()
+    def _place_piece(self, step: tuple[Piece, int]) -> int:
+        piece, storage = self._machine.place_piece(step), self._machine.storage
+        if storage.crowded:
+            self._forget_pieces()
+            storage.drop_pieces({piece, *self._pieces_in_flight()})
+        return piece
+
+    def _forget_pieces(self) -> None:
+        """Empty the table of pieces."""
+        self._call(pieces.clear_pieces)
+
+    def _pieces_in_flight(self) -> Iterator[int]:
+        """Yield the pieces of commands in flight."""
+        words, piece, following = self.buffer.arena.words, _WORDS["piece"], _NEXT_IN_STREAM
+        for stream in self.buffer.issue.streams:
+            entry = 0 if stream.first is None else stream.first.offset
+            while entry:
+                yield words[entry // WORD + piece]
+                entry = words[entry // WORD + following]
 
     def _enter(self, command: Command) -> int:
-        step, storage = command.order.step, self._machine.storage
-        if step is not None:
-            command.piece = self._machine.place_piece(step)
-            if storage.crowded:
-                self._forget_orders()
-                storage.drop_pieces({command.piece, *(other.piece for other in self.commands)})
+        if command.order.step is not None:
+            command.piece = self._place_piece(command.order.step)
         entry = command.entry = self.buffer.add_operands(command.operands())
         self._commands[entry] = command
         return entry

@@ -1,15 +1,18 @@
-"""Tile forms by opcode: units, operands and their types (docs/opcodes.md has tables)."""
+"""Tile forms by opcode, as one table: units, rules of types and shapes, operands (docs/opcodes.md has tables).
 
-from collections.abc import Callable, Collection
+The device decodes by the table (`decode.tile_decode`); Python makes matrices of a valid descriptor, and sentences of a
+rule that fails.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
-from npu_device.abi.opcodes import DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
+from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Gemm, Norm, Opcode, Pool, Reduce
 from npu_device.memory.operands import FLOATS, INTEGERS, TYPES, Matrix, make_matrix, row_bytes
-from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
-from npu_device.operations.windows import Windows, blind
+from npu_device.operations.windows import Windows
 from npu_device.trace.events import Kind
 
 SMALL_INTEGERS = tuple(kind for kind in INTEGERS if kind is not DataType.INT32)
@@ -26,37 +29,174 @@ class Broadcast(IntEnum):
     SCALAR = 3
 
 
-class Operands(NamedTuple):
-    """Matrices of one command."""
+FIELDS = ("tile_m", "tile_n", "tile_k", "param0", "param1", "type_in0", "type_in1", "type_out", "type_kv")
+"""Parts of a descriptor that rules are about."""
 
-    inputs: tuple[Matrix, ...] = ()
-    output: Matrix | None = None
+
+class Check(IntEnum):
+    """What a rule demands of a field."""
+
+    TYPE = 0
+    """One of some types, or the type of another field."""
+    ZERO = 1
+    """Nothing: the operation does not use it."""
+    NONZERO = 2
+    LIMIT = 3
+    STRIDE = 4
+    """Rows of tile_k elements of a type that do not overlap, or 0."""
+    EVEN = 5
+    WINDOWS = 6
+    """Windows of `pool_window` that fit the image and see some of it."""
+
+
+class Rule(NamedTuple):
+    """Rule of a field. A descriptor that breaks it ends in an error with `code`."""
+
+    check: Check
+    field: str
+    code: TicketError
+    types: tuple[DataType, ...] = ()
+    other: str = ""
+    """Field of the type that is allowed too; STRIDE: of the elements."""
+    limit: int = 0
+    names: str = ""
+    """LIMIT: the values in words."""
+    condition: str = ""
+    """Field of a type on which the rule depends: it is for `condition_types`; "": for all."""
+    condition_types: Collection[DataType] = ()
+
+    def only_for(self, field: str, types: Collection[DataType]) -> "Rule":
+        """Return the rule for descriptors in which the type of a field is one of some."""
+        return self._replace(condition=field, condition_types=types)
+
+    def reason(self, d: Descriptor) -> str:
+        """Say value and rule for a descriptor that breaks it."""
+        name, value = self.field, getattr(d, self.field)
+        match self.check:
+            case Check.TYPE:
+                same = (DataType(getattr(d, self.other)),) if self.other else ()
+                names = ", ".join(kind.name for kind in dict.fromkeys((*self.types, *same)))
+                return f"{name} {value}: must be one of {names}"
+            case Check.ZERO:
+                shown = f"{value:#x}" if self.code is TicketError.RESERVED else value
+                return f"{name} {shown}: must be 0, it is not used"
+            case Check.NONZERO:
+                return f"{name} is 0: must be at least 1"
+            case Check.LIMIT:
+                return f"{name} {value}: must be {self.names}"
+            case Check.STRIDE:
+                size = row_bytes(d.tile_k, DataType(getattr(d, self.other)))
+                return f"{name} {value}: rows of {size} overlap: must be 0 or at least {size}"
+            case Check.EVEN:
+                return f"{name} {value}: must be even"
+            case Check.WINDOWS:
+                s = pool_window(d)
+                return f"windows of {s.kh} x {s.kw} must fit {s.h} x {s.w} with its pads and see some of it"
+
+
+def _type(field: str, types: Iterable[DataType] = (), same: str = "") -> Rule:
+    return Rule(Check.TYPE, field, TicketError.DATA_TYPE, tuple(types), same)
+
+
+def _unused(*fields: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(Check.ZERO, field, TicketError.DATA_TYPE if field.startswith("type") else TicketError.RESERVED)
+        for field in fields
+    )
+
+
+def _nonzero(dimensions: str) -> tuple[Rule, ...]:
+    return tuple(Rule(Check.NONZERO, f"tile_{letter}", TicketError.SHAPE) for letter in dimensions)
+
+
+def _limit(field: str, limit: int, names: str, code: TicketError = TicketError.RESERVED) -> Rule:
+    return Rule(Check.LIMIT, field, code, limit=limit, names=names)
+
+
+def _stride(field: str, kind: str) -> Rule:
+    return Rule(Check.STRIDE, field, TicketError.SHAPE, other=kind)
+
+
+class Extent(IntEnum):
+    """Number of rows or columns of an operand."""
+
+    ONE = 0
+    TWO = 1
+    M = 2
+    N = 3
+    K = 4
+    PIXELS = 5
+    """Of an image of M x N."""
+    WINDOWS = 6
+    """Of POOL."""
+    BROADCAST_ROWS = 7
+    BROADCAST_COLUMNS = 8
+    WEIGHT_ROWS = 9
+    """K; N with in1_nk."""
+    WEIGHT_COLUMNS = 10
+
+
+_EXTENTS: Mapping[Extent, Callable[[Descriptor], int]] = {
+    Extent.ONE: lambda d: 1,
+    Extent.TWO: lambda d: 2,
+    Extent.M: lambda d: d.tile_m,
+    Extent.N: lambda d: d.tile_n,
+    Extent.K: lambda d: d.tile_k,
+    Extent.PIXELS: lambda d: d.tile_m * d.tile_n,
+    Extent.WINDOWS: lambda d: pool_window(d).pixels,
+    Extent.BROADCAST_ROWS: lambda d: 1 if d.param1 in (Broadcast.ROW, Broadcast.SCALAR) else d.tile_m,
+    Extent.BROADCAST_COLUMNS: lambda d: 1 if d.param1 in (Broadcast.COLUMN, Broadcast.SCALAR) else d.tile_n,
+    Extent.WEIGHT_ROWS: lambda d: d.tile_n if d.in1_nk else d.tile_k,
+    Extent.WEIGHT_COLUMNS: lambda d: d.tile_k if d.in1_nk else d.tile_n,
+}
+
+
+class OperandForm(NamedTuple):
+    """Matrix of a command."""
+
+    name: str
+    """in0, in1 or out."""
+    rows: Extent
+    columns: Extent
+    type: str
+    """Field of the type of its elements."""
+    stride: str = ""
+    """Field of the bytes between its rows; "": they are packed."""
+
+    def matrix(self, d: Descriptor) -> Matrix:
+        """Return the matrix of a descriptor whose rules hold."""
+        return make_matrix(
+            getattr(d, f"{self.name}_addr"), _EXTENTS[self.rows](d), _EXTENTS[self.columns](d),
+            _TYPES[getattr(d, self.type)], getattr(d, self.stride) if self.stride else 0,
+        )  # fmt: skip
+
+
+_TYPES = tuple(DataType)
+"""By their values."""
+
+
+class TileForm(NamedTuple):
+    """Tile form of a function of an opcode."""
+
+    rules: tuple[Rule, ...] = ()
+    """In the order in which they are checked."""
+    operands: tuple[OperandForm, ...] = ()
+    """Inputs, then the result; none: the command needs no unit."""
 
 
 class Operation(NamedTuple):
-    """Tile form of an opcode."""
+    """Commands of an opcode."""
 
     kind: Kind | None
     """Unit that executes it; None: none, it takes no time."""
-    operands: Callable[[Descriptor], Operands] | None
-    """DescriptorError when types, shapes or parameters are wrong; None: declared, not executed in tile form."""
+    forms: Mapping[int, TileForm]
+    """By function; none: declared, not executed in tile form."""
     options: Collection[str] = ()
     """Option flags that it takes."""
     macro: bool = False
     """Whether it has a macro form (extended block)."""
     in_dram: str = ""
     """Operand that must be in DRAM: `in0` or `out`. All others are in the scratchpad."""
-
-
-def _strided(d: Descriptor, address: int, kind: DataType, stride: str) -> Matrix:
-    """Return a matrix of tile_m rows of tile_k elements, the named parameter between their starts."""
-    distance = getattr(d, stride)
-    if 0 < distance < row_bytes(d.tile_k, kind):
-        size = row_bytes(d.tile_k, kind)
-        raise DescriptorError(
-            TicketError.SHAPE, f"{stride} {distance}: rows of {size} overlap: must be 0 or at least {size}"
-        )
-    return make_matrix(address, d.tile_m, d.tile_k, kind, distance)
 
 
 ALIGNING = frozenset((Opcode.LOAD, Opcode.STORE, Opcode.KV_READ, Opcode.KV_APPEND))
@@ -68,55 +208,56 @@ def own_alignment(d: Descriptor) -> int:
     return d.tile_n if d.opcode in ALIGNING else 0
 
 
-# -- operands ----------------------------------------------------------------------------------------------------------
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+_M, _N, _K = Extent.M, Extent.N, Extent.K
 
 
-def _nothing(d: Descriptor) -> Operands:
-    return Operands()
+def _every(opcode: Opcode, form: TileForm) -> dict[int, TileForm]:
+    """Return the form of all functions of an opcode."""
+    return dict.fromkeys(map(int, FUNCTIONS.get(opcode, (0,))), form)
 
 
-def _move(d: Descriptor, in_stride: str, out_stride: str) -> Operands:
-    kind = element_type(d, "type_in0", TYPES)
-    unused_type(d, "type_in1", "type_kv")
-    if d.type_out not in (DataType.NONE, kind):
-        raise DescriptorError(TicketError.DATA_TYPE, f"type_out {d.type_out}: must be 0 or as type_in0, {kind.value}")
-    nonzero(d, "tile_m", "tile_k")
-    return Operands(
-        (_strided(d, d.in0_addr, kind, in_stride),),
-        _strided(d, d.out_addr, kind, out_stride),
+def _move(in_stride: str, out_stride: str) -> TileForm:
+    rules = (
+        _type("type_in0", TYPES),
+        *_unused("type_in1", "type_kv"),
+        _type("type_out", (DataType.NONE,), "type_in0"),
+        *_nonzero("mk"),
+        _stride(in_stride, "type_in0"),
+        _stride(out_stride, "type_in0"),
     )
+    source, target = (
+        OperandForm(name, _M, _K, "type_in0", stride) for name, stride in (("in0", in_stride), ("out", out_stride))
+    )
+    return TileForm(rules, (source, target))
 
 
-def _load(d: Descriptor) -> Operands:
-    return _move(d, "param0", "param1")
+_LOAD, _STORE = _move("param0", "param1"), _move("param1", "param0")
+
+_GEMM = TileForm(
+    (
+        _type("type_in0", (*SMALL_INTEGERS, *FLOATS)),
+        _type("type_in1", SMALL_INTEGERS).only_for("type_in0", SMALL_INTEGERS),
+        _type("type_out", (DataType.INT32, *REQUANTIZED)).only_for("type_in0", SMALL_INTEGERS),
+        _type("type_in1", same="type_in0").only_for("type_in0", FLOATS),
+        _type("type_out", (DataType.FP32,), "type_in0").only_for("type_in0", FLOATS),
+        *_unused("type_kv"),
+        *_nonzero("mnk"),
+        *(rule.only_for("type_out", (*FLOATS, DataType.INT32)) for rule in _unused("param0", "param1")),
+    ),
+    (
+        OperandForm("in0", _M, _K, "type_in0"),
+        OperandForm("in1", Extent.WEIGHT_ROWS, Extent.WEIGHT_COLUMNS, "type_in1"),
+        OperandForm("out", _M, _N, "type_out"),
+    ),
+)
 
 
-def _store(d: Descriptor) -> Operands:
-    return _move(d, "param1", "param0")
-
-
-def _gemm(d: Descriptor) -> Operands:
-    kind0 = element_type(d, "type_in0", (*SMALL_INTEGERS, *FLOATS))
-    if kind0 in SMALL_INTEGERS:
-        kind1 = element_type(d, "type_in1", SMALL_INTEGERS)
-        out = element_type(d, "type_out", (DataType.INT32, *REQUANTIZED))
-    else:
-        kind1 = element_type(d, "type_in1", (kind0,))
-        out = element_type(d, "type_out", (DataType.FP32, kind0))
-    unused_type(d, "type_kv")
-    nonzero(d, "tile_m", "tile_n", "tile_k")
-    if out not in REQUANTIZED:
-        unused_word(d, "param0", "param1")
-    m, n, k = d.tile_m, d.tile_n, d.tile_k
-    in1 = make_matrix(d.in1_addr, n, k, kind1) if d.in1_nk else make_matrix(d.in1_addr, k, n, kind1)
-    return Operands((make_matrix(d.in0_addr, m, k, kind0), in1), make_matrix(d.out_addr, m, n, out))
-
-
-def _rowwise(d: Descriptor, kind: DataType, *more: Matrix, out: DataType | None = None, columns: int = 0) -> Operands:
-    """Return in0 of M x N elements of `kind`, and a result, by default of the same shape and type."""
-    return Operands(
-        (make_matrix(d.in0_addr, d.tile_m, d.tile_n, kind), *more),
-        make_matrix(d.out_addr, d.tile_m, columns or d.tile_n, out or kind),
+def _rowwise(rules: Iterable[Rule], *more: OperandForm, columns: Extent = _N) -> TileForm:
+    """Return a form with in0 of M x N elements, and a result, by default of the same shape."""
+    return TileForm(
+        tuple(rules), (OperandForm("in0", _M, _N, "type_in0"), *more, OperandForm("out", _M, columns, "type_out"))
     )
 
 
@@ -146,88 +287,49 @@ def source_types(function: Eltwise) -> Collection[DataType]:
     return FLOATS if function in FLOAT_ONLY else INTEGERS if function in INTEGER_ONLY else TYPES
 
 
-def _eltwise(d: Descriptor) -> Operands:
-    function = Eltwise(d.function)
-    unused_type(d, "type_kv")
-    nonzero(d, "tile_m", "tile_n")
+def _eltwise(function: Eltwise) -> TileForm:
+    common, words = (*_unused("type_kv"), *_nonzero("mn")), _unused("param0", "param1")
     if function in CONVERSIONS:
         sources, targets = CONVERSIONS[function]
-        kind, out = element_type(d, "type_in0", sources), element_type(d, "type_out", targets)
-        unused_type(d, "type_in1")
-        if function is Eltwise.CAST:
-            unused_word(d, "param0", "param1")
-        return _rowwise(d, kind, out=out)
+        types = _type("type_in0", sources), _type("type_out", targets), *_unused("type_in1")
+        return _rowwise((*common, *types, *(words if function is Eltwise.CAST else ())))
     if function is Eltwise.WHERE:
-        condition = element_type(d, "type_in0", REQUANTIZED)
-        kind = element_type(d, "type_in1", TYPES)
-        element_type(d, "type_out", (kind,))
-        unused_word(d, "param0", "param1")
-        return _rowwise(d, condition, make_matrix(d.in1_addr, d.tile_m, d.tile_n, kind), out=kind)
-    kind = element_type(d, "type_in0", source_types(function))
-    out = element_type(d, "type_out", (DataType.UINT8 if function in COMPARE else kind,))
+        types = _type("type_in0", REQUANTIZED), _type("type_in1", TYPES), _type("type_out", same="type_in1")
+        return _rowwise((*common, *types, *words), OperandForm("in1", _M, _N, "type_in1"))
+    result = _type("type_out", (DataType.UINT8,)) if function in COMPARE else _type("type_out", same="type_in0")
+    types = _type("type_in0", source_types(function)), result
     if function in BINARY or function in COMPARE:
-        element_type(d, "type_in1", (kind,))
-        unused_word(d, "param0")
-        return _rowwise(d, kind, _second(d, kind), out=out)
-    unused_type(d, "type_in1")
-    if function is not Eltwise.CLIP:
-        unused_word(d, "param0", "param1")
-    return _rowwise(d, kind)
+        shape = _limit("param1", max(Broadcast), f"a Broadcast, 0..{max(Broadcast)}")
+        return _rowwise(
+            (*common, *types, _type("type_in1", same="type_in0"), *_unused("param0"), shape),
+            OperandForm("in1", Extent.BROADCAST_ROWS, Extent.BROADCAST_COLUMNS, "type_in1"),
+        )
+    return _rowwise((*common, *types, *_unused("type_in1"), *(() if function is Eltwise.CLIP else words)))
 
 
-def _second(d: Descriptor, kind: DataType) -> Matrix:
-    """Return in1 of a function with two operands, in the shape that param1 names."""
-    if d.param1 > max(Broadcast):
-        raise DescriptorError(TicketError.RESERVED, f"param1 {d.param1}: must be a Broadcast, 0..{len(Broadcast) - 1}")
-    rows = 1 if d.param1 in (Broadcast.ROW, Broadcast.SCALAR) else d.tile_m
-    columns = 1 if d.param1 in (Broadcast.COLUMN, Broadcast.SCALAR) else d.tile_n
-    return make_matrix(d.in1_addr, rows, columns, kind)
+_FLOAT_ROWS = (
+    _type("type_in0", FLOATS), _type("type_out", same="type_in0"), *_unused("type_kv"), *_nonzero("mn"),
+)  # fmt: skip
 
 
-def _float_rows(d: Descriptor) -> DataType:
-    kind = element_type(d, "type_in0", FLOATS)
-    element_type(d, "type_out", (kind,))
-    unused_type(d, "type_kv")
-    nonzero(d, "tile_m", "tile_n")
-    return kind
+def _norm(rows: Extent) -> TileForm:
+    """Return LAYERNORM with the rows of gamma, and beta."""
+    rules = *_FLOAT_ROWS, _type("type_in1", same="type_in0"), *_unused("param1")
+    return _rowwise(rules, OperandForm("in1", rows, _N, "type_in1"))
 
 
-def _norm(d: Descriptor) -> Operands:
-    kind = _float_rows(d)
-    element_type(d, "type_in1", (kind,))
-    unused_word(d, "param1")
-    return _rowwise(d, kind, make_matrix(d.in1_addr, 1 if d.function == Norm.RMS else 2, d.tile_n, kind))
+_SOFTMAX = _rowwise((*_FLOAT_ROWS, *_unused("type_in1", "param0", "param1")))
+_GELU = _rowwise((*_FLOAT_ROWS, *_unused("type_in1", "param1"), _limit("param0", 1, "0 (erf) or 1 (tanh)")))
 
 
-def _softmax(d: Descriptor) -> Operands:
-    kind = _float_rows(d)
-    unused_type(d, "type_in1")
-    unused_word(d, "param0", "param1")
-    return _rowwise(d, kind)
-
-
-def _gelu(d: Descriptor) -> Operands:
-    kind = _float_rows(d)
-    unused_type(d, "type_in1")
-    unused_word(d, "param1")
-    if d.param0 > 1:
-        raise DescriptorError(TicketError.RESERVED, f"param0 {d.param0}: must be 0 (erf) or 1 (tanh)")
-    return _rowwise(d, kind)
-
-
-def reduce_types(d: Descriptor) -> tuple[DataType, DataType]:
-    """Return (in0, out) of REDUCE."""
-    kind = element_type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
-    integer = d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS)
-    return kind, element_type(d, "type_out", (DataType.INT32 if integer else kind,))
-
-
-def _reduce(d: Descriptor) -> Operands:
-    kind, out = reduce_types(d)
-    unused_type(d, "type_in1", "type_kv")
-    unused_word(d, "param0", "param1")
-    nonzero(d, "tile_m", "tile_n")
-    return _rowwise(d, kind, out=out, columns=1)
+def _reduce(function: Reduce) -> TileForm:
+    same, index = _type("type_out", same="type_in0"), _type("type_out", (DataType.INT32,))
+    results = {
+        Reduce.ARGMAX: (index,), Reduce.SUM: (index.only_for("type_in0", INTEGERS), same.only_for("type_in0", FLOATS)),
+    }.get(function, (same,))  # fmt: skip
+    unused = *_unused("type_in1", "type_kv", "param0", "param1"), *_nonzero("mn")
+    sources = _type("type_in0", FLOATS if function is Reduce.MEAN else TYPES)
+    return _rowwise((sources, *results, *unused), columns=Extent.ONE)
 
 
 def pool_window(d: Descriptor) -> Windows:
@@ -237,88 +339,90 @@ def pool_window(d: Descriptor) -> Windows:
     return Windows(1, d.tile_m, d.tile_n, kh, kw, sh, sw, 1, 1, pt, pl, pb, pr)
 
 
-def _pool(d: Descriptor) -> Operands:
-    kind = element_type(d, "type_in0", TYPES if d.function == Pool.MAX else FLOATS)
-    element_type(d, "type_out", (kind,))
-    unused_type(d, "type_in1", "type_kv")
-    nonzero(d, "tile_m", "tile_n", "tile_k")
-    s = pool_window(d)
-    if not all((s.kh, s.kw, s.sh, s.sw)) or s.p < 1 or s.q < 1 or blind(s):
-        raise DescriptorError(TicketError.SHAPE, f"windows of {s.kh} x {s.kw} do not fit {s.h} x {s.w} with its pads")
-    return Operands(
-        (make_matrix(d.in0_addr, s.h * s.w, d.tile_k, kind),), make_matrix(d.out_addr, s.pixels, d.tile_k, kind)
+def _pool(types: Collection[DataType]) -> TileForm:
+    rules = (
+        _type("type_in0", types),
+        _type("type_out", same="type_in0"),
+        *_unused("type_in1", "type_kv"),
+        *_nonzero("mnk"),
+        Rule(Check.WINDOWS, "param0", TicketError.SHAPE),
     )
+    pixels = OperandForm("in0", Extent.PIXELS, _K, "type_in0")
+    return TileForm(rules, (pixels, OperandForm("out", Extent.WINDOWS, _K, "type_out")))
 
 
-def _rope(d: Descriptor) -> Operands:
-    kind = _float_rows(d)
-    table = element_type(d, "type_in1", dict.fromkeys((kind, DataType.FP32)))
-    unused_word(d, "param1")
-    if d.tile_n % 2 or d.param0 > 1:
-        raise DescriptorError(TicketError.SHAPE, f"tile_n {d.tile_n} must be even, param0 {d.param0} 0 or 1")
-    return _rowwise(d, kind, make_matrix(d.in1_addr, d.tile_m, d.tile_n, table))
+_ROPE = _rowwise(
+    (
+        *_FLOAT_ROWS,
+        _type("type_in1", (DataType.FP32,), "type_in0"),
+        *_unused("param1"),
+        Rule(Check.EVEN, "tile_n", TicketError.SHAPE),
+        _limit("param0", 1, "0 or 1", TicketError.SHAPE),
+    ),
+    OperandForm("in1", _M, _N, "type_in1"),
+)
+
+_GATHER = TileForm(
+    (
+        _type("type_in0", TYPES),
+        _type("type_in1", (DataType.INT32,)),
+        _type("type_out", same="type_in0"),
+        *_unused("type_kv", "param1"),
+        *_nonzero("mnk"),
+        _stride("param0", "type_in0"),
+    ),
+    (
+        OperandForm("in0", _N, _K, "type_in0", "param0"),
+        OperandForm("in1", Extent.ONE, _M, "type_in1"),
+        OperandForm("out", _M, _K, "type_out"),
+    ),
+)
 
 
-def _gather(d: Descriptor) -> Operands:
-    kind = element_type(d, "type_in0", TYPES)
-    element_type(d, "type_in1", (DataType.INT32,))
-    element_type(d, "type_out", (kind,))
-    unused_type(d, "type_kv")
-    unused_word(d, "param1")
-    nonzero(d, "tile_m", "tile_n", "tile_k")
-    size = row_bytes(d.tile_k, kind)
-    if 0 < d.param0 < size:
-        raise DescriptorError(
-            TicketError.SHAPE, f"param0 {d.param0}: rows of {size} overlap: must be 0 or at least {size}"
-        )
-    table = make_matrix(d.in0_addr, d.tile_n, d.tile_k, kind, d.param0)
-    indices = make_matrix(d.in1_addr, 1, d.tile_m, DataType.INT32)
-    return Operands((table, indices), make_matrix(d.out_addr, d.tile_m, d.tile_k, kind))
+def _kv(name: str, unused: str, source: str, target: str) -> TileForm:
+    """Return a move between the cache, of type_kv, and the scratchpad, of the type `name`: the same, or floats. Only
+    floats that an integer cache holds are scaled."""
+    words = _unused("param0", "param1")
+    rules = (
+        _type("type_kv", (*FLOATS, *SMALL_INTEGERS)),
+        _type(name, FLOATS, "type_kv"),
+        *_unused("type_in1", unused),
+        *_nonzero("mk"),
+        *(rule.only_for("type_kv", FLOATS) for rule in words),
+        *(rule.only_for(name, INTEGERS) for rule in words),
+    )
+    return TileForm(rules, (OperandForm("in0", _M, _K, source), OperandForm("out", _M, _K, target)))
 
 
-def _kv(d: Descriptor, name: str, other: str) -> tuple[DataType, DataType]:
-    """Return (cache, scratchpad): the same type, or floats in the scratchpad."""
-    kind_kv = element_type(d, "type_kv", (*FLOATS, *SMALL_INTEGERS))
-    kind = element_type(d, name, dict.fromkeys((*FLOATS, kind_kv)))
-    unused_type(d, "type_in1", other)
-    nonzero(d, "tile_m", "tile_k")
-    if kind is kind_kv or kind_kv in FLOATS:
-        unused_word(d, "param0", "param1")
-    return kind_kv, kind
-
-
-def _kv_read(d: Descriptor) -> Operands:
-    cache, kind = _kv(d, "type_out", "type_in0")
-    rows = make_matrix(d.in0_addr, d.tile_m, d.tile_k, cache)
-    return Operands((rows,), make_matrix(d.out_addr, d.tile_m, d.tile_k, kind))
-
-
-def _kv_append(d: Descriptor) -> Operands:
-    cache, kind = _kv(d, "type_in0", "type_out")
-    rows = make_matrix(d.in0_addr, d.tile_m, d.tile_k, kind)
-    return Operands((rows,), make_matrix(d.out_addr, d.tile_m, d.tile_k, cache))
-
+_NOTHING = TileForm()
 
 OPERATIONS: dict[Opcode, Operation] = {
-    Opcode.NOP: Operation(None, _nothing),
-    Opcode.LOAD: Operation(Kind.DMA, _load, in_dram="in0"),
-    Opcode.STORE: Operation(Kind.DMA, _store, in_dram="out"),
-    Opcode.GEMM_T: Operation(Kind.TE, _gemm, ("accumulate", "in1_nk"), macro=True),
-    Opcode.CONV2D_T: Operation(Kind.TE, None, ("in1_nk",), macro=True),
-    Opcode.ATTN_T: Operation(Kind.TE, None, macro=True),
-    Opcode.ELTWISE: Operation(Kind.VE, _eltwise, macro=True),
-    Opcode.LAYERNORM: Operation(Kind.VE, _norm, macro=True),
-    Opcode.SOFTMAX: Operation(Kind.VE, _softmax, macro=True),
-    Opcode.GELU: Operation(Kind.VE, _gelu, macro=True),
-    Opcode.POOL: Operation(Kind.VE, _pool, macro=True),
-    Opcode.REDUCE: Operation(Kind.VE, _reduce, macro=True),
-    Opcode.COPY: Operation(Kind.VE, _load, macro=True),
-    Opcode.GATHER: Operation(Kind.DMA, _gather, macro=True, in_dram="in0"),
-    Opcode.ROPE: Operation(Kind.VE, _rope, macro=True),
-    Opcode.KV_READ: Operation(Kind.DMA, _kv_read, macro=True, in_dram="in0"),
-    Opcode.KV_APPEND: Operation(Kind.DMA, _kv_append, macro=True, in_dram="out"),
-    Opcode.BARRIER: Operation(None, _nothing),
-    Opcode.CORE: Operation(None, _nothing),
+    Opcode.NOP: Operation(None, _every(Opcode.NOP, _NOTHING)),
+    Opcode.LOAD: Operation(Kind.DMA, _every(Opcode.LOAD, _LOAD), in_dram="in0"),
+    Opcode.STORE: Operation(Kind.DMA, _every(Opcode.STORE, _STORE), in_dram="out"),
+    Opcode.GEMM_T: Operation(Kind.TE, _every(Opcode.GEMM_T, _GEMM), ("accumulate", "in1_nk"), macro=True),
+    Opcode.CONV2D_T: Operation(Kind.TE, {}, ("in1_nk",), macro=True),
+    Opcode.ATTN_T: Operation(Kind.TE, {}, macro=True),
+    Opcode.ELTWISE: Operation(Kind.VE, {function: _eltwise(function) for function in Eltwise}, macro=True),
+    Opcode.LAYERNORM: Operation(Kind.VE, {Norm.LAYER: _norm(Extent.TWO), Norm.RMS: _norm(Extent.ONE)}, macro=True),
+    Opcode.SOFTMAX: Operation(Kind.VE, _every(Opcode.SOFTMAX, _SOFTMAX), macro=True),
+    Opcode.GELU: Operation(Kind.VE, _every(Opcode.GELU, _GELU), macro=True),
+    Opcode.POOL: Operation(Kind.VE, {Pool.MAX: _pool(TYPES), Pool.AVG: _pool(FLOATS)}, macro=True),
+    Opcode.REDUCE: Operation(Kind.VE, {function: _reduce(function) for function in Reduce}, macro=True),
+    Opcode.COPY: Operation(Kind.VE, _every(Opcode.COPY, _LOAD), macro=True),
+    Opcode.GATHER: Operation(Kind.DMA, _every(Opcode.GATHER, _GATHER), macro=True, in_dram="in0"),
+    Opcode.ROPE: Operation(Kind.VE, _every(Opcode.ROPE, _ROPE), macro=True),
+    Opcode.KV_READ: Operation(
+        Kind.DMA, _every(Opcode.KV_READ, _kv("type_out", "type_in0", "type_kv", "type_out")), macro=True, in_dram="in0"
+    ),
+    Opcode.KV_APPEND: Operation(
+        Kind.DMA,
+        _every(Opcode.KV_APPEND, _kv("type_in0", "type_out", "type_in0", "type_kv")),
+        macro=True,
+        in_dram="out",
+    ),
+    Opcode.BARRIER: Operation(None, _every(Opcode.BARRIER, _NOTHING)),
+    Opcode.CORE: Operation(None, _every(Opcode.CORE, _NOTHING)),
 }
 """The commands of the device."""
 

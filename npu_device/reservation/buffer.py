@@ -7,13 +7,13 @@ from typing import Any
 
 from npu_device.decode.command import Command
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation import accumulators, barriers, commands, hazards, orders, scheduler, tickets
+from npu_device.reservation import accumulators, barriers, commands, hazards, pieces, scheduler, tickets
 from npu_device.reservation.state import (
     BUCKETS,
     DOMAINS,
     ISSUE_CAPACITIES,
     MAX_OPERANDS,
-    ORDER_BUCKETS,
+    PIECE_BUCKETS,
     STREAMS,
     Access,
     Dependency,
@@ -24,7 +24,7 @@ from npu_device.reservation.state import (
     Span,
     Submission,
     Ticket,
-    TileOrder,
+    TilePiece,
 )
 from pyv_native.arena import Arena
 from pyv_native.emitter import Definition
@@ -35,7 +35,7 @@ FUNCTIONS: tuple[Definition, ...] = (
     commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
     barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
-    tickets.ticket_code, tickets.set_command, orders.add_order, orders.find_order, orders.clear_orders,
+    tickets.ticket_code, tickets.set_command, pieces.add_piece, pieces.clear_pieces,
     accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
     accumulators.count_free, accumulators.bind_sum, accumulators.split_span,
 )  # fmt: skip
@@ -52,7 +52,7 @@ CLASS_LISTS = "heaps", "ready", "request_bits", "kinds", "unit_clusters", "unit_
 _LISTS = {
     Entry: "entries", Access: "accesses", Dependency: "dependencies", Epoch: "epochs", PendingBarrier: "barriers",
     Ticket: "tickets", Submission: "submissions",
-    TileOrder: "orders", Span: "spans",
+    TilePiece: "pieces", Span: "spans",
 }  # fmt: skip
 """Record type of each free list -> its name."""
 _LIST_FUNCTIONS = (
@@ -93,7 +93,7 @@ class IssueBuffer:
         issue.domains.resize(DOMAINS)
         issue.streams.resize(STREAMS)
         issue.buckets.resize(BUCKETS)
-        issue.order_buckets.resize(ORDER_BUCKETS)
+        issue.piece_buckets.resize(PIECE_BUCKETS)
         self._extend(Epoch, DOMAINS)
         self.call(barriers.open_domains)
 
@@ -125,14 +125,6 @@ class IssueBuffer:
         begin = first // WORD + fields["next"].word
         words[begin : begin + (count - 1) * size // WORD + 1 : size // WORD] = memoryview(links)
         words[self._spare[record]] += count
-
-    def add_order(self, words: memoryview) -> Any:
-        """Add an order for a descriptor's words. Return its view; the caller fills in the other fields."""
-        self.reserve(TileOrder, 1)
-        first = self._operands + WORD
-        self.arena.bytes[first : first + len(words)] = words
-        self.arena.words[self._operands // WORD] = len(words) // WORD
-        return self.arena.view(TileOrder, self.call(orders.add_order))
 
     def add_operands(self, words: bytes) -> int:
         """Allocate an entry and reserve records for a command with these operands. Return the entry's offset. The last

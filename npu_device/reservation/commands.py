@@ -41,7 +41,6 @@ def fill_entry(
     entry.dram = dram
     entry.status = status != 0
     entry.irq = irq != 0
-    entry.order = None
     entry.unit = FRONTEND
     entry.failure = 0
     entry.stage = WAITING

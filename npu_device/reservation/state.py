@@ -5,9 +5,9 @@ Records are allocated from free lists, which the station extends between calls.
 
 from dataclasses import field
 
-from npu_device.abi import DESCRIPTOR_SIZE
 from npu_device.abi.memory_map import MAX_CLUSTERS
 from npu_device.cost.piece_record import PieceRecord
+from npu_device.decode.tile_state import DESCRIPTOR_WORDS, KEY_WORDS
 from npu_device.memory.region import OPERAND_WORDS
 from npu_device.trace.events import BATCH, EVENT_WORDS
 from pyv_native.records import REFERENCE, array, items, record, records, u16, u32
@@ -33,12 +33,7 @@ START, RELEASE = 1, 2
 """Phases that a function requests for its cycle: commands start; commands become ready."""
 MAX_OPERANDS = 64
 """Capacity of `Issue.operands` in operands."""
-DESCRIPTOR_WORDS = DESCRIPTOR_SIZE // 8
-ORDER_WORDS = DESCRIPTOR_WORDS - 1
-"""Number of words of a descriptor before status and ticket."""
-ORDER_BUCKETS = 1 << 10
-MAX_OPERAND_WORDS = 4 * OPERAND_WORDS
-"""Maximum number of operand words of a command in tile form."""
+PIECE_BUCKETS = 1 << 10
 UNUSED = -1
 """Output address of free bytes of an accumulator."""
 BUCKETS = 1 << 12
@@ -167,27 +162,13 @@ class SumRequest:
 
 
 @record
-class TileOrder:
-    """Decoded descriptor in tile form, shared by all commands with its bytes."""
+class TilePiece:
+    """Work of tile commands with equal keys."""
 
-    words: list[int] = array(ORDER_WORDS)
-    """Descriptor words before status and ticket."""
-    stream: int = 0
-    """Stream; 0 for that of ENQCMD_T."""
-    prio: int = 0
-    """Priority; 0 for that of ENQCMD_T."""
-    rank: int = 0
-    cluster: int = 0
-    unit_class: int = NO_UNIT
-    piece: PieceRecord | None = REFERENCE
-    dram: int = 0
-    status: bool = False
-    irq: bool = False
-    total: SumRequest = field(default_factory=SumRequest)
-    operands: list[int] = items(MAX_OPERAND_WORDS)
-    """Operands in memory; those in accumulators are determined at acceptance."""
-    next: "TileOrder | None" = REFERENCE
-    """Next order of its bucket, or of the free list."""
+    key: list[int] = array(KEY_WORDS)
+    piece: PieceRecord = REFERENCE
+    next: "TilePiece | None" = REFERENCE
+    """The next of its bucket; of the free list."""
 
 
 @record
@@ -249,11 +230,12 @@ class Entry:
     """Whether its retirement writes a status word."""
     irq: bool = False
     """Whether it raises IRQ_STATUS.DONE when it retires without an error."""
-    order: TileOrder | None = REFERENCE
-    """Order of a command that has no Python object."""
     prio: int = 0
+    """Priority; this and the fields below are filled for tile commands."""
     address: int = 0
-    """Address of the descriptor, if it has an order."""
+    """Address of the descriptor."""
+    words: list[int] = array(DESCRIPTOR_WORDS)
+    """Descriptor."""
 
 
 @record
@@ -368,10 +350,12 @@ class Issue:
     """Number of tensor engines of a cluster."""
     accumulator_size: int = 0
     request: SumRequest = field(default_factory=SumRequest)
-    """Request of a command decoded in Python."""
+    """Request of the command being accepted."""
 
-    order_buckets: list[TileOrder | None] = items()
-    """Hash table of orders."""
+    piece_buckets: list[TilePiece | None] = items()
+    """Hash table of the work of tile commands."""
+    piece_missing: bool = False
+    """Whether a tile command could not be accepted only because its work is not in the table."""
     policy: int = FIFO
     buckets: list[Ticket | None] = items()
     """Hash table of tickets."""
@@ -394,7 +378,7 @@ class Issue:
     free_barriers: PendingBarrier | None = REFERENCE
     free_tickets: Ticket | None = REFERENCE
     free_submissions: Submission | None = REFERENCE
-    free_orders: TileOrder | None = REFERENCE
+    free_pieces: TilePiece | None = REFERENCE
     free_spans: Span | None = REFERENCE
     spare_entries: int = 0
     """Length of the free list; the same for those below."""
@@ -404,7 +388,7 @@ class Issue:
     spare_barriers: int = 0
     spare_tickets: int = 0
     spare_submissions: int = 0
-    spare_orders: int = 0
+    spare_pieces: int = 0
     spare_spans: int = 0
     events: list[int] = items()
     """Buffer of the event stream, in the layout of `records.RECORD`."""
@@ -412,7 +396,7 @@ class Issue:
 
 ISSUE_CAPACITIES = {
     "domains": DOMAINS, "streams": STREAMS, "operands": OPERAND_WORDS * MAX_OPERANDS, "buckets": BUCKETS,
-    "order_buckets": ORDER_BUCKETS,
+    "piece_buckets": PIECE_BUCKETS,
     "events": EVENT_WORDS * MAX_EVENTS,
 }  # fmt: skip
 """Capacities of the lists of the issue stage that do not depend on the configuration."""

@@ -34,7 +34,9 @@ class Accumulators:
     def _request(self, command: Command, total: Sum) -> Any:
         """Fill the request of a command and return its view."""
         d, request = command.descriptor, self._buffer.issue.request
-        fill_request(request, total, d.accumulate, d.cluster, command.affinity, d.out_addr)
+        request.rows, request.columns = total.shape
+        request.integer, request.hold, request.accumulate = total.integer, total.hold, bool(d.accumulate)
+        request.cluster, request.affinity, request.address = d.cluster, command.affinity, d.out_addr
         return request
 
     def _find(self, request: Any) -> Any:
@@ -151,13 +153,6 @@ class Accumulators:
         command.accumulator_regions = tuple(
             region._replace(address=ACCUMULATORS_BASE + region.address) for region in regions
         )
-
-
-def fill_request(request: Any, total: Sum, accumulate: int, cluster: int, affinity: int, address: int) -> None:
-    """Fill the view of a request."""
-    request.rows, request.columns = total.shape
-    request.integer, request.hold, request.accumulate = total.integer, total.hold, bool(accumulate)
-    request.cluster, request.affinity, request.address = cluster, affinity, address
 
 
 def _shape(span: Any) -> tuple[int, int, int]:

@@ -9,8 +9,9 @@ from npu_device.config import MAX_DRAM_CHANNELS
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.cost.plan import MAX_AFTER
 from npu_device.cost.topology import MAX_HOPS, MAX_NOC_LINKS
+from npu_device.decode.tile_state import DESCRIPTOR_WORDS, TileDecoder
 from npu_device.dram.state import Request, TimedDram
-from npu_device.reservation.state import DESCRIPTOR_WORDS, Entry, Issue, Submission
+from npu_device.reservation.state import Entry, Issue, Submission
 from npu_device.trace.events import Kind
 from pyv_native.records import REFERENCE, array, items, record, records, u32
 from pyv_native.state import LATEST
@@ -242,16 +243,6 @@ class Cache:
 
 
 @record
-class MemoryRegion:
-    """Memory region from which the device reads descriptors."""
-
-    base: int = 0
-    end: int = 0
-    data: int = 0
-    """Host address of its first byte."""
-
-
-@record
 class FrontEnd:
     """Registers, ring, occupancy of the device queue, pending submissions, and deadlines of events."""
 
@@ -320,7 +311,6 @@ class FrontEnd:
     """Oldest pending submission of the ring that has not been read."""
     announcing: Submission | None = REFERENCE
     """Oldest pending submission whose FETCH has not been emitted."""
-    regions: list[MemoryRegion] = records()
 
     selected: u32 = 0
     """TICKET_SEL."""
@@ -412,6 +402,7 @@ class EventLoop:
     per_byte: int = 1
     """Credits per byte."""
     dram: TimedDram = field(default_factory=TimedDram)
+    tile: TileDecoder = field(default_factory=TileDecoder)
     issue: Issue = field(default_factory=Issue)
     """Issue stage."""
     running: list[Entry | None] = items()

@@ -18,7 +18,7 @@ from npu_device.abi.extended import Epilogue, Extended
 from npu_device.abi.opcodes import DataType, Eltwise, Norm, Opcode, Reduce
 from npu_device.cost.plan import Column, Plan
 from npu_device.memory.arrays import Read, WriteSet
-from npu_device.memory.operands import FLOATS, TYPES, Matrix, make_matrix, row_bytes
+from npu_device.memory.operands import FLOATS, INTEGERS, TYPES, Matrix, make_matrix, row_bytes
 from npu_device.operations.checks import DescriptorError, element_type, nonzero, unused_type, unused_word
 from npu_device.operations.kernels import elements, rows
 from npu_device.operations.kernels.elements import Values, as_float
@@ -34,7 +34,6 @@ from npu_device.operations.tile_form import (
     CONVERSIONS,
     REQUANTIZED,
     Broadcast,
-    reduce_types,
     source_types,
 )
 
@@ -254,7 +253,9 @@ def decode_gelu(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
 
 def decode_reduce(d: Descriptor, block: Extended, site: Site) -> VectorMacro:
     """Decode REDUCE: in0 has M x N rows of K elements if K > 1, else M rows of N."""
-    kind, out_kind = reduce_types(d)
+    kind = element_type(d, "type_in0", FLOATS if d.function == Reduce.MEAN else TYPES)
+    integer = d.function == Reduce.ARGMAX or (d.function == Reduce.SUM and kind in INTEGERS)
+    out_kind = element_type(d, "type_out", (DataType.INT32 if integer else kind,))
     unused_type(d, "type_in1", "type_kv")
     unused_word(d, "param0", "in1_addr", "tile_k")
     unused_word(block, "loop_order", "epilogue", "in2", "bias", "scale", "ld1")

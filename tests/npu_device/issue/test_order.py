@@ -30,10 +30,12 @@ from npu_device.abi.memory_map import SPM_CLUSTER_STRIDE
 from npu_device.abi.opcodes import Eltwise, Opcode, Scope
 from npu_device.config import DmaConfig, DramConfig, NpuConfig, SchedulerConfig, TeConfig
 from npu_device.decode.decoder import Decoder
-from npu_device.issue import station
-from npu_device.levels.runner import Listed, Runner, list_config
+from npu_device.event_loop import storage
+from npu_device.levels.runner import Listed, Runner, list_config, uncollected
+from npu_device.operations.checks import DescriptorError
 from npu_device.reservation.buffer import _LISTS as LISTS
 from npu_device.reservation.state import DOMAINS
+from npu_device.reservation.sums import Accumulators
 from npu_device.trace.events import Cause, What
 
 BEGINS = (What.DMA_BEGIN, What.TE_BEGIN, What.VE_BEGIN)
@@ -445,34 +447,33 @@ def test_barriers_of_one_epoch_are_lifted_in_their_order() -> None:
     assert [event["ticket"] for event in rig.happened(What.BARRIER_CLOSE)] == [barrier, 0]
 
 
-def test_equal_descriptors_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command whose order is known has the fields of its own submission; a bound on orders forgets none in flight."""
-    decoded: list[int] = []
-    original = Decoder.decode
-    monkeypatch.setattr(Decoder, "decode", lambda self, *rest: decoded.append(1) or original(self, *rest))
-    monkeypatch.setattr(station, "MAX_ORDERS", 2)
+def test_tile_commands_are_accepted_by_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command has the fields of its own submission; a bound on pieces drops none in flight."""
+    monkeypatch.setattr(Decoder, "decode", lambda self, *rest: pytest.fail("decoded in Python"))
+    monkeypatch.setattr(storage, "MIN_PIECES", 1)
     rig = Rig(NpuConfig(spm=SMALL_SPM, scheduler=SchedulerConfig(policy="prio")), values=False)
     for number, prio in enumerate((3, 5, 0)):
         rig.submit(load(SPM, size=0x400, write_status=1, irq=1), prio | 1 << 4, DRAM + 0x100 * number)
-    assert len(decoded) == 1
     for target in (0x400, 0x800, 0xC00):
-        rig.submit(load(SPM + target, size=0x400))
+        rig.submit(load(SPM + target, size=target))
     flight = [command for command, _ in rig.device.in_flight]
     assert [(each.ticket, each.number, each.stream) for each in flight[:3]] == [(n, n, 1) for n in (1, 2, 3)]
     assert [each.prio for each in flight[:3]] == [3, 5, 0]
     assert [each.status_address for each in flight[:4]] == [DRAM + 0x100 * n + 56 for n in range(3)] + [None]
     assert [rig.device.entry(each).key for each in flight[:3]] == [-3, -5, 0]
+    assert [rig.device.entry(each).piece.payload for each in flight] == [0x400] * 4 + [0x800, 0xC00]
+    for size in range(0x40, 0x800, 0x40):
+        rig.idle()
+        rig.submit(load(SPM, size=size))
     rig.idle()
     assert [int.from_bytes(rig.bytes_at(DRAM + 0x100 * n + 56, 8), "little") for n in range(3)] == [
         1 | n << 32 for n in (1, 2, 3)
     ]
-    assert len(decoded) == 4
+    assert len(rig.device.host.execution.machine.storage._pieces) < 8
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_repeated_descriptors_have_the_sums_of_those_that_are_decoded_anew(
-    monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_sums_of_native_code_are_those_of_the_decoder(seed: int) -> None:
     """Sums of few output addresses in small accumulators, which are cut into pieces: engines, bytes and errors."""
     random = Random(seed)
     pool = [
@@ -485,24 +486,27 @@ def test_repeated_descriptors_have_the_sums_of_those_that_are_decoded_anew(
         for m, n in random.choices(((2, 2), (4, 4), (1, 7), (8, 4)), k=16)
     ]  # fmt: skip
     listed = [Listed(descriptor) for descriptor in random.choices(pool, k=120)]
-    config = NpuConfig(te=TeConfig(acc_bytes=160), dram=DramConfig(size=1 << 20))
-
-    def outcome() -> tuple[Any, ...]:
-        runner = Runner(list_config(config, len(listed)))
-        runner.memory.write_bytes(SPM, np.random.default_rng(seed).bytes(0x800))
-        run = runner.run(listed)
-        errors = [(entry.ticket, entry.code, entry.reason) for entry in run.device.error_log]
-        return run.events.hexdigest(), errors, runner.memory.read(SPM, 0x8000), len(decoded)
-
-    decoded: list[int] = []
-    original = Decoder.decode
-    monkeypatch.setattr(Decoder, "decode", lambda self, *rest: decoded.append(1) or original(self, *rest))
-    *repeated, once = outcome()
-    monkeypatch.setattr(station.Station, "keep_order", lambda *rest: None)
-    *anew, twice = outcome()
-    assert repeated == anew
-    assert once < len(listed) == twice - once
-    assert 10 < len(repeated[1]) < 110
+    config = list_config(NpuConfig(te=TeConfig(acc_bytes=160), dram=DramConfig(size=1 << 20)), len(listed))
+    runner, sums = Runner(config, values=False), Accumulators(config)
+    decoder, errors, commands = Decoder(config, runner.memory, sums), [], []
+    for ticket, each in enumerate(listed, 1):
+        try:
+            commands.append((ticket, decoder.decode(each.descriptor)))
+        except DescriptorError as error:
+            errors.append((ticket, error.code, error.reason))
+    with uncollected():
+        for each in listed:
+            runner.device.port.enqcmd(DRAM, each.descriptor.pack(), 0, 0)
+        runner.device.advance(2)
+    flight = [(command.ticket, command) for command, _ in runner.device.in_flight]
+    fields = [
+        [(ticket, each.affinity, each.accumulator_regions, each.operands()) for ticket, each in some]
+        for some in (flight, commands)
+    ]
+    assert fields[0] == fields[1]
+    assert [(entry.ticket, entry.code, entry.reason) for entry in runner.device.error_log] == errors
+    assert runner.device.host.execution.station.sums.state() == sums.state()
+    assert 10 < len(errors) < 110
 
 
 def test_records_of_what_is_over_are_spare() -> None:
@@ -527,7 +531,7 @@ def test_records_of_what_is_over_are_spare() -> None:
         assert count == getattr(issue, f"spare_{name}")
         used[name] = total - count
     engines = len(issue.accumulators)
-    constant = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "orders": len(stage._orders), "spans": engines}
+    constant = {"epochs": DOMAINS, "tickets": issue.tickets_ended, "pieces": 3, "spans": engines}
     assert used == dict.fromkeys(("entries", "accesses", "dependencies", "barriers", "submissions"), 0) | constant
 
 

@@ -15,7 +15,7 @@ from npu_device.abi.opcodes import Opcode
 from npu_device.decode.command import Command, Order
 from npu_device.issue.results import Results
 from npu_device.memory.memory import Memory
-from npu_device.memory.region import Region, conflict, make_region, operand_words
+from npu_device.memory.region import Region, conflict, make_region
 from npu_device.reservation import hazards as rules
 from npu_device.reservation.buffer import LINKAGE, Dependencies, list_buffer
 from npu_device.reservation.state import ENDED, Access, Dependency, Entry, Issue
@@ -58,9 +58,7 @@ def test_the_rule_for_conflicts(a: Region, b: Region) -> None:
 
 def new_command(number: int, reads: list[Region], write: Region | None) -> Command:
     writes = () if write is None else (write,)
-    words = operand_words(reads, writes)
-    order = Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes, operands=words)
-    built = Command(order)
+    built = Command(Order(Descriptor(), Opcode.COPY, Kind.VE, reads=tuple(reads), writes=writes))
     built.number = number
     return built
 
