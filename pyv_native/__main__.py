@@ -25,8 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not isinstance(function, FunctionType):
         parser.error(f"{options.module}.{options.function} is no function")
     try:
-        first = next(iter(function_of(function).parameters.values()), None)
-        root = first.record if isinstance(first, Scalar) else None
+        parameter = next(iter(function_of(function).parameters.values()), None)
+        root = parameter.record if isinstance(parameter, Scalar) else None
         callbacks = [value for value in vars(sys.modules[function.__module__]).values() if is_callback(value)]
         links = {declaration: slot for slot, declaration in enumerate(callbacks)}
         sys.stdout.write(module_text([function], module_context([function], root, {}, links, options.checked)))

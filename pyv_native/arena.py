@@ -152,8 +152,8 @@ class ListView:
         if not 0 <= index <= length:
             raise CheckError(SENTENCES[StatusCode.INDEX].format(index, length))
         self.resize(length + 1)
-        for at in range(length, index, -1):
-            self._array[at] = self._array[at - 1]
+        for position in range(length, index, -1):
+            self._array[position] = self._array[position - 1]
         self._array[index] = raw
 
     def __delitem__(self, part: slice) -> None:
@@ -250,13 +250,13 @@ class Arena:
 
     def items(self, offset: int, shape: ListOf, owner: int) -> ListView:
         """Return the view of the list of a field at `offset` of the record at `owner`."""
-        place, capacity = offset, shape.capacity
+        start, capacity = offset, shape.capacity
         if capacity is None:  # the record may have been overwritten by a record with longer lists
-            place = owner + self.words[offset // WORD]
-            capacity = self.words[place // WORD - 1]
-        view = self._lists.get(place)
+            start = owner + self.words[offset // WORD]
+            capacity = self.words[start // WORD - 1]
+        view = self._lists.get(start)
         if view is None or view.shape is not shape or view.capacity != capacity:
-            view = self._lists[place] = ListView(self, place, shape, capacity)
+            view = self._lists[start] = ListView(self, start, shape, capacity)
         return view
 
     def initialize(self, record: type, offset: int, capacities: Mapping[str, int]) -> None:
@@ -268,20 +268,20 @@ class Arena:
     def _initialize(self, record: type, offset: int, capacities: Mapping[str, int], end: int) -> int:
         """Write the defaults of a zeroed record and the headers of its lists, which begin at `end`; return the end."""
         view = self.view(record, offset)
-        for name, (at, shape, default) in layout(record).fields.items():
+        for name, (field_offset, shape, default) in layout(record).fields.items():
             if isinstance(shape, Scalar):
                 if default:
                     setattr(view, name, default)
             elif isinstance(shape, Inner):
-                end = self._initialize(shape.record, offset + at, _inner(capacities, name), end)
+                end = self._initialize(shape.record, offset + field_offset, _inner_capacities(capacities, name), end)
             elif shape.capacity is None:
                 capacity = capacities.get(name, 0)
                 self.words[end // WORD] = capacity
-                self.words[(offset + at) // WORD] = end + WORD - offset
+                self.words[(offset + field_offset) // WORD] = end + WORD - offset
                 end += WORD + shape.extent(capacity)
             elif shape.fixed and isinstance(shape.item, Inner):
                 for index in range(shape.capacity):
-                    end = self._initialize(shape.item.record, offset + at + index * shape.item.size, {}, end)
+                    end = self._initialize(shape.item.record, offset + field_offset + index * shape.item.size, {}, end)
         return end
 
     # -- allocations ---------------------------------------------------------------------------------------------------
@@ -326,8 +326,8 @@ class Arena:
 
         hints = [hint for name, hint in declaration.__annotations__.items() if name != "return"]
         self.callbacks[declaration] = call
-        guarded = Guarded(self, declaration.__name__, call, sum(hint is not self._root for hint in hints))
-        self.link(slot, guarded.address, guarded)
+        wrapper = Guarded(self, declaration.__name__, call, sum(hint is not self._root for hint in hints))
+        self.link(slot, wrapper.address, wrapper)
 
     def raise_error(self) -> None:
         """Raise the error in the status, and clear it: CheckError, or the exception of a callback."""
@@ -337,8 +337,8 @@ class Arena:
         if code == StatusCode.CALLBACK:
             assert error is not None
             raise error
-        place = ctypes.string_at(site).decode()
-        raise CheckError(f"{place}: {SENTENCES[StatusCode(code)].format(first, second)}")
+        location = ctypes.string_at(site).decode()
+        raise CheckError(f"{location}: {SENTENCES[StatusCode(code)].format(first, second)}")
 
     def clear_error(self) -> None:
         """Clear the error in the status."""
@@ -346,7 +346,7 @@ class Arena:
         self.callback_error = None
 
 
-def _inner(capacities: Mapping[str, int], name: str) -> dict[str, int]:
+def _inner_capacities(capacities: Mapping[str, int], name: str) -> dict[str, int]:
     """Return the capacities of the lists of an inner record."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in capacities.items() if key.startswith(prefix)}
@@ -357,7 +357,7 @@ def lists_extent(record: type, capacities: Mapping[str, int]) -> int:
     size = 0
     for name, (_, shape, _) in layout(record).fields.items():
         if isinstance(shape, Inner):
-            size += lists_extent(shape.record, _inner(capacities, name))
+            size += lists_extent(shape.record, _inner_capacities(capacities, name))
         elif isinstance(shape, ListOf) and shape.capacity is None:
             size += WORD + shape.extent(capacities.get(name, 0))
     return size
@@ -408,11 +408,11 @@ def callback(declaration: Callable[..., int]) -> Callable[..., int]:
     """
 
     @wraps(declaration)
-    def interpreted(first: RecordView, *arguments: Any) -> int:
-        arena = first.arena
-        passed = arguments if first is arena.root else (first, *arguments)
-        integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in passed]
-        return answered(interpreted.__name__, arena.callbacks[interpreted](*integers))
+    def interpreted(receiver: RecordView, *arguments: Any) -> int:
+        arena = receiver.arena
+        operands = arguments if receiver is arena.root else (receiver, *arguments)
+        integers = [argument.offset if isinstance(argument, RecordView) else argument for argument in operands]
+        return check_result(interpreted.__name__, arena.callbacks[interpreted](*integers))
 
     interpreted.__dict__["is_callback"] = True
     return interpreted
@@ -435,7 +435,7 @@ Ctrl-C may interrupt before any call."""
 @cache
 def _guard(parameters: int) -> tuple[CodeType, Any]:
     """Return the code that defines a guarded call, and its class of `ctypes`."""
-    names = ", ".join(f"a{number}" for number in range(parameters))
+    names = ", ".join(f"a{index}" for index in range(parameters))
     text = _GUARD.format(names=names, low=_LOWEST, high=_HIGHEST)
     return compile(text, "<guard>", "exec"), ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * parameters)
 
@@ -444,17 +444,17 @@ class Guarded:
     """Python function of integers for compiled code. An exception is stored, and sets the status of the arena."""
 
     def __init__(self, arena: Arena, name: str, call: Callable[..., int], parameters: int) -> None:
-        code, kind = _guard(parameters)
-        namespace: dict[str, Any] = {"call": call, "arena": arena, "name": name, "answered": answered}
+        code, function_type = _guard(parameters)
+        namespace: dict[str, Any] = {"call": call, "arena": arena, "name": name, "check_result": check_result}
         namespace |= {"status": STATUS, "callback": StatusCode.CALLBACK}
         exec(code, namespace)
-        self._thunk = kind(namespace["guarded"])
+        self._thunk = function_type(namespace["guarded"])
         address = ctypes.cast(self._thunk, ctypes.c_void_p).value
         assert address is not None
         self.address = address
 
 
-def answered(name: str, answer: Any) -> int:
+def check_result(name: str, answer: Any) -> int:
     """Return the result of a callback; NativeError if it is no 64-bit integer."""
     if type(answer) is int and _LOWEST <= answer <= _HIGHEST:
         return answer

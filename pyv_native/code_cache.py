@@ -95,24 +95,24 @@ class CodeCache:
                 self._make_secret()
                 digest = self._digest(key, code)
             content = MAGIC + digest + code
-            number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
+            descriptor, draft = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         except OSError:
             return
         try:
-            with os.fdopen(number, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-            os.replace(unfinished, self._path(key))
+            os.replace(draft, self._path(key))
         except OSError:
-            _try(os.unlink, unfinished)
+            _try(os.unlink, draft)
 
-    def trouble(self) -> str:
+    def write_refusal(self) -> str:
         """Return the reason why nothing can be stored, or an empty string."""
-        refused = refusal(self._folder)
-        place = self.folder
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
-        return refused or ("" if writable else f"{place} cannot be written into: set {VARIABLE} to another folder")
+        reason = refusal(self._folder)
+        folder = self.folder
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+        return reason or ("" if writable else f"{folder} cannot be written into: set {VARIABLE} to another folder")
 
     def usage(self) -> Usage:
         """Count the files and bytes of code."""
@@ -138,14 +138,14 @@ class CodeCache:
 
         with suppress(FileNotFoundError):
             os.unlink(self._secret_path)
-        number, unfinished = tempfile.mkstemp(UNFINISHED, dir=self._folder)
+        descriptor, draft = tempfile.mkstemp(UNFINISHED, dir=self._folder)
         try:
-            with os.fdopen(number, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(os.urandom(_SECRET_BYTES))
             with suppress(FileExistsError):
-                os.link(unfinished, self._secret_path)
+                os.link(draft, self._secret_path)
         finally:
-            os.unlink(unfinished)
+            os.unlink(draft)
 
     def _digest(self, key: bytes, code: bytes) -> bytes:
         """Return the HMAC-SHA-256 of a file's content. OSError: the key cannot be used."""
@@ -187,8 +187,8 @@ class CodeCache:
             with os.scandir(self._folder) as files:
                 for file in files:
                     if file.name.endswith((SUFFIX, UNFINISHED)):
-                        about = file.stat(follow_symlinks=False)
-                        entries.append(_Entry(about.st_mtime, about.st_size, file.path))
+                        status = file.stat(follow_symlinks=False)
+                        entries.append(_Entry(status.st_mtime, status.st_size, file.path))
         except OSError:
             return entries
         return entries
@@ -211,18 +211,18 @@ def code_cache(environment: Mapping[str, str] = os.environ) -> CodeCache | None:
 def refusal(folder: "str | Path") -> str:
     """Return the reason not to use a folder; empty if it is usable or does not exist yet."""
     try:
-        about = os.lstat(folder)
+        status = os.lstat(folder)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"{folder}: {error.strerror}"
-    if stat.S_ISLNK(about.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return f"{folder} is a symbolic link: set {VARIABLE} to the folder itself"
     if not hasattr(os, "geteuid"):
         return ""  # without POSIX a user's profile is private
-    if about.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         return f"{folder} belongs to another user: chown it, or set {VARIABLE}"
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"{folder} is writable by others: chmod go-w it, or set {VARIABLE}"
     return ""
 
@@ -230,9 +230,9 @@ def refusal(folder: "str | Path") -> str:
 def _read(path: str, denied: int) -> bytes:
     """Read a file of this user that is no symbolic link and has none of the `denied` permissions; OSError otherwise."""
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        about = os.fstat(file.fileno())
-        foreign = hasattr(os, "geteuid") and (about.st_uid != os.geteuid() or about.st_mode & denied)
-        if foreign or not stat.S_ISREG(about.st_mode):
+        status = os.fstat(file.fileno())
+        insecure = hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & denied)
+        if insecure or not stat.S_ISREG(status.st_mode):
             raise PermissionError(path)
         return file.read()
 

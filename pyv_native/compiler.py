@@ -65,7 +65,7 @@ class Compiler:
         key = self._key(inputs or text)
         file = self._cache.get(key) if self._cache else None
         if file is None:
-            file = self._compiled(text or make())
+            file = self._compile(text or make())
             if self._cache:
                 self._cache.put(key, file)
         names = (*functions, *pointers)
@@ -78,8 +78,8 @@ class Compiler:
         text = b"%d\n%s\n%s" % (len(self._about), self._about, source.encode())
         return bytes(sha256(text).digest())
 
-    def _compiled(self, text: str) -> bytes:
-        if any(f"inttoptr i64 {first}" in text for first in "-0123456789"):
+    def _compile(self, text: str) -> bytes:
+        if any(f"inttoptr i64 {digit}" in text for digit in "-0123456789"):
             raise ValueError("the text of a module has an address: give addresses as arguments or pointers")
         return self._llvm.compile(text)
 

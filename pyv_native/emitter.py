@@ -65,18 +65,18 @@ class InstructionEmitter:
         self._context = context
         self._ir = Ir()
 
-    def _place(self, node: ast.AST) -> str:
+    def _source_text(self, node: ast.AST) -> str:
         text = ast.unparse(node).partition("\n")[0]
         return f"{self._function.module}, line {getattr(node, 'lineno', 0)}: {text}"
 
     def _error(self, node: ast.AST, remedy: str = "see `pyv-npu docs native-subset`") -> SubsetError:
-        return SubsetError(f"{self._place(node)}: outside the native subset: {remedy}")
+        return SubsetError(f"{self._source_text(node)}: outside the native subset: {remedy}")
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _site(self, node: ast.AST) -> str:
         """Return the name of the constant with the text of a source location."""
-        return self._context.sites.setdefault(self._place(node), f"@site.{len(self._context.sites)}")
+        return self._context.sites.setdefault(self._source_text(node), f"@site.{len(self._context.sites)}")
 
     def _record_error(self, node: ast.AST, code: StatusCode, first: str = "0", second: str = "0") -> None:
         """Emit a write of the status, unless it holds an earlier error."""
@@ -92,12 +92,12 @@ class InstructionEmitter:
 
     def _require(self, node: ast.AST, condition: str, code: StatusCode, first: str = "0", second: str = "0") -> None:
         """Emit a check: the function records an error and returns unless the i1 `condition` holds."""
-        good, bad = self._ir.new_label(), self._ir.new_label()
-        self._ir.branch(condition, (good, ()), (bad, ()))
-        self._ir.block(bad)
+        success, failure = self._ir.new_label(), self._ir.new_label()
+        self._ir.branch(condition, (success, ()), (failure, ()))
+        self._ir.block(failure)
         self._record_error(node, code, first, second)
         self._ir.do(f"ret {I64} 0")
-        self._ir.block(good)
+        self._ir.block(success)
 
     def _return_on_error(self) -> None:
         """Emit a return if a call has written the status."""
@@ -108,20 +108,20 @@ class InstructionEmitter:
         self._ir.do(f"ret {I64} 0")
         self._ir.block(proceed)
 
-    def _bounded(self, node: ast.AST, index: str, length: str) -> str:
+    def _check_index(self, node: ast.AST, index: str, length: str) -> str:
         """Emit the check of an index. Out of range, it records an error; the checked build returns, others use 0."""
         if index.isdecimal() and length.isdecimal() and int(index) < int(length):
             return index
-        good, bad = self._ir.new_label(), self._ir.new_label()
-        self._ir.branch(self._ir.value(f"icmp ult {I64} {index}, {length}"), (good, [index]), (bad, ()))
-        self._ir.block(bad)
+        success, failure = self._ir.new_label(), self._ir.new_label()
+        self._ir.branch(self._ir.value(f"icmp ult {I64} {index}, {length}"), (success, [index]), (failure, ()))
+        self._ir.block(failure)
         self._record_error(node, StatusCode.INDEX, index, length)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:
-            self._ir.goto(good, ["0"])
-        (bounded,) = self._ir.block(good, I64)
-        return bounded
+            self._ir.goto(success, ["0"])
+        (checked_index,) = self._ir.block(success, I64)
+        return checked_index
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
@@ -144,11 +144,11 @@ class InstructionEmitter:
         if operator is ast.LShift:
             return self._shift_left(node, left, right)
         if operator is ast.RShift:
-            if not _within(right, 63):
+            if not _is_small_constant(right, 63):
                 if self._context.checked:
                     self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), StatusCode.SHIFT, left, right)
-                small = self._ir.value(f"icmp ult {I64} {right}, 63")
-                right = self._ir.value(f"select i1 {small}, {I64} {right}, {I64} 63")
+                in_range = self._ir.value(f"icmp ult {I64} {right}, 63")
+                right = self._ir.value(f"select i1 {in_range}, {I64} {right}, {I64} 63")
             return self._ir.value(f"ashr {I64} {left}, {right}")
         if operator in (ast.FloorDiv, ast.Mod):
             return self._divide(node, left, right, remainder=operator is ast.Mod)
@@ -158,17 +158,17 @@ class InstructionEmitter:
         if self._context.checked:
             self._require(node, self._ir.value(f"icmp sge {I64} {right}, 0"), StatusCode.SHIFT, left, right)
         bits = right
-        if not _within(right, 63):
-            small = self._ir.value(f"icmp ult {I64} {right}, 64")
-            bits = self._ir.value(f"select i1 {small}, {I64} {right}, {I64} 63")
-            left_or_zero = self._ir.value(f"select i1 {small}, {I64} {left}, {I64} 0")
+        if not _is_small_constant(right, 63):
+            in_range = self._ir.value(f"icmp ult {I64} {right}, 64")
+            bits = self._ir.value(f"select i1 {in_range}, {I64} {right}, {I64} 63")
+            left_or_zero = self._ir.value(f"select i1 {in_range}, {I64} {left}, {I64} 0")
         else:
             left_or_zero = left
-        shifted = self._ir.value(f"shl {I64} {left_or_zero}, {bits}")
+        result = self._ir.value(f"shl {I64} {left_or_zero}, {bits}")
         if self._context.checked:
-            back = self._ir.value(f"ashr {I64} {shifted}, {bits}")
-            self._require(node, self._ir.value(f"icmp eq {I64} {back}, {left}"), StatusCode.OVERFLOW, left, right)
-        return shifted
+            inverse = self._ir.value(f"ashr {I64} {result}, {bits}")
+            self._require(node, self._ir.value(f"icmp eq {I64} {inverse}, {left}"), StatusCode.OVERFLOW, left, right)
+        return result
 
     def _divide(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, *, remainder: bool) -> str:
         """Emit a floor division, or a remainder with the divisor's sign; division by 0 records an error."""
@@ -181,29 +181,29 @@ class InstructionEmitter:
             right = self._divisor(node, left, right, after)
         quotient, residue = (self._ir.value(f"{name} {I64} {left}, {right}") for name in ("sdiv", "srem"))
         inexact = self._ir.value(f"icmp ne {I64} {residue}, 0")
-        opposite = self._ir.value(f"icmp slt {I64} {self._ir.value(f'xor {I64} {residue}, {right}')}, 0")
-        adjusted = self._ir.value(f"and i1 {inexact}, {opposite}")
+        signs_differ = self._ir.value(f"icmp slt {I64} {self._ir.value(f'xor {I64} {residue}, {right}')}, 0")
+        adjustment = self._ir.value(f"and i1 {inexact}, {signs_differ}")
         if remainder:
-            plus = self._ir.value(f"select i1 {adjusted}, {I64} {right}, {I64} 0")
-            result = self._ir.value(f"add {I64} {residue}, {plus}")
+            correction = self._ir.value(f"select i1 {adjustment}, {I64} {right}, {I64} 0")
+            result = self._ir.value(f"add {I64} {residue}, {correction}")
         else:
-            minus = self._ir.value(f"sext i1 {adjusted} to {I64}")
+            minus = self._ir.value(f"sext i1 {adjustment} to {I64}")
             result = self._ir.value(f"add {I64} {quotient}, {minus}")
         self._ir.goto(after, [result])
-        (chosen,) = self._ir.block(after, I64)
-        return chosen
+        (phi,) = self._ir.block(after, I64)
+        return phi
 
     def _divisor(self, node: ast.BinOp | ast.AugAssign, left: str, right: str, after: str) -> str:
         """Emit branches around the divisors 0 and -1, on which the processor may trap; return any other divisor."""
-        zero, other, safe = (self._ir.new_label() for _ in range(3))
-        self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (other, ()))
+        zero, nonzero, safe = (self._ir.new_label() for _ in range(3))
+        self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, 0"), (zero, ()), (nonzero, ()))
         self._ir.block(zero)
         self._record_error(node, StatusCode.DIVISION, left, right)
         if self._context.checked:
             self._ir.do(f"ret {I64} 0")
         else:
             self._ir.goto(after, ["0"])
-        self._ir.block(other)
+        self._ir.block(nonzero)
         negative = self._ir.new_label()
         self._ir.branch(self._ir.value(f"icmp eq {I64} {right}, -1"), (negative, ()), (safe, ()))
         self._ir.block(negative)
@@ -216,18 +216,18 @@ class InstructionEmitter:
 
     # -- buffer --------------------------------------------------------------------------------------------------------
 
-    def _length(self, at: str, shape: ListOf) -> str:
-        return str(shape.capacity) if shape.fixed else self._load(at)
+    def _length(self, offset: str, shape: ListOf) -> str:
+        return str(shape.capacity) if shape.fixed else self._load(offset)
 
-    def _item(self, at: str, shape: ListOf, index: str) -> str:
-        """Emit the offset of an item of the list at `at`."""
-        first = at if shape.fixed else self._plus(at, WORD)
+    def _item(self, offset: str, shape: ListOf, index: str) -> str:
+        """Emit the offset of an item of the list at `offset`."""
+        first = offset if shape.fixed else self._add_offset(offset, WORD)
         size = shape.item.size
         if index.isdecimal():
-            return self._plus(first, int(index) * size)
-        return self._plus(first, self._ir.value(f"mul {I64} {index}, {size}"))
+            return self._add_offset(first, int(index) * size)
+        return self._add_offset(first, self._ir.value(f"mul {I64} {index}, {size}"))
 
-    def _plus(self, value: str, addend: str | int) -> str:
+    def _add_offset(self, value: str, addend: str | int) -> str:
         try:
             return str(int(value) + int(addend))
         except ValueError:
@@ -247,29 +247,29 @@ class InstructionEmitter:
         """Emit a load of a field or item."""
         if form.size == WORD:
             return self._load(offset)
-        kind = f"i{8 * form.size}"
-        narrow = self._ir.value(f"load {kind}, ptr {self._pointer(offset)}, align {form.size}")
-        return self._ir.value(f"{'sext' if form.signed else 'zext'} {kind} {narrow} to {I64}")
+        ir_type = f"i{8 * form.size}"
+        narrow = self._ir.value(f"load {ir_type}, ptr {self._pointer(offset)}, align {form.size}")
+        return self._ir.value(f"{'sext' if form.signed else 'zext'} {ir_type} {narrow} to {I64}")
 
     def _write(self, node: ast.AST, offset: str, form: IntegerFormat, value: str) -> None:
         """Emit a store of the low bits to a field or item; the checked build returns if bits are lost."""
         if form.size == WORD:
             self._store(offset, value)
             return
-        kind = f"i{8 * form.size}"
-        narrow = self._ir.value(f"trunc {I64} {value} to {kind}")
+        ir_type = f"i{8 * form.size}"
+        narrow = self._ir.value(f"trunc {I64} {value} to {ir_type}")
         if self._context.checked:
-            wide = self._ir.value(f"{'sext' if form.signed else 'zext'} {kind} {narrow} to {I64}")
-            same = self._ir.value(f"icmp eq {I64} {wide}, {value}")
-            self._require(node, same, StatusCode.NARROW, value, str(form.size))
-        self._ir.do(f"store {kind} {narrow}, ptr {self._pointer(offset)}, align {form.size}")
+            extension = self._ir.value(f"{'sext' if form.signed else 'zext'} {ir_type} {narrow} to {I64}")
+            is_exact = self._ir.value(f"icmp eq {I64} {extension}, {value}")
+            self._require(node, is_exact, StatusCode.NARROW, value, str(form.size))
+        self._ir.do(f"store {ir_type} {narrow}, ptr {self._pointer(offset)}, align {form.size}")
 
-    def _move(self, at: str, shape: ListOf, source: str, target: str, count: str) -> None:
+    def _move(self, offset: str, shape: ListOf, source: str, target: str, count: str) -> None:
         """Emit a move of items within a list."""
         size = shape.item.size
-        places = [self._pointer(self._item(at, shape, index)) for index in (target, source)]
+        pair = [self._pointer(self._item(offset, shape, index)) for index in (target, source)]
         amount = self._ir.value(f"mul {I64} {count}, {size}")
-        self._ir.do(f"call void @llvm.memmove.p0.p0.i64(ptr {places[0]}, ptr {places[1]}, {I64} {amount}, i1 false)")
+        self._ir.do(f"call void @llvm.memmove.p0.p0.i64(ptr {pair[0]}, ptr {pair[1]}, {I64} {amount}, i1 false)")
 
 
 def is_root(shape: Shape, root: type | None) -> bool:
@@ -277,6 +277,6 @@ def is_root(shape: Shape, root: type | None) -> bool:
     return root is not None and shape == Scalar(root)
 
 
-def _within(value: str, highest: int) -> bool:
+def _is_small_constant(value: str, highest: int) -> bool:
     """Check whether a value is a constant from 0 to `highest`."""
     return value.isdecimal() and int(value) <= highest

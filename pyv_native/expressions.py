@@ -48,8 +48,8 @@ class Expressions(InstructionEmitter):
     def _truth(self, test: ast.expr) -> bool | None:
         """Return the outcome of a condition that constants decide; None for any other."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            negated = self._truth(test.operand)
-            return None if negated is None else not negated
+            operand_truth = self._truth(test.operand)
+            return None if operand_truth is None else not operand_truth
         if isinstance(test, ast.BoolOp):
             decisive = isinstance(test.op, ast.Or)
             for operand in test.values:
@@ -60,34 +60,34 @@ class Expressions(InstructionEmitter):
         value = self._constant(test)
         return None if value is None else bool(value)
 
-    def _branch(self, test: ast.expr, yes: str, no: str) -> None:
+    def _branch(self, test: ast.expr, if_true: str, if_false: str) -> None:
         """Emit a branch on a condition, with Python's short-circuit evaluation."""
         constant = self._truth(test)
         if constant is not None:
-            self._ir.goto(yes if constant else no)
+            self._ir.goto(if_true if constant else if_false)
         elif isinstance(test, ast.BoolOp):
             for operand in test.values[:-1]:
-                following = self._ir.new_label()
-                self._branch(operand, *((following, no) if isinstance(test.op, ast.And) else (yes, following)))
-                self._ir.block(following)
-            self._branch(test.values[-1], yes, no)
+                proceed = self._ir.new_label()
+                self._branch(operand, *((proceed, if_false) if isinstance(test.op, ast.And) else (if_true, proceed)))
+                self._ir.block(proceed)
+            self._branch(test.values[-1], if_true, if_false)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            self._branch(test.operand, no, yes)
+            self._branch(test.operand, if_false, if_true)
         elif isinstance(test, ast.Compare):
             left = self._value(test.left)
             for comparison, operand in zip(test.ops[:-1], test.comparators, strict=False):
-                following, right = self._ir.new_label(), self._value(operand)
-                self._ir.branch(self._compare(test, comparison, left, right), (following, ()), (no, ()))
-                self._ir.block(following)
+                proceed, right = self._ir.new_label(), self._value(operand)
+                self._ir.branch(self._compare(test, comparison, left, right), (proceed, ()), (if_false, ()))
+                self._ir.block(proceed)
                 left = right
             right = self._value(test.comparators[-1])
-            self._ir.branch(self._compare(test, test.ops[-1], left, right), (yes, ()), (no, ()))
+            self._ir.branch(self._compare(test, test.ops[-1], left, right), (if_true, ()), (if_false, ()))
         else:
             value = self._value(test)
             shape = self._shape(test)
             if isinstance(shape, ListOf):
                 value = self._length(value, shape)
-            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), (yes, ()), (no, ()))
+            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), (if_true, ()), (if_false, ()))
         self._terminated = True
 
     def _compare(self, node: ast.expr, comparison: ast.cmpop, left: str, right: str) -> str:
@@ -107,8 +107,8 @@ class Expressions(InstructionEmitter):
         if isinstance(node, ast.Name) and node.id in self._locals:
             return self._locals[node.id]
         if isinstance(node, ast.Attribute | ast.Subscript):
-            stored, place = self._stored(node), self._address(node)
-            return self._read(place, stored.form) if isinstance(stored, Scalar) else place
+            shape, address = self._element_shape(node), self._address(node)
+            return self._read(address, shape.form) if isinstance(shape, Scalar) else address
         if isinstance(node, ast.BinOp):
             return self._operate(node, self._value(node.left), self._value(node.right))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -129,30 +129,30 @@ class Expressions(InstructionEmitter):
         constant = self._truth(test)
         if constant is not None:
             return self._value(first if constant else second)
-        yes, no, after = (self._ir.new_label() for _ in range(3))
-        self._branch(test, yes, no)
-        for label, node in ((yes, first), (no, second)):
+        if_true, if_false, after = (self._ir.new_label() for _ in range(3))
+        self._branch(test, if_true, if_false)
+        for label, node in ((if_true, first), (if_false, second)):
             self._ir.block(label)
             self._ir.goto(after, [self._value(node)])
         self._terminated = False
-        (chosen,) = self._ir.block(after, I64)
-        return chosen
+        (phi,) = self._ir.block(after, I64)
+        return phi
 
     def _junction(self, node: ast.BoolOp) -> str:
         """Emit `a or b` or `a and b`: the value of the deciding operand, as in Python."""
         after = self._ir.new_label()
         for operand in node.values[:-1]:
-            following = self._ir.new_label()
+            proceed = self._ir.new_label()
             if isinstance(self._shape(operand), ListOf):
                 raise self._error(node, "use the length of the list")
             value = self._value(operand)
-            targets = ((after, [value]), (following, ()))
-            then, otherwise = targets if isinstance(node.op, ast.Or) else targets[::-1]
-            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), then, otherwise)
-            self._ir.block(following)
+            targets = ((after, [value]), (proceed, ()))
+            true_target, false_target = targets if isinstance(node.op, ast.Or) else targets[::-1]
+            self._ir.branch(self._ir.value(f"icmp ne {I64} {value}, 0"), true_target, false_target)
+            self._ir.block(proceed)
         self._ir.goto(after, [self._value(node.values[-1])])
-        (chosen,) = self._ir.block(after, I64)
-        return chosen
+        (phi,) = self._ir.block(after, I64)
+        return phi
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -175,11 +175,11 @@ class Expressions(InstructionEmitter):
         function = self._context.function(callee)
         if len(function.parameters) != len(node.args):
             raise self._error(node, f"{name} takes {len(function.parameters)} arguments")
-        passed = function.arguments(self._context.root)
+        names = function.arguments(self._context.root)
         values = [
             self._argument(argument, function.parameters[parameter])
             for argument, parameter in zip(node.args, function.parameters, strict=True)
-            if parameter in passed
+            if parameter in names
         ]
         slot = self._context.links.get(callee)
         if slot is None:
@@ -200,33 +200,33 @@ class Expressions(InstructionEmitter):
         """Emit the value of an argument for a parameter of a shape."""
         actual = self._shape(node)
         if isinstance(shape, ListOf):
-            same = isinstance(actual, ListOf) and not actual.fixed and actual.item == shape.item
-            if not same:
+            is_match = isinstance(actual, ListOf) and not actual.fixed and actual.item == shape.item
+            if not is_match:
                 raise self._error(node, "the parameter is a list with a length of its own")
         return self._value(node)
 
     def _extreme(self, name: str, values: list[str]) -> str:
-        best, *others = values
-        for value in others:
-            test = self._ir.value(f"icmp {'sle' if name == 'min' else 'sge'} {I64} {best}, {value}")
-            best = self._ir.value(f"select i1 {test}, {I64} {best}, {I64} {value}")
-        return best
+        extreme, *operands = values
+        for value in operands:
+            test = self._ir.value(f"icmp {'sle' if name == 'min' else 'sge'} {I64} {extreme}, {value}")
+            extreme = self._ir.value(f"select i1 {test}, {I64} {extreme}, {I64} {value}")
+        return extreme
 
     def _intrinsic(self, callee: Definition, values: list[str]) -> str:
         """Emit a function of `pyv_native.intrinsics`."""
         if callee in _CONVERSIONS:
             return self._convert(_CONVERSIONS[callee], values)
-        place = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
+        pointer = self._ir.value(f"inttoptr {I64} {values[0]} to ptr")
         if callee is intrinsics.call_native:
             buffer = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
             arguments = ", ".join([f"ptr {buffer}", *(f"{I64} {value}" for value in values[2:])])
-            return self._ir.value(f"call {I64} {place}({arguments})")
+            return self._ir.value(f"call {I64} {pointer}({arguments})")
         if callee in _LOADS:
-            value = self._ir.load(_LOADS[callee], place)
+            value = self._ir.load(_LOADS[callee], pointer)
             return value if _LOADS[callee] == I64 else self._ir.value(f"zext {_LOADS[callee]} {value} to {I64}")
-        kind = _STORES[callee]
-        narrow = values[1] if kind == I64 else self._ir.value(f"trunc {I64} {values[1]} to {kind}")
-        self._ir.store(kind, narrow, place)
+        ir_type = _STORES[callee]
+        narrow = values[1] if ir_type == I64 else self._ir.value(f"trunc {I64} {values[1]} to {ir_type}")
+        self._ir.store(ir_type, narrow, pointer)
         return "0"
 
     def _convert(self, name: str, values: list[str]) -> str:
@@ -247,15 +247,15 @@ class Expressions(InstructionEmitter):
             raise self._error(node)
         if not isinstance(shape.item, Scalar) or shape.fixed or self._is_parameter(method.value):
             raise self._error(node, "only a field that holds integers or references, with a length, grows")
-        at = self._value(method.value)
+        offset = self._value(method.value)
         if method.attr == "clear":
-            self._store(at, "0")
+            self._store(offset, "0")
             return "0"
         operands = [self._value(value) for value in values]
-        length = self._load(at)
-        added = operands if method.attr != "insert" else operands[1:]
-        total = self._plus(length, len(added))
-        capacity = str(shape.capacity) if shape.capacity is not None else self._load(self._plus(at, -WORD))
+        length = self._load(offset)
+        items = operands if method.attr != "insert" else operands[1:]
+        total = self._add_offset(length, len(items))
+        capacity = str(shape.capacity) if shape.capacity is not None else self._load(self._add_offset(offset, -WORD))
         fits, full, after = (self._ir.new_label() for _ in range(3))
         self._ir.branch(self._ir.value(f"icmp sle {I64} {total}, {capacity}"), (fits, ()), (full, ()))
         self._ir.block(full)
@@ -269,11 +269,11 @@ class Expressions(InstructionEmitter):
         if method.attr == "insert":
             index = operands[0]
             self._require_order(node, index, length, length)
-            self._move(at, shape, index, self._plus(index, 1), self._ir.value(f"sub {I64} {length}, {index}"))
-        first = self._item(at, shape, index)
-        for position, value in enumerate(added):
-            self._write(node, self._plus(first, position * shape.item.size), shape.item.form, value)
-        self._store(at, total)
+            self._move(offset, shape, index, self._add_offset(index, 1), self._ir.value(f"sub {I64} {length}, {index}"))
+        start = self._item(offset, shape, index)
+        for position, value in enumerate(items):
+            self._write(node, self._add_offset(start, position * shape.item.size), shape.item.form, value)
+        self._store(offset, total)
         self._ir.goto(after)
         self._ir.block(after)
         return "0"
@@ -314,8 +314,8 @@ class Expressions(InstructionEmitter):
         if isinstance(node, ast.Name):
             return self._shapes.get(node.id, Scalar())
         if isinstance(node, ast.Attribute | ast.Subscript) and self._constant(node) is None:
-            stored = self._stored(node)
-            return stored if isinstance(stored, ListOf) else Scalar(stored.record)
+            element = self._element_shape(node)
+            return element if isinstance(element, ListOf) else Scalar(element.record)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             callee = self._function.names.get(node.func.id)
             if isinstance(callee, FunctionType) and callee not in _INTRINSICS:
@@ -332,7 +332,7 @@ class Expressions(InstructionEmitter):
         shape = self._shape(node)
         return shape.record if isinstance(shape, Scalar) else None
 
-    def _stored(self, node: ast.Attribute | ast.Subscript) -> Shape:
+    def _element_shape(self, node: ast.Attribute | ast.Subscript) -> Shape:
         """Return the shape of a field or an item."""
         if isinstance(node, ast.Subscript):
             return self._list_shape(node.value).item
@@ -344,20 +344,20 @@ class Expressions(InstructionEmitter):
     def _address(self, node: ast.Attribute | ast.Subscript) -> str:
         """Emit the offset of a field or an item; for a list, of its length."""
         if isinstance(node, ast.Subscript):
-            shape, at = self._list_shape(node.value), self._value(node.value)
-            return self._item(at, shape, self._bounded(node, self._value(node.slice), self._length(at, shape)))
+            shape, base = self._list_shape(node.value), self._value(node.value)
+            return self._item(base, shape, self._check_index(node, self._value(node.slice), self._length(base, shape)))
         record = self._record(node.value)
         assert record is not None
         owner, field = self._value(node.value), layout(record).fields[node.attr]
         if not owner.isdecimal() and layout(record).size > NULL_SIZE:
             raise self._error(node, f"a record that is referred to has at most {NULL_SIZE} bytes")
-        sized = isinstance(field.shape, ListOf) and not field.shape.fixed
-        if not owner.isdecimal() and (self._context.checked or sized):
+        has_length = isinstance(field.shape, ListOf) and not field.shape.fixed
+        if not owner.isdecimal() and (self._context.checked or has_length):
             self._require(node, self._ir.value(f"icmp ne {I64} {owner}, 0"), StatusCode.NULL)
-        place = self._plus(owner, field.offset)
+        address = self._add_offset(owner, field.offset)
         if isinstance(field.shape, ListOf) and field.shape.capacity is None:
-            return self._plus(owner, self._load(place))
-        return place
+            return self._add_offset(owner, self._load(address))
+        return address
 
     def _list_shape(self, node: ast.expr) -> ListOf:
         shape = self._shape(node)

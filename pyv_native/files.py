@@ -30,13 +30,13 @@ Path = str | os.PathLike[str]
 def check_input(path: Path, limit: int) -> None:
     """Raise OSError for a file that is not regular or has more than `limit` bytes: a device is endless, and a sparse
     file takes no space on the disk."""
-    about = os.stat(path)
-    if stat.S_ISDIR(about.st_mode):
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if not stat.S_ISREG(about.st_mode) and not os.path.samefile(path, os.devnull):
+    if not stat.S_ISREG(status.st_mode) and not os.path.samefile(path, os.devnull):
         raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
-    if about.st_size > limit:
-        raise OSError(errno.EFBIG, f"has {about.st_size} bytes, the most is {limit}", os.fspath(path))
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"has {status.st_size} bytes, the most is {limit}", os.fspath(path))
 
 
 @contextmanager
@@ -46,20 +46,20 @@ def draft_of(path: Path) -> Iterator[str]:
     OSError names the file. A device, such as /dev/stdout, is written directly.
     """
     name = os.fspath(path)
-    place = os.path.realpath(name) if os.path.islink(name) else name
+    target = os.path.realpath(name) if os.path.islink(name) else name
     try:
-        if os.path.exists(place) and not os.path.isfile(place):
-            if os.path.isdir(place):
+        if os.path.exists(target) and not os.path.isfile(target):
+            if os.path.isdir(target):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            yield place
+            yield target
             return
-        remove_abandoned(os.path.dirname(place) or ".")
-        draft = _draft_path(place)
+        remove_abandoned(os.path.dirname(target) or ".")
+        draft = _draft_path(target)
         try:
             yield draft
-            if os.path.exists(place):
-                os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
-            os.replace(draft, place)
+            if os.path.exists(target):
+                os.chmod(draft, stat.S_IMODE(os.stat(target).st_mode))
+            os.replace(draft, target)
         finally:
             with suppress(OSError):
                 os.unlink(draft)
@@ -67,18 +67,18 @@ def draft_of(path: Path) -> Iterator[str]:
         raise OSError(error.errno, error.strerror or str(error), name) from None
 
 
-def _draft_path(place: str) -> str:
-    folder, name = os.path.split(place)
+def _draft_path(target: str) -> str:
+    folder, name = os.path.split(target)
     return os.path.join(folder, f".{name[:_MAX_NAME]}.{os.getpid()}{DRAFT}")
 
 
 def check_output(path: Path) -> None:
     """Raise OSError if a file cannot be replaced; its content does not change."""
-    place = os.path.realpath(path)
-    if os.path.exists(place) and not os.path.isfile(place):
-        with open(place, "ab"):
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        with open(target, "ab"):
             return
-    draft = _draft_path(place)
+    draft = _draft_path(target)
     with open(draft, "xb"):
         os.unlink(draft)
 
@@ -109,8 +109,8 @@ def remove_abandoned(folder: str) -> None:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             process = entry.name.removesuffix(DRAFT).rpartition(".")[2]
-            drafted = entry.name.startswith(".") and entry.name.endswith(DRAFT) and process.isdecimal()
-            if drafted and entry.is_file(follow_symlinks=False) and not is_running(int(process)):
+            is_draft = entry.name.startswith(".") and entry.name.endswith(DRAFT) and process.isdecimal()
+            if is_draft and entry.is_file(follow_symlinks=False) and not is_running(int(process)):
                 with suppress(OSError):
                     os.unlink(entry.path)
 

@@ -34,7 +34,7 @@ def known_host() -> Host | None:
     processor = _processor()
     if b"flags" not in processor:
         return None
-    llvm = _installed(os.path.dirname(spec.origin))
+    llvm = _library_identity(os.path.dirname(spec.origin))
     return Host(repr((llvm, sorted(processor.items()))), b"fma" in processor[b"flags"].split())
 
 
@@ -51,10 +51,10 @@ def _processor() -> dict[bytes, bytes]:
     return {name.strip(): value.strip() for name, _, value in lines if name.strip() in _LINES}
 
 
-def _installed(package: str) -> tuple[object, ...]:
+def _library_identity(package: str) -> tuple[object, ...]:
     """Return the identity of the installed llvmlite: its version, and size and time of its library."""
     with open(os.path.join(package, "_version.py"), "rb") as file:
         version = file.read()
     with os.scandir(os.path.join(package, "binding")) as files:
         libraries = [(file.name, file.stat()) for file in files if _LIBRARY in file.name]
-    return version, *((name, about.st_size, about.st_mtime_ns) for name, about in sorted(libraries))
+    return version, *((name, status.st_size, status.st_mtime_ns) for name, status in sorted(libraries))

@@ -45,20 +45,20 @@ class Ir:
         """Append an instruction that has no value."""
         self._current.append(text)
 
-    def resize(self, value: str, kind: str, target: str, *, signed: bool = False) -> str:
-        """Append the conversion of an integer of LLVM type `kind` to the type `target`; return its value."""
-        if kind == target:
+    def resize(self, value: str, ir_type: str, target: str, *, signed: bool = False) -> str:
+        """Append the conversion of an integer of LLVM type `ir_type` to the type `target`; return its value."""
+        if ir_type == target:
             return value
-        if int(target[1:]) < int(kind[1:]):
-            return self.value(f"trunc {kind} {value} to {target}")
-        return self.value(f"{'sext' if signed else 'zext'} {kind} {value} to {target}")
+        if int(target[1:]) < int(ir_type[1:]):
+            return self.value(f"trunc {ir_type} {value} to {target}")
+        return self.value(f"{'sext' if signed else 'zext'} {ir_type} {value} to {target}")
 
-    def load(self, kind: str, pointer: str, offset: int = 0) -> str:
+    def load(self, ir_type: str, pointer: str, offset: int = 0) -> str:
         """Append a load of an LLVM type at `offset` bytes from a pointer; return its value."""
-        return self.value(f"load {kind}, ptr {self.at(pointer, offset)}, align 1")
+        return self.value(f"load {ir_type}, ptr {self.at(pointer, offset)}, align 1")
 
-    def store(self, kind: str, value: str, pointer: str, offset: int = 0) -> None:
-        self.do(f"store {kind} {value}, ptr {self.at(pointer, offset)}, align 1")
+    def store(self, ir_type: str, value: str, pointer: str, offset: int = 0) -> None:
+        self.do(f"store {ir_type} {value}, ptr {self.at(pointer, offset)}, align 1")
 
     def at(self, pointer: str, offset: int | str) -> str:
         """Append the addition of `offset` bytes (a constant, or an i64 value) to a pointer; return the sum."""
@@ -70,22 +70,24 @@ class Ir:
         self._edge(label, arguments)
         self.do(f"br label %{label}")
 
-    def branch(self, condition: str, then: Target, other: Target) -> None:
-        """Branch to `then` if the i1 `condition` holds."""
-        if then[0] == other[0]:
-            other = self._relay(other)
-        self._edge(*then)
-        self._edge(*other)
-        self.do(f"br i1 {condition}, label %{then[0]}, label %{other[0]}")
+    def branch(self, condition: str, true_target: Target, false_target: Target) -> None:
+        """Branch to `true_target` if the i1 `condition` holds."""
+        if true_target[0] == false_target[0]:
+            false_target = self._relay(false_target)
+        self._edge(*true_target)
+        self._edge(*false_target)
+        self.do(f"br i1 {condition}, label %{true_target[0]}, label %{false_target[0]}")
 
-    def switch(self, kind: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *arguments: str) -> None:
+    def switch(
+        self, ir_type: str, value: str, cases: Iterable[tuple[int, str]], default: Target, *arguments: str
+    ) -> None:
         """Branch to the label of the case that equals `value`, with these arguments; labels are distinct."""
         self._edge(*default)
         texts = []
         for case, label in cases:
             self._edge(label, arguments)
-            texts.append(f"{kind} {case}, label %{label}")
-        self.do(f"switch {kind} {value}, label %{default[0]} [{' '.join(texts)}]")
+            texts.append(f"{ir_type} {case}, label %{label}")
+        self.do(f"switch {ir_type} {value}, label %{default[0]} [{' '.join(texts)}]")
 
     def unless(self, condition: str, target: Target) -> None:
         """Branch to `target` unless the i1 `condition` holds, else continue in a new block."""
@@ -109,29 +111,29 @@ class Ir:
 
     def text(self, signature: str, attributes: str = "nounwind") -> str:
         """Return the function as IR, without unreachable blocks."""
-        reached = self._reached()
+        labels = self._reachable_labels()
         parts = [f"define {signature} {attributes} {{"]
-        for label in reached:
+        for label in labels:
             parts.append(f"{label}:")
-            edges = [edge for edge in self._arguments.get(label, ()) if edge[0] in reached]
-            for number, kind in enumerate(self._parameters[label]):
-                choices = ", ".join(f"[{arguments[number]}, %{source}]" for source, arguments in edges)
-                parts.append(f"%{label}.{number} = phi {kind} {choices}")
+            edges = [edge for edge in self._arguments.get(label, ()) if edge[0] in labels]
+            for index, ir_type in enumerate(self._parameters[label]):
+                choices = ", ".join(f"[{arguments[index]}, %{source}]" for source, arguments in edges)
+                parts.append(f"%{label}.{index} = phi {ir_type} {choices}")
             parts += self._lines[label]
         parts.append("}\n")
         return "\n".join(parts)
 
-    def _reached(self) -> dict[str, None]:
+    def _reachable_labels(self) -> dict[str, None]:
         """Return the labels that are reachable from the first block, with that first."""
         successors: dict[str, list[str]] = {}
         for label, edges in self._arguments.items():
             for source, _ in edges:
                 successors.setdefault(source, []).append(label)
-        reached = {next(iter(self._lines)): None}
-        waiting = list(reached)
-        while waiting:
-            for label in successors.get(waiting.pop(), ()):
-                if label not in reached:
-                    reached[label] = None
-                    waiting.append(label)
-        return reached
+        labels = {next(iter(self._lines)): None}
+        worklist = list(labels)
+        while worklist:
+            for label in successors.get(worklist.pop(), ()):
+                if label not in labels:
+                    labels[label] = None
+                    worklist.append(label)
+        return labels

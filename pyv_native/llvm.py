@@ -28,15 +28,15 @@ class Llvm:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         llvm.initialize_native_asmparser()  # of inline assembly
-        available = llvm.get_host_cpu_features()
-        cpu, features = llvm.get_host_cpu_name(), available.flatten()
+        cpu_features = llvm.get_host_cpu_features()
+        cpu, features = llvm.get_host_cpu_name(), cpu_features.flatten()
         target = llvm.Target.from_default_triple()
         versions = llvmlite.__version__, llvm.llvm_version_info
-        fused = bool(available.get("fma")) or target.triple.startswith(("aarch64", "arm64"))
+        fused = bool(cpu_features.get("fma")) or target.triple.startswith(("aarch64", "arm64"))
         self.host = Host(repr((versions, target.triple, cpu, features)), fused)
         self._machine = target.create_target_machine(cpu=cpu, features=features, opt=optimization)
         self._jit = llvm.create_lljit_compiler(self._machine, use_jit_link=True)
-        self._linked = 0
+        self._module_count = 0
 
     def compile(self, text: str) -> bytes:
         """Compile a module to an object file."""
@@ -55,6 +55,6 @@ class Llvm:
         builder = llvm.JITLibraryBuilder().add_object_img(file)
         for name in names:
             builder.export_symbol(name)
-        self._linked += 1
-        library = builder.link(self._jit, f"module{self._linked}")
+        self._module_count += 1
+        library = builder.link(self._jit, f"module{self._module_count}")
         return NativeCode({name: library[name] for name in names}, library)

@@ -74,19 +74,19 @@ def load(file: bytes, names: Collection[str]) -> NativeCode | None:
     if not x86_64_linux():
         return None
     try:
-        return _loaded(file, names)
+        return _load(file, names)
     except (_Unknown, struct.error, KeyError, IndexError, ValueError, OSError):
         return None
 
 
-def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
+def _load(file: bytes, names: Collection[str]) -> NativeCode:
     sections = _sections(file)
-    places, executable, size = _places(sections)
+    offsets, executable, size = _assign_offsets(sections)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for index, place in places.items():
+    for index, offset in offsets.items():
         if sections[index].type == _PROGBITS:
-            memory[place : place + sections[index].size] = _content(file, sections[index])
+            memory[offset : offset + sections[index].size] = _content(file, sections[index])
     (table,) = (section for section in sections if section.type == _SYMTAB)
     texts = _content(file, sections[table.link])
     symbols = list(_SYMBOL.iter_unpack(_content(file, table)))
@@ -98,46 +98,46 @@ def _loaded(file: bytes, names: Collection[str]) -> NativeCode:
     for section in sections:
         if section.type == _REL:
             raise _Unknown
-        if section.type == _RELA and section.info in places:
-            _relocate(memory, base, places, section.info, sections, symbols, library, _content(file, section))
+        if section.type == _RELA and section.info in offsets:
+            _relocate(memory, base, offsets, section.info, sections, symbols, library, _content(file, section))
     if executable:
         _make_executable(base, executable)
     addresses_by_name = {
-        _name(texts, name): base + places[index] + value for name, _, _, index, value, _ in symbols if index in places
+        _name(texts, name): base + offsets[index] + value for name, _, _, index, value, _ in symbols if index in offsets
     }
     return NativeCode({name: addresses_by_name[name] for name in names}, memory)
 
 
 def _sections(file: bytes) -> list[_Section]:
-    ident, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(file)
-    if not ident.startswith(_IDENT) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
+    ident, file_type, machine, _, _, _, offset, _, _, _, _, size, count, _ = _HEADER.unpack_from(file)
+    if not ident.startswith(_IDENT) or (file_type, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
         raise _Unknown
-    if at + count * size > len(file):
+    if offset + count * size > len(file):
         raise _Unknown
-    return [_Section(*_SECTION.unpack_from(file, at + number * size)) for number in range(count)]
+    return [_Section(*_SECTION.unpack_from(file, offset + index * size)) for index in range(count)]
 
 
-def _places(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
+def _assign_offsets(sections: list[_Section]) -> tuple[dict[int, int], int, int]:
     """Assign offsets in memory to sections; return them by index, the bytes of read-only sections (whole pages at the
     beginning), and the total bytes."""
-    places: dict[int, int] = {}
-    at = executable = 0
-    for written in (False, True):
-        for number, section in enumerate(sections):
-            if section.loaded and bool(section.flags & _WRITE) is written:
+    offsets: dict[int, int] = {}
+    offset = executable = 0
+    for writable in (False, True):
+        for index, section in enumerate(sections):
+            if section.loaded and bool(section.flags & _WRITE) is writable:
                 if section.type not in (_PROGBITS, _NOBITS) or section.flags & _TLS or section.align > mmap.PAGESIZE:
                     raise _Unknown
-                at = places[number] = -(-at // max(section.align, 1)) * max(section.align, 1)
-                at += section.size
-                if at > _LARGEST:
+                offset = offsets[index] = -(-offset // max(section.align, 1)) * max(section.align, 1)
+                offset += section.size
+                if offset > _LARGEST:
                     raise _Unknown
-        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
-        executable = executable or at
-    return places, executable, at
+        offset = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        executable = executable or offset
+    return offsets, executable, offset
 
 
-def _name(texts: bytes, at: int) -> str:
-    return texts[at : texts.index(b"\0", at)].decode()
+def _name(texts: bytes, offset: int) -> str:
+    return texts[offset : texts.index(b"\0", offset)].decode()
 
 
 def _content(file: bytes, section: _Section) -> bytes:
@@ -148,11 +148,11 @@ def _content(file: bytes, section: _Section) -> bytes:
 
 
 def _relocate(
-    memory: mmap.mmap, base: int, places: Mapping[int, int], target: int, sections: list[_Section],
+    memory: mmap.mmap, base: int, section_offsets: Mapping[int, int], target: int, sections: list[_Section],
     symbols: list[tuple[Any, ...]], library: Mapping[int, int], relocations: bytes,
 ) -> None:  # fmt: skip
     """Apply the relocations of a section."""
-    last, place, put = sections[target].size - _WORD.size, places[target], _WORD.pack_into
+    last, start, write_word = sections[target].size - _WORD.size, section_offsets[target], _WORD.pack_into
     addresses: dict[int, int] = {}
     """Addresses by symbol and type of relocation: most symbols have many."""
     entries: Iterator[tuple[int, int, int]] = _RELOCATION.iter_unpack(relocations)
@@ -161,12 +161,12 @@ def _relocate(
         if address is None:
             symbol = info >> 32
             _, _, _, index, value, _ = symbols[symbol]
-            if info & 0xFFFFFFFF != _R_X86_64_64 or not (index in places or symbol in library):
+            if info & 0xFFFFFFFF != _R_X86_64_64 or not (index in section_offsets or symbol in library):
                 raise _Unknown
-            address = addresses[info] = library[symbol] if symbol in library else base + places[index] + value
+            address = addresses[info] = library[symbol] if symbol in library else base + section_offsets[index] + value
         if offset > last:
             raise _Unknown
-        put(memory, place + offset, address + addend)
+        write_word(memory, start + offset, address + addend)
 
 
 @cache

@@ -98,9 +98,9 @@ class Lowering(Expressions):
                 self._shapes[target.id] = shape
             return
         if isinstance(target, ast.Attribute | ast.Subscript):
-            stored = self._stored(target)
-            if isinstance(stored, Scalar):
-                self._write(target, self._address(target), stored.form, value)
+            element = self._element_shape(target)
+            if isinstance(element, Scalar):
+                self._write(target, self._address(target), element.form, value)
                 return
         raise self._error(target)
 
@@ -110,12 +110,12 @@ class Lowering(Expressions):
         if isinstance(target, ast.Name):
             self._assign(target, self._operate(node, self._value(target), self._value(node.value)), Scalar())
             return
-        stored = self._stored(target)
-        if not isinstance(stored, Scalar) or stored.record is not None:
+        element = self._element_shape(target)
+        if not isinstance(element, Scalar) or element.record is not None:
             raise self._error(target)
         address = self._address(target)
-        left = self._read(address, stored.form)
-        self._write(target, address, stored.form, self._operate(node, left, self._value(node.value)))
+        left = self._read(address, element.form)
+        self._write(target, address, element.form, self._operate(node, left, self._value(node.value)))
 
     def _delete(self, target: ast.expr) -> None:
         """Emit `del items[a:b]` or `del items[a:]`."""
@@ -125,14 +125,14 @@ class Lowering(Expressions):
         shape = self._list_shape(target.value)
         if lower is None or step is not None or shape.fixed or not isinstance(shape.item, Scalar):
             raise self._error(target)
-        at, start = self._value(target.value), self._value(lower)
-        length = self._load(at)
+        offset, start = self._value(target.value), self._value(lower)
+        length = self._load(offset)
         stop = length if upper is None else self._value(upper)
         self._require_order(target, start, stop, length)
         if upper is not None:
-            self._move(at, shape, stop, start, self._ir.value(f"sub {I64} {length}, {stop}"))
-        removed = self._ir.value(f"sub {I64} {stop}, {start}")
-        self._store(at, self._ir.value(f"sub {I64} {length}, {removed}"))
+            self._move(offset, shape, stop, start, self._ir.value(f"sub {I64} {length}, {stop}"))
+        count = self._ir.value(f"sub {I64} {stop}, {start}")
+        self._store(offset, self._ir.value(f"sub {I64} {length}, {count}"))
 
     def _begin(self, label: str) -> None:
         self._ir.block(label)
@@ -154,17 +154,17 @@ class Lowering(Expressions):
         if constant is not None:
             self._block(node.body if constant else node.orelse)
             return
-        then, otherwise, after = (self._ir.new_label() for _ in range(3))
+        true_label, false_label, after = (self._ir.new_label() for _ in range(3))
         names = targets([*node.body, *node.orelse])
-        self._branch(node.test, then, otherwise)
-        before, reached = dict(self._locals), False
-        for label, body in ((then, node.body), (otherwise, node.orelse)):
+        self._branch(node.test, true_label, false_label)
+        before, is_reachable = dict(self._locals), False
+        for label, body in ((true_label, node.body), (false_label, node.orelse)):
             self._begin(label)
             self._locals = dict(before)
             self._block(body)
-            reached = reached or not self._terminated
+            is_reachable = is_reachable or not self._terminated
             self._goto(after, names)
-        if reached:
+        if is_reachable:
             self._join(after, names)
 
     def _while(self, node: ast.While) -> None:
@@ -178,22 +178,22 @@ class Lowering(Expressions):
         bounds = self._range(node.iter)
         counter, increment = f".{node.lineno}.{node.col_offset}", 1
         if bounds is None:
-            shape, at = self._list_shape(node.iter), self._value(node.iter)
+            shape, offset = self._list_shape(node.iter), self._value(node.iter)
             self._locals[counter] = "0"
         else:
             self._locals[counter], stop, increment = bounds
         loop = self._begin_loop([counter, *targets([node])])
         index = self._locals[counter]
         if bounds is None:
-            stop = self._length(at, shape)
+            stop = self._length(offset, shape)
         test = self._ir.value(f"icmp {'slt' if increment > 0 else 'sgt'} {I64} {index}, {stop}")
         self._ir.branch(test, (loop.body, ()), (loop.exhausted, ()))
         self._begin(loop.body)
         self._locals[target], self._shapes[target] = index, Scalar()
         if bounds is None:
-            place = self._item(at, shape, index)
+            item = self._item(offset, shape, index)
             inner = isinstance(shape.item, Inner)
-            self._locals[target] = place if inner else self._read(place, shape.item.form)  # type: ignore[union-attr]
+            self._locals[target] = item if inner else self._read(item, shape.item.form)  # type: ignore[union-attr]
             self._shapes[target] = Scalar(shape.item.record)
         self._end_loop(loop, node.body, counter, increment)
 
@@ -211,7 +211,7 @@ class Lowering(Expressions):
         self._loops.pop()
         self._join(loop.step, loop.names)
         if counter:
-            self._locals[counter] = self._plus(loop.locals[counter], increment)
+            self._locals[counter] = self._add_offset(loop.locals[counter], increment)
         self._goto(loop.head, loop.names)
         self._begin(loop.exhausted)
         self._locals = dict(loop.locals)

@@ -192,7 +192,7 @@ def module_text(
             texts[function] = lowering.text(public=not inline and function in functions, inline=inline)
             worklist += lowering.callees
     sites = "".join(
-        f"{name} = private constant [{len(text.encode()) + 1} x i8] c\"{_escaped(text)}\\00\"\n"
+        f"{name} = private constant [{len(text.encode()) + 1} x i8] c\"{_escape(text)}\\00\"\n"
         for text, name in context.sites.items()
     )  # fmt: skip
     return "".join(texts.values()) + sites + _INTRINSICS
@@ -208,7 +208,7 @@ def _call_text(function: SubsetFunction, context: Context, slot: int) -> str:
     return ir.text(f"internal i64 @{function.symbol}({operands})", f"nounwind {INLINE}")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape text for a string constant of LLVM."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02x}" for byte in text.encode())
 
@@ -219,20 +219,20 @@ def shapes_of(function: Definition) -> tuple[Mapping[str, Shape], Shape]:
     try:
         shapes = {key: shape_of(hint) for key, hint in get_type_hints(function, include_extras=True).items()}
     except NativeError as error:
-        raise _outside(function, str(error)) from None
+        raise _subset_error(function, str(error)) from None
     result = shapes.pop("return", None)
     parameters = inspect.signature(function).parameters.values()
     if result is None or len(shapes) != len(parameters):
-        raise _outside(function, "annotate parameters and result")
+        raise _subset_error(function, "annotate parameters and result")
     if any(
         parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty
         for parameter in parameters
     ):
-        raise _outside(function, "parameters are plain and have no defaults")
+        raise _subset_error(function, "parameters are plain and have no defaults")
     return shapes, result
 
 
-def _outside(function: Definition, remedy: str) -> SubsetError:
+def _subset_error(function: Definition, remedy: str) -> SubsetError:
     """Return the error of a function's definition."""
     line = getattr(inspect.unwrap(function), "__code__").co_firstlineno  # noqa: B009 - a function, not any callable
     return SubsetError(f"{function.__module__}, line {line}: {function.__name__}: outside the native subset: {remedy}")
@@ -243,7 +243,7 @@ def function_of(function: Definition) -> SubsetFunction:
     """Return source and shapes of a function."""
     node = _definitions(sys.modules[function.__module__]).get(function.__name__)
     if node is None:
-        raise _outside(function, "define it at the top of a module")
+        raise _subset_error(function, "define it at the top of a module")
     return SubsetFunction(function.__module__, function.__globals__, node, *shapes_of(function))
 
 

@@ -61,8 +61,8 @@ i32 = Annotated[int, IntegerFormat(4, True)]
 @dataclass_transform()
 def record(declaration: type[RecordType]) -> type[RecordType]:
     """Declare a record class. Every field has a default."""
-    declared: type[RecordType] = dataclass(init=False, eq=False, repr=False, match_args=False)(declaration)
-    return declared
+    dataclass_type: type[RecordType] = dataclass(init=False, eq=False, repr=False, match_args=False)(declaration)
+    return dataclass_type
 
 
 def items(capacity: int | None = None) -> Any:

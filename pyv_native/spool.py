@@ -50,9 +50,9 @@ class Spool:
         if self._file is not None:
             offset = self._size - len(self._memory)
             while self._memory:
-                written = os.pwrite(self._file.fileno(), self._memory, offset)
-                offset += written
-                del self._memory[:written]
+                size = os.pwrite(self._file.fileno(), self._memory, offset)
+                offset += size
+                del self._memory[:size]
         return segment
 
     def read(self, offset: int, size: int) -> bytes:

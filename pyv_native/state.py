@@ -15,19 +15,19 @@ LATEST = 1 << 62
 
 
 class StateError(ValueError):
-    """Error of an invalid state. `place`: path of the field, as names and indices."""
+    """Error of an invalid state. `path`: path of the field, as names and indices."""
 
-    def __init__(self, problem: str, *place: str | int) -> None:
+    def __init__(self, problem: str, *path: str | int) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.place = place
+        self.path = path
 
-    def within(self, *place: str | int) -> "StateError":
+    def within(self, *path: str | int) -> "StateError":
         """Return the same error with its path extended by that of the containing part."""
-        return StateError(self.problem, *place, *self.place)
+        return StateError(self.problem, *path, *self.path)
 
     def __str__(self) -> str:
-        path = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self.place)
+        path = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self.path)
         return f"{path.lstrip('.') or 'state'}: {self.problem}"
 
 
@@ -40,16 +40,16 @@ class Stateful(Protocol):
 
 
 class inside:  # noqa: N801 - reads as a preposition; a generator would be three times slower
-    """Context that attributes errors to the field at `place`."""
+    """Context that attributes errors to the field at `path`."""
 
-    def __init__(self, *place: str | int) -> None:
-        self._place = place
+    def __init__(self, *path: str | int) -> None:
+        self._path = path
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, StateError):
-            raise error.within(*self._place) from None
+            raise error.within(*self._path) from None
 
 
 def integer(value: object, low: int, high: int) -> int:

@@ -139,7 +139,7 @@ def model_file(program: str) -> "Path":
     from pyv_native.code_cache import VARIABLE, code_cache
 
     cache = code_cache()
-    if cache is None or (reason := cache.trouble()):
+    if cache is None or (reason := cache.write_refusal()):
         detail = f": {reason}" if cache is not None else ""
         raise BadInputError(
             f"{program}: there is no cache to make example models in{detail}; set {VARIABLE} to a folder"

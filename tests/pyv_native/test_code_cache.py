@@ -122,7 +122,7 @@ def test_no_folder_can_be_made(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "file" / "below")
     cache.put(KEYS[0], b"code")
     assert cache.get(KEYS[0]) is None
-    assert cache.trouble().startswith(str(tmp_path / "file"))
+    assert cache.write_refusal().startswith(str(tmp_path / "file"))
     assert cache.clear() == Usage(0, 0)
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_is_writable_by_others_is_not_used(tmp_path: Path, mode: i
     cache.put(KEYS[1], b"code")
     assert cache.get(KEYS[0]) is None
     assert cache.usage().files == 1
-    assert cache.trouble() == f"{tmp_path} is writable by others: chmod go-w it, or set PYV_NPU_CACHE"
+    assert cache.write_refusal() == f"{tmp_path} is writable by others: chmod go-w it, or set PYV_NPU_CACHE"
 
 
 def test_a_link_to_a_folder_is_not_used(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_link_to_a_folder_is_not_used(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "link")
     cache.put(KEYS[0], b"code")
     assert not list((tmp_path / "own").iterdir())
-    assert cache.trouble() == f"{tmp_path}/link is a symbolic link: set PYV_NPU_CACHE to the folder itself"
+    assert cache.write_refusal() == f"{tmp_path}/link is a symbolic link: set PYV_NPU_CACHE to the folder itself"
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
@@ -265,6 +265,6 @@ def test_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_be_made_is_no_trouble(tmp_path: Path) -> None:
-    assert CodeCache(tmp_path / "deep" / "er").trouble() == ""
+    assert CodeCache(tmp_path / "deep" / "er").write_refusal() == ""
     (tmp_path / "file").touch()
-    assert CodeCache(tmp_path / "file" / "er").trouble() != ""
+    assert CodeCache(tmp_path / "file" / "er").write_refusal() != ""

@@ -117,8 +117,8 @@ def native_code() -> tuple[str, str]:
     cache = code_cache()
     if cache is None:
         return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
-    trouble = cache.trouble()
-    return ("", f"not kept: {trouble}") if trouble else (f"{cache.folder}: {amount(cache.usage())}", "")
+    reason = cache.write_refusal()
+    return ("", f"not kept: {reason}") if reason else (f"{cache.folder}: {amount(cache.usage())}", "")
 
 
 def amount(usage: Usage) -> str:
