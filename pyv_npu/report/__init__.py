@@ -1,1 +1,1 @@
-"""Report of `--report DIR`: files that other tools read, each complete or absent."""
+"""Report of `--report DIR`: files for other tools, each complete or absent."""

@@ -1,4 +1,4 @@
-"""Vega-Lite specifications of the charts of a page. Colours are those of the theme that draws them."""
+"""Vega-Lite specifications of the charts of a page. The theme defines the colours."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import log, sqrt
@@ -10,36 +10,36 @@ from pyv_npu.units import number
 
 Spec = dict[str, Any]
 RUNS = ("loose", "tight")
-"""Modes: their colours are the first ones of a theme in every chart."""
+"""Modes, which have the first colours of a theme in every chart."""
 LOG_FROM = 20
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+"""Minimum ratio of the largest to the smallest value for a logarithmic axis."""
 FLAT = 0.005
 """Relative range below which a series is stated in words."""
 MAX_PARTS = 9
-"""Parts of a stacked bar with a colour; the smaller parts are one part more."""
+"""Maximum number of coloured parts of a stacked bar; the smaller parts are merged into one more."""
 TOTALS = 80
-"""Pixels for the total of a bar behind it."""
+"""Pixels for the total after a bar."""
 MAX_POINTS = 400
-"""Points of a distribution."""
+"""Maximum number of points of a distribution."""
 LABELLED = 6
-"""Labels of a roofline: of the points with most cycles."""
+"""Maximum number of labels in a roofline, for the points with most cycles."""
 LABEL_WIDTH, LABEL_HEIGHT = 0.45, 0.035
-"""Shares of the axes of a roofline that a label takes: points so near to another have none."""
+"""Size of a label in shares of the axes of a roofline; points within it of a labelled point have no label."""
 _LABEL = "datum.value >= 10000 ? format(datum.value, '~s') : format(datum.value, '~g')"
 _DIGIT = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
 DECADES = f"{_DIGIT} === 1 ? {_LABEL} : ''"
-"""Labels of a logarithmic axis at powers of ten only, and at 1, 2 and 5 of each."""
+"""Labels of a logarithmic axis: DECADES at powers of ten, STEPS also at 2 and 5 times each."""
 STEPS = f"indexof([1, 2, 5], {_DIGIT}) >= 0 ? {_LABEL} : ''"
 NEAR_ZERO = 0.1
-"""Share of the largest value below which an axis begins at zero."""
+"""Share of the largest value; an axis whose values begin below it begins at zero."""
 FADED = 0.12
 EDGE = 0.03
-"""Share of an axis beside the first and the last dot."""
+"""Margin at the first and the last dot, as a share of the axis."""
 OTHER = "other"
 
 
 class Line(NamedTuple):
-    """A curve through points (x, y). Curves of a group have one colour, curves of a style one dash."""
+    """Curve through points (x, y). Curves of equal name share a colour, curves of equal style a dash."""
 
     name: str
     points: Sequence[tuple[float | str, float]]
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """A layer under a roofline."""
+    """Layer under a roofline."""
 
     name: str
     group: str
@@ -69,8 +69,8 @@ def axis_title(name: str, unit: str) -> str:
 def quantitative(
     field: str, title: str, values: Iterable[float], *, zero: bool = True, ticks: int = 10, linear: bool = False
 ) -> Spec:  # fmt: skip
-    """Return an axis of numbers: logarithmic where they span decades and it need not be linear, else from zero unless
-    that hides what they do."""
+    """Return an axis of numbers: logarithmic if they span decades and `linear` is not set, otherwise from zero unless
+    their variation would be invisible."""
     numbers = [value for value in values if value is not None]
     low, high = min(numbers, default=0), max(numbers, default=0)
     axis: Spec = {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": ticks}}
@@ -87,7 +87,7 @@ def quantitative(
 
 
 def colour(field: str, names: Sequence[str]) -> Spec:
-    """Return the colour of each name; modes have theirs wherever they are."""
+    """Return the colour encoding of names; modes have the same colours in all charts."""
     modes = [name for name in RUNS if name in names]
     domain = [*RUNS, *(name for name in names if name not in RUNS)] if modes else list(names)
     shown: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
@@ -97,7 +97,7 @@ def colour(field: str, names: Sequence[str]) -> Spec:
 
 
 def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
-    """Return parameters and the opacity of marks: a click on the legend shows one name, with Shift several."""
+    """Return parameters and the opacity of marks: a click on the legend selects a name, with Shift several."""
     if len(names) < 2:
         return [], {"value": 1}
     shown = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
@@ -105,14 +105,13 @@ def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
 
 
 def zoom_parameter(*axes: str) -> Spec:
-    """Return the parameter by which a drag moves and Ctrl with the wheel zooms these axes; a double click shows
-    all."""
+    """Return the parameter that moves axes by a drag and zooms by Ctrl with the wheel; a double click resets both."""
     select = {"type": "interval", "encodings": list(axes), "zoom": "wheel![event.ctrlKey || event.metaKey]"}
     return {"name": "zoom", "select": select, "bind": "scales"}
 
 
 def tips(**titles: str) -> list[Spec]:
-    """Return fields that the tooltip of a mark shows, with their titles."""
+    """Return the fields of a mark's tooltip, with their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
@@ -127,12 +126,12 @@ def specification(data: Sequence[Mapping[str, Any]], layers: Sequence[Spec], hei
 
 
 def round_significant(value: float) -> float:
-    """Return a number of a specification: six significant digits."""
+    """Round a number of a specification to six significant digits."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def flat(values: Sequence[float]) -> bool:
-    """Tell whether a series is one value."""
+    """Check whether a series is constant, within `FLAT`."""
     return bool(values) and max(values) - min(values) <= FLAT * max(abs(value) for value in values)
 
 
@@ -143,8 +142,8 @@ def lines(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str, y: str, *, dots: bool = False,
     level: float | None = None, at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Return curves over a common axis; `x`, `y`: the titles of the axes; `level`, `at`: a horizontal and a vertical
-    line."""
+    """Draw curves over a common axis; `x`, `y`: titles of the axes; `level`, `at`: positions of a horizontal and a
+    vertical line."""
     return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level, at=at))
 
 
@@ -152,8 +151,8 @@ def line_view(
     curves: Sequence[Line], x: str, y: str, *, dots: bool = False, level: float | None = None,
     at: float | None = None, height: int = 240, heading: str = "", linear: bool = False,
 ) -> Spec:  # fmt: skip
-    """Return a view of curves; it zooms along x where x is a number. `heading`: above a view of several; `linear`: the
-    x axis is not logarithmic."""
+    """Return a view of curves, with zoom along a numeric x axis. `heading`: of a view among several; `linear`: the x
+    axis is not logarithmic."""
     names = list(dict.fromkeys(curve.name for curve in curves))
     styles = list(dict.fromkeys(curve.style for curve in curves if curve.style))
     data = [
@@ -173,7 +172,7 @@ def line_view(
         )
     )  # fmt: skip
     domain = across.get("scale", {}).get("domain")
-    if dots and domain and domain[0] == 0:  # dots at the ends are whole
+    if dots and domain and domain[0] == 0:  # dots at the ends are not clipped
         across["scale"]["domain"] = [-EDGE * domain[1], (1 + EDGE) * domain[1]]
     params, opacity = legend_toggle("curve", names)
     encoding: Spec = {
@@ -189,7 +188,7 @@ def line_view(
     if styles:
         encoding["strokeDash"] = {"field": "style", "type": "nominal", "scale": {"domain": styles}}
         if len({(curve.name, curve.style) for curve in curves}) == len(names) == len(styles):
-            encoding["strokeDash"]["legend"] = None  # the legend of colours tells the same
+            encoding["strokeDash"]["legend"] = None  # redundant with the legend of colours
     mark: Spec = {"type": "line", "point": dots or all(len(curve.points) < 2 for curve in curves)}
     zoom = [] if words else [zoom_parameter("x")]
     flatten = [{"flatten": ["x", "y"]}]
@@ -202,7 +201,7 @@ def line_view(
 
 
 def link_views(views: Sequence[Mapping[str, Any]]) -> Spec:
-    """Return a specification of several views with shared parameters: legend and zoom act on all of them."""
+    """Return a specification of several views with shared parameters, so that legend and zoom act on all."""
     names = [view["name"] for view in views]
     parameters = {param["name"]: {**param, "views": names} for view in views for param in view.get("params", ())}
     bare = [{key: value for key, value in view.items() if key != "params"} for view in views]
@@ -213,7 +212,7 @@ def distributions(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str = "latency (core cycles)",
     y: str = "cumulative submissions (%)", at: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Return empirical distributions: points are (x, per cent of the samples that are at most that), ascending."""
+    """Draw empirical distributions: points are (x, per cent of samples at most x), ascending."""
     stepped = [Line(curve.name, _steps(curve.points), curve.style) for curve in curves]
     spec = line_view(stepped, x, y, at=at, height=300)
     view = spec["layer"][0] if "layer" in spec else spec
@@ -223,7 +222,7 @@ def distributions(
 
 
 def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | str, float]]:
-    """Return a staircase from zero, of at most `MAX_POINTS` steps."""
+    """Reduce the points of a step function to at most `MAX_POINTS`, from zero."""
     step = -(-len(points) // MAX_POINTS)
     return [(points[0][0], 0), *points[: len(points) - 1 : step], points[-1]] if points else []
 
@@ -231,8 +230,8 @@ def _steps(points: Sequence[tuple[float | str, float]]) -> list[tuple[float | st
 def stacked_bars(
     name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, float]], unit: str, total: float = 0
 ) -> Chart:
-    """Return a bar for each row, of its parts; beyond `MAX_PARTS` the smaller parts are one. `total`: the sum of the
-    parts of every row, which is not written beside the bars then."""
+    """Draw a stacked bar for each row; beyond `MAX_PARTS` the smaller parts are merged. `total`: common sum of all
+    rows, which replaces the sums after the bars."""
     totals: dict[str, float] = {}
     for row in rows.values():
         for part, value in row.items():
@@ -279,7 +278,7 @@ def cells(
     name: str, title: str, caption: str, rows: Mapping[str, Sequence[tuple[str, float]]], columns: Sequence[str],
     across: str, down: str = "",
 ) -> Chart:  # fmt: skip
-    """Return a table of cells, each with its text and its share 0..1 of the darkest colour; `across`, `down`: the
+    """Draw a table of cells, each with a text and a share 0..1 of the darkest colour; `across`, `down`: titles of the
     axes."""
     data = [
         {"row": row, "column": column, "text": text, "share": share}
@@ -306,7 +305,7 @@ def cells(
 
 
 def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], device: Roofline) -> Chart:
-    """Return layers under the ceilings of a device, logarithmic; the area of a point is its cycles."""
+    """Draw layers under the roofs of a device, logarithmic; the area of a point is its cycles."""
     top = max([roof.rate for roof in device.roofs] + [point.rate for point in points])
     ridges = [top / device.slope] if device.slope else []
     low = min([point.intensity for point in points] + ridges) / 2
@@ -322,7 +321,7 @@ def roofline(name: str, title: str, caption: str, points: Sequence[ChartPoint], 
     if device.slope:
         first, last = max(low, bottom / device.slope), min(high, top / device.slope)
         lower = max((roof.rate for roof in device.roofs if roof.rate < top), default=0.0)
-        rise = max(sqrt(top * lower), 0.6 * top)  # between the labels of roofs, where the line leaves room on its left
+        rise = max(sqrt(top * lower), 0.6 * top)  # between the labels of roofs, on the free left side of the line
         roofs.append({"x": first, "y": first * device.slope, "x2": last, "y2": last * device.slope,
                       "text": f"DRAM {device.slope:,.4g} bytes/cycle", "at": low, "rise": rise,
                       "left": True})  # fmt: skip

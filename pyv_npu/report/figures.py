@@ -30,22 +30,22 @@ class Series:
 
     edges: Integers
     depth_mean: Floats
-    """Commands accepted and not started."""
+    """Mean number of accepted commands that have not started."""
     depth_max: Integers
     busy: Mapping[str, Floats]
-    """"te", "ve", "dma" -> share of the engines' time, 0..1."""
+    """"te", "ve", "dma" -> busy share of the engines, 0..1."""
     barrier: Floats
-    """Accepted commands that wait for a barrier only."""
+    """Mean number of accepted commands that wait only for a barrier."""
     banks: Mapping[str, Floats]
-    """Bank -> share of its port's time; only banks that worked."""
+    """Bank -> busy share of its port; only banks in use."""
     conflicts: Mapping[str, Floats]
-    """Bank -> by how many cycles per cycle its accesses lengthened what engines did; only banks that did."""
+    """Bank -> stall cycles of engines per cycle due to conflicts; only banks with conflicts."""
     scratchpad: Floats | None
-    """Bytes that hold something, mean; None where it is not known what commands do."""
+    """Mean occupied bytes; None if the work of commands is unknown."""
 
     @property
     def columns(self) -> dict[str, Iterable[float]]:
-        """The series by name, as in series.csv."""
+        """Series by name, as in series.csv."""
         table: dict[str, Iterable[float]] = {
             "queue_depth_mean": self.depth_mean,
             "queue_depth_max": self.depth_max,
@@ -59,7 +59,7 @@ class Series:
 
 
 def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = None) -> Series:
-    """Bin a run; `engines`: how many of each kind ("te", "ve", "dma") there are; `occupancy`: of the scratchpads."""
+    """Bin a run; `engines`: number of each kind ("te", "ve", "dma"); `occupancy`: of the scratchpads."""
     edges = np.unique(np.linspace(0, max(spans.end, 1), BINS + 1).astype(np.int64))
     width = np.diff(edges)
     busy = {
@@ -83,14 +83,13 @@ def series(spans: Spans, engines: Mapping[str, int], occupancy: Table | None = N
 
 
 def _covered_cycles(rows: Table, edges: Integers, weight: Integers | None = None) -> Integers:
-    """Return cycles of all rows within each bin, times their weights, exactly: differences of the sum that has passed
-    at each edge."""
+    """Return the weighted cycles of all rows within each bin, exact: differences of the sums up to each edge."""
     weight = np.ones(len(rows), dtype=np.int64) if weight is None else weight
     return np.diff(_elapsed_at(rows["start"], weight, edges) - _elapsed_at(rows["end"], weight, edges))
 
 
 class _Works:
-    """The time in which at least one engine works."""
+    """Time in which at least one engine is busy."""
 
     def __init__(self, work: Table) -> None:
         order = np.argsort(work["start"], kind="stable")
@@ -101,19 +100,19 @@ class _Works:
         self._end = reach[np.append(opens[1:], True)[: len(reach)]]
 
     def before(self, moments: Integers) -> Integers:
-        """Return the cycles of work before each moment."""
+        """Return the busy cycles before each of `moments`."""
         weight = np.ones(len(self._start), dtype=np.int64)
         return _elapsed_at(self._start, weight, moments) - _elapsed_at(self._end, weight, moments)
 
     def spread(self, rows: Table, edges: Integers) -> Floats:
-        """Return the bytes of rows in each bin, spread evenly over the time of each row in which an engine works."""
+        """Return the bytes of rows in each bin, distributed evenly over the busy time of each row."""
         start, end, edges = (self.before(moments) for moments in (rows["start"], rows["end"], edges))
         weight = rows["bytes"] / np.maximum(end - start, 1)
         return np.diff(_elapsed_at(start, weight, edges) - _elapsed_at(end, weight, edges))
 
 
 def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDArray[Any]:
-    """Sum of weight * max(0, edge - moment) over moments, for each edge."""
+    """Return, for each edge, the sum of weight * max(0, edge - moment) over all moments."""
     order = np.argsort(moments, kind="stable")
     moments, weight = moments[order], weight[order]
     count = np.searchsorted(moments, edges)
@@ -122,8 +121,7 @@ def _elapsed_at(moments: Integers, weight: NDArray[Any], edges: Integers) -> NDA
 
 
 def _deepest(rows: Table, edges: Integers) -> Integers:
-    """Return the most rows that are open at once in each bin. What ends in a cycle is gone before what begins in
-    it."""
+    """Return the maximum number of open rows in each bin. Within a cycle, ends precede begins."""
     rows = rows[rows["end"] > rows["start"]]
     start, end = np.sort(rows["start"]), np.sort(rows["end"])
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
@@ -155,8 +153,8 @@ LANE_COLOURS = {"core": "#495057", "kernels": "#f06595", "queue": "#f08c00", "te
 
 
 def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
-    """Return lanes by name: the core in submit functions, the queue, kernels on the core, every engine that worked,
-    those in the DMA last."""
+    """Return lanes by name: the core in submit functions, the queue, kernels on the core, every engine in use, KV
+    engines last."""
     rows_of = {"core": _core(submissions), "queue": spans.queue}
     if len(spans.core):
         rows_of["kernels"] = spans.core
@@ -167,7 +165,7 @@ def lanes(spans: Spans, submissions: Submissions) -> dict[str, Table]:
 
 
 def _core(submissions: Submissions) -> Table:
-    """Return the core in its submit function: t0 to t1."""
+    """Return the intervals of the core in submit functions: t0 to t1."""
     t0, t1, ticket = (submissions.column(name) for name in ("t0", "t1", "ticket"))
     order = np.lexsort((ticket, t1, t0))
     order = order[(t0[order] != NONE) & (t1[order] != NONE)]
@@ -179,13 +177,13 @@ def gantt_chart(
     binned: Series | None = None, engines: Mapping[str, int] | None = None, waits: Sequence[Sequence[int]] = (),
     hertz: float = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the object that page/gantt.js reads. `layers`: of the commands with `tickets`, ascending, as far as
-    known. `binned`: what is drawn below the lanes; `engines`: how many of each kind; `waits`: as of an `Analysis`."""
+    """Return the object that page/gantt.js reads. `layers`: known layers of the first commands of `tickets`, ascending.
+    `binned`: series below the lanes; `engines`: number of each kind; `waits`: as in `Analysis`."""
     count = min(0 if tickets is None else len(tickets), len(layers))
     names = list(dict.fromkeys(layers))
     order = {name: index for index, name in enumerate(names)}
     edges = np.zeros(1, np.int64) if binned is None else binned.edges
-    columns: dict[tuple[int, ...], int] = {}  # tickets of lanes are often the same
+    columns: dict[tuple[int, ...], int] = {}  # tickets of lanes are often equal
     return {
         "end": end,
         "hertz": hertz,
@@ -215,7 +213,7 @@ def gantt_chart(
 
 
 def _tracks(run: Series) -> list[dict[str, Any]]:
-    """Return tracks of values known only in bins, for page/gantt.js, without tracks that are zero throughout."""
+    """Return tracks of binned values, for page/gantt.js, without tracks that are always zero."""
     tracks = [
         _track("barrier wait", "commands", run.barrier, 1 / 64),
         *(_track(name, "%", values, 1 / 255, heat=True, most=1) for name, values in run.banks.items()),
@@ -228,7 +226,7 @@ def _tracks(run: Series) -> list[dict[str, Any]]:
 
 
 def _track(name: str, unit: str, values: Floats, step: float, **more: Any) -> dict[str, Any]:
-    """Return values in whole multiples of `step`, rounded up, so that what is there is not lost."""
+    """Return values in multiples of `step`, rounded up, so that small values remain visible."""
     steps = np.ceil(values / step - 1e-9).astype(np.int64)
     return {"name": name, "unit": unit, "step": step, "values": differences(steps), "any": bool(steps.any()), **more}
 
@@ -245,12 +243,12 @@ def lane_colour(name: str) -> str:
 
 
 def differences(values: Integers) -> list[int]:
-    """Return the steps from value to value, from zero: small numbers, which page/gantt.js adds up."""
+    """Return the differences of successive values, from zero: small numbers, which page/gantt.js adds up."""
     return np.diff(values.astype(np.int64), prepend=0).tolist()
 
 
 def sums(steps: Sequence[int], count: int) -> Integers:
-    """Add up `differences`. ValueError: they are not `count` integers."""
+    """Return the inverse of `differences`. ValueError: they are not `count` integers."""
     numbers = np.array(steps) if steps else np.zeros(0, np.int64)
     if numbers.dtype.kind != "i" or numbers.shape != (count,):
         raise ValueError(f"a row has not {count} integers")
@@ -259,12 +257,12 @@ def sums(steps: Sequence[int], count: int) -> Integers:
 
 PICTURE_COLUMNS, PICTURE_SHADES = 1000, 8
 TRACK_COLOURS = ("#1f6fb4", "#d9203c")
-"""Tracks, and those of conflicts."""
+"""Colours of tracks, and of tracks of conflicts."""
 
 
 def gantt_picture(name: str, run: Mapping[str, Any]) -> Chart:
-    """Draw a run over time, as `gantt_chart` returns it, as a chart: the share of the time in which each lane works,
-    and the values of each track beside its largest. ValueError: it is not of this form."""
+    """Draw a result of `gantt_chart`: the busy share of each lane over time, and the values of each track relative to
+    its largest. ValueError: invalid object."""
     hertz, end = float(run.get("hertz") or 0), int(run["end"])
     scale = scale_of([end / hertz], "s") if hertz else UnitScale(1, "core cycles")
     per_cycle = 1 / hertz / scale.factor if hertz else 1.0

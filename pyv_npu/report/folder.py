@@ -1,7 +1,6 @@
-"""The folder of a report: written beside its place and put there as a whole.
+"""Folder of a report: written as a draft beside its target and renamed when complete.
 
-Until a report is complete, the folder of that name is as it was. A folder that holds anything but a report is never
-replaced.
+Until then the target is unchanged. A folder that contains anything but a report is never replaced.
 """
 
 import os
@@ -15,11 +14,11 @@ from pyv_npu import manifest
 from pyv_npu.errors import BadInputError, UsageError
 
 RECORD_FILE = "run.yaml"
-"""Describes the run."""
+"""File that describes the run."""
 
 
 class ReportFolder:
-    """Folder of a report: written in `draft`, renamed to `final`. UsageError where the target is taken."""
+    """Folder of a report: written in `draft`, renamed to `final`. UsageError when the target has other files."""
 
     def __init__(self, final: Path) -> None:
         self.final = final
@@ -40,34 +39,34 @@ class ReportFolder:
         return self._place.is_dir() and any(self._place.iterdir())
 
     def put(self) -> None:
-        """Put the complete report in its place. UsageError where other files have come there meanwhile."""
+        """Move the complete report to its target. UsageError when the target has received other files meanwhile."""
         _check(self.final)
         old = _sibling(self._place, os.getpid(), "old")
         try:
             if self._place.exists():
                 os.rename(self._place, old)
             os.rename(self.draft, self._place)
-        except OSError:  # a mount point keeps its place, and so does a folder whose parent cannot be written
+        except OSError:  # a mount point, or a folder in a read-only parent, cannot be renamed
             if old.exists():
                 os.rename(old, self._place)
             _move_contents(self.draft, self._place)
         finally:
-            if old.exists() and not self._place.exists():  # Ctrl-C between both
+            if old.exists() and not self._place.exists():  # Ctrl-C between both renames
                 os.rename(old, self._place)
         shutil.rmtree(old, ignore_errors=True)
 
     @property
     def placed(self) -> bool:
-        """True if the report is in its target."""
+        """True if the report is at its target."""
         return not self.draft.exists()
 
     def discard(self) -> None:
-        """Delete the draft; the target stays as it is."""
+        """Delete the draft; the target is unchanged."""
         shutil.rmtree(self.draft, ignore_errors=True)
 
 
 def check_holds_only(place: Path, names: Collection[str], option: str, content: str) -> None:
-    """Raise UsageError where a folder that `option` names is none, or holds anything but `names`, the files of
+    """Raise UsageError if the path of `option` is no folder, or contains files other than `names`, those of
     `content`."""
     if place.exists() and not place.is_dir():
         raise UsageError(f"{option} {place}: is not a folder; name a new one")
@@ -77,7 +76,7 @@ def check_holds_only(place: Path, names: Collection[str], option: str, content: 
 
 
 def _refuse(place: Path, strangers: Collection[str], option: str, content: str) -> None:
-    """Raise UsageError where a folder holds files of others."""
+    """Raise UsageError for a folder with other files."""
     if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         raise UsageError(
@@ -86,7 +85,7 @@ def _refuse(place: Path, strangers: Collection[str], option: str, content: str) 
 
 
 def _check(folder: Path) -> None:
-    """Raise UsageError unless the place is free or holds a report, which may be replaced."""
+    """Raise UsageError unless the target does not exist or contains only a report, which may be replaced."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -95,7 +94,7 @@ def _check(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Return the files of the report in a folder, as its manifest lists them."""
+    """Return the files of the report in a folder, from its manifest."""
     try:
         contents = manifest.read(folder)
     except BadInputError:
@@ -104,13 +103,13 @@ def _listed(folder: Path) -> set[str]:
 
 
 def _sibling(place: Path, process: int, suffix: str) -> Path:
-    """Return a hidden folder beside a place, of one process."""
+    """Return the path of a process's hidden folder beside `place`."""
     return place.with_name(f".{place.name}.{process}.{suffix}")
 
 
 def _remove_stale(place: Path) -> None:
-    """Remove what killed processes have left beside this place: their drafts, and the report that they were replacing,
-    which takes its place again where nothing else has."""
+    """Clean up after killed processes: delete their drafts, and restore the report that they were replacing if the
+    target does not exist."""
     for suffix in ("old", "part"):
         for remnant in sorted(place.parent.glob(f".{place.name}.*.{suffix}")):
             process = remnant.name.removeprefix(f".{place.name}.").removesuffix(f".{suffix}")

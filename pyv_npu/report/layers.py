@@ -1,4 +1,4 @@
-"""Sections of a page about the layers of a model: bottlenecks, roofline, a row for each layer or kind of layer."""
+"""Sections of a page about the layers of a model: bottlenecks, roofline, a row for each layer or group of layers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pyv_npu.verdict import BOUNDS
 
 HEADS = ("operations", "commands", "active cycles")
 SPAN = ("first cycle", "end")
-"""Columns of a layer alone."""
+"""Additional columns for single layers."""
 RATES = ("MACs", "DRAM read", "written", "ops/byte", "ops/cycle", "main cause", "of the makespan")
 UNITS = ("bytes", "bytes", "", "", "", "share")
 """Units of the last columns."""
@@ -33,7 +33,7 @@ def of_model(analyses: Analyses, config: Config, program: str) -> list[Section]:
 
 
 def causes(analysis: Analysis) -> dict[str, int]:
-    """Return the causes of the makespan of the NPU in words, with their cycles."""
+    """Return cause in words -> cycles of the makespan of the NPU."""
     return {CAUSES[cause]: cycles for cause, cycles in analysis.explanation.causes.items()}
 
 
@@ -51,8 +51,7 @@ def _bounds(name: str, analysis: Analysis) -> Table:
 
 
 def _layers(name: str, analysis: Analysis) -> list[Part]:
-    """Return a row for each layer; where many are equal but for numbers in their names, a row for all of those
-    first."""
+    """Return a row for each layer; if the names of many differ only in numbers, first a row for each such group."""
     meaning = "Active: cycles in which an engine, or the core, worked for the layer. Busy: summed over the engines."
     note = Note(meaning, "muted")
     makespan = max(analysis.explanation.makespan, 1)
@@ -74,7 +73,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Value]], figures: str =
 
 
 def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]:
-    """Sum over layers in narrow texts, which are sorted and saved with all their digits."""
+    """Return sums over layers in narrow cells, which are sorted and saved with all digits."""
 
     def total(key: str) -> int:
         return sum(getattr(layer, key) for layer in group)

@@ -16,11 +16,11 @@ NAMES = {"weight": "weights", "activation": "activations", "kv": "keys and value
 SIZES = ("read", "written", "bytes_total", "bytes_aligned", "utilization")
 SIDES = (("bytes_k", "keys"), ("bytes_v", "values"))
 MANY = 64
-"""Tokens that the page lists; all of them are in kv_tokens.csv."""
+"""Maximum number of tokens on the page; kv_tokens.csv has all."""
 
 
 def traffic(runs: Runs, analyses: Mapping[str, Analysis]) -> list[Part]:
-    """Return bytes of each role, and of each layer."""
+    """Return the bytes of each role, and of each layer."""
     rows: list[list[Value]] = [[name, role, *(run["traffic"][role][size] for size in SIZES)]
             for name, run in runs.items() if run.get("traffic")
             for role in NAMES if run["traffic"]["total"]["bytes_total"]]  # fmt: skip
@@ -63,7 +63,7 @@ def _figures(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def keys_and_values(runs: Runs) -> list[Part]:
-    """Return capacity of each run, traffic of each token, traffic and footprint of each layer."""
+    """Return the capacity of each run, the traffic of each token, and the traffic and footprint of each layer."""
     parts: list[Part] = []
     for name, run in runs.items():
         figures = _figures(run)
@@ -74,7 +74,7 @@ def keys_and_values(runs: Runs) -> list[Part]:
 
 
 def _errors(name: str, errors: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return errors of the widths against FP32, a row for each layer."""
+    """Return the errors of narrow keys and values relative to FP32, a row for each layer."""
     rows = [[Cell(f"{value:.2e}" if isinstance(value, float) else str(value), f"{name}.kv_error.{row['layer']}.{key}")
              for key, value in row.items()] for row in errors]  # fmt: skip
     return [Table([key.replace("_", " ") for key in errors[0]], rows)] if rows else []

@@ -1,4 +1,4 @@
-"""A self-contained HTML page of sections, by the templates of page/. Nothing is loaded from anywhere."""
+"""Self-contained HTML page of sections, from the templates in page/. It loads no other resources."""
 
 import json
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from pyv_npu.sections import Chart, Part, Section, Tile, layout
 
 
 class Charts(NamedTuple):
-    """Charts side by side."""
+    """Adjacent charts, drawn side by side."""
 
     charts: Sequence[Chart]
 
 
 def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), sections: Sequence[Section] = ()) -> str:
-    """Write the page; a section without parts is left out."""
+    """Render the page, without sections that have no parts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # a run without a report does not need it
 
     environment = Environment(
@@ -48,7 +48,7 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
 
 
 def _side_by_side(parts: Sequence[Part]) -> list[Any]:
-    """Group charts that follow each other."""
+    """Group adjacent charts."""
     groups: list[Any] = []
     for charts, run in groupby(parts, lambda part: isinstance(part, Chart)):
         together = list(run)

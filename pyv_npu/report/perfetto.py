@@ -1,8 +1,8 @@
 """trace.perfetto-trace: a run for ui.perfetto.dev, one nanosecond of the trace for each core cycle.
 
-Slices: the core in its submit functions, each engine, the interrupt handler until it knows. Instants: accepted, done.
-Counters: queue depth, busy engines of each kind. Arrows follow each submission: submit, accept, start, done, handler.
-The encoding is Perfetto's TracePacket (protos/perfetto/trace), of which a few fields are needed.
+Slices: the core in its submit functions, each engine, interrupt handlers up to the read of the result. Instants:
+accepted, done. Counters: queue depth, busy engines of each kind. Arrows follow each submission: submit, accept, start,
+done, handler. The encoding is a subset of Perfetto's TracePacket (protos/perfetto/trace).
 """
 
 import struct
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyv_npu.result import Result
 
 PROCESS = 1
-"""uuid of the process that holds all tracks; tracks follow."""
+"""uuid of the process that contains all tracks, whose uuids follow."""
 SEQUENCE = 1
 _CONVERTED = ("start", "end", "what", "ticket")
 _WORKED = ("start", "end", "tile", "ticket")
@@ -38,7 +38,7 @@ class TrackEventType(IntEnum):
 
 
 class TrackEvent(NamedTuple):
-    """TrackEvent; in file order by cycle, ends before begins."""
+    """TrackEvent; ordered by cycle, ends before begins."""
 
     cycle: int
     order: int
@@ -47,9 +47,9 @@ class TrackEvent(NamedTuple):
     type: TrackEventType
     name: str = ""
     flow: int = 0
-    """The submission whose arrow passes here, 0 for none."""
+    """Submission whose arrow passes through the event; 0: none."""
     last: bool = False
-    """The arrow ends here."""
+    """Whether the arrow ends at the event."""
     value: int = 0
 
 
@@ -83,7 +83,7 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _packet(*fields: bytes) -> bytes:
-    """Return an element of Trace.packet, with our trusted_packet_sequence_id."""
+    """Return an element of Trace.packet, with trusted_packet_sequence_id."""
     return _bytes(1, b"".join(fields) + _number(10, SEQUENCE))
 
 
@@ -93,7 +93,7 @@ def _process() -> bytes:
 
 
 def _track(uuid: int, name: str, unit: str | None) -> bytes:
-    """Return a track below the process, in the order of their uuids; with `unit` it is a counter."""
+    """Return a track of the process, ordered by uuid; with `unit` it is a counter."""
     counter = b"" if unit is None else _bytes(8, _text(6, unit))
     return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + _number(5, PROCESS) + counter + _number(12, uuid)))
 
@@ -109,11 +109,11 @@ def _event(event: TrackEvent) -> bytes:
     return _packet(_number(8, event.cycle), _bytes(11, body))
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------
+# -- tracks ------------------------------------------------------------------------------------------------------
 
 
 class Tracks:
-    """Names of tracks and their uuids, in the order in which they are shown."""
+    """Names of tracks and their uuids, in display order."""
 
     def __init__(self) -> None:
         self._units: dict[str, str | None] = {}
@@ -170,7 +170,7 @@ def write_trace(folder: Path, result: "Result[Any]") -> None:
 
 
 def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[TrackEvent]:
-    """Yield a slice; an instant where it takes no time, for it would never be closed in order."""
+    """Yield a slice, or an instant for a duration of 0, whose end would precede its begin in the file."""
     if end <= start:
         yield TrackEvent(start, 1, track, TrackEventType.INSTANT, name, flow, last)
         return
@@ -181,7 +181,7 @@ def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: boo
 def _submissions(tracks: Tracks, submissions: Sequence[Submission]) -> Iterator[TrackEvent]:
     core, accepted, completed, handler = (tracks[name] for name in ("core: submit", "accept", "done", "firmware knows"))
     shown: dict[int, int] = {}
-    """t1 of a batch -> t0 that is shown: descriptors under one doorbell are one slice."""
+    """t1 of a batch -> t0 of its slice: descriptors under one doorbell share a slice."""
     for flow, s in enumerate(submissions, 1):
         if s.t0 is not None and s.t1 is not None:
             if s.t1 in shown:
@@ -205,7 +205,7 @@ def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[TrackEve
             ends[s.t6] = max(ends.get(s.t6, 0), s.t7)
     reach = 0
     for start, stop in sorted(ends.items()):
-        begin = max(start, reach)  # handlers do not nest: what a later one learns of ends the earlier one's slice
+        begin = max(start, reach)  # handlers do not nest, so a slice begins after the end of the previous one
         if stop > begin:
             yield from _slice(track, begin, stop, "handler")
         reach = max(reach, stop)
@@ -218,7 +218,7 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
     flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
     for kind in UNITS:
         for unit, rows in spans.units(kind).items():
-            reach: list[int] = []  # of each row: work that overlaps goes into another row of the engine
+            reach: list[int] = []  # end of each row; overlapping work takes another row of the engine
             columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
             for start, end, ticket, aux in zip(*columns, strict=True):
                 row = next((row for row, end_of in enumerate(reach) if end_of <= start), len(reach))

@@ -23,12 +23,12 @@ from pyv_npu.run_sections.latency import REASONS
 from pyv_npu.sections import Chart
 
 Analyses = Mapping[str, Analysis]
-"""Analyses by the name of the run."""
+"""Run -> analysis."""
 
 TOP = 10
-"""Rows of the chart of bottlenecks."""
+"""Maximum number of rows in the chart of bottlenecks."""
 GROUPED_FROM = 12
-"""Fewer layers are listed one by one."""
+"""Minimum number of layers for grouping."""
 _NUMBERS = re.compile(r"[0-9]+")
 DISTRIBUTED = ("t_submit", "t_submit_prebuilt", "core_busy", "response")
 """Stages of the distributions."""
@@ -60,7 +60,7 @@ CAUSES = {
 
 
 def reasons(runs: Runs) -> list[Chart]:
-    """Return the mean cycles of a submission by reason."""
+    """Draw the mean cycles of a submission by reason."""
     rows = {}
     stage = headline(runs)
     key = REASONS[stage]
@@ -77,7 +77,7 @@ def reasons(runs: Runs) -> list[Chart]:
 
 
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
-    """Return shares of the submissions that took at most so many cycles."""
+    """Draw the cumulative distributions of submission latency."""
     rows = distribution_steps(latencies)
     written = any(stage == "t_submit" for _, stage, _ in rows)
     curves = [
@@ -89,13 +89,13 @@ def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
 
 
 def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str, list[tuple[int, int]]]]:
-    """Return (mode, stage, (cycles, how many samples are at most that) ascending) of every stage that has samples."""
+    """Return (mode, stage, ascending list of (cycles, number of samples at most that)) of each stage with samples."""
     stages = ((mode, stage, latency.stage(stage).cdf()) for mode, latency in latencies.items() for stage in DISTRIBUTED)
     return [(mode, stage, steps) for mode, stage, steps in stages if steps]
 
 
 def bottlenecks(analysis: Analysis, name: str) -> Chart:
-    """Return the layers that cost most, by cause; layers that differ in numbers only are one row."""
+    """Draw the layers with most cycles on the critical path, by cause; layers of a group share a row."""
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
     spent = {
         pattern if len(group) == 1 else f"{pattern} ({len(group)}x)": _causes(group)
@@ -115,8 +115,8 @@ def _causes(group: Sequence[Layer]) -> dict[str, int]:
 
 
 def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
-    """Return layers that do the same operations under names that differ in numbers only, by the name with # for
-    numbers, in the order of their first ones. None where that makes the table little shorter."""
+    """Group layers with equal operations whose names differ only in numbers: name with # for numbers -> layers, in the
+    order of first layers. None if grouping does not halve the table."""
     groups: dict[tuple[str, tuple[str, ...]], list[Layer]] = {}
     for layer in layers:
         groups.setdefault((_NUMBERS.sub("#", layer.name), layer.operations), []).append(layer)
@@ -131,7 +131,7 @@ def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:
 
 
 def layers_under_roofs(analyses: Analyses, config: Config, program: str) -> list[Chart]:
-    """Return the roofline chart with a point for each layer; [] when no layer both computed and moved data."""
+    """Draw the roofline with a point for each layer; [] if no layer both computes and moves data."""
     points = [
         ChartPoint(layer.name, name, layer.ops / layer.bytes, layer.rate, layer.active)
         for name, analysis in analyses.items()

@@ -1,7 +1,7 @@
-"""The folder of a report: described before the run, so that an interrupted run can be repeated too.
+"""Folder of a run's report: described before the run, so that an interrupted run can be repeated, too.
 
-`record` in run.yaml says what was run: command line, versions, SHA-256 of the files that were read and, once the run is
-over, of its events. `pyv-npu run --replay` goes by it. manifest.json has the files of the report.
+`record` in run.yaml describes the run: command line, versions, SHA-256 of the input files and, after the run, of its
+events. `pyv-npu run --replay` reads it. manifest.json lists the files of the report.
 """
 
 import os
@@ -25,10 +25,10 @@ from pyv_npu.versions import versions
 
 
 class RunFolder:
-    """Made before the run; UsageError where its place is taken by something else than a report.
+    """Report folder, created before the run; UsageError when its target contains anything but a report.
 
-    Files are written to `folder`, a draft beside the place. `put` gives the report its place, `discard` leaves the
-    place as it was.
+    Files are written to `folder`, a draft beside the target. `put` moves the report to the target, `discard` leaves the
+    target unchanged.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class RunFolder:
         files: Iterable[str] = (),
         inside: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`files`: what the run reads besides its program. `inside`: by name, what it reads from the report itself."""
+        """`files`: input files besides the program. `inside`: name -> content of inputs stored in the report."""
         self.place = place
         self.effective = effective
         self.finished = False
-        """True: the folder has results."""
+        """True if the folder has results."""
         self.cut = False
-        """True: Ctrl-C has ended a run whose results are in the folder."""
+        """True if Ctrl-C has ended a run whose results are in the folder."""
         self.partial = False
-        """True: all files of a run that was cut are written, and say so."""
+        """True if all files of a run that was cut are written and marked as such."""
         self._report = ReportFolder(place)
         self.folder = self._report.draft
         program = effective.config.run.program
@@ -70,8 +70,7 @@ class RunFolder:
             raise
 
     def finish(self, result: Mapping[str, Any], text: str, effective: Effective) -> None:
-        """Write result.json, what `--json` prints, and summary.txt, what people see and where the parameters come
-        from."""
+        """Write result.json, as printed by `--json`, and summary.txt with `text` and the origins of parameters."""
         self.effective = effective
         runs = [result[mode] or {} for mode in ("loose", "tight") if mode in result] or [result]
         self.cut = self.cut or any(run.get("stop_reason") == "interrupted" for run in runs)
@@ -82,7 +81,7 @@ class RunFolder:
         self.finished = True
 
     def put(self) -> str:
-        """Complete the report and rename it to its place. It replaces an earlier report, unless Ctrl-C cut the run.
+        """Complete the report and move it to its target. It replaces an earlier report unless Ctrl-C cut the run.
         Return a message."""
         if self.cut and self._report.taken:
             self.discard()
@@ -97,13 +96,13 @@ class RunFolder:
         return f"the report is in {self.place}"
 
     def discard(self) -> None:
-        """Discard the report; its place is as it was."""
+        """Discard the report; its target is unchanged."""
         if self.folder != self.place:
             self._report.discard()
 
     def interrupted(self) -> str:
-        """Complete the report after Ctrl-C: it takes its place, and says what is missing; before all files are written
-        an earlier report stays. What happened, in words."""
+        """Complete the report after Ctrl-C, with a note on missing files, and move it to its target; an incomplete
+        report does not replace an earlier report. Return a message."""
         place = self.place
         if self._report.placed:
             return f"the report is in {place}"
@@ -127,7 +126,7 @@ class RunFolder:
         return f"a report that says so is in {place}"
 
     def _keep_inputs(self) -> None:
-        """Copy inputs that the run has read from the earlier report in its place."""
+        """Copy inputs of the run from the earlier report at the target."""
         place = self.place.resolve()
         inputs = self._record["inputs_sha256"]
         assert isinstance(inputs, dict)
@@ -145,8 +144,8 @@ class RunFolder:
 
 
 def fingerprints(names: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of each file, by the name by which it was given; firmware of the package counts, other names
-    do not. OSError: a file cannot be read."""
+    """Return name -> SHA-256 of each file, shipped firmware included; other names are ignored. OSError for an
+    unreadable file."""
     hashes = {}
     for name in names:
         try:
@@ -159,7 +158,7 @@ def fingerprints(names: Iterable[str]) -> dict[str, str]:
 
 
 def event_hashes(result: Mapping[str, Any]) -> dict[str, str]:
-    """Run ("run", or the mode where there are two) -> SHA-256 of its events; only runs that came to their end."""
+    """Return run ("run", or the mode of a comparison) -> SHA-256 of its events, for runs that were not cut."""
     runs = {mode: result[mode] for mode in ("loose", "tight") if mode in result} or {"run": result}
     return {
         name: run["events_sha256"]

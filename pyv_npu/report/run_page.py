@@ -1,4 +1,4 @@
-"""report.html of one run or two: their sections with charts, layers, call sites, time and parameters."""
+"""report.html of one run or two: sections with charts, layers, call sites, timelines and parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from pyv_npu.sections import Details, Note, OverTime, Part, Section, Table, Tile
 from pyv_npu.verdict import key_figures, sentences
 
 MAX_PLACES = 20
-"""Call sites of a run that the page lists."""
+"""Maximum number of a run's call sites on the page."""
 
 Results = Sequence[Result[Any]]
 """One run or two."""
@@ -22,8 +22,8 @@ Results = Sequence[Result[Any]]
 def extended(
     sections: Sequence[Section], results: Results, charts: Mapping[str, Sequence[Part]], gantts: Mapping[str, Any]
 ) -> list[Section]:
-    """Add to the sections of a result the charts and tables that only its page has; `charts`: by the name of their
-    section; `gantts`: by the name of the run."""
+    """Return the sections of a result with the charts and tables that only its page has; `charts`: name of a section
+    -> charts; `gantts`: run -> chart."""
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     charts = {**charts, "stages": pictures.reasons(runs)}
     total, *rest = (section for section in sections if section.name != "host")
@@ -48,7 +48,7 @@ def extended(
 
 
 def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) -> tuple[list[str], list[Tile]]:
-    """Return the sentences and the figures that a reader sees first; none of runs without time."""
+    """Return the sentences and the key figures of the first screen; empty for runs without time."""
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     if not all(run["cycles"] for run in runs.values()):
         return [], []
@@ -60,7 +60,7 @@ def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) 
 def write_page(
     sections: Sequence[Section], results: Results, effective: Effective, comparison: Mapping[str, Any] | None
 ) -> str:
-    """Write the document; `sections`: those of `extended`; `comparison` has `ratio`, None for one run."""
+    """Render the document; `sections`: result of `extended`; `comparison` has `ratio`, None for one run."""
     configs = {result.name: result.config for result in results}
     run = results[0].json
     subtitle = (
@@ -84,7 +84,7 @@ def _analyses(results: Results) -> dict[str, Analysis]:
 
 
 def _sites(results: Results) -> list[Part]:
-    """Return the call sites with most submissions: function, source line, and the cycles from start to accepted."""
+    """Return the call sites with most submissions: function, source line, and cycles from start to acceptance."""
     rows = [
         (core.program.place(site) or hex(site), result.name, len(cycles), cycles.p50, cycles.max)
         for result in results if (core := result.core) is not None

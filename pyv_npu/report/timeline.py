@@ -2,14 +2,14 @@
 
 | what | unit | start, end |
 |---|---|---|
-| name of an opcode | the engine that worked on it | begin and end of the work |
-| ACCEPT | frontend | start of the fetch, in the queue |
-| STALL | frontend | what delayed an accepted command (its cause) began and ended |
+| name of an opcode | engine of the work | begin and end of the work |
+| ACCEPT | frontend | start of the fetch, entry into the queue |
+| STALL | frontend | begin and end of a delay of an accepted command, with its cause |
 | BARRIER | frontend | opened, closed |
-| ERROR | frontend, or the engine | the cycle twice; its cause is the code and the reason in words |
-| any other event | where it happened | the same cycle twice |
+| ERROR | frontend, or the engine | the same cycle twice; its cause is the code and the reason in words |
+| any other event | unit of the event | the same cycle twice |
 
-Rows come in the order in which things end. What is unfinished at the end of the run has no end.
+Rows are in the order of their ends. A row that is open at the end of the run has no end.
 """
 
 import csv
@@ -44,7 +44,7 @@ _CAUSES: dict[int, type[Cause | Refusal | TicketError]] = {
     What.ERROR: TicketError,
 }
 _ONLY = {Kind.FRONTEND: "frontend", Kind.CORE: "core", Kind.L2: "l2"}
-"""Units of which there is one."""
+"""Kinds with a single unit -> its name."""
 
 
 class TimelineRow(NamedTuple):
@@ -55,10 +55,10 @@ class TimelineRow(NamedTuple):
     ticket: int
     tile: int
     stream: int | None
-    """None: not known, or none."""
+    """Stream; None: unknown, or none."""
     start: int
     end: int | None
-    """None: unfinished."""
+    """End; None: unfinished."""
     bytes: int | None
     cause: str
     layer: str
@@ -66,11 +66,11 @@ class TimelineRow(NamedTuple):
 
 
 Reasons = Mapping[tuple[int, int], str]
-"""Reasons of error tickets, in words, by cycle and ticket."""
+"""(cycle, ticket) of an error -> its reason in words."""
 
 
 def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -> Iterable[TimelineRow]:
-    """Return the table with names in place of codes; `layers`: of each command, in the order of acceptance."""
+    """Return the rows of the table with names in place of codes; `layers`: of each command, in acceptance order."""
     layer_names = np.array([*layers, ""], object)
     events, aux, number = table["what"], table["aux"], table["number"]
     is_step, ended = among(BEGINS)[events], table["last"] != UNFINISHED
@@ -99,14 +99,14 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
 
 
 def _column_where(mask: Flags, values: NDArray[Any]) -> list[int | None]:
-    """Return the values that are chosen, None in place of the others."""
+    """Return the values selected by `mask`, with None in place of all others."""
     entries = values.astype(object)
     entries[~mask] = None
     return entries.tolist()
 
 
 def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors: Iterable[ErrorEntry] = ()) -> None:
-    """Write timeline.csv of a whole run; `errors`: the device's error log."""
+    """Write timeline.csv of a whole run; `errors`: error log of the device."""
     reasons = {(entry.cycle, entry.ticket): entry.reason for entry in errors}
     layers = [str(csv_cell(layer)) for layer in layers]
     with replacing(path) as file:
@@ -117,7 +117,7 @@ def write_timeline(path: Path, spans: Spans, layers: Sequence[str] = (), errors:
 
 @cache
 def unit_name(code: int) -> str:
-    """Return the unit with this code: te0, bank3, frontend."""
+    """Return the name of the unit with this code: te0, bank3, frontend."""
     kind = Kind(unit_kind(code))
     return _ONLY.get(kind) or f"{kind.name.lower()}{unit_index(code)}"
 
@@ -136,8 +136,8 @@ def open_rows(table: Table) -> list[tuple[int, int]]:
 
 _FACTS = ("number", "mode", "prebuilt", "ticket", "error", "function", "source")
 LATENCY_COLUMNS = (*_FACTS, *STAMPS, *(reason.value for reason in Reason))
-"""Stamps are cycle numbers, reasons are cycles; an empty field is a stamp that was not seen. `function` and `source`
-say where the program submitted, as far as its file tells."""
+"""Columns of latency.csv. Timestamps are cycle numbers, empty if not observed; reasons are cycles. `function` and
+`source` are the location of the submission, if the program has symbols and line numbers."""
 _MODES = ("loose", "tight")
 
 
@@ -154,7 +154,7 @@ def write_latency_csv(path: Path, submissions: Submissions, program: Program | N
 
 
 def latency_columns(submissions: Submissions, program: Program | None = None, first: int = 0) -> list[list[object]]:
-    """Return the columns of latency.csv, None for what is not known; numbers begin at `first`."""
+    """Return the columns of latency.csv, None for unknown values; numbers begin at `first`."""
     columns: list[list[object]] = [list(range(first, first + len(submissions)))]
     columns.append([_MODES[tight] for tight in submissions.column("tight").tolist()])
     sites = _sites(submissions, program)

@@ -1,4 +1,4 @@
-"""Vega: the library that draws the charts of a page, and files of charts by the same library."""
+"""Vega: the library that draws the charts of a page, and files of charts drawn by it."""
 
 import base64
 import json
@@ -15,29 +15,29 @@ from pyv_native.files import MAX_RESULT
 from pyv_npu.sections import Chart
 
 WIDTH = 820
-"""Pixels of a file."""
+"""Width of a file, pixels."""
 FORMATS = ("svg", "png")
 PNG_SCALE = 2
 _CLIP = re.compile(r"\bclip[0-9]+\b")
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
 """Statement that publishes the library in a page."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}")
-"""Names of charts, which are names of files."""
+"""Pattern of names of charts, which are names of files."""
 
 
 def chart_name(text: str) -> str:
-    """Return the name of a chart for a name of a run: other characters than those of files are hyphens."""
+    """Convert text to the name of a chart: characters invalid in file names become hyphens."""
     return re.sub("[^A-Za-z0-9_.-]", "-", text)[:120]
 
 
 def deflated(text: str, level: int = zlib.Z_DEFAULT_COMPRESSION) -> str:
-    """Return a text as base64 of raw deflate, which page/tables.js reads."""
+    """Encode a text as base64 of raw deflate, which page/tables.js reads."""
     deflate = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
     return base64.b64encode(deflate.compress(text.encode()) + deflate.flush()).decode()
 
 
 def inflated(text: str, limit: int) -> str:
-    """Read a text that `deflated` wrote. ValueError: it is not of this form, or above `limit` bytes."""
+    """Decode the result of `deflated`. ValueError: invalid text, or more than `limit` bytes."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflate.decompress(base64.b64decode(text, validate=True), limit)
@@ -50,9 +50,9 @@ def inflated(text: str, limit: int) -> str:
 
 @cache
 def library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate: from the user's cache, since V8 takes longer to
-    bundle it than a page to be written."""
-    import vl_convert  # 84 MB, of which a page needs a text
+    """Return Vega, Vega-Lite and Vega-Embed, as base64 of raw deflate, cached for the user, since V8 takes longer to
+    bundle them than writing a page takes."""
+    import vl_convert  # 84 MB, of which a page needs only this text
 
     cached = code_cache()
     key = sha256(f"{EXPORTS} deflated, of vl-convert {version('vl-convert-python')}".encode()).digest()
@@ -66,7 +66,7 @@ def library() -> str:
 
 
 def themes() -> str:
-    """Return the JSON text of the configurations of Vega-Lite: `common`, `light`, `dark`."""
+    """Return the Vega-Lite configurations `common`, `light` and `dark` as JSON text."""
     return (resources.files("pyv_npu.report") / "page" / "themes.json").read_text(encoding="utf-8")
 
 
@@ -74,7 +74,7 @@ _DATA = re.compile(r'<script type="application/json" class="chart-data">(.*?)</s
 
 
 def charts_of(page: str) -> list[Chart]:
-    """Read the charts of a report.html. ValueError: a chart is not of this form."""
+    """Read the charts of a report.html. ValueError for an invalid chart."""
     charts = []
     for match in _DATA.finditer(page):
         fields = json.loads(match[1])
@@ -88,7 +88,7 @@ _GANTT = re.compile(r'<script type="text/plain" id="gantt-([^"]*)">(.*?)</script
 
 
 def gantts_of(page: str) -> dict[str, dict[str, Any]]:
-    """Read the runs over time of a report.html, by the name of the run. ValueError: a run is not of this form."""
+    """Read the timelines of a report.html, by the name of the run. ValueError for an invalid timeline."""
     runs = {}
     for match in _GANTT.finditer(page):
         run = json.loads(inflated(match[2], MAX_RESULT))
@@ -99,8 +99,8 @@ def gantts_of(page: str) -> dict[str, dict[str, Any]]:
 
 
 def draw(chart: Chart, form: str) -> bytes:
-    """Draw a chart in light colours as a file of a format of `FORMATS`; it reads no file and no address.
-    ValueError: it cannot be drawn."""
+    """Draw a chart in light colours in a format of `FORMATS`, without access to files or URLs. ValueError: the chart
+    cannot be drawn."""
     import vl_convert
 
     palette = json.loads(themes())
@@ -120,4 +120,4 @@ def draw(chart: Chart, form: str) -> bytes:
         return bytes(vl_convert.vegalite_to_png(spec, scale=PNG_SCALE, allowed_base_urls=[]))
     text = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
     clips = {name: f"clip{index}" for index, name in enumerate(dict.fromkeys(_CLIP.findall(text)))}
-    return _CLIP.sub(lambda match: clips[match[0]], text).encode()  # V8 counts them from chart to chart
+    return _CLIP.sub(lambda match: clips[match[0]], text).encode()  # V8 numbers them across charts

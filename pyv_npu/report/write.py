@@ -1,4 +1,4 @@
-"""Files of a report: those of a run or of a comparison, and report.html."""
+"""Files of the report of a run or of a comparison, with report.html."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from pyv_npu.run_sections import comparison_sections, run_sections, summary
 from pyv_npu.sections import Part, Section, csv_tables, plain
 
 NOTE = "the note of the ELF"
-"""The origin of a value that changed between the command line and the run."""
+"""Origin of values that the program's requirements change."""
 
 
 def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
@@ -36,7 +36,7 @@ def write_run(folder: RunFolder, result: Result[Any], text: str) -> None:
 
 
 def write_comparison(folder: RunFolder, comparison: Comparison, text: str, charts: Sequence[Part]) -> None:
-    """Write the report of a comparison; `charts`: of its sweeps."""
+    """Write the report of a comparison; `charts`: charts of its sweeps."""
     effective = _effective_config(folder, comparison.loose)
     folder.finish(comparison.json, text, effective)
     _write_files(folder.folder, comparison.loose)
@@ -47,7 +47,7 @@ def write_comparison(folder: RunFolder, comparison: Comparison, text: str, chart
 
 
 def write_half(folder: RunFolder, loose: Result[Any]) -> None:
-    """Write the report of a comparison that was interrupted before its second run began."""
+    """Write the report of a comparison that was interrupted before its second run."""
     effective = _effective_config(folder, loose)
     head = "interrupted in the first run: there is nothing to compare it with\n\n"
     folder.finish({"schema": 1, "loose": loose.json, "tight": None}, head + summary(loose), effective)
@@ -58,19 +58,19 @@ def write_half(folder: RunFolder, loose: Result[Any]) -> None:
 
 
 def _effective_config(folder: RunFolder, run: Result[Any]) -> Effective:
-    """Return the configuration with what the program asked for; `npu.mode` stays as it was given."""
+    """Return the configuration with the program's requirements; `npu.mode` is that of the command line."""
     effective = folder.effective
     return effective.adopt(with_values(run.config, {"npu.mode": effective.config.npu.mode}), NOTE)
 
 
 def _write_files(folder: Path, run: Result[Any]) -> None:
-    """Write the workload's own files."""
+    """Write the files of the workload."""
     for name, data in run.detail.files(run).items():
         write_bytes(folder / name, data)
 
 
 def write_lines(folder: Path, run: Result[Any]) -> None:
-    """Write a line per piece of work; on the core a line per submission."""
+    """Write timeline.csv and, for a run on the core, latency.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     errors = () if run.core is None else run.core.log
     write_timeline(folder / "timeline.csv", run.spans, run.layer_names, errors)
@@ -89,8 +89,8 @@ def write_report(
     comparison: Mapping[str, Any] | None = None,
     sweep_charts: Sequence[Part] = (),
 ) -> None:
-    """Write report.html and the CSV files of one run or two; `comparison` is the result of both, whose sweeps
-    have charts."""
+    """Write report.html and the CSV files of one run or two; `comparison`: JSON object of both; `sweep_charts`: charts
+    of its sweeps."""
     binned = {result.name: _series(result) for result in results}
     latencies = {result.name: result.core.latency for result in results if result.core is not None}
     run = results[0].json
@@ -112,7 +112,7 @@ def _series(run: Result[Any]) -> Series:
 
 
 def _engines(run: Result[Any]) -> dict[str, int]:
-    """Return engines of each kind, of all clusters."""
+    """Return kind -> number of engines in all clusters."""
     npu = run.config.npu
     return {kind.name.lower(): unit_counts(npu)[kind] * npu.clusters for kind in ENGINES}
 
