@@ -1,4 +1,4 @@
-"""Instruments of a run: a commit log, every instruction, a profile, a test's signature."""
+"""Instruments of a run: commit log, instruction log, profile, and signature of a test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,35 +20,36 @@ FOLDED, SPEEDSCOPE, LINES = "profile.folded", "profile.speedscope.json", "profil
 
 @dataclass
 class Instruments:
-    """Selection of instruments; files are None where they are off. No instrument changes the run."""
+    """Selection of instruments; a file is None if its instrument is off. No instrument changes the run."""
 
     commits: Path | None = None
-    """Spike's commit log."""
+    """File of the commit log, in Spike's format."""
     profile: bool = False
     profile_folder: Path | None = None
     """Folder of the profile: folded stacks, a speedscope file, a table by source line."""
     signature: Path | None = None
-    """The words between begin_signature and end_signature, at the end of the run."""
+    """File of the words between begin_signature and end_signature, at the end of the run."""
     instructions: bool = False
-    """Whether every instruction is kept."""
+    """Whether all instructions are logged."""
     profiled: ProgramProfile | None = field(default=None, init=False)
-    """The profile, after the run."""
+    """Profile, after the run."""
     log: InstructionLog | None = field(default=None, init=False)
-    """Every instruction, after the run."""
+    """Log of all instructions, after the run."""
 
     @property
     def table(self) -> str:
-        """The profile as text, after the run; empty where there is none."""
+        """Profile as text, after the run; empty without a profile."""
         return "" if self.profiled is None else self.profiled.text()
 
     @contextmanager
     def on(self, platform: Platform) -> Iterator[None]:
-        """Look at the loaded platform; the files are complete afterwards. PyvExtError where there is no signature."""
+        """Observe the loaded platform within the context, and write the files at its end. PyvExtError when the program
+        has no signature."""
         program, engine = platform.program, platform.engine
         if program is None:
             raise UsageError("nothing to look at: load a program first")
         if self.signature is not None:
-            signature(program, platform.bus)  # refused before the run rather than after it
+            signature(program, platform.bus)  # raises before the run rather than after it
         with ExitStack() as ends:
             if self.commits is not None:
                 log = ends.enter_context(self.commits.open("w", encoding="ascii"))
@@ -76,7 +77,7 @@ class Instruments:
 
 @contextmanager
 def profiling(platform: Platform) -> Iterator[Profile]:
-    """Yield a profile of what the platform does within the block; it is complete afterwards."""
+    """Profile the platform within the context; the profile is complete at its end."""
     hart, bus, engine = platform.hart, platform.bus, platform.engine
     profile = Profile(hart, bus, platform.timing, platform.npu, platform.clint, platform.is_status)
     bus.clock.log.subscribe(profile.read, ACCESSES)

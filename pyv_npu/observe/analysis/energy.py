@@ -1,4 +1,4 @@
-"""Estimate of energy and area: counts of events times a table (docs/energy.md). No measurement stands behind it."""
+"""Estimate of energy and area: counts of events times a table (docs/energy.md), without measurements."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from pyv_npu.observe.analysis.work import CommandWork
 from pyv_npu.units import quantity
 
 PICO, MM2 = 1e-12, 1e-6
-"""J in a pJ, mm2 in a um2."""
+"""J per pJ, mm2 per um2."""
 FLOATS = {DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16", DataType.E4M3FN: "fp8",
           DataType.E5M2: "fp8"}  # fmt: skip
 """Data type -> key of its multiplication."""
@@ -28,12 +28,12 @@ UNITS = {
     Event.ACCUMULATOR_WRITE: "accumulators", Event.SPM_READ: "scratchpad", Event.SPM_WRITE: "scratchpad",
     Event.NOC: "NoC", Event.DRAM_READ: "DRAM", Event.DRAM_WRITE: "DRAM",
 }  # fmt: skip
-"""Event -> the part of the machine that takes its energy."""
+"""Event -> unit of the machine that consumes its energy."""
 COMPUTED = (Event.MAC, Event.VECTOR)
 
 
 class Prices:
-    """Energy of each event, and the area, of one machine."""
+    """Energy per event, and the area, of a machine."""
 
     def __init__(self, config: NpuConfig, table: EnergyTable, dram: str, multiplier: str) -> None:
         self.config, self.table, self._multiplier = config, table, multiplier
@@ -42,7 +42,7 @@ class Prices:
 
     @classmethod
     def of(cls, npu: NpuConfig, energy: EnergyConfig) -> "Prices":
-        """Return the prices that a configuration names. BadInputError as `read_table`."""
+        """Return the prices of a configuration. BadInputError as `read_table`."""
         return cls(npu, read_table(energy.table), energy.dram, energy.multiplier)
 
     @cached_property
@@ -74,16 +74,16 @@ class Prices:
 
     @cached_property
     def hop(self) -> float:
-        """mm of wire between a cluster and the next, or the DRAM: the side of a cluster's share of the area."""
+        """Wire length between adjacent clusters, or to the DRAM, mm: the side of a cluster's share of the area."""
         return sqrt(sum(self.area.values()) / self.config.clusters)
 
     @property
     def leakage(self) -> float:
-        """W of the whole area."""
+        """Leakage power of the whole area, W."""
         return sum(self.area.values()) * self.table.values["leakage"] / 1000
 
     def price(self, count: Count) -> float:
-        """Return pJ of an event."""
+        """Return the energy of an event, pJ."""
         if count not in self._events:
             self._events[count] = self._event(count)
         return self._events[count]
@@ -107,15 +107,15 @@ class Prices:
                 return self._dram
 
     def _mac(self, left: DataType, right: DataType) -> float:
-        """Return pJ of a multiplication and the addition of its product to a sum. Products of integers are in
-        proportion to the bits of both; with floats, integer weights are converted first."""
+        """Return the energy of a multiply-accumulate, pJ. Products of integers are proportional to the bits of both
+        factors; with floats, integer weights are converted first."""
         value = self.table.values
         if left in FLOATS:
             return value[f"multiply.{FLOATS[left]}"] + value["add.fp32"]
         return value["multiply.int8"] * BITS[left] * BITS[right] / 64 + value["add.int32"]
 
     def _vector(self, kind: DataType) -> float:
-        """Return pJ of an operation of a vector engine: the mean of an addition and a multiplication."""
+        """Return the energy of an operation of a vector engine, pJ: the mean of an addition and a multiplication."""
         value = self.table.values
         if kind is DataType.INT32:
             return (16 * value["multiply.int8"] + value["add.int32"]) / 2
@@ -123,7 +123,7 @@ class Prices:
         return (value[f"multiply.{name}"] + value[f"add.{name}"]) / 2
 
     def energy(self, counts: Counts) -> dict[tuple[str, str], float]:
-        """Return pJ by (unit, tensor role); the role of computation is `compute`."""
+        """Return (unit, tensor role) -> pJ; the role of computation is `compute`."""
         total: dict[tuple[str, str], float] = {}
         for count, amount in counts.items():
             role = "compute" if count.event in COMPUTED else count.role.name.lower()
@@ -137,27 +137,27 @@ class EnergyEstimate(NamedTuple):
 
     prices: Prices
     parts: Mapping[tuple[str, str], int]
-    """(unit, tensor role) -> pJ. Core, leakage, L2 and descriptors are units and roles of their own."""
+    """(unit, tensor role) -> pJ. Core, leakage, L2 and descriptors are separate units or roles."""
     layers: Mapping[str, int]
-    """pJ of the commands of each layer, without leakage, core and descriptors."""
+    """Layer -> pJ of its commands, without leakage, core and descriptors."""
     seconds: float
     operations: int
-    """A multiply-accumulate step is two."""
+    """Number of operations; a multiply-accumulate counts as two."""
 
     @property
     def total(self) -> int:
-        """pJ."""
+        """Total energy, pJ."""
         return sum(self.parts.values())
 
     def by(self, axis: int) -> dict[str, int]:
-        """Return pJ by unit (0) or tensor role (1), the largest first."""
+        """Return unit (axis 0) or tensor role (axis 1) -> pJ, the largest first."""
         sums: dict[str, int] = {}
         for key, energy in self.parts.items():
             sums[key[axis]] = sums.get(key[axis], 0) + energy
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the `energy` object of docs/results.md."""
+        """Return the object `energy` of docs/results.md."""
         total, prices = PICO * self.total, self.prices
         return {
             "estimate": True,
@@ -186,8 +186,8 @@ def estimate(
     config: Config, names: Sequence[str], works: Sequence[CommandWork], cycles: int, counters: Mapping[str, Any] | None,
     instructions: int, descriptors: int,
 ) -> EnergyEstimate:  # fmt: skip
-    """Return energy of a run of commands. `names`: the layer of each; `counters`: the `npu` object of results;
-    `instructions` of the core; `descriptors`: bytes of them that were fetched."""
+    """Estimate the energy of a run of commands. `names`: layer of each; `counters`: object `npu` of results;
+    `instructions`: of the core; `descriptors`: bytes of fetched descriptors."""
     prices, seconds = Prices.of(config.npu, config.energy), cycles / config.npu.clock_hz
     shares = _dram_shares(works, counters, descriptors) if config.npu.l2.enabled and counters else {}
     layers: dict[str, float] = {}
@@ -213,7 +213,7 @@ def _as_integers(energy: Mapping[K, float]) -> dict[K, int]:
 def _platform_energy(
     prices: Prices, counters: Mapping[str, Any] | None, instructions: int, descriptors: int, seconds: float
 ) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield pJ beside the commands."""
+    """Yield the energy outside of commands, pJ."""
     l2, values = (counters or {}).get("l2"), prices.table.values
     yield ("leakage", "leakage"), prices.leakage * seconds / PICO
     if instructions:
@@ -228,7 +228,7 @@ def _platform_energy(
 
 
 def _dram_shares(works: Sequence[CommandWork], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
-    """Return bytes at the pins of DRAM over those of transfers, of which an L2 keeps some."""
+    """Return the ratio of bytes at the pins of DRAM to bytes of transfers, which an L2 reduces."""
     moved: Counter[Event] = Counter()
     for work in works:
         for count, amount in work.counts.items():
@@ -244,15 +244,14 @@ def _scale(counts: Counts, shares: Mapping[Event, float]) -> Counts:
     return Counts({count: round(amount * shares.get(count.event, 1)) for count, amount in counts.items()})
 
 
-# -- for people --------------------------------------------------------------------------------------------------------
+# -- presentation ------------------------------------------------------------------------------------------------------
 
 SHOWN = 4
-"""Shares that a line names."""
+"""Maximum number of shares in a line."""
 
 
 def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]:
-    """Return figures of the `energy` object of a result with their units, by its keys; `totals` has those of the whole
-    run."""
+    """Return figures of the object `energy` with their units, by its keys; `totals` has those of the whole run."""
     totals = {"energy": (PICO * energy["total_pj"], "J"), "energy x delay": (energy["edp_js"], "J s"),
               "mean power": (energy["power_w"], "W"), "efficiency": (energy["tops_per_watt"], "TOPS/W"),
               "area": (sum(energy["area_mm2"].values()), "mm2")}  # fmt: skip
@@ -263,7 +262,7 @@ def tables(energy: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, str]]]
 
 
 def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (head, text) about the `energy` object of a result."""
+    """Return the object `energy` as rows (head, text)."""
     total, area = energy["total_pj"], energy["area_mm2"]
     totals = [quantity(*value) for name, value in tables(energy)["totals"].items() if name != "area"]
     return [
@@ -276,6 +275,6 @@ def lines(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def shares(parts: Mapping[str, float], total: float) -> str:
-    """Return the largest parts in per cent."""
+    """Format the largest parts in per cent."""
     largest = sorted(parts.items(), key=lambda item: -item[1])[:SHOWN]
     return ", ".join(f"{name} {quantity(value / total if total else 0.0, 'share')}" for name, value in largest)

@@ -1,4 +1,4 @@
-"""Layers of a model in a run: when they ran, what they moved and computed, what bounded them."""
+"""Layers of a model in a run: time, traffic, operations and stall causes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ ENGINES = tuple(kind.name.lower() for kind in UNITS)
 
 @dataclass
 class Layer:
-    """Layer; cycles are core cycles."""
+    """Layer of a run; cycles are core cycles."""
 
     name: str
     operations: tuple[str, ...]
-    """Opcodes of its commands, each once."""
+    """Distinct opcodes of its commands."""
     commands: int = 0
     start: int = 0
-    """First cycle in which an engine, or the core, worked for it; equals `end` where none did."""
+    """First cycle of work of an engine, or the core, for the layer; equals `end` without work."""
     end: int = 0
     active: int = 0
-    """Cycles in which at least one engine, or the core, worked for it."""
+    """Cycles in which at least one engine, or the core, works for the layer."""
     busy: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENGINES, 0))
-    """"te", "ve", "dma" -> cycles summed over the engines; "core" -> cycles of its kernels, in runs that have some."""
+    """"te", "ve", "dma" -> cycles summed over the engines; "core" -> cycles of kernels, in runs with kernels."""
     read: int = 0
-    """Bytes from DRAM, as counted on its pins."""
+    """Bytes read at the pins of DRAM."""
     written: int = 0
     roles: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     """"activation", "weight", "kv" -> aligned bytes that the DMA moved."""
@@ -39,15 +39,15 @@ class Layer:
     vector: int = 0
     """Operations of vector engines."""
     te_cycles: int = 0
-    """Cycles of a tensor engine that waits for nothing."""
+    """Cycles of a tensor engine without stalls."""
     ve_cycles: int = 0
     bits: set[tuple[int, int]] = field(default_factory=set)
     chain: dict[Blocker, int] = field(default_factory=dict)
-    """Cycles of the critical chain that were spent on it, by cause."""
+    """Cause -> cycles of the layer on the critical chain."""
 
     @property
     def ops(self) -> int:
-        """Arithmetic operations; a multiply-accumulate step is two."""
+        """Arithmetic operations; a multiply-accumulate counts as two."""
         return 2 * self.macs + self.vector
 
     @property
@@ -69,7 +69,7 @@ def layers(
     spans: Spans, names: Sequence[str], works: Sequence[CommandWork], chain: Mapping[tuple[int, Blocker], int]
 ) -> list[Layer]:
     """Return layers in the order of their first commands. `names`, `works`: of each command in the order of
-    acceptance; `chain`: of the run's explanation."""
+    acceptance; `chain`: from the explanation of the run."""
     by_name = {name: Layer(name, ()) for name in dict.fromkeys(names)}
     for name, work in zip(names, works, strict=True):
         _add(by_name[name], work)
@@ -78,7 +78,7 @@ def layers(
     layer_of = np.array([order[name] for name in names], dtype=np.int64)
 
     def assign_layers(rows: Table) -> tuple[Table, Integers]:
-        """Return the rows that are of a command with a layer, and the index of it."""
+        """Return the rows of commands with a layer, and the index of the layer."""
         rows = rows[(rows["number"] >= 0) & (rows["number"] < len(layer_of))]
         return rows, layer_of[rows["number"]]
 
@@ -141,7 +141,7 @@ def _extents(ordered: Sequence[Layer], steps: Table, index: Integers) -> None:
 
 
 def covered_cycles(start: Integers, end: Integers) -> int:
-    """Return cycles covered by spans that are sorted by start."""
+    """Return the cycles covered by spans, which are sorted by start."""
     reach = np.maximum.accumulate(end)
     before = np.concatenate([start[:1], reach[:-1]])
     return int(np.maximum(end - np.maximum(start, before), 0).sum())

@@ -1,4 +1,4 @@
-"""Figures of a run: how busy its engines were, what the device can reach at most, and every line of metrics.csv."""
+"""Metrics of a run: utilization of engines, roofline of the device, and the rows of metrics.csv."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -19,8 +19,7 @@ CYCLES, SHARE, BYTES = "core cycles", "0..1", "bytes"
 
 
 def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
-    """Return the share of the cycles of the run in which each engine ("te0", "ve3", "dma1") worked, 0..1; idle engines
-    included."""
+    """Return engine ("te0", "ve3", "dma1") -> busy share of the run's cycles, 0..1, idle engines included."""
     counts = unit_counts(config)
     shares = {f"{kind.name.lower()}{index}": 0.0 for kind in UNITS for index in range(counts[kind] * config.clusters)}
     for kind in UNITS:
@@ -34,7 +33,7 @@ def utilization(spans: Spans, config: NpuConfig) -> dict[str, float]:
 
 
 class Roof(NamedTuple):
-    """A ceiling that does not depend on the intensity."""
+    """Bound that does not depend on the intensity."""
 
     name: str
     rate: float
@@ -50,7 +49,7 @@ class Roofline(NamedTuple):
 
 
 def roofline(config: NpuConfig, layers: Iterable[Layer]) -> Roofline:
-    """Return slope and roofs for the element widths in the products of `layers`; a multiply-accumulate step is two
+    """Return slope and roofs for the element widths in the products of `layers`; a multiply-accumulate counts as two
     operations."""
     ratio = Fraction(config.clock_ratio[1], config.clock_ratio[0])
     roofs = []
@@ -79,16 +78,16 @@ class Metric(NamedTuple):
     """Figure with its unit."""
 
     scope: str
-    """run, engine, bank, latency, bound, cause, roof, layer, or energy, which is an estimate."""
+    """Scope: run, engine, bank, latency, bound, cause, roof, layer, or energy (an estimate)."""
     name: str
-    """Which engine, bank, ...; empty for the run."""
+    """Name of the engine, bank, ...; empty for the run."""
     metric: str
     value: int | float | str
     unit: str
 
 
 def metrics(analysis: Analysis, json: Mapping[str, Any], config: Config, spans: Spans) -> Iterator[Metric]:
-    """Yield the metrics of a run; `json`: its object of the JSON schema."""
+    """Yield the metrics of a run; `json`: its run object."""
     npu, cycles, layers = config.npu, int(json["cycles"]), analysis.layers
     seconds = cycles / npu.clock_hz
     yield Metric("run", "", "cycles", cycles, CYCLES)

@@ -21,23 +21,23 @@ class Analysis:
     """Analysis of a run of a list of commands."""
 
     names: Sequence[str]
-    """The layer of each command, in the order of acceptance."""
+    """Layer of each command, in the order of acceptance."""
     layers: Sequence[Layer]
     explanation: Explanation
     scratchpad: Table
-    """Occupancy of the scratchpads, `bytes` of it."""
+    """Occupancy of the scratchpads: spans with `bytes`."""
     waits: Sequence[Sequence[int]] = ()
-    """For each command: older commands whose bytes it has to wait for, in the order of acceptance."""
+    """Indices of older commands that each command depends on, in the order of acceptance."""
 
     @property
     def bottlenecks(self) -> list[tuple[str, Blocker, int]]:
-        """(layer, cause, cycles of the critical chain), the most first."""
+        """Tuples (layer, cause, cycles of the critical chain), the largest first."""
         rows = [(layer.name, cause, cycles) for layer in self.layers for cause, cycles in layer.chain.items()]
         return sorted(rows, key=lambda row: -row[2])
 
     @property
     def peak_scratchpad(self) -> int:
-        """The most bytes that were occupied at once."""
+        """Maximum of occupied bytes."""
         rows = self.scratchpad
         size = rows["bytes"].astype(np.int64)
         moments = np.concatenate([rows["start"], rows["end"]])
@@ -50,7 +50,7 @@ def analyse(
     commands: Sequence[Command], done: Sequence[CommandWork], spans: Spans, config: NpuConfig,
     memory: Mapping[int, bytes] | None = None,
 ) -> Analysis:  # fmt: skip
-    """Analyse a run of `commands` and their work; `memory`: what commands read when they start."""
+    """Analyse a run of `commands` with their work; `memory`: address -> bytes that commands read when they start."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     names = [command.layer for command in commands]
     path = _critical_path(listed, spans, config, memory)
@@ -62,7 +62,7 @@ def analyse(
 def _critical_path(
     listed: Sequence[Listed], spans: Spans, config: NpuConfig, memory: Mapping[int, bytes] | None
 ) -> Path:
-    """Return the end of the longest chain of commands that were accepted when they were, with units without end."""
+    """Return the critical path of the commands at their cycles of acceptance, with an unlimited number of units."""
     accepted = spans.commands["accepted"].tolist()
     commands = listed[: len(accepted)]
     runner = Runner(config, values=False)

@@ -1,8 +1,8 @@
-"""Traffic by role: what the DMA moved of weights, activations, keys and values, and the descriptors that were fetched
-(docs/bit-widths.md, R8 and R24).
+"""Traffic by role: DMA traffic of weights, activations, keys and values, and fetched descriptors (docs/bit-widths.md,
+R8 and R24).
 
-A fold over the events of a run: payload and role stand in DMA_BEGIN, aligned bytes in the DMA_END that follows on the
-same channel. Sums over the roles are those of all DMA events.
+Traffic is accumulated over the events of a run: DMA_BEGIN has payload and role, the next DMA_END on the same channel
+the aligned bytes. Sums over the roles equal those over all DMA events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,15 @@ _ROLE_MASK = 3
 
 
 class RoleTraffic:
-    """Bytes by role and way. A run without events needs no NumPy here."""
+    """Bytes by role and direction. NumPy is imported only with the first events."""
 
     def __init__(self) -> None:
         self.moved = [[[0] * len(SIZES) for _ in WAYS] for _ in ROLES]
-        """Role -> way -> size."""
+        """Bytes by role, direction and size."""
         self.fetched = 0
-        """Descriptors."""
+        """Number of fetched descriptors."""
         self._open: dict[int, int] = {}
-        """Channel -> `aux` of the transfer that it works on."""
+        """Channel -> `aux` of its pending transfer."""
 
     def add(self, batch: "Batch") -> None:
         """Add the next events."""
@@ -61,8 +61,7 @@ class RoleTraffic:
         self.fetched += other.fetched
 
     def to_json(self, blocks: int = 0) -> dict[str, Any]:
-        """Return the `traffic` object of a result; `blocks`: bytes of extended blocks that were fetched with
-        descriptors."""
+        """Return the object `traffic` of a result; `blocks`: bytes of extended blocks fetched with descriptors."""
         return as_json(self.moved) | {"descriptors": self.fetched * DESCRIPTOR_SIZE + blocks}
 
 
@@ -84,7 +83,7 @@ def traffic_of(batches: "Iterable[Batch]") -> RoleTraffic:
 
 
 def role_of(aux: Any) -> "Integers":
-    """Return the role of each transfer, by the `aux` of its begin."""
+    """Return the role of each transfer, from the `aux` of its begin."""
     codes: Integers = aux.astype("int64") // ROLE & _ROLE_MASK
     return codes
 

@@ -1,6 +1,6 @@
-"""Work of commands regardless of time: operations, and the scratchpad that they use.
+"""Work of commands independent of time: operations and use of the scratchpad.
 
-Work is read from the plans that the device itself makes (`npu_device.cost.plan`).
+Work is derived from the device's own plans (`npu_device.cost.plan`).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -36,20 +36,20 @@ class CommandWork(NamedTuple):
 
     operation: str
     counts: Counts
-    """Events that take energy."""
+    """Events that consume energy."""
     te_cycles: int
-    """Core cycles of a tensor engine that does nothing else and waits for nothing."""
+    """Core cycles of a tensor engine without other work and stalls."""
     ve_cycles: int
     bits: tuple[int, int] | None
-    """Bits of an element of in0 and in1 of its products."""
+    """Bits of an element of in0 and in1 in its products."""
     fills: Ranges
-    """Scratchpad that it writes, or uses as buffers."""
+    """Scratchpad ranges that it writes, or uses as buffers."""
     uses: Ranges
-    """Scratchpad whose contents it reads."""
+    """Scratchpad ranges that it reads."""
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulate steps of tensor engines."""
+        """Multiply-accumulate operations of tensor engines."""
         return sum(amount for count, amount in self.counts.items() if count.event is Event.MAC)
 
     @property
@@ -61,7 +61,7 @@ class CommandWork(NamedTuple):
 def works(
     commands: Sequence[Listed], config: NpuConfig, memory: Mapping[int, bytes] | None = None
 ) -> list[CommandWork]:
-    """Return the work of valid commands. `memory`: what commands read from DRAM when they start (token positions)."""
+    """Return the work of valid commands. `memory`: address -> bytes that commands read when they start (positions)."""
     runner = Runner(config, values=False)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
@@ -122,7 +122,7 @@ def _sources(piece: Piece) -> tuple[Region, ...]:
 
 
 def _ranges(regions: Sequence[Region]) -> Ranges:
-    """Return the bytes of regions of the scratchpads, each once."""
+    """Merge the regions in scratchpads into disjoint ranges."""
     merged: list[tuple[int, int]] = []
     for region in sorted(set(regions)):
         if not SPM_BASE <= region.address < SPM_BASE + 4 * SPM_CLUSTER_STRIDE:
@@ -138,7 +138,7 @@ def _ranges(regions: Sequence[Region]) -> Ranges:
 
 
 class _Occupancy:
-    """A range of the scratchpad, and from when to when it is occupied."""
+    """Range of the scratchpad, with the begin and end of its occupancy."""
 
     __slots__ = ("begin", "end", "high", "low")
 
@@ -147,10 +147,10 @@ class _Occupancy:
 
 
 def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:
-    """Return the occupancy of the scratchpads: time ranges with their bytes.
+    """Return the occupancy of the scratchpads: spans with `bytes`.
 
-    A range is occupied from the begin of the command that writes it until the end of the last command that reads it;
-    buffers of a macro command as long as the command runs. A rewritten range begins anew.
+    A range is occupied from the begin of the command that writes it to the end of the last command that reads it;
+    buffers of a macro command for the duration of the command. A write to a range begins a new span.
     """
     current: list[_Occupancy] = []
     past: list[_Occupancy] = []

@@ -1,15 +1,15 @@
-"""The submissions of a program, from the core's first instruction for one to what firmware hears of it."""
+"""Latency of a program's submissions, from the first instruction of each to firmware's notice of its completion."""
 
 from typing import NamedTuple
 
 from pyv_ext.elf import Program
 
 _SUBMIT, _PREBUILT = "npu_submit", "npu_submit_prebuilt"
-"""Prefixes of the names of functions that submit."""
+"""Prefixes of the names of submit functions."""
 
 
 def submit_functions(program: Program) -> dict[int, bool]:
-    """Return the functions of a program that submit: entry -> whether the descriptor lies in memory already."""
+    """Return the submit functions of a program: entry -> whether the descriptor is prebuilt in memory."""
     return {
         symbol.address: symbol.name.startswith(_PREBUILT)
         for symbol in program.functions
@@ -18,12 +18,12 @@ def submit_functions(program: Program) -> dict[int, bool]:
 
 
 class Stage(NamedTuple):
-    """The cycles between two stamps of a submission."""
+    """Interval between two timestamps of a submission."""
 
     first: str
     last: str
     prebuilt: bool | None
-    """Submissions that count: those whose descriptor lay in memory already, the others, or all."""
+    """Selection of submissions: with prebuilt descriptors (True), with written descriptors (False), or all (None)."""
 
 
 STAGES = {

@@ -1,8 +1,8 @@
-"""Open-loop load: when work arrives, whatever the system does (docs/latency.md, "Load").
+"""Open-loop load: arrivals of work, independent of the state of the system (docs/latency.md, "Load").
 
 A program that serves arrivals has a symbol `npu_arrivals`: 32-bit words, first `epoch` (the low half of mcycle, written
 by the program when it is ready), then the count, then for each arrival its distance from the epoch in core cycles. The
-host writes count and distances before the run, whose epoch must be within its first 2^32 cycles.
+host writes count and distances before the run; the epoch must be within the first 2^32 cycles.
 """
 
 import math
@@ -30,9 +30,9 @@ _LONGEST = 1 << 31
 
 
 def distances(process: str, interval: int, group: int, count: int, seed: int) -> list[int]:
-    """`count` ascending distances from the epoch: `group` arrive together, groups are `interval` cycles apart.
+    """Return `count` ascending distances from the epoch: `group` arrive together, groups are `interval` cycles apart.
 
-    `periodic`: exactly; `poisson`: on average, with exponential gaps that only depend on `seed`.
+    `periodic`: exactly; `poisson`: on average, with exponential gaps that depend only on `seed`.
     """
     import random
 
@@ -46,8 +46,8 @@ def distances(process: str, interval: int, group: int, count: int, seed: int) ->
 
 
 def bursty(load: LoadConfig, seed: int) -> list[int]:
-    """Return `load.count` ascending distances of a Markov-modulated Poisson process of two states: calm, and bursts in
-    which work arrives `burst_ratio` times as often. Sojourns are exponential; `interval` is the mean over both."""
+    """Return `load.count` ascending distances of a Markov-modulated Poisson process with two states: calm, and bursts
+    in which work arrives `burst_ratio` times as often. Sojourns are exponential; `interval` is the overall mean."""
     import random
 
     draw = random.Random(seed)
@@ -62,14 +62,14 @@ def bursty(load: LoadConfig, seed: int) -> list[int]:
         if at + gap < change:
             at += gap
             arrivals += [round(at)] * min(load.group, load.count - len(arrivals))
-        else:  # the exponential gap has no memory: it is drawn anew in the next state
+        else:  # the exponential gap is memoryless: it is drawn again in the next state
             at, state = change, 1 - state
             change += draw.expovariate(1 / sojourns[state])
     return arrivals
 
 
 def recorded(path: str, count: int) -> list[int]:
-    """Return the first `count` cycles of a file, one a line, ascending; UsageError names the line that is none."""
+    """Read the first `count` cycles of a file, one per line, ascending; UsageError names an invalid line."""
     if not path:
         raise UsageError("load.arrivals = recorded: load.file names no file; give one with a cycle a line")
     file = Path(path)
@@ -96,7 +96,7 @@ def recorded(path: str, count: int) -> list[int]:
 def install(config: Config, program: Program, bus: Bus) -> list[int]:
     """Write the table of `config` into a loaded program and return its distances; [] without the symbol.
 
-    Raises UsageError when the configuration asks for arrivals and the program takes none, or not so many.
+    UsageError when the configuration has arrivals and the program takes none, or fewer.
     """
     load = config.load
     symbol = program.symbols.get(SYMBOL)
@@ -126,8 +126,8 @@ def install(config: Config, program: Program, bus: Bus) -> list[int]:
 
 
 def assign(submissions: "Submissions", evidence: "Table", epoch: int, distances: Sequence[int]) -> "Submissions":
-    """Return the submissions with their t_arr. The i-th to begin from the epoch on serves arrival i; `evidence` holds
-    t0 of those that were given up, which served theirs too. An epoch of 0: the program never got ready."""
+    """Return the submissions with their t_arr. The i-th submission that begins after the epoch serves arrival i;
+    `evidence` has t0 of rejected submissions, which also serve an arrival. Epoch 0: the program was never ready."""
     if not (distances and epoch and len(submissions)):
         return submissions
     import numpy as np

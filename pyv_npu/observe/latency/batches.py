@@ -1,8 +1,8 @@
-"""Confidence intervals of percentiles by batch means, of samples that depend on those before them, as waits do.
+"""Confidence intervals of percentiles by batch means, for autocorrelated samples such as waits.
 
-Samples in their order are cut into batches of equal size, long enough to be nearly independent; the spread of a
-percentile over the batches is that of the whole (batch quantiles; L. W. Schruben and B. Schmeiser, Operations Research
-30, 1982, on batch sizes; A. F. Seila, Management Science 28, 1982, on quantiles).
+Samples are cut in order into batches of equal size, long enough to be nearly independent; the interval follows from the
+spread of a percentile over the batches (batch quantiles; L. W. Schruben and B. Schmeiser, Operations Research 30, 1982,
+on batch sizes; A. F. Seila, Management Science 28, 1982, on quantiles).
 """
 
 from bisect import bisect_left
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 MIN_BATCHES, MAX_BATCHES = 10, 64
-"""Complete batches of an interval, at least, and of a series, below which they are joined in pairs."""
+"""Minimum number of complete batches for an interval; number of complete batches at which they are joined in pairs."""
 BEYOND = 10
-"""Samples of a batch beyond a percentile, at least: with fewer its percentile is biased."""
+"""Minimum number of a batch's samples beyond a percentile: with fewer the batch's percentile is biased."""
 FIRST_SIZE = 16
-"""Samples of a batch at first."""
+"""Initial number of samples per batch."""
 NORMAL = 1.959964
 """Quantile of the normal distribution for 95 %."""
 
 
 def value_counts(values: Integers) -> dict[int, int]:
-    """Return how often each value occurs."""
+    """Return the count of each value."""
     ordered = np.sort(values)
     edges = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     counts = np.diff(edges, append=len(ordered))
@@ -35,15 +35,15 @@ def value_counts(values: Integers) -> dict[int, int]:
 
 
 class Batches:
-    """Samples in their order, as counts of equal values by batch."""
+    """Ordered samples, stored as counts of equal values by batch."""
 
     def __init__(self, values: Iterable[int] = ()) -> None:
         self._size = FIRST_SIZE
         self._full: list[Counter[int]] = []
         self._last: Counter[int] = Counter()
-        """The batch that is not full."""
+        """Incomplete batch."""
         self._remaining = FIRST_SIZE
-        """Samples until it is."""
+        """Number of samples that it lacks."""
         self.extend(np.fromiter(values, np.int64))
 
     def extend(self, values: Integers) -> None:
@@ -60,12 +60,12 @@ class Batches:
                 self._last, self._remaining = Counter(), self._size
 
     def counts(self) -> Counter[int]:
-        """Return how often each value occurs in all."""
+        """Return the count of each value over all batches."""
         return sum(self._full, Counter(self._last))
 
     def half_width(self, percent: int) -> float | None:
-        """Return half of a confidence interval of 95 % of a percentile, in the unit of the samples. None where fewer
-        than 10 batches have enough samples for it."""
+        """Return half of the 95 % confidence interval of a percentile, in the unit of the samples; None for fewer than
+        `MIN_BATCHES` batches of sufficient size."""
         batches, size = self._full, self._size
         while size * (100 - percent) < 100 * BEYOND:
             batches, size = _pairs(batches), 2 * size
@@ -76,7 +76,7 @@ class Batches:
 
 
 def _pairs(batches: Sequence[Counter[int]]) -> list[Counter[int]]:
-    """Join batches in pairs; a last batch without a second is left out."""
+    """Join batches in pairs; a last batch without a partner is dropped."""
     return [first + second for first, second in zip(batches[::2], batches[1::2], strict=False)]
 
 
@@ -86,15 +86,15 @@ def _percentile(counts: Counter[int], percent: int) -> int:
 
 
 def nearest_rank(values: Sequence[int], part: int, denominator: int = 100, ranks: Sequence[int] | None = None) -> int:
-    """Return the percentile of ascending samples by nearest rank. `ranks`: of distinct values, how many samples are at
-    most each."""
+    """Return the percentile of ascending samples by nearest rank. `ranks`: for distinct values, the number of samples
+    at most each value."""
     ranks = range(1, len(values) + 1) if ranks is None else ranks
     return values[bisect_left(ranks, -(-part * ranks[-1] // denominator))]
 
 
 def student(freedom: int) -> float:
-    """Return the quantile of Student's distribution for 95 %, within 0.1 % from 9 degrees of freedom on (Cornish and
-    Fisher)."""
+    """Return the quantile of Student's distribution for 95 %, accurate to 0.1 % from 9 degrees of freedom on
+    (Cornish and Fisher)."""
     z = NORMAL
     terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + sum(term / freedom**power for power, term in enumerate(terms, 1))

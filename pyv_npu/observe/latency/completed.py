@@ -1,4 +1,4 @@
-"""Stamps and reasons of submissions, in bulk, from what the recorder has noted (docs/latency.md)."""
+"""Timestamps and reasons of submissions, completed in bulk from the recorder's evidence (docs/latency.md)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Evidence:
-    """Notes besides the rows, ready to complete them. NONE ends the arrays that are read by the result of a search."""
+    """Evidence that completes rows. Arrays that are indexed by the result of a search end with NONE."""
 
     def __init__(self, validate: int, evidence: Table) -> None:
-        """`evidence`: of a recorder; rows that come later are not seen."""
+        """`evidence`: of a recorder; later rows are ignored."""
         self._validate = validate
         kind, *columns = evidence.columns()
 
@@ -30,7 +30,7 @@ class Evidence:
         handlers, *_ = rows_of(HANDLER_START)
         self._handlers = _ended(handlers)
         looks, ends, _ = rows_of(LOOK)
-        order = np.argsort(looks, kind="stable")  # of registers and of CSRs
+        order = np.argsort(looks, kind="stable")  # reads of registers and of CSRs are not in order
         self._looks, self._ends = looks[order], _ended(ends[order])
         looks, ends, tickets = rows_of(TICKET_LOOK)
         order = np.lexsort((looks, tickets))
@@ -41,7 +41,7 @@ class Evidence:
         self._keys = np.searchsorted(self._names, tickets) * self._cycles + looks[order]
 
     def complete(self, rows: Integers) -> Integers:
-        """Write everything that is known of accepted rows into them, and returns them."""
+        """Complete accepted rows in place, and return them."""
         column = {name: rows[:, index] for name, index in COLUMN.items()}
         self._complete_reasons(column)
         self._complete_interrupts(column, (column["interrupting"] != 0) & (column["t4"] != NONE))
@@ -49,7 +49,7 @@ class Evidence:
         return rows
 
     def _complete_reasons(self, column: dict[str, Integers]) -> None:
-        """Cycles of the message on its way, and in the front end."""
+        """Write the cycles of the message between core and device, and in the front end."""
         arrival, fetch_start = column["arrival"], column["fetch_start"]
         way, tight = arrival - column["leave"], column["tight"] != 0
         column[Reason.ISSUE][tight], column[Reason.BUS][~tight] = way[tight], way[~tight]
@@ -58,7 +58,7 @@ class Evidence:
         column[Reason.VALIDATE][:] = self._validate
 
     def _complete_interrupts(self, column: dict[str, Integers], chosen: NDArray[np.bool_]) -> None:
-        """t5: when mip shows the completion; t6: the first handler from then on."""
+        """Write t5, the cycle in which mip shows the completion, and t6, the start of the first handler after it."""
         t4 = column["t4"][chosen]
         index = np.searchsorted(self._changes, t4, side="right")
         t5 = np.where(self._up[index - 1], t4, self._rising[np.searchsorted(self._rises, index)])
@@ -66,7 +66,7 @@ class Evidence:
         column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
 
     def _complete_notices(self, column: dict[str, Integers]) -> None:
-        """t7: the end of the first read that told firmware. A handler that was running by then is not the t6."""
+        """Write t7, the end of the first read that shows the completion; remove a t6 after it."""
         t4, t6, t7 = column["t4"], column["t6"], column["t7"]
         register_reads = self._ends[np.searchsorted(self._looks, t4)]
         reads = np.stack([t7, register_reads, self._ticket_reads(column["ticket"], t4)])
@@ -76,12 +76,12 @@ class Evidence:
         t6[done & (t7 != NONE) & (t6 > t7)] = NONE
 
     def _ticket_reads(self, ticket: Integers, t4: Integers) -> Integers:
-        """Return the end of the first read from t4 on that showed this ticket done."""
+        """Return the end of the first read from t4 on that shows the ticket done."""
         keys = np.searchsorted(self._names, ticket) * self._cycles + np.minimum(t4, self._cycles - 1)
         at = np.searchsorted(self._keys, keys)
         return np.where(self._tickets[at] == ticket, self._ticket_ends[at], NONE)
 
 
 def _ended(values: Integers) -> Integers:
-    """Return the values, and NONE."""
+    """Append NONE to the values."""
     return np.append(values, NONE)

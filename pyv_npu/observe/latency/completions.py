@@ -1,8 +1,8 @@
-"""Rows of submissions from their begin to their end, and stamps from the event stream, in the native subset.
+"""Lifetime of submission rows, and timestamps from the event stream, in the native subset.
 
-A slot is held by what may still write into its row: the device until the command ends, a submit function until it
-returns, a status word until it is read. A row that nothing holds is finished. A row that the device never accepted is
-dropped; one that is finished before an older row waits in its slot.
+A slot has a reference count of its holders, which may still write into its row: the device until the command ends, a
+submit function until it returns, a status word until it is read. A row without holders is finished. A row that the
+device never accepted is dropped; a row that finishes before an older row remains in its slot until that is finished.
 """
 
 from npu_device.trace.events import PACKED, TIGHT, What
@@ -15,9 +15,9 @@ ACCEPTED, HOLDERS, NEXT_COMMIT = WIDTH, WIDTH + 1, WIDTH + 2
 """Words of a slot after its row."""
 SLOT = WIDTH + 3
 CHUNK = 4096
-"""Finished rows that are spilled together."""
+"""Number of finished rows per spill."""
 COMPACTION = 1024
-"""Finished items that a queue removes together."""
+"""Number of finished elements that a queue removes at a time."""
 RECORD = PACKED.size
 FACTS = len(SUBMITTED)
 FIRST_STAMP, LAST_STAMP = COLUMN["t_arr"], COLUMN["t7"]
@@ -25,13 +25,13 @@ T2, T3, T4, T7 = COLUMN["t2"], COLUMN["t3"], COLUMN["t4"], COLUMN["t7"]
 DESCRIPTOR, STREAM, NUMBER, TICKET = COLUMN["descriptor"], COLUMN["stream"], COLUMN["number"], COLUMN["ticket"]
 ERROR, FETCH_START, INTERRUPTING = COLUMN["error"], COLUMN["fetch_start"], COLUMN["interrupting"]
 RING_KEY, TICKET_KEY, STATUS_KEY = 1 << 40, 2 << 40, 3 << 40
-"""Kinds of keys of `Tracker.keys`."""
+"""Tags of keys of `Tracker.keys`."""
 MODULUS = (1 << 31) - 1
 FIRST_MULTIPLIER, SECOND_MULTIPLIER = 0x1E37_79B9, 0x5A4C_957F
 
 
 def add_evidence(tracker: Tracker, kind: int, first: int, second: int, third: int) -> None:
-    """Note evidence for the stamps t5 to t7, or a refusal."""
+    """Record evidence for the timestamps t5 to t7, or a refusal."""
     tracker.evidence.extend((kind, first, second, third))
 
 
@@ -39,12 +39,12 @@ def add_evidence(tracker: Tracker, kind: int, first: int, second: int, third: in
 
 
 def home_bucket(keys: list[int], key: int) -> int:
-    """Return the bucket of a key without collisions."""
+    """Return the home bucket of a key."""
     return (key ^ key >> 17 ^ key >> 31) & len(keys) - 1
 
 
 def bucket_of(keys: list[int], key: int) -> int:
-    """Return the bucket of a key, or the empty bucket where it goes."""
+    """Return the bucket of a key, or the empty bucket for its insertion."""
     mask = len(keys) - 1
     bucket = home_bucket(keys, key)
     while keys[bucket] and keys[bucket] != key:
@@ -53,7 +53,7 @@ def bucket_of(keys: list[int], key: int) -> int:
 
 
 def remove_at(keys: list[int], values: list[int], bucket: int) -> None:
-    """Empty a bucket, and move later entries so that each is found from its hash on."""
+    """Empty a bucket, and shift later entries so that probes from their home buckets still find them."""
     mask = len(keys) - 1
     gap = bucket
     bucket = (bucket + 1) & mask
@@ -71,7 +71,7 @@ def remove_at(keys: list[int], values: list[int], bucket: int) -> None:
 
 
 def new_row(tracker: Tracker) -> int:
-    """Begin a row, held by the device, of which all that follows the facts of its submission is blank."""
+    """Allocate a slot held by the device, with its row blank after the facts of the submission."""
     slots = tracker.slots
     row = len(slots)
     if len(tracker.free):
@@ -88,7 +88,7 @@ def new_row(tracker: Tracker) -> int:
 
 
 def finish_rows(tracker: Tracker) -> None:
-    """Move the oldest rows to the finished ones as far as nothing holds them."""
+    """Move the oldest rows without holders to the finished rows, in order."""
     slots = tracker.slots
     while (
         tracker.oldest < len(tracker.order)
@@ -119,7 +119,7 @@ def release(tracker: Tracker, row: int) -> None:
 
 
 def put_row(tracker: Tracker, key: int, row: int) -> int:
-    """Enter a slot under a key: that which it replaces, or NONE."""
+    """Insert a slot under a key; return the slot that it replaces, or NONE."""
     bucket = bucket_of(tracker.keys, key)
     older = tracker.rows[bucket] if tracker.keys[bucket] else NONE
     tracker.keys[bucket] = key
@@ -134,7 +134,7 @@ def find_row(tracker: Tracker, key: int) -> int:
 
 
 def take_row(tracker: Tracker, key: int) -> int:
-    """Remove a key: its slot, or NONE."""
+    """Remove a key; return its slot, or NONE."""
     bucket = bucket_of(tracker.keys, key)
     if not tracker.keys[bucket]:
         return NONE
@@ -147,7 +147,7 @@ def take_row(tracker: Tracker, key: int) -> int:
 
 
 def accept(tracker: Tracker, cycle: int, ticket: int, fetch_start: int, index: int) -> None:
-    """Stamp the acceptance of a descriptor: entry `index` of the ring, or by ENQCMD_T."""
+    """Record the acceptance of a descriptor, from entry `index` of the ring or by ENQCMD_T (TIGHT)."""
     row = NONE
     if index == TIGHT and len(tracker.tight):
         row = tracker.tight[0]
@@ -168,11 +168,11 @@ def accept(tracker: Tracker, cycle: int, ticket: int, fetch_start: int, index: i
     tracker.order.append(row)
     older = put_row(tracker, TICKET_KEY | ticket, row)
     if older != NONE:
-        release(tracker, older)  # a reset has stopped it without an event
+        release(tracker, older)  # a reset has ended the older command without an event
 
 
 def complete(tracker: Tracker, stream: int, number: int) -> None:
-    """Add a number to the order of completion of a stream."""
+    """Add an acceptance number to the fingerprint of a stream's completion order."""
     tracker.completions[stream] += 1
     for index in range(2):
         multiplier = SECOND_MULTIPLIER if index else FIRST_MULTIPLIER
@@ -181,7 +181,7 @@ def complete(tracker: Tracker, stream: int, number: int) -> None:
 
 
 def read_events(tracker: Tracker, records: int, count: int) -> int:
-    """Stamp submissions from records of the event stream at a host address; see `crowded`."""
+    """Read records of the event stream at a host address into the rows; return `crowded`."""
     slots = tracker.slots
     for index in range(count):
         at = records + index * RECORD
@@ -209,7 +209,7 @@ def read_events(tracker: Tracker, records: int, count: int) -> int:
 
 
 def see_status_word(tracker: Tracker, descriptor: int, end: int) -> int:
-    """Stamp t7 of the submission whose status word a load that ends at `end` has read."""
+    """Record t7, the end of the load of a submission's status word; return `crowded`."""
     row = take_row(tracker, STATUS_KEY | descriptor)
     if row != NONE:
         tracker.slots[row + T7] = end
@@ -218,13 +218,13 @@ def see_status_word(tracker: Tracker, descriptor: int, end: int) -> int:
 
 
 def note(tracker: Tracker, kind: int, first: int, second: int, third: int) -> int:
-    """Note evidence; see `crowded`."""
+    """Record evidence; return `crowded`."""
     add_evidence(tracker, kind, first, second, third)
     return crowded(tracker)
 
 
 def crowded(tracker: Tracker) -> int:
-    """Return 1 where the next call may want more room, or where rows and evidence are to be spilled."""
+    """Return 1 if the next call may exceed the buffer's capacity, or rows and evidence should be spilled."""
     slots = (tracker.room - len(tracker.slots)) // SLOT + len(tracker.free)
     notes = max(len(tracker.notes) // NOTE_WORDS, len(tracker.periods) // PERIOD_WORDS)
     buckets = len(tracker.line_keys)

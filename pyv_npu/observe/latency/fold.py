@@ -1,4 +1,4 @@
-"""Figures of submissions, added up chunk by chunk."""
+"""Figures of submissions, accumulated chunk by chunk."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,23 +15,23 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Fold:
-    """Figures of submissions in one pass over their rows. Cycles are counted by value."""
+    """Accumulator of figures in one pass over the rows of submissions. Cycles are counted by value."""
 
     good: int = 0
     errors: int = 0
     stages: dict[str, Batches] = field(default_factory=lambda: {name: Batches() for name in STAGES})
     reasons: dict[str, Integers] = field(default_factory=dict)
-    """Cycles summed by stage, in the order of `Reason`; of t_submit and t_submit_prebuilt."""
+    """t_submit or t_submit_prebuilt -> sums of cycles, in the order of `Reason`."""
     first: int | None = None
-    """Start of the first submission, those that warm up or end in an error included, as in the next two."""
+    """Start of the first submission. It, `last` and `unfinished` include warm-up and failed submissions."""
     last: int = NONE
-    """The last completion."""
+    """Last completion."""
     unfinished: bool = False
     sites: dict[int, Counter[int]] = field(default_factory=dict)
-    """Cycles from t0 to t2 by call site."""
+    """Call site -> counts of cycles from t0 to t2."""
 
     def add(self, rows: Integers, warmup: int) -> None:
-        """Add a chunk, whose first `warmup` rows warm up."""
+        """Add a chunk, whose first `warmup` rows are warm-up."""
         begins = np.where(column_of(rows, "t0") == NONE, column_of(rows, "leave"), column_of(rows, "t0"))
         first = int(begins.min())
         self.first = first if self.first is None else min(self.first, first)

@@ -11,25 +11,25 @@ from pyv_npu.observe.latency.batches import Batches, nearest_rank
 from pyv_npu.text import MISSING, html_table
 
 P99_SAMPLES = 100
-"""Below so many samples the nearest rank of P99 is the maximum: it is refused."""
+"""Minimum number of samples for P99, whose nearest rank would otherwise be the maximum."""
 TAILS = {"p99_9": (999, 1000), "p99_99": (9999, 10_000)}
-"""Percentiles beyond P99 as parts of a whole, which is the number of samples that they need."""
+"""Percentiles beyond P99 as (numerator, denominator); the denominator is the minimum number of samples."""
 
 _SHOWN = ("n", "p50", "p95", "p99", "min", "max")
 
 
 class Distribution:
-    """Cycles of one stage over many submissions, as counts of equal values."""
+    """Distribution of the cycles of a stage over submissions, stored as counts of equal values."""
 
     def __init__(self, values: Iterable[int] | Mapping[int, int] | Batches) -> None:
-        """`values`: samples in their order, or how often each occurs, of which there are no confidence intervals."""
+        """`values`: ordered samples, or counts of values, which allow no confidence intervals."""
         if not isinstance(values, Mapping | Batches):
             values = Batches(values)
         self._batches = values if isinstance(values, Batches) else Batches()
         self._counts = dict(sorted((values.counts() if isinstance(values, Batches) else values).items()))
         self._values = list(self._counts)
         self._ranks = list(accumulate(self._counts.values()))
-        """Samples that are at most a value, by value."""
+        """Number of samples at most each value."""
 
     def __len__(self) -> int:
         return self._ranks[-1] if self._ranks else 0
@@ -41,11 +41,11 @@ class Distribution:
 
     @property
     def max(self) -> int:
-        """The largest sample, in cycles; there must be any."""
+        """Largest sample, in cycles; there must be at least one sample."""
         return self._values[-1]
 
     def percentile(self, percent: int) -> int:
-        """Nearest rank; UsageError for no samples, and for P99 of fewer than 100."""
+        """Return a percentile by nearest rank; UsageError without samples, and for P99 of fewer than 100."""
         count = len(self)
         if not count:
             raise UsageError(f"P{percent} of 0 samples does not exist: submit something first")
@@ -57,8 +57,8 @@ class Distribution:
         return nearest_rank(self._values, part, denominator, self._ranks)
 
     def interval(self, percent: int) -> list[int] | None:
-        """[low, high]: confidence interval of 95 % of a percentile by batch means, in cycles; None for too few samples,
-        and where their order is unknown."""
+        """Return [low, high], the 95 % confidence interval of a percentile by batch means, in cycles; None for too few
+        samples, or if their order is unknown."""
         half = self._batches.half_width(percent)
         if half is None:
             return None
@@ -75,7 +75,7 @@ class Distribution:
 
     @property
     def p99(self) -> int | None:
-        """Cycles; None, with a warning, for fewer than 100 samples: their nearest rank is the maximum."""
+        """P99 in cycles; None, with a warning, for fewer than 100 samples, whose nearest rank is the maximum."""
         if self._note:
             warnings.warn(self._note, stacklevel=2)
             return None
@@ -83,7 +83,7 @@ class Distribution:
 
     @property
     def _note(self) -> str:
-        """The reason for which `p99` is None; empty where it is a number."""
+        """Reason why `p99` is None; empty if it is a number."""
         few = len(self) < P99_SAMPLES
         return f"p99 is None: {len(self)} samples, below {P99_SAMPLES}" if few else ""
 
@@ -99,7 +99,7 @@ class Distribution:
         return html_table(["cycles", *_SHOWN], [["", *cells]]) + (f"<p>{self._note}</p>" if self._note else "")
 
     def cdf(self) -> list[tuple[int, int]]:
-        """(cycles, how many samples are at most that), one row per distinct value."""
+        """Return (cycles, number of samples at most that) for each distinct value."""
         return list(zip(self._values, self._ranks, strict=True))
 
     def summary(self) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The latency probe of one platform: reads the core log and the events of the NPU, disturbs none of them."""
+"""Latency probe of a platform: an observer of the core log and of the NPU's events, without effect on the run."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,7 +35,7 @@ _INSIDE = (LogKind.STORES, LogKind.FENCE, LogKind.LOAD, LogKind.STORE, LogKind.T
 
 
 class Probed(Protocol):
-    """The parts of a platform that the probe listens to."""
+    """Parts of a platform that the probe observes."""
 
     @property
     def config(self) -> Config: ...
@@ -52,13 +52,13 @@ class Probed(Protocol):
 
 
 class LatencyProbe:
-    """Collects the submissions of one run. The platform calls it for custom instructions and CSRs.
+    """Collector of the submissions of a run. The platform calls it for custom instructions and CSRs.
 
-    Without submit functions the core is followed from where the program first uses the NPU.
+    Without submit functions, tracing of the core begins with the program's first use of the NPU.
     """
 
     def __init__(self, platform: Probed, program: Program, arrivals: Sequence[int] = ()) -> None:
-        """`arrivals`: distances that were written to the program's table, see `arrivals.install`."""
+        """`arrivals`: distances in the program's table, see `arrivals.install`."""
         functions = submit_functions(program)
         self.t0_source = "symbol" if functions else "first_store"
         self._bus, self._npu, self._events = platform.bus, platform.npu, platform.events
@@ -91,7 +91,7 @@ class LatencyProbe:
         platform.events.subscribe(self._events_read)
 
     def result(self, warmup: int = 0) -> Latency:
-        """Return the latency so far; call it when the run is over."""
+        """Return the latency of the run, after its end."""
         self._log.read()
         self.recorder.close()
         return self._latency(self.recorder, warmup)
@@ -105,28 +105,28 @@ class LatencyProbe:
         return Latency(submissions, recorder.rejected, self.t0_source, warmup, recorder.overwritten)
 
     def latency_at(self, pending: "Batch") -> Latency:
-        """Return the latency so far, with events that are not handed over yet; the run goes on."""
+        """Return the latency so far, with pending events, without ending the recording."""
         recorder = self.recorder.copy()
         recorder.events(pending)
         return self._latency(recorder)
 
     def completion_order(self) -> dict[int, tuple[int, int]]:
-        """Stream -> how many commands are complete, and a fingerprint of the order in which they ended."""
+        """Return stream -> (number of complete commands, hash of the order of their completion)."""
         return self.recorder.completion_order()
 
     def is_status(self, address: int) -> bool:
-        """Check whether a descriptor that asked for write-back has its status word at `address`."""
+        """Check whether `address` is the status word of a descriptor with write-back."""
         return address - STATUS_OFFSET in self._status_lines
 
     @property
     def status_lines(self) -> frozenset[int]:
-        """Addresses of the descriptors that asked for write-back."""
+        """Addresses of the descriptors with write-back."""
         return frozenset(self._status_lines)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """State for a snapshot."""
+        """Return the state for a snapshot."""
         self._log.read()
         return {
             "status_lines": sorted(self._status_lines),
@@ -135,7 +135,7 @@ class LatencyProbe:
         }
 
     def load_state(self, state: Any) -> None:
-        """Restore a state; bus and engine have restored theirs."""
+        """Restore a state, after bus and engine."""
         fields = Fields(state, "status_lines", "handed_over", "recorder")
         self._status_lines = set(fields.integers("status_lines", 0, WORD64))
         fields.load("recorder", self.recorder)
@@ -152,12 +152,12 @@ class LatencyProbe:
         self.recorder.read(chunk)
 
     def _events_read(self, batch: "Batch") -> None:
-        """Read a batch of events, after what the core has logged until then."""
+        """Read a batch of events, after the core log up to them."""
         self._log.read()
         self.recorder.events(batch)
 
     def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """Log what the NPU answered to a custom instruction, as native code does where it calls the NPU."""
+        """Log the NPU's answer to a custom instruction, as native code does when it calls the NPU."""
         if name == "ENQCMD_T":
             self._log_submission(operands, outcome)
             return
@@ -192,16 +192,16 @@ class LatencyProbe:
         clock.call[log.log_csr](clock.arena, now, 0, _CSR_OFFSET[address], value)
 
     def external(self, cycle: int, level: bool) -> None:
-        """MEIP of mip changed at the start of `cycle`."""
+        """Record a change of mip.MEIP at the start of `cycle`."""
         self.recorder.note(EXTERNAL_LEVEL, cycle, level)
 
     def _descriptor_flags(self, descriptor: int) -> int:
-        """Flags word of a descriptor that leaves the core."""
+        """Return the flags word of a descriptor that leaves the core."""
         content = self._bus.peek(descriptor + FLAGS, 4)
         return 0 if content is None else int.from_bytes(content, "little")
 
     def _watch_status(self, descriptor: int) -> None:
-        """Watch the status word of a descriptor that asks for one."""
+        """Watch the status word of a descriptor with write-back."""
         self._bus.watch(descriptor)
         self._status_lines.add(descriptor)
 

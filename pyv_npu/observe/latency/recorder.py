@@ -1,6 +1,6 @@
-"""The latency recorder: submissions from the core log and the event stream (docs/latency.md).
+"""Latency recorder: submissions from the core log and the event stream (docs/latency.md).
 
-Functions of the native subset act on one buffer (`state`), which grows between calls.
+Functions of the native subset operate on one buffer (`state`), which grows between calls.
 """
 
 from array import array
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyv_npu.observe.latency.rows import Integers
 
 CHECKED = False
-"""Whether compiled code has the checks of the checked build; tests set it."""
+"""Whether compiled code has run-time checks; tests set it."""
 FUNCTIONS: tuple[Definition, ...] = (
     submissions.begin_tracking, submissions.follow, submissions.read_log, submissions.give_up,
     completions.read_events, completions.see_status_word, completions.note,
@@ -46,7 +46,7 @@ _SETTINGS = (
 _FIELDS = layout(Tracker).fields
 _NUMBERS = [name for name, (_, shape, _) in _FIELDS.items() if isinstance(shape, Scalar) and name not in _SETTINGS]
 _TABLES = {"keys": "rows", "line_keys": "line_starts"}
-"""Hash tables: their keys, and values."""
+"""Hash tables: list of keys -> list of values."""
 _SPILLED = ("finished", "evidence")
 _LISTS = [
     name for name, (_, shape, _) in _FIELDS.items()
@@ -70,7 +70,7 @@ def _compiled_calls(checked: bool) -> Calls:
 
 
 class Recorder:
-    """Submissions of one hart to one device. CPython executes the functions until the first submission."""
+    """Recorder of the submissions of a hart to a device. CPython executes the functions until the first submission."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Recorder:
         flush_events: Callable[[], None],
     ) -> None:
         """`settings`: the fields npu, one_way, look, named, issue, ring_size of `Tracker`. `prebuilt`: submit functions
-        whose descriptors are in memory already. `descriptor_flags(address)`: flags word of a descriptor that leaves
-        the core by the ring. `watch_status(address)`: watches the status word of a descriptor.
-        `flush_events()`: lets `events` read all events so far."""
+        with prebuilt descriptors. `descriptor_flags(address)`: flags word of a descriptor that leaves the core by the
+        ring. `watch_status(address)` watches the status word of a descriptor. `flush_events()` passes all events so far
+        to `events`."""
         self._settings, self._prebuilt = settings, list(prebuilt)
         self._descriptor_flags, self._watch_status, self._flush_events = descriptor_flags, watch_status, flush_events
         self._calls = _interpreted_calls()
@@ -98,7 +98,7 @@ class Recorder:
     # -- the buffer --------------------------------------------------------------------------------------------
 
     def _build(self, values: Mapping[str, Any]) -> None:
-        """Make the buffer, with room for the next call, from numbers and lists of integers."""
+        """Allocate the buffer with spare capacity for the next call, and fill it from scalars and lists."""
         base, size, tail = self._ring
         rows = max(2 * (len(values["slots"]) // SLOT), 2 * size + 4, 2 * LOG + 4)
         count = len(values["windows"]) // _WIDTHS["windows"]
@@ -141,8 +141,8 @@ class Recorder:
             submissions.note_line(root, key, start)
 
     def _values(self) -> dict[str, Any]:
-        """Numbers and lists of the buffer: used windows, entries of tables as pairs. Finished rows and evidence are
-        spilled."""
+        """Return the scalars and lists of the buffer: live windows, and entries of tables as pairs. Finished rows and
+        evidence are spilled."""
         self._spill()
         root = self._root
         values: dict[str, Any] = {name: getattr(root, name) for name in _NUMBERS}
@@ -175,14 +175,14 @@ class Recorder:
             self._nesting -= 1
         if self._calls is _interpreted_calls() and self._root.handed_over:
             self._compile()
-        if result and not self._nesting:  # the buffer stays while native code is under way
+        if result and not self._nesting:  # the buffer must not move while native code runs
             self._spill()
             if completions.crowded(self._root):
                 self._build(self._values())
         return result
 
     def _compile(self) -> None:
-        """Use compiled functions from now on: submissions are under way."""
+        """Switch to compiled functions, once the program submits."""
         self._calls = _compiled_calls(CHECKED)
 
     def _spill(self) -> None:
@@ -204,7 +204,7 @@ class Recorder:
     # -- inputs ------------------------------------------------------------------------------------------------
 
     def set_ring(self, base: int, size: int, tail: int) -> None:
-        """Ring of the device as it is at the next call."""
+        """Set the state of the device's ring for the next call."""
         root = self._root
         root.ring_base, root.ring_tail = base, tail
         if root.ring_size != size:
@@ -224,39 +224,39 @@ class Recorder:
 
     @property
     def following(self) -> bool:
-        """True while the core is followed."""
+        """True while the core is traced."""
         return bool(self._root.following)
 
     def follow(self, now: int) -> None:
-        """Begin to follow the core."""
+        """Begin to trace the core."""
         self._call(submissions.follow, now)
 
     def note(self, kind: int, first: int, second: int = 0, third: int = 0) -> None:
-        """Note evidence for stamps (`state`)."""
+        """Record evidence for timestamps (`state`)."""
         self._call(completions.note, kind, first, second, third)
 
     def see_status_word(self, descriptor: int, end: int) -> None:
-        """Firmware loaded a status word that was not pending any more."""
+        """Record a load of a status word that is no longer pending."""
         self._call(completions.see_status_word, descriptor, end)
 
     def close(self) -> None:
-        """End the run: a refused submission that was not tried again is rejected."""
+        """End the recording: a refused submission without a retry is rejected."""
         self._call(submissions.give_up)
 
     # -- results -----------------------------------------------------------------------------------------------
 
     @property
     def rejected(self) -> int:
-        """Submissions that were given up: refused, and not tried again."""
+        """Number of rejected submissions: refused, without a retry."""
         return int(self._root.rejected)
 
     @property
     def overwritten(self) -> int:
-        """Ring submissions that the device never accepted: their doorbell was ignored, or a soft reset came first."""
+        """Number of ring submissions that the device never accepted, due to an ignored doorbell or a soft reset."""
         return int(self._root.overwritten)
 
     def completion_order(self) -> dict[int, tuple[int, int]]:
-        """Stream -> commands that are complete, and a fingerprint of their acceptance numbers in this order."""
+        """Return stream -> (number of complete commands, hash of their acceptance numbers in completion order)."""
         root = self._root
         return {
             stream: (count, root.fingerprints[2 * stream] << 31 | root.fingerprints[2 * stream + 1])
@@ -265,12 +265,12 @@ class Recorder:
         }
 
     def evidence(self) -> Table:
-        """Rows of evidence so far."""
+        """Return all evidence so far."""
         self._spill()
         return self._evidence
 
     def accepted(self, validate: int) -> Submissions:
-        """Return all accepted submissions so far, in the order of acceptance, with their stamps.
+        """Return all accepted submissions so far, in the order of acceptance, with their timestamps.
 
         `validate`: the configured cycles of validation.
         """
@@ -278,7 +278,7 @@ class Recorder:
             return Submissions()
         import numpy as np
 
-        from pyv_npu.observe.latency.completed import Evidence  # NumPy, which other runs do not need
+        from pyv_npu.observe.latency.completed import Evidence  # imports NumPy, which other runs do not need
 
         evidence = Evidence(validate, self.evidence())
         finished, root = self._rows.state().parts, self._root
@@ -293,7 +293,7 @@ class Recorder:
         return Submissions(chunks)
 
     def copy(self) -> "Recorder":
-        """Return a recorder that goes on by itself."""
+        """Return an independent copy."""
         other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda descriptor: None, lambda: None)
         other._ring = self._ring
         other._build(self._values())
@@ -305,17 +305,17 @@ class Recorder:
 
     @property
     def calls(self) -> list[tuple[int, int, int]]:
-        """Return address, sp and depth of the submit functions under way."""
+        """(return address, sp, depth) of the active submit functions."""
         windows = [self._root.windows[index] for index in self._root.stack]
         return [(window.return_pc, window.sp, window.depth) for window in windows if window.serial]
 
     @property
     def depth(self) -> int:
-        """Traps under way."""
+        """Number of active traps."""
         return int(self._root.depth)
 
     def state(self) -> dict[str, Any]:
-        """State for a snapshot: numbers, and lists of integers."""
+        """Return the state for a snapshot: scalars and lists of integers."""
         state = {name: packed(value) if isinstance(value, array) else value for name, value in self._values().items()}
         return state | {"finished": self._rows.state(), "evidence": self._evidence.state()}
 
@@ -340,7 +340,7 @@ def _pairs(numbers: "array[int]") -> "Iterator[tuple[int, int]]":
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    """Check references and holders of a state. StateError."""
+    """Raise StateError for invalid references or holders of a state."""
     slots, windows = values["slots"], values["windows"]
     width = _WIDTHS["windows"]
     carried = [] if values["carried"] == NONE else [values["carried"]]

@@ -1,7 +1,7 @@
-"""Submissions: time stamps, and where the cycles of each went (docs/latency.md).
+"""Submissions: timestamps, and the cycles of each by reason (docs/latency.md).
 
-They are rows of integers: hundreds of thousands of them cost little to write, to keep and to add up. A row is
-`WIDTH` 64-bit integers, one for each of `COLUMNS`. A stamp that was not seen is `NONE`. Finished rows are spilled, so
+Submissions are rows of integers, so that hundreds of thousands are cheap to write, store and accumulate. A row has
+`WIDTH` 64-bit integers, one for each of `COLUMNS`. An unobserved timestamp is `NONE`. Finished rows are spilled, so
 that memory does not grow with the length of a run.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Stall category of a cycle between t0 and t2. The first match, in the order of docs/latency.md, "Reasons"."""
+    """Stall category of a cycle between t0 and t2: the first match in the order of docs/latency.md, "Reasons"."""
 
     INTERRUPTED = "interrupted"
     RETRY = "retry"
@@ -35,20 +35,20 @@ class Reason(StrEnum):
 
 
 class Submission(NamedTuple):
-    """Stamps are cycle numbers (the start of the cycle), None where the thing was not seen."""
+    """Submission. Timestamps are cycle numbers (the start of the cycle), None if the event was not observed."""
 
     descriptor: int
-    """Address of the 64 bytes."""
+    """Address of the descriptor."""
     prebuilt: bool
     t0: int | None
     leave: int
-    """The doorbell or the accepted ENQCMD_T leaves the core: attribution turns from core to message."""
+    """Cycle in which the doorbell or the accepted ENQCMD_T leaves the core; later cycles are those of the message."""
     arrival: int
-    """The device has it."""
+    """Cycle in which the device receives it."""
     tight: bool
     stream: int = 0
     call_site: int = 0
-    """An address in the instruction that called the submit function; without such functions, that of the doorbell or
+    """Address in the instruction that calls the submit function; without such functions, of the doorbell or
     ENQCMD_T."""
     number: int = 0
     """Acceptance number within the stream."""
@@ -63,10 +63,10 @@ class Submission(NamedTuple):
     ticket: int = 0
     error: int = 0
     reasons: Mapping[Reason, int] = {}
-    """Cycles of each reason that holds for any."""
+    """Reason -> cycles, without reasons of no cycle."""
 
     def span(self, first: str, last: str) -> int | None:
-        """Cycles between two stamps, None when one is missing."""
+        """Return the cycles between two timestamps, None if either is missing."""
         begin, end = getattr(self, first), getattr(self, last)
         return None if begin is None or end is None else end - begin
 
@@ -75,29 +75,29 @@ NONE = -1
 STAMPS = ("t_arr", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7")
 SUBMITTED = ("descriptor", "prebuilt", "leave", "arrival", "tight", "stream", "call_site")
 _FACTS = (*SUBMITTED, "number", "ticket", "error")
-"""Fields of `Submission`; those of SUBMITTED are known when it leaves the core."""
+"""Fields of `Submission`; those of SUBMITTED are known when the submission leaves the core."""
 COLUMNS = (*_FACTS, "fetch_start", "interrupting", *STAMPS, *(reason.value for reason in Reason))
-"""`fetch_start`: when the front end took it up. `interrupting`: whether it asks for an interrupt."""
+"""Columns of a row. `fetch_start`: start of the fetch by the front end. `interrupting`: whether it has flags.irq."""
 COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 WIDTH = len(COLUMNS)
 REASONS = slice(COLUMN[Reason.INTERRUPTED], COLUMN[Reason.VALIDATE] + 1)
-"""The columns of the reasons, in the order of `Reason`."""
+"""Columns of the reasons, in the order of `Reason`."""
 
 _REASONS = tuple(Reason)
 _FLAGS = ("prebuilt", "tight")
 
 
 class Submissions(Sequence[Submission]):
-    """Rows that are complete, in chunks that are read when they are asked for. Each `Submission` is built then."""
+    """Sequence of complete submissions, in chunks of rows that are read on demand; each `Submission` is built then."""
 
     def __init__(self, chunks: "Callable[[], Iterable[Integers]]" = tuple) -> None:
-        """`chunks`: returns an iterator of matrices (rows, WIDTH), each time the same."""
+        """`chunks()`: iterator of matrices (rows, WIDTH), equal in every call."""
         self.chunks = chunks
         self._count: int | None = None
 
     @classmethod
     def of(cls, submissions: Iterable[Submission]) -> "Submissions":
-        """Return the rows of these."""
+        """Convert submissions to rows."""
         import numpy as np
 
         matrix = np.array([_row(submission) for submission in submissions], dtype=np.int64).reshape(-1, WIDTH)
@@ -110,7 +110,7 @@ class Submissions(Sequence[Submission]):
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
     def where(self, chosen: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
-        """Return the rows for which `chosen`, called with a chunk, is true."""
+        """Return the rows selected by the mask `chosen(chunk)`."""
         return Submissions(lambda: (rows[chosen(rows)] for rows in self.chunks()))
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of integers that are spilled, so that memory does not grow with the length of a run."""
+"""Spilled rows of integers, so that memory does not grow with the length of a run."""
 
 from array import array
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHUNK = 1 << 15
-"""Integers that are spilled together."""
+"""Minimum number of integers per spill."""
 
 
 def packed(numbers: Iterable[int]) -> bytes:
-    """Integers of 64 bits, for a snapshot."""
+    """Encode 64-bit integers for a snapshot."""
     return array("q", numbers).tobytes()
 
 
 def unpacked(state: object, width: int) -> "array[int]":
-    """Return rows of `width` integers within NONE..LATEST that `packed` has written. StateError for anything else."""
+    """Decode rows of `width` integers within NONE..LATEST from `packed`. StateError for anything else."""
     numbers = array("q")
     content = data(state)
     if len(content) % (width * numbers.itemsize):
@@ -34,22 +34,22 @@ def unpacked(state: object, width: int) -> "array[int]":
 
 
 class Table:
-    """Rows of integers that come one by one, spilled by and by."""
+    """Append-only table of integers, spilled in chunks."""
 
     def __init__(self, width: int, chunk: int = CHUNK) -> None:
-        """`width`: integers of a row; `chunk`: integers that are spilled together."""
+        """`width`: integers per row; `chunk`: minimum number of integers per spill."""
         self._width, self._chunk = width, chunk
         self._spool = Spool()
         self._spilled: list[Segment] = []
         self._tail = array("q")
 
     def __len__(self) -> int:
-        """Rows so far."""
+        """Return the number of rows."""
         size = sum(segment.size for segment in self._spilled) // self._tail.itemsize
         return (size + len(self._tail)) // self._width
 
     def extend(self, numbers: Iterable[int]) -> None:
-        """Add rows, one after the other."""
+        """Append rows, as consecutive integers."""
         tail = self._tail
         tail.extend(numbers)
         if len(tail) >= self._chunk:
@@ -64,11 +64,11 @@ class Table:
         return [numbers[at :: self._width] for at in range(self._width)]
 
     def state(self) -> Segments:
-        """Return all rows so far, which never change: chunks, and the last ones."""
+        """Return all rows so far as immutable segments: spilled chunks and the tail."""
         return Segments(*self._spilled, Spool().append(self._tail.tobytes()))
 
     def load_state(self, state: object) -> None:
-        """Restore a state: that of this process (`Segments`) as it is."""
+        """Restore a state; `Segments` of this process are shared."""
         if isinstance(state, Segments):
             *self._spilled, tail = state.parts
             self._tail = unpacked(tail.read(), self._width)

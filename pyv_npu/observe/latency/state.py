@@ -1,7 +1,6 @@
 """State of the latency recorder, in the native subset (`pyv_native`): records of one buffer, which grows between calls.
 
-All values are integers of 64 bits. References to submissions are indices of the first word of their slots; NONE where
-nothing is referred to.
+All values are 64-bit integers. References to submissions are indices of the first word of their slots, or NONE.
 """
 
 from typing import Final
@@ -16,74 +15,74 @@ MASK: Final = 0xFFFF_FFFF
 LINES: Final = 1 << 16
 """Maximum capacity of the hash table of first stores to lines of memory."""
 SPARE: Final = LOG + SUBMIT_FUNCTIONS + 2
-"""Free windows, notes and lines that each entry into the functions is guaranteed."""
+"""Minimum number of free windows, notes and lines at each entry into the functions."""
 LIMIT: Final = 1 << 16
-"""History of periods and notes; beyond it the oldest half is dropped, and its cycles count as `setup`."""
+"""Maximum number of periods and notes; beyond it the older half is dropped, and its cycles count as `setup`."""
 NOTES: Final = 1 << 10
-"""Notes after which a period ends."""
+"""Maximum number of notes in a period."""
 NOTE_WORDS: Final = 3
-"""Words of a run-length record: start cycle, line address, FENCE or DEVICE, and cycles."""
+"""Words of a run-length record: start cycle; line address, FENCE or DEVICE; and cycles."""
 FENCE, DEVICE = 1, 2
 PERIOD_WORDS: Final = 5
-"""start, end, depth, window, index of the first note: instructions and trap entries in a row."""
+"""Words of a period of consecutive instructions and trap entries: start, end, depth, window, first note."""
 EVIDENCE_WORDS: Final = 4
 EXTERNAL_LEVEL, HANDLER_START, LOOK, TICKET_LOOK, REFUSAL = range(5)
-"""Evidence: MEIP (cycle, level); handlers (start); reads that show all completions, or those of a ticket (cycle in
-which the device samples the register, end of the read, ticket); submissions rejected for good (t0)."""
+"""Evidence: MEIP (cycle, level); handlers (start); reads that show all completions, or that of a ticket (cycle in
+which the device samples the register, end of the read, ticket); rejected submissions (t0)."""
 
 
 @record
 class Window:
-    """A call of a submit function, or (serial 0) the whole program where it has none."""
+    """Call of a submit function or, in a program without such functions, the whole program (serial 0)."""
 
     serial: int = 0
     generation: int = 0
     """Tag of its entries in the table of first stores."""
     t0: int = NONE
-    """NONE for serial 0: each submission begins with the first store into its 64 bytes."""
+    """Start of the call; NONE for serial 0, where a submission begins with the first store into its descriptor."""
     return_pc: int = 0
     sp: int = 0
     depth: int = 0
-    """Traps under way at its entry."""
+    """Number of active traps at its entry."""
     prebuilt: int = 0
     t0_used: int = 0
     """Whether a submission has used t0."""
     refused: int = NONE
-    """Start of the first attempt that was refused."""
+    """Start of the first refused attempt."""
     attempt: int = 0
     """Start of the latest attempt."""
     descriptor: int = 0
-    """Address of the 64 bytes that were refused."""
+    """Address of the refused descriptor."""
     in_ring: int = 0
     """Whether it has stored to the ring."""
     first_commit: int = NONE
-    """The latest of its submissions, linked by their slots, that left the core and get their t1 when it returns."""
+    """Head of the linked list of its submissions that have left the core, whose t1 is set at its return."""
 
 
 @record
 class Tracker:
-    """Submissions of a run, from the core log and the event stream."""
+    """Tracker of the submissions of a run, from the core log and the event stream."""
 
     npu: int = 0
     """Address of the NPU's registers."""
     one_way: int = 0
-    """Cycles that a posted store travels."""
+    """Latency of a posted store to the device, cycles."""
     look: int = 0
     """Cycles from the issue of a load until the device samples the register."""
     named: int = 0
     """Whether the program has submit functions."""
     issue: int = 0
-    """Cycles from the begin of an ENQCMD_T until the device has it."""
+    """Cycles from the begin of an ENQCMD_T to its arrival at the device."""
     prebuilt: list[int] = items(SUBMIT_FUNCTIONS)
-    """Addresses of those whose descriptors are in memory already."""
+    """Addresses of submit functions with prebuilt descriptors."""
     ring_base: int = 0
     ring_size: int = 0
     ring_tail: int = 0
-    """The ring of the device at a call."""
+    """Tail of the device's ring at a call."""
     room: int = 0
-    """Maximum of words in `slots`."""
+    """Capacity of `slots`, words."""
     note_room: int = 0
-    """Maximum of notes, and of periods."""
+    """Capacity of notes, and of periods."""
 
     rejected: int = 0
     overwritten: int = 0
@@ -91,9 +90,9 @@ class Tracker:
     handed_over: int = 0
     """Whether a submission has left the core."""
     completed: int = 0
-    """Value of COMPLETED when it was read last."""
+    """Value of COMPLETED at its last read."""
     selected: int = 0
-    """Ticket that TICKET_SEL names."""
+    """Ticket in TICKET_SEL."""
     following: int = 0
     since: int = 0
     """Cycle up to which the periods are complete."""
@@ -102,52 +101,52 @@ class Tracker:
     generation: int = 0
     tail: int = 0
     rung: int = 0
-    """Arrival of the last doorbell; before that the device's tail is older than that of the core."""
+    """Arrival of the last doorbell; until then the device's tail is older than the core's."""
     stalled: int = 0
     issued: int = 0
-    """Start of the ENQCMD_T under way."""
+    """Start of the current ENQCMD_T."""
     arrival: int = 0
-    """Cycle in which the device has it."""
+    """Cycle in which it arrives at the device."""
 
     windows: list[Window] = records()
     spare: list[int] = items()
-    """Windows that are unused."""
+    """Unused windows."""
     stack: list[int] = items()
-    """Windows under way, the innermost last."""
+    """Active windows, the innermost last."""
     pending: list[int] = items()
-    """Windows that filled entries of the ring and returned: their doorbell is still to come."""
+    """Windows that have filled entries of the ring and returned before their doorbell."""
     carried: int = NONE
-    """Window that was refused and returned: the next attempt on the same descriptor continues it."""
+    """Window that was refused and has returned; the next attempt on the same descriptor continues it."""
 
     periods: list[int] = items()
     notes: list[int] = items()
     staged: int = 0
-    """Words of notes that belong to periods."""
+    """Words of notes that complete periods contain."""
     line_keys: list[int] = items()
     """Hash table of generation and line."""
     line_starts: list[int] = items()
-    """Start of the first store to a line."""
+    """Start of the first store to the line."""
     lines: int = 0
     full_lines: int = 0
-    """Lines at which those of windows that are over are removed."""
+    """Number of lines at which those of finished windows are removed."""
 
     slots: list[int] = items()
-    """Slot after slot: a row, whether it is accepted, its holders, the next commit of its window."""
+    """Slots; each is a row, whether it is accepted, the number of holders, and the next commit of its window."""
     free: list[int] = items()
     keys: list[int] = items()
     """Hash table of ring entries, tickets and descriptors with a status word, to slots."""
     rows: list[int] = items()
     tight: list[int] = items()
-    """Slots of accepted ENQCMD_T that the event stream has not shown yet, oldest first."""
+    """Slots of accepted ENQCMD_T without an event yet, oldest first."""
     order: list[int] = items()
     """Accepted slots in the order of acceptance."""
     oldest: int = 0
-    """Index in `order` of the first that is not finished."""
+    """Index in `order` of the first unfinished slot."""
     finished: list[int] = items()
-    """Rows that nothing changes any more, in the order of acceptance."""
+    """Finished rows, in the order of acceptance."""
     evidence: list[int] = items()
     streams: list[int] = array(STREAMS)
-    """Acceptances by stream."""
+    """Number of acceptances by stream."""
     completions: list[int] = array(STREAMS)
     fingerprints: list[int] = array(2 * STREAMS)
-    """Two of each stream, of its order of completion."""
+    """Two hashes per stream, of its order of completion."""

@@ -1,9 +1,9 @@
-"""Submissions from the core log, in the native subset: where each begins, and the reason of each cycle until it leaves
+"""Submissions from the core log, in the native subset: the start of each, and the reason of each cycle until it leaves
 the core (docs/latency.md, "Reasons").
 
 Functions named `npu_submit*` are windows: t0 is the start of their first instruction, t1 the first instruction at
-their return address. Without such symbols t0 is the first store into the 64 bytes and t1 the cycle after the doorbell
-or ENQCMD_T retires.
+their return address. Without such symbols t0 is the first store into the descriptor and t1 the cycle after the
+doorbell or ENQCMD_T retires.
 """
 
 from npu_device.abi.descriptor import PARTS, WORDS
@@ -52,7 +52,7 @@ from pyv_npu.observe.latency.state import (
 
 CORE_RECORD = layout(CoreRecord).size
 LINE_BITS, LINE_SHIFT = 26, 6
-"""A line of memory in a key of `Tracker.line_keys`."""
+"""Width and shift of a line address in a key of `Tracker.line_keys`."""
 
 _REGISTER = {register.name: register.offset for register in REGISTERS}
 DOORBELL, QUEUE_HEAD, COMPLETED = _REGISTER["DOORBELL"], _REGISTER["QUEUE_HEAD"], _REGISTER["COMPLETED"]
@@ -88,11 +88,11 @@ def watch_status(tracker: Tracker, descriptor: int) -> int:
 
 @callback
 def flush_events(tracker: Tracker) -> int:
-    """Let `read_events` read all events so far."""
+    """Pass all events so far to `read_events`."""
     raise NotImplementedError
 
 
-# -- lines: the first store to each in a window ------------------------------------------------------------------------
+# -- first stores of a window to lines of memory -----------------------------------------------------------------------
 
 
 def line_key(window: Window, line: int) -> int:
@@ -108,13 +108,13 @@ def first_store(tracker: Tracker, window: Window, line: int) -> int:
 
 
 def forget_stores(tracker: Tracker, window: Window) -> None:
-    """Begin to note the first stores of a window anew."""
+    """Invalidate the recorded first stores of a window."""
     tracker.generation += 1
     window.generation = tracker.generation
 
 
 def is_live(tracker: Tracker, generation: int) -> bool:
-    """Check whether a window notes its stores under a generation."""
+    """Check whether a generation is that of a live window."""
     live = tracker.carried != NONE and tracker.windows[tracker.carried].generation == generation
     for index in tracker.stack:
         live = live or tracker.windows[index].generation == generation
@@ -124,7 +124,7 @@ def is_live(tracker: Tracker, generation: int) -> bool:
 
 
 def remove_lines(tracker: Tracker, earliest: int) -> None:
-    """Remove first stores of windows that are over, and those before a cycle."""
+    """Remove first stores of finished windows, and those before `earliest`."""
     keys = tracker.line_keys
     for bucket in range(len(keys)):
         while keys[bucket] and (
@@ -135,7 +135,7 @@ def remove_lines(tracker: Tracker, earliest: int) -> None:
 
 
 def note_line(tracker: Tracker, key: int, start: int) -> None:
-    """Enter the first store to a line."""
+    """Insert the first store to a line."""
     bucket = bucket_of(tracker.line_keys, key)
     tracker.line_keys[bucket] = key
     tracker.line_starts[bucket] = start
@@ -143,7 +143,7 @@ def note_line(tracker: Tracker, key: int, start: int) -> None:
 
 
 def note_store(tracker: Tracker, window: Window, start: int, line: int) -> None:
-    """Note the first store of a window to a line; where the table is full, the older half of the time is forgotten."""
+    """Record the first store of a window to a line; a full table drops the older half of its time range."""
     if first_store(tracker, window, line) != NONE:
         return
     if tracker.lines >= tracker.full_lines:
@@ -162,7 +162,7 @@ def note_store(tracker: Tracker, window: Window, start: int, line: int) -> None:
 
 
 def add_period(tracker: Tracker, start: int, end: int, depth: int, window: int) -> None:
-    """Add cycles [start, end), to which the notes belong that no period has."""
+    """Add a period of cycles [start, end) with the staged notes, or extend the last period."""
     periods = tracker.periods
     staged = tracker.staged
     tracker.staged = len(tracker.notes)
@@ -187,14 +187,14 @@ def add_period(tracker: Tracker, start: int, end: int, depth: int, window: int) 
 
 
 def add_note(tracker: Tracker, start: int, target: int, cycles: int) -> None:
-    """Note stores, fences or an access, as part of the period under way."""
+    """Record stores, fences or an access in the current period."""
     if len(tracker.notes) - tracker.staged >= NOTES * NOTE_WORDS:
         explain_until(tracker, start)
     tracker.notes.extend((start, target, cycles))
 
 
 def explain_until(tracker: Tracker, end: int) -> None:
-    """Complete the periods up to a cycle, in which the innermost window or the depth of traps changes."""
+    """Complete the periods up to cycle `end`, where the innermost window or the depth of traps changes."""
     if end > tracker.since:
         serial = 0
         if len(tracker.stack):
@@ -211,7 +211,7 @@ def clear_periods(tracker: Tracker) -> None:
 
 
 def reason_of(target: int, line: int) -> int:
-    """Return the column of the reason of a note, about a descriptor in a line; 0: it has none."""
+    """Return the column of a note's reason, for a descriptor in `line`; 0: none."""
     if target == line:
         return DESCRIPTOR_STORE
     if target == FENCE:
@@ -222,9 +222,9 @@ def reason_of(target: int, line: int) -> int:
 def explain(
     tracker: Tracker, row: int, t0: int, leave: int, line: int, depth: int, window: int, refused: int, attempt: int
 ) -> None:
-    """Write the reasons of the cycles [t0, leave) of a submission, which add up whatever the periods still hold.
+    """Write the cycles of [t0, leave) of a submission by reason; cycles of dropped periods count as `setup`.
 
-    `refused`: start of its first attempt that was refused, or NONE; `attempt`: of that which was accepted.
+    `refused`: start of its first refused attempt, or NONE; `attempt`: start of the accepted attempt.
     """
     slots = tracker.slots
     periods = tracker.periods
@@ -239,7 +239,7 @@ def explain(
     if last > first:
         slots[row + RETRY] = last - first
     oldest = len(periods) - PERIOD_WORDS
-    while oldest > 0 and periods[oldest] > t0:  # mostly the last period has all
+    while oldest > 0 and periods[oldest] > t0:  # mostly the last period contains all cycles
         oldest -= PERIOD_WORDS
     for period in range(max(oldest, 0), len(periods), PERIOD_WORDS):
         begin = max(periods[period], t0)
@@ -274,7 +274,7 @@ def explain(
 
 
 def open_window(tracker: Tracker, t0: int, return_pc: int, sp: int, depth: int, prebuilt: int) -> None:
-    """Begin a call of a submit function or, without such functions, the program (serial 0)."""
+    """Open the window of a call of a submit function or, without such functions, of the program (serial 0)."""
     index = tracker.spare[len(tracker.spare) - 1]
     del tracker.spare[len(tracker.spare) - 1 :]
     window = tracker.windows[index]
@@ -295,13 +295,13 @@ def open_window(tracker: Tracker, t0: int, return_pc: int, sp: int, depth: int, 
 
 
 def begin_tracking(tracker: Tracker) -> int:
-    """Follow a program that has no submit functions. Always 0."""
+    """Begin to trace a program without submit functions. Return 0."""
     open_window(tracker, NONE, 0, 0, 0, 0)
     return 0
 
 
 def follow(tracker: Tracker, start: int) -> int:
-    """Begin to follow the core. Always 0."""
+    """Begin to trace the core. Return 0."""
     tracker.following = 1
     tracker.since = start
     tracker.depth = 0
@@ -309,7 +309,7 @@ def follow(tracker: Tracker, start: int) -> int:
 
 
 def release_commits(tracker: Tracker, window: Window, t1: int) -> None:
-    """Stamp t1, unless it is NONE, of submissions that left the core in a window, which holds them no longer."""
+    """Write t1, unless it is NONE, to the commits of a window, and release them."""
     row = window.first_commit
     while row != NONE:
         following = tracker.slots[row + NEXT_COMMIT]
@@ -321,14 +321,14 @@ def release_commits(tracker: Tracker, window: Window, t1: int) -> None:
 
 
 def add_commit(tracker: Tracker, window: Window, row: int) -> None:
-    """Let a window hold a submission until it returns."""
+    """Add a submission to the commits of a window, which holds it until its return."""
     tracker.slots[row + HOLDERS] += 1
     tracker.slots[row + NEXT_COMMIT] = window.first_commit
     window.first_commit = row
 
 
 def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> None:
-    """Follow the begin of a submit function."""
+    """Record the call of a submit function."""
     if tracker.following:
         explain_until(tracker, start)
     else:
@@ -347,7 +347,7 @@ def enter(tracker: Tracker, start: int, pc: int, return_pc: int, sp: int) -> Non
 
 
 def leave_function(tracker: Tracker, start: int, idle: int) -> None:
-    """Follow the return of the innermost submit function; `idle`: none is under way, and a submission has left the
+    """Record the return of the innermost submit function; `idle`: no other is active, and a submission has left the
     core."""
     explain_until(tracker, start)
     index = tracker.stack[len(tracker.stack) - 1]
@@ -368,7 +368,7 @@ def leave_function(tracker: Tracker, start: int, idle: int) -> None:
 
 
 def carry(tracker: Tracker, index: int) -> None:
-    """Let the next attempt on a descriptor continue a window that was refused."""
+    """Keep a refused window, which the next attempt on its descriptor continues."""
     window = tracker.windows[index]
     if tracker.carried != NONE and tracker.windows[tracker.carried].descriptor == window.descriptor:
         first = tracker.windows[tracker.carried]
@@ -381,7 +381,7 @@ def carry(tracker: Tracker, index: int) -> None:
 
 
 def give_up(tracker: Tracker) -> int:
-    """Reject the submission that was refused and is not tried again; see `crowded`."""
+    """Reject the refused submission that has no retry; return `crowded`."""
     if tracker.carried != NONE:
         reject(tracker, tracker.windows[tracker.carried].t0)
         tracker.spare.append(tracker.carried)
@@ -390,7 +390,7 @@ def give_up(tracker: Tracker) -> int:
 
 
 def reject(tracker: Tracker, t0: int) -> None:
-    """Count a submission that was given up; t0 is NONE outside of submit functions."""
+    """Count a rejected submission; t0 is NONE outside of submit functions."""
     tracker.rejected += 1
     if t0 != NONE:
         add_evidence(tracker, REFUSAL, t0, 0, 0)
@@ -400,7 +400,7 @@ def reject(tracker: Tracker, t0: int) -> None:
 
 
 def begin_of(tracker: Tracker, window: Window, descriptor: int) -> int:
-    """Return t0 of the next submission of a window: its entry, or for further descriptors their first store."""
+    """Return t0 of a window's next submission: the window's t0, or the first store to a further descriptor."""
     if window.t0 != NONE and not window.t0_used:
         window.t0_used = 1
         return window.t0
@@ -408,7 +408,7 @@ def begin_of(tracker: Tracker, window: Window, descriptor: int) -> int:
 
 
 def explain_window(tracker: Tracker, owner: int, row: int, descriptor: int, leave: int) -> bool:
-    """Write t0 of a submission and the reasons of its cycles; False where it has no t0."""
+    """Write t0 and the reasons of a submission; return False if it has no t0."""
     window = tracker.windows[owner]
     if tracker.carried != NONE:
         first = tracker.windows[tracker.carried]
@@ -444,9 +444,9 @@ def commit(
     operand: int,
     pc: int,
 ) -> int:
-    """Write the row of a submission that leaves the core: its slot, or NONE where it has no t0.
+    """Write the row of a submission that leaves the core; return its slot, or NONE if it has no t0.
 
-    `flags`: word of the descriptor. `index`: entry of the ring; NONE: by ENQCMD_T. `owner`: its window, or NONE.
+    `flags`: word of the descriptor. `index`: entry of the ring, or NONE for ENQCMD_T. `owner`: its window, or NONE.
     """
     tracker.handed_over = 1
     row = new_row(tracker)
@@ -471,7 +471,7 @@ def commit(
         tracker.tight.append(row)
     else:
         if find_row(tracker, RING_KEY | index) != NONE:
-            flush_events(tracker)  # after a reset entries count from 0 again
+            flush_events(tracker)  # after a reset, indices of entries restart at 0
         older = put_row(tracker, RING_KEY | index, row)
         if older != NONE:
             tracker.overwritten += 1
@@ -486,7 +486,7 @@ def commit(
 
 
 def innermost(tracker: Tracker) -> int:
-    """Return the innermost window under way, or NONE."""
+    """Return the innermost active window, or NONE."""
     return tracker.stack[len(tracker.stack) - 1] if len(tracker.stack) else NONE
 
 
@@ -494,13 +494,13 @@ def innermost(tracker: Tracker) -> int:
 
 
 def update_tail(tracker: Tracker, start: int) -> None:
-    """Take over the device's tail, unless a doorbell is on its way."""
+    """Update the tail from the device, unless a doorbell is in flight."""
     if tracker.one_way and start >= tracker.rung:
         tracker.tail = tracker.ring_tail
 
 
 def read_head(tracker: Tracker, start: int, head: int) -> None:
-    """QUEUE_HEAD was read: when it shows a full ring, the submission under way is waiting for room."""
+    """Record a read of QUEUE_HEAD; if it shows a full ring, the current submission waits for a free entry."""
     update_tail(tracker, start)
     top = innermost(tracker)
     if top == NONE:
@@ -515,7 +515,7 @@ def read_head(tracker: Tracker, start: int, head: int) -> None:
 
 
 def owner_of(tracker: Tracker, address: int) -> int:
-    """Return the window that has stored to an entry of the ring, the oldest first, or NONE."""
+    """Return the oldest window that has stored to an entry of the ring, or NONE."""
     for index in tracker.pending:
         if first_store(tracker, tracker.windows[index], address) != NONE:
             return index
@@ -526,8 +526,7 @@ def owner_of(tracker: Tracker, address: int) -> int:
 
 
 def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) -> None:
-    """Follow a write of DOORBELL that has left the core. Where the way takes no time, the device has acted on it
-    already."""
+    """Record a write of DOORBELL that has left the core. If `one_way` is 0, the device has already processed it."""
     update_tail(tracker, start)
     first = tracker.tail
     count = tail - first & MASK
@@ -535,7 +534,7 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
     if not tracker.one_way and tracker.ring_tail != tail:
         return
     if not 0 < count <= tracker.ring_size:
-        return  # it hands over nothing, or claims more than the ring holds
+        return  # it submits nothing, or more than the ring's size
     tracker.tail = tail
     top = innermost(tracker)
     keeper = top != NONE and tracker.windows[top].serial != 0
@@ -564,11 +563,11 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
 def submit(
     tracker: Tracker, answer: int, resumed: int, start: int, descriptor: int, flags: int, operand: int, pc: int, t1: int
 ) -> None:
-    """Follow the device's answer to a look of an ENQCMD_T that began in cycle `start` and retires before `t1`."""
+    """Record the device's answer to an ENQCMD_T that began in cycle `start` and retires before `t1`."""
     top = innermost(tracker)
     if not resumed:
         if tracker.stalled and top != NONE and tracker.windows[top].refused == NONE:
-            tracker.windows[top].refused = tracker.issued  # an interrupt broke its stall; this is another attempt
+            tracker.windows[top].refused = tracker.issued  # an interrupt has ended the stall; this is a new attempt
         tracker.issued = start
         tracker.arrival = start + tracker.issue
     tracker.stalled = answer == Answer.STALLED
@@ -599,7 +598,7 @@ def submit(
 
 
 def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> None:
-    """Follow a read of a register that shows completions: it tells something when it has changed."""
+    """Record a read of a register that shows completions; COMPLETED counts only if it has changed."""
     if offset == COMPLETED:
         if value != tracker.completed:
             tracker.completed = value
@@ -609,14 +608,14 @@ def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int)
 
 
 def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offset: int, value: int) -> None:
-    """Follow an access to a register of the NPU."""
+    """Record an access to a register of the NPU."""
     if kind == LogKind.STORE:
         if offset == DOORBELL:
             ring_doorbell(tracker, start, end, value, pc)
         elif offset == TICKET_SEL:
             tracker.selected = value
         elif not tracker.one_way:
-            tracker.tail = tracker.ring_tail  # it may have moved the tail
+            tracker.tail = tracker.ring_tail  # the store may have changed the tail
     elif offset == QUEUE_HEAD:
         read_head(tracker, start, value)
     elif offset != TICKET_STATUS:
@@ -626,7 +625,7 @@ def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offs
 
 
 def read_log(tracker: Tracker, records: int, count: int) -> int:
-    """Read records of the core log at a host address; see `crowded`."""
+    """Read records of the core log at a host address; return `crowded`."""
     for index in range(count):
         at = records + index * CORE_RECORD
         start = load_i64(at)

@@ -1,4 +1,4 @@
-"""Stages, reasons and counts of a run's submissions: the `latency` object of the JSON schema (docs/results.md)."""
+"""Stages, reasons and counts of a run's submissions: the object `latency` of the JSON schema (docs/results.md)."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Latency:
-    """The submissions of one run, without the first `warmup` of them."""
+    """Latency of the submissions of a run, without the first `warmup` submissions."""
 
     def __init__(
         self, accepted: "Submissions | None", rejected: int, t0_source: str, warmup: int = 0, lost: int = 0
     ) -> None:
-        """`accepted`: None where nothing was. `lost`: left the core and were never accepted, by a
-        soft reset or because the doorbell was ignored."""
+        """`accepted`: None if none was accepted. `lost`: number that left the core and were never accepted, due to a
+        soft reset or an ignored doorbell."""
         self._accepted = accepted
         self.t0_source = t0_source
         self._warmup = warmup
@@ -28,7 +28,7 @@ class Latency:
         self.lost = lost
 
     def _chunks(self) -> "Iterator[tuple[Integers, int]]":
-        """Rows, and how many of them warm up; none is empty."""
+        """Yield (rows, number of warm-up rows) of nonempty chunks."""
         remaining = self._warmup
         for rows in self.accepted.chunks():
             if len(rows):
@@ -37,7 +37,7 @@ class Latency:
 
     @cached_property
     def _fold(self) -> "Fold":
-        from pyv_npu.observe.latency.fold import Fold  # as all of this is, for programs that submit
+        from pyv_npu.observe.latency.fold import Fold  # needed only for programs that submit
 
         fold = Fold()
         for rows, warmup in self._chunks():
@@ -51,24 +51,24 @@ class Latency:
 
     @cached_property
     def accepted(self) -> "Submissions":
-        """All accepted submissions, also those that warm up or end in an error."""
+        """All accepted submissions, with warm-up and failed submissions."""
         from pyv_npu.observe.latency.rows import Submissions
 
         return Submissions() if self._accepted is None else self._accepted
 
     @property
     def warmup(self) -> int:
-        """Number of submissions that warmed up."""
+        """Number of warm-up submissions."""
         return sum(warmup for _, warmup in self._chunks()) if self._warmup else 0
 
     @property
     def errors(self) -> int:
-        """Accepted submissions that ended in an error."""
+        """Number of accepted submissions that ended in an error."""
         return self._fold.errors if self.any else 0
 
     @cached_property
     def submissions(self) -> "Submissions":
-        """Accepted and free of error, in the order of acceptance."""
+        """Accepted submissions without an error, in the order of acceptance."""
         from pyv_npu.observe.latency.rows import COLUMN, Submissions
 
         def chunks() -> "Iterator[Integers]":
@@ -78,20 +78,20 @@ class Latency:
         return Submissions(chunks)
 
     def stage(self, name: str) -> "Distribution":
-        """Cycles of a stage of `STAGES`."""
+        """Return the cycles of a stage of `STAGES`."""
         from pyv_npu.observe.latency.percentiles import Distribution
 
         return Distribution(self._fold.stages[name])
 
     @property
     def headline(self) -> "Distribution":
-        """t_submit; where every descriptor lay in memory, t_submit_prebuilt."""
+        """Distribution of t_submit, or of t_submit_prebuilt if all descriptors are prebuilt."""
         written = self.stage("t_submit")
         return written if len(written) else self.stage("t_submit_prebuilt")
 
     @property
     def p50(self) -> int:
-        """Cycles of `headline`, as `p95` and `p99`; the latter is None for fewer than 100 samples."""
+        """P50 of `headline`, cycles. So are `p95` and `p99`; `p99` is None for fewer than 100 samples."""
         return self.headline.p50
 
     @property
@@ -106,7 +106,7 @@ class Latency:
         return f"<Latency of {len(self.submissions)} submissions: {self.headline!r}>"
 
     def _repr_html_(self) -> str:
-        """Stages and their figures for notebooks."""
+        """Return a table of the stages for notebooks."""
         from pyv_npu.text import MISSING, html_table
 
         shown = {name: self.stage(name).summary() for name in STAGES}
@@ -119,8 +119,8 @@ class Latency:
         return html_table(["core cycles", *figures], rows)
 
     def reasons(self, stage: str = "t_submit") -> dict[str, int]:
-        """Cycles by reason, summed over the submissions of `t_submit` or `t_submit_prebuilt`; they add up to its
-        total."""
+        """Return reason -> cycles, summed over the submissions of `t_submit` or `t_submit_prebuilt`; the sum over
+        reasons is the total of the stage."""
         from pyv_npu.observe.latency.rows import Reason
 
         totals = self._fold.reasons.get(stage)
@@ -140,14 +140,14 @@ class Latency:
         return {"before_submission": fold.first, "work": last - fold.first, "after_completion": cycles - last}
 
     def by_call_site(self) -> "list[tuple[int, Distribution]]":
-        """Call sites, those with most submissions first, with the cycles from start to accepted of each."""
+        """Return (call site, cycles from start to acceptance), those with most submissions first."""
         from pyv_npu.observe.latency.percentiles import Distribution
 
         rows = [(site, Distribution(counts)) for site, counts in sorted(self._fold.sites.items())]
         return sorted(rows, key=lambda row: -len(row[1]))
 
     def to_json(self) -> dict[str, Any] | None:
-        """None when nothing was submitted at all."""
+        """Return the object `latency`; None if nothing was submitted."""
         if self._accepted is None and not self.rejected and not self.lost:
             return None
         if not self._fold.good and not self.errors and not self.rejected and not self.lost:

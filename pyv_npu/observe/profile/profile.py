@@ -1,22 +1,22 @@
-"""A tracer that says of every cycle of the core which instruction took it, on which stack, and what it was spent on.
+"""Tracer that attributes every cycle of the core to an instruction, a call stack and an activity.
 
-A cycle belongs to the instruction that was executed, or was waited for: instructions follow each other without a gap,
-so that the cycles of a profile are those of the run. Each has the first of these activities that holds:
+A cycle belongs to the instruction that executes or waits in it. Instructions follow each other without gaps, so the
+cycles of a profile are those of the run. A cycle has the first applicable activity of this table:
 
 | activity | cycles |
 |---|---|
-| handler | from an interrupt to the MRET that ends it, whatever the handler does |
-| wfi | of WFI |
-| queue | waiting for room: ENQCMD_T while it stalls and where it is refused, QUEUE_HEAD again that shows a full ring |
-| polling | a loop that looks for something and finds the same as before, from look to look |
-| custom | of custom instructions, and of CSRs that devices answer |
-| mmio | of loads and stores of devices, and of fences that wait for them |
-| executing | everything else, traps included |
+| handler | from an interrupt to the MRET that ends its handler |
+| wfi | WFI |
+| queue | wait for room: ENQCMD_T that stalls or is refused; a repeated read of QUEUE_HEAD that shows a full ring |
+| polling | a loop that repeats a read and gets the same value, from read to read |
+| custom | custom instructions, and accesses of device CSRs |
+| mmio | loads and stores of devices, and fences that wait for them |
+| executing | everything else, including traps |
 
-A look reads a device register, a status word that the NPU writes back, a CSR of a device, or TSTAT; writing TICKET_SEL
-belongs to it. It is a repetition when the same instruction has looked at
-the same place before and found the same value, and no device was written in between; loads of the timer alone are no
-looks. Then the cycles since the look before it are polling too.
+A look is a read of a device register, of a status word that the NPU writes back, of a device CSR, or TSTAT; a write of
+TICKET_SEL belongs to the look. Loads of the timer are not looks. A look is a repetition if the previous look of the
+same instruction had the same place and value, and no device was written in between. The cycles between the two looks
+then count as polling too.
 """
 
 from collections import Counter
@@ -58,10 +58,11 @@ class Charge(NamedTuple):
 
 
 ACCESSES = (LogKind.LOAD, LogKind.STORE)
-"""Kinds of the core log that a profile reads."""
+"""Kinds of core-log rows that a profile reads."""
 MOST_SINCE = 1 << 8
-"""Instructions between two looks of a loop that polls."""
+"""Maximum number of charges between two looks of a polling loop."""
 MOST_LOOKS = 1 << 10
+"""Maximum number of instructions whose latest look is kept."""
 _HEAD = next(register.offset for register in REGISTERS if register.name == "QUEUE_HEAD")
 _SELECTORS = frozenset(register.offset for register in REGISTERS if register.name.endswith("_SEL"))
 _WORD = 0xFFFF_FFFF
@@ -71,13 +72,13 @@ _CSRS = (OpClass.CSR_WRITE, OpClass.CSR_UPDATE)
 
 
 class Profile:
-    """A tracer of `hart`; it reads the core log, and `loaded` and `answered` listen to the bus and to the NPU's command
-    port."""
+    """Tracer of `hart`. Reads the core log; `loaded` listens to the bus, and `answered` to the NPU's command port."""
 
     def __init__(
         self, hart: Hart, bus: Bus, timing: CoreTiming, npu: NpuDevice, timer: Device, is_status: Callable[[int], bool]
     ) -> None:
-        """`npu`, `timer`: devices of the bus. `is_status(address)`: whether the NPU writes a status word there."""
+        """`npu` and `timer` are devices of the bus; `is_status(address)` is true if the NPU writes a status word
+        there."""
         self.stacks = Stacks(hart)
         self.cycles: Counter[Charge] = Counter()
         self.instructions: Counter[int] = Counter()
@@ -85,7 +86,7 @@ class Profile:
         self.mnemonics: Counter[str] = Counter()
         """Number of retirements of each row of the instruction table."""
         self.traps = 0
-        """Synchronous ones."""
+        """Number of synchronous traps."""
         self.interrupts = 0
         self._hart = hart
         self._bus = bus
@@ -99,14 +100,14 @@ class Profile:
         self._stalled_at: int | None = None
         self._stalled = 0
         self._looks: dict[int, tuple[object, int]] = {}
-        """By address of the instruction: where it looked, and what it found."""
+        """Address of the instruction -> place and value of its latest look."""
         self._since: list[tuple[Charge, int]] | None = None
-        """Counts since the last look; None: too many."""
+        """Charges since the latest look; None if there are too many."""
 
     # -- listeners ---------------------------------------------------------------------------------------------
 
     def read(self, rows: Iterable[CoreRow]) -> None:
-        """Read a chunk of the core log: the last access of a device is that of the instruction that retires."""
+        """Read a chunk of the core log; its last device access belongs to the instruction that retires."""
         for row in rows:
             if row[-1] in ACCESSES:
                 self._access = row
@@ -126,7 +127,7 @@ class Profile:
         elif self._stalled_at is not None:
             self._stalled, self._stalled_at = operands.now - self._stalled_at, None
 
-    # -- a tracer ----------------------------------------------------------------------------------------------
+    # -- tracer ------------------------------------------------------------------------------------------------
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row, stacks = instruction.row, self.stacks
@@ -172,20 +173,20 @@ class Profile:
         self._forget()
 
     def close(self, cycle: int, waits: bool) -> None:
-        """Close the profile in `cycle`; `waits`: in WFI. Instructions in flight count where the hart is."""
+        """Close the profile in `cycle`; `waits`: in WFI. An unfinished instruction counts at the hart's pc."""
         activity = Activity.WFI if waits else Activity.EXECUTING
         if cycle > self._now:
             self.cycles[Charge(self.stacks.now, int(self._hart.pc), activity)] += cycle - self._now
             self._now = cycle
 
-    # -- what cycles are counted for ---------------------------------------------------------------------------
+    # -- attribution -------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
         self._access = self._load = None
         self._stalled, self._stalled_at = 0, None
 
     def _moved_on(self) -> None:
-        """Clear the repeat counter."""
+        """Forget all looks: the next one is no repetition."""
         self._looks.clear()
         self._since = None
 
@@ -235,7 +236,7 @@ class Profile:
             self._moved_on()
 
     def _look(self, pc: int, cycles: int, place: object, value: int, first: Activity, repeat: Activity) -> None:
-        """Charge a look: its cycles to `first`, those of a repetition and since the last look to `repeat`."""
+        """Charge a look to `first`; a repetition, with all charges since the previous look, to `repeat`."""
         last, now = self._looks.get(pc), (place, value)
         if last == now and self._since is not None:
             for charge, count in self._since:

@@ -1,9 +1,9 @@
-"""Call stacks of a hart, followed by its jumps and traps.
+"""Call stacks of a hart, derived from its jumps and traps.
 
-A call is a jump that links x1 or x5, a return one through them that links nothing (RISC-V unprivileged manual, 2.5.1,
-return-address stack). A return to an address that no frame waits for leaves the stack as it is. An interrupt begins a
-stack of its own, a synchronous trap stands on that of its instruction; MRET goes on with the stack that was left at the
-same stack pointer, so that tasks of an RTOS keep theirs, and begins one where there is none.
+A call is a jump that links x1 or x5; a return is a jump through x1 or x5 that does not link (RISC-V unprivileged
+manual, 2.5.1, return-address stack). A return to an address that is not the return address of any frame leaves the
+stack unchanged. An interrupt begins a new stack; a synchronous trap extends the stack of its instruction. MRET resumes
+the stack that was left at the same stack pointer, so RTOS tasks keep their stacks; if there is none, it begins a stack.
 """
 
 from pyv_ext.hart.hart import Hart
@@ -12,18 +12,18 @@ from pyv_ext.isa import Instruction, OpClass
 LINKS = (1, 5)
 STACK_POINTER = 2
 MAX_NODES = 1 << 18
-"""Different stacks. Deeper calls are counted for their callers beyond it."""
+"""Maximum number of distinct stacks; beyond it, new calls are attributed to their callers."""
 MAX_TRAP_STACKS = 1 << 12
-"""Stacks that wait for their MRET."""
+"""Maximum number of interrupted stacks."""
 
 PROGRAM, INTERRUPT = 0, 1
-"""The empty stacks: of the program, and of interrupt handlers."""
+"""Empty stacks of the program and of interrupt handlers."""
 TRAP = -1
-"""In the place of the address of a call: a synchronous trap."""
+"""Call address that stands for a synchronous trap."""
 
 
 class Stacks:
-    """Numbers the stacks that there are, and knows the one of now."""
+    """Call stacks as indices of a tree, with the current stack."""
 
     def __init__(self, hart: Hart) -> None:
         self._hart = hart
@@ -33,12 +33,12 @@ class Stacks:
         self._return = [-1, -1]
         self._nodes: dict[tuple[int, int], int] = {}
         self._trap_stacks: dict[int, list[tuple[int, bool]]] = {}
-        """By stack pointer: stacks that a trap has left, the latest last, and whether they handle an interrupt."""
+        """Stack pointer -> stacks that a trap interrupted, latest last, each with its value of `handling`."""
         self.handling = False
-        """Whether an interrupt is handled."""
+        """True in an interrupt handler."""
 
     def sites(self, stack: int) -> list[int]:
-        """Return the addresses of the calls of a stack, the outermost first; `TRAP` in the place of a trap."""
+        """Return the call addresses of a stack, outermost first; `TRAP` for a trap."""
         sites = []
         while stack not in (PROGRAM, INTERRUPT):
             sites.append(self._site[stack])
@@ -52,7 +52,7 @@ class Stacks:
         return stack
 
     def retired(self, pc: int, instruction: Instruction) -> None:
-        """Follow a retired instruction; the hart is at the next one."""
+        """Follow a retired instruction; the hart's pc is already that of the next one."""
         kind = instruction.row.kind
         if kind is OpClass.XRET:
             self._resume()

@@ -1,8 +1,8 @@
-"""A profile as text, as a table by source line, and for viewers: folded stacks and speedscope.
+"""Output formats of a profile: text, CSV by source line, folded stacks and speedscope.
 
-Folded stacks: "frame;frame cycles" a line, for flame graph tools (Brendan Gregg, FlameGraph). Speedscope: its file
-format, https://www.speedscope.app/file-format-schema.json. Both have a frame for each function of the stack, inlined
-ones too, and at the end, unless it is `executing`, the activity in brackets.
+Folded stacks have one line per stack, "frame;frame cycles", for flame graph tools (Brendan Gregg, FlameGraph).
+Speedscope files follow https://www.speedscope.app/file-format-schema.json. Both have a frame for each function of the
+stack, including inlined ones, and a last frame with the activity in brackets unless it is `executing`.
 """
 
 import json
@@ -20,9 +20,9 @@ from pyv_npu.observe.profile.stacks import INTERRUPT, TRAP
 from pyv_npu.text import MISSING, columns, wrap
 
 UNKNOWN = "[unknown]"
-"""Stands for code outside of all functions."""
+"""Name of code outside all functions."""
 SHOWN_LINES = 20
-"""Source lines of the text; profile.csv has all."""
+"""Number of source lines in the text; profile.csv has all."""
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _SHORT = {Activity.EXECUTING: "executing", Activity.MMIO: "MMIO", Activity.CUSTOM: "custom",
           Activity.POLLING: "polling", Activity.QUEUE: "queue wait", Activity.HANDLER: "handler",
@@ -30,18 +30,18 @@ _SHORT = {Activity.EXECUTING: "executing", Activity.MMIO: "MMIO", Activity.CUSTO
 
 
 class Share(NamedTuple):
-    """Self time of a function or line."""
+    """Self time of a function or source line."""
 
     function: str
     line: SourceLine | None
-    """Line of the function's instruction that took most cycles, the lowest of equal lines."""
+    """Source line; of a function, that of its instruction with the most cycles (ties: the lowest address)."""
     instructions: int
     cycles: int
     by_activity: Mapping[Activity, int]
 
 
 class ProgramProfile:
-    """A profile of a run of a program, which is over."""
+    """Profile of a finished run of a program."""
 
     def __init__(self, profile: Profile, program: Program) -> None:
         self.profile = profile
@@ -49,7 +49,7 @@ class ProgramProfile:
 
     @cached_property
     def _names(self) -> Mapping[int, str]:
-        """Address -> function."""
+        """Address -> name of the function."""
         names = {}
         for pc in {charge.pc for charge in self.profile.cycles}:
             function = self.program.function_at(pc)
@@ -57,7 +57,7 @@ class ProgramProfile:
         return names
 
     def functions(self) -> list[Share]:
-        """Return shares by function, most cycles first, then by name."""
+        """Return the shares by function, by descending cycles, then by name."""
         cycles: Counter[int] = Counter()
         for charge, count in self.profile.cycles.items():
             cycles[charge.pc] += count
@@ -70,7 +70,7 @@ class ProgramProfile:
         return self._shares(keys)
 
     def lines(self) -> list[Share]:
-        """Return shares by source line and function, most cycles first."""
+        """Return the shares by source line and function, by descending cycles."""
         return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
 
     def _shares(self, keys: Mapping[int, tuple[str, SourceLine | None]]) -> list[Share]:
@@ -86,8 +86,7 @@ class ProgramProfile:
     # -- text and tables ---------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Return the tables: self time of each function, the hottest source lines, and retired instructions by
-        mnemonic."""
+        """Return the self time by function, the hottest source lines, and the retired instructions by mnemonic."""
         profile = self.profile
         cycles, instructions = profile.cycles.total(), profile.instructions.total()
         totals: Counter[Activity] = Counter()
@@ -132,7 +131,7 @@ class ProgramProfile:
     # -- stacks ------------------------------------------------------------------------------------------------
 
     def stacks(self) -> dict[tuple[str, ...], int]:
-        """Return frames, the outermost first, with the activity -> cycles, in the order of the alphabet."""
+        """Return cycles by stack (frames, outermost first, and activity), in alphabetical order."""
         stacks = self.profile.stacks
 
         @cache
@@ -155,11 +154,11 @@ class ProgramProfile:
         return dict(sorted(totals.items()))
 
     def folded(self) -> str:
-        """Return folded stacks."""
+        """Return the folded stacks."""
         return "".join(f"{';'.join(map(_frame, stack))} {count}\n" for stack, count in self.stacks().items() if count)
 
     def speedscope(self, name: str) -> str:
-        """Return two profiles in cycles: the stacks, and the source lines."""
+        """Return a speedscope file with two profiles in cycles: call stacks and source lines."""
         frames: dict[tuple[str, str, int], int] = {}
 
         def number(name: str, file: str = "", line: int = 0) -> int:
@@ -192,7 +191,7 @@ def _sample_profile(name: str, stacks: Sequence[tuple[list[int], int]]) -> dict[
 
 
 def _frame(name: str) -> str:
-    """Return a name without semicolons, which separate frames."""
+    """Return a name without semicolons and newlines, which separate frames and stacks."""
     return name.replace(";", ":").replace("\n", " ")
 
 
@@ -204,5 +203,5 @@ def _numbers(share: Share, activities: Sequence[Activity], cycles: int) -> Itera
 
 
 def _short(line: SourceLine | None) -> str:
-    """Return the line without the folders of its file."""
+    """Return file name and line number."""
     return MISSING if line is None else f"{PurePosixPath(line.file).name}:{line.line}"

@@ -1,7 +1,7 @@
-"""The sanitizer of the boundary between firmware and NPU: who may touch which bytes, and what orders it.
+"""Sanitizer of the boundary between firmware and NPU: ownership of memory, and order of accesses.
 
-It listens to the bus, the custom instructions and the shadow of memory; none of it changes the run. docs/reliability.md
-has the rules.
+It observes the bus, the custom instructions and the shadow memory, and does not change the run. docs/reliability.md has
+the rules.
 """
 
 from collections import Counter
@@ -38,19 +38,19 @@ _MASK = (1 << 32) - 1
 _RESET = next(bits for row in REGISTERS if row.name == "CTRL" for bits in row.fields if bits.name == "RESET").low
 _DONE_OR_ERROR = 0b11
 _COUNTS = ("COMPLETED", "PERF_COMPLETED_LO", "PERF_ERRORS_LO")
-"""Registers that show how many commands are complete."""
+"""Registers that show the number of completed commands."""
 _LOOKS = (*_COUNTS, "TICKET_STATUS", "ERROR_TICKET")
-"""Registers that a handler may look at."""
+"""Registers that show completions to a handler."""
 _FIRST_TICKET_ERROR = 256
 _POLLED = 3
-"""Loads of a status word by one instruction: a loop."""
+"""Number of loads of a status word by one instruction that make it a polling loop."""
 _FLAGS = dict.fromkeys(HoldingRole, LOADS | STORES) | {HoldingRole.INPUT: STORES, HoldingRole.STATUS: LOADS}
-"""Which accesses are of interest."""
+"""Accesses that the shadow reports, by role of the memory."""
 _WIDTH = 4
 
 
 class WatchedParts(Protocol):
-    """The parts of a platform that the sanitizer listens to."""
+    """Parts of a platform that the sanitizer observes."""
 
     @property
     def config(self) -> Config: ...
@@ -65,7 +65,7 @@ class WatchedParts(Protocol):
 
 
 class Boundary:
-    """Checks one run. `shadow` has been given to the bus."""
+    """Checks of one run. `shadow` is attached to the bus."""
 
     def __init__(self, platform: WatchedParts, shadow: Shadow, program: Program, notebook: Notebook) -> None:
         self._hart = platform.hart
@@ -79,25 +79,26 @@ class Boundary:
         self._ledger.on_refused = self._on_refusal
         self._selected = 0
         self._tail = 0
-        """Tail of the last doorbell that has left the core."""
+        """Tail written by the latest doorbell."""
         self._rung = 0
-        """Cycle in which it arrives; before that the device's tail is older."""
+        """Arrival cycle of the latest doorbell; before it, the device has an older tail."""
         self._reset_at = 0
-        """Cycle in which the latest reset left the core."""
+        """Start cycle of the latest store that resets the device."""
         self._laps: dict[int, OpenSubmission] = {}
-        """Descriptors by the address of their slot that the ring has handed over since the last reset."""
+        """Address of a slot -> its latest submission since the last reset."""
         self._old: dict[OpenSubmission, OpenSubmission | None] = {}
-        """Slots not stored into since its slot was handed over by another, or at all."""
+        """Submission whose slot was not stored into since the previous submission of the slot -> that submission, or
+        None."""
         self._restored = False
         self._doorbells: dict[int, list[OpenSubmission]] = {}
-        """By tail, what each of the latest doorbells has handed over."""
+        """Tail -> submissions, for the latest doorbells."""
         self._flagged: list[tuple[bytearray, int, int]] = []
-        """Lines of the shadow that have flags."""
+        """Flagged ranges of the shadow."""
         self._checks = SubmissionChecks(platform.hart, platform.bus, shadow, program, notebook, self._ledger)
         self._status: dict[int, Holding] = {}
-        """The latest submission of each descriptor's address."""
+        """Address of a descriptor -> status word of its latest submission."""
         self._polls: Counter[tuple[int, int]] = Counter()
-        """Number of loads of a submission's status word by a pc."""
+        """Number of loads of a submission's status word by an instruction."""
         self._handler = Handler(notebook)
         self._ledger.on_stale = self._stale
         platform.bus.watchers.append(self._on_watched_load)
@@ -110,7 +111,7 @@ class Boundary:
     # -- registers ---------------------------------------------------------------------------------------------
 
     def _read(self, rows: Iterable[CoreRow]) -> None:
-        """Read a chunk of the core log, which ends with an access of a register or an interrupt."""
+        """Read a chunk of the core log, which ends with a register access or an interrupt."""
         for row in rows:
             *_, address, value, kind = row
             if kind in (LogKind.LOAD, LogKind.STORE) and 0 <= address - self._registers < NPU_WINDOW:
@@ -136,7 +137,7 @@ class Boundary:
             self._reset(row)
 
     def _register_read(self, name: str, value: int) -> None:
-        """Observe a read of a register by firmware, or of the CSR that mirrors it."""
+        """Observe a firmware read of a register or of the CSR that mirrors it."""
         ledger = self._ledger
         if name in _LOOKS or (name == "IRQ_STATUS" and value & _DONE_OR_ERROR):
             self._handler.looked()
@@ -172,16 +173,16 @@ class Boundary:
             self._ledger.saw(submission)
 
     def csr_read(self, address: int, value: int, now: int) -> None:
-        """Observe a read of an NPU CSR by firmware."""
+        """Observe a firmware read of an NPU CSR."""
         self._register_read(_CSR[address], value)
 
     def csr_written(self, address: int, now: int) -> None:
-        """Observe a write of an NPU CSR by firmware."""
+        """Observe a firmware write of an NPU CSR."""
         if _CSR[address] == "IRQ_ACK":
             self._handler.acknowledged(now, self._hart.pc)
 
     def _interrupt(self) -> None:
-        """Begin a handler: it knows the completions that asked for it."""
+        """Begin a handler; the completions that raised the interrupt count as observed."""
         self._ledger.catch_up()
         for submission in tuple(self._ledger.in_flight()):
             if submission.ended and submission.descriptor.irq:
@@ -193,7 +194,7 @@ class Boundary:
         self._handler.over(start, self._hart.pc)
 
     def restored(self) -> None:
-        """Forget all state: nothing is known of what is in flight in the restored machine."""
+        """Clear all state: the submissions in flight of the restored machine are unknown."""
         self._checks.clear()
         self._status.clear()
         self._flagged.clear()
@@ -205,7 +206,7 @@ class Boundary:
         self._tail = self._rung = 0
 
     def _reset(self, row: CoreRow) -> None:
-        """Begin a reset: CTRL.RESET acts when it arrives, which a read of the device or a fence waits for."""
+        """Begin a reset: CTRL.RESET takes effect on arrival, which a device read or a fence waits for."""
         start, cycles, *_ = row
         self._ledger.reset()
         self._doorbells.clear()
@@ -221,12 +222,12 @@ class Boundary:
         self._clean()
 
     def _settle(self) -> None:
-        """Catch up, and see whether a fence has waited for a reset."""
+        """Process new events, and complete a reset that a fence has waited for."""
         self._ledger.catch_up()
         if self._ledger.resetting and self._shadow.drained > self._reset_at:
             self._on_reset()
 
-    # -- handing over ------------------------------------------------------------------------------------------
+    # -- submission --------------------------------------------------------------------------------------------
 
     def _doorbell(self, row: CoreRow) -> None:
         start, cycles, pc, _, value, _ = row
@@ -252,8 +253,8 @@ class Boundary:
             self._checks.check_fence(submission)
 
     def _check_lap(self, submission: OpenSubmission) -> None:
-        """Check that a slot was stored into since it was handed over last; unless a reset or a restored state lies
-        between, or the program's file has content for it."""
+        """Check that a slot was stored into since its previous submission, unless the machine was reset or restored in
+        between, or the program file initialises the slot."""
         address, older = submission.address, self._laps.get(submission.address)
         since = 0 if older is None else older.side.cycle
         tracked = older is not None or not (self._restored or self._checks.is_loaded(address))
@@ -262,12 +263,12 @@ class Boundary:
         self._laps[address] = submission
 
     def _on_acceptance(self, submission: OpenSubmission) -> None:
-        """Release a slot whose descriptor the device has fetched."""
+        """Report a fetched descriptor whose slot was not stored into."""
         if submission not in self._old:
             return
         older = self._old.pop(submission)
         assert submission.index is not None
-        if self._npu.ring.slot(submission.index) == submission.address:  # the base that a write set has arrived
+        if self._npu.ring.slot(submission.index) == submission.address:  # a write of the ring base has arrived
             first = submission.side if older is None else older.side
             note = "a slot that nothing was stored into" if older is None else opcode_of(submission)
             self._notebook.add(
@@ -275,7 +276,7 @@ class Boundary:
             )
 
     def _on_refusal(self, tail: int) -> None:
-        """Take back the slots of a doorbell that the device has ignored: the ring has no room."""
+        """Withdraw the submissions of a doorbell that the device ignored because the ring had no room."""
         refused = self._doorbells.pop(tail, [])
         self._ledger.take_back(refused)
         for submission in refused:
@@ -337,7 +338,7 @@ class Boundary:
         return submission
 
     def _on_watched_load(self, _: WatchedLoad) -> None:
-        """Take note of stale bytes while the hart is at the load of them."""
+        """Process stale-read events while the hart is at the load."""
         self._ledger.catch_up()
 
     def _stale(self, cycle: int, ticket: int, address: int, size: int) -> None:
@@ -356,7 +357,7 @@ class Boundary:
             self._flagged.append((table.flags, *table.flag(region.address, region.end, bits)))
 
     def _clean(self) -> None:
-        """Clear all flags when no submission is in flight: accesses need no check then."""
+        """Clear all flags if no submission is in flight; accesses then need no check."""
         if self._ledger.idle and self._flagged:
             for flags, first, after in self._flagged:
                 flags[first:after] = bytes(after - first)
@@ -365,7 +366,7 @@ class Boundary:
                 table.clear()
 
     def _touch(self, address: int, size: int) -> list[Holding]:
-        """Return the device's holdings of these bytes, and update the flags of their line."""
+        """Return the holdings of `size` bytes at an address, and update the flags of their line."""
         self._settle()
         holdings = self._ledger.holdings.at(address, size)
         line, table = address & -DESCRIPTOR_SIZE, self._shadow.table_at(address)

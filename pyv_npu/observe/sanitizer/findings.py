@@ -1,4 +1,4 @@
-"""Findings of a sanitizer: rule, both sides with source lines, the bytes, and the remedy (docs/reliability.md)."""
+"""Sanitizer findings: rule, both accesses with source lines, memory range, and remedy (docs/reliability.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from pyv_ext.elf import Program
 
 MAX_FINDINGS = 1000
-"""Different findings that are kept; later ones are counted."""
+"""Maximum number of distinct findings; further ones are only counted."""
 
 
 class SanitizerRule(Enum):
-    """Name of the rule, what was seen, and what to do about it."""
+    """Rule: key, description of the violation, and remedy."""
 
     UNORDERED_DOORBELL = (
         "unordered-doorbell", "doorbell without the fence that orders it: the store may still be on its way",
@@ -79,21 +79,21 @@ class SanitizerRule(Enum):
 
 
 RA = 1
-"""The register that a call leaves its return address in."""
+"""Number of the register that holds the return address after a call."""
 
 
 class AccessSide(NamedTuple):
-    """Access, one of the two that are not in order."""
+    """One of the two accesses of a finding."""
 
     what: str
-    """For people: `store`, `doorbell`, `load`, `ENQCMD_T`."""
+    """Name for messages: `store`, `doorbell`, `load`, `ENQCMD_T`."""
     cycle: int
-    """At whose start it began."""
+    """Cycle at whose start the access began."""
     pc: int | None = None
-    """None: the device did it."""
+    """Address of the instruction; None for an access of the device."""
     ticket: int | None = None
     back: int | None = None
-    """Target of `ra` there: in another function it is the caller of this function."""
+    """Value of `ra` at the access; if it is in another function, that function is the caller."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Finding:
     size: int
     note: str = ""
     count: int = 1
-    """Number of occurrences; the sides are those of the first."""
+    """Number of occurrences; `first` and `second` are the accesses of the first occurrence."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Findings:
     program: Program
     found: Sequence[Finding]
     dropped: int = 0
-    """Different findings beyond those that are kept."""
+    """Number of findings beyond `MAX_FINDINGS`."""
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -144,12 +144,11 @@ class Findings:
         }
 
     def place(self, side: AccessSide) -> str:
-        """Return function and source line of a side; empty where they are not known."""
+        """Return function and source line of a side; empty if unknown."""
         return "" if side.pc is None else self.program.place(side.pc)
 
     def caller(self, side: AccessSide) -> str:
-        """Return function and source line that called the function of a side, as a driver is called; empty where none
-        did."""
+        """Return function and source line of the call of a side's function; empty if unknown."""
         call = _call(self.program, side)
         return "" if call is None else self.program.place(call)
 
@@ -161,16 +160,16 @@ class Findings:
 
 
 def _call(program: Program, side: AccessSide) -> int | None:
-    """Return the instruction that called the function of a side, where another function did and `ra` still says so."""
+    """Return the call address of a side's function if `ra` still points into another function."""
     if side.pc is None or not side.back:
         return None
-    call = side.back - 2  # in the last half of the call, whatever its size
+    call = side.back - 2  # in the call instruction, whether it has 2 or 4 bytes
     inside, outside = program.function_at(side.pc), program.function_at(call)
     return None if outside is None or outside == inside else call
 
 
 def symbol_at(program: Program, address: int) -> str:
-    """Return the variable that holds an address, with the offset in it; empty where there is none."""
+    """Return the variable at an address, with the offset; empty if there is none."""
     for symbol in program.symbols.values():
         if symbol.size and symbol.address <= address < symbol.address + symbol.size:
             offset = address - symbol.address
@@ -182,7 +181,7 @@ _CallPath = tuple[int | None, int | None]
 
 
 class Notebook:
-    """Collects findings; those of the same rule whose sides lie in the same functions are one."""
+    """Collector of findings; findings of one rule with sides in the same functions are merged."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -192,7 +191,7 @@ class Notebook:
     def add(
         self, rule: SanitizerRule, first: AccessSide, second: AccessSide, address: int, size: int, note: str = ""
     ) -> None:
-        """Note that a rule was broken at size bytes from an address."""
+        """Add a violation of a rule in `size` bytes at an address."""
         key = rule, self._functions(first), self._functions(second), note
         finding = self._findings.get(key)
         if finding is not None:
@@ -203,11 +202,11 @@ class Notebook:
             self._findings[key] = Finding(rule, first, second, address, size, note)
 
     def findings(self) -> Findings:
-        """Return all findings so far, in the order of their discovery."""
+        """Return all findings so far, in order of discovery."""
         return Findings(self._program, tuple(self._findings.values()), self._dropped)
 
     def _functions(self, side: AccessSide) -> "_CallPath":
-        """Return the functions of a side and of its caller; the address itself where no function is known."""
+        """Return the functions of a side and of its caller; the address if no function is known."""
         return self._function(side.pc), self._function(_call(self._program, side))
 
     def _function(self, pc: int | None) -> int | None:

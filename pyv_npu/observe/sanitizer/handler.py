@@ -1,11 +1,13 @@
-"""The order of acknowledging and looking within a handler of interrupts (docs/interface.md, "Tickets")."""
+"""Order of acknowledgement and reads of completions in an interrupt handler (docs/interface.md, "Tickets")."""
 
 from pyv_npu.observe.sanitizer.findings import AccessSide, Notebook, SanitizerRule
 
 
 class Handler:
-    """The order within a handler of interrupts: acknowledge, then look. What completes between a look and the
-    acknowledgement after it raises no interrupt any more, and is not seen."""
+    """Check that an interrupt handler reads the completions after its acknowledgement.
+
+    A completion between the last read and the acknowledgement raises no further interrupt, so firmware misses it.
+    """
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
@@ -13,22 +15,22 @@ class Handler:
         self._acknowledged: AccessSide | None = None
 
     def entered(self) -> None:
-        """Begin a handler of an external interrupt."""
+        """Begin a handler for an external interrupt."""
         self._inside, self._look_before, self._acknowledged = True, False, None
 
     def acknowledged(self, cycle: int, pc: int) -> None:
-        """Note that IRQ_ACK was written."""
+        """Record a write of IRQ_ACK."""
         if self._inside:
             self._acknowledged = AccessSide("IRQ_ACK", cycle, pc)
 
     def looked(self) -> None:
-        """Note that firmware has looked at completions."""
+        """Record a firmware read of completions."""
         self._look_before = self._look_before or self._acknowledged is None
         if self._acknowledged is not None:
             self._inside, self._acknowledged = False, None
 
     def over(self, cycle: int, pc: int) -> None:
-        """End the handler, which has returned."""
+        """End the handler at its return."""
         ack = self._acknowledged
         if ack is not None and self._look_before:
             self._notebook.add(SanitizerRule.UNREAD_INTERRUPT, ack, AccessSide("mret", cycle, pc), 0, 0)

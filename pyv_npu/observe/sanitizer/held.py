@@ -1,4 +1,4 @@
-"""Submissions in flight, and the memory that belongs to the device for them: ranges of bytes by page."""
+"""Submissions in flight, and the memory that they own, as byte ranges by page."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -10,7 +10,7 @@ from pyv_ext.bus.memory import PAGE, PAGE_BITS
 from pyv_npu.observe.sanitizer.findings import AccessSide
 
 _WIDE = 64
-"""A range of more pages is looked at for every address."""
+"""Maximum number of pages of a range in the page table; larger ranges are checked for every address."""
 
 
 class HoldingRole(Enum):
@@ -22,11 +22,11 @@ class HoldingRole(Enum):
     INPUT = "operand"
     OUTPUT = "output"
     STATUS = "status word"
-    """Status word that firmware may look at, whether it is written back or not."""
+    """Status word, whether the device writes it back or not."""
 
 
 class OpenSubmission:
-    """Submitted descriptor, with the ranges that it owns."""
+    """Submitted descriptor with the ranges that it owns."""
 
     __slots__ = (
         "address", "all_before", "cluster", "cluster_before", "descriptor", "ended", "holdings", "index", "number",
@@ -35,22 +35,22 @@ class OpenSubmission:
 
     def __init__(self, number: int, side: AccessSide, address: int, index: int | None, descriptor: Descriptor) -> None:
         self.number = number
-        """In the order of handing over."""
+        """Sequence number of the submission."""
         self.side = side
-        """The doorbell or ENQCMD_T."""
+        """Access that submitted it: doorbell or ENQCMD_T."""
         self.address = address
         self.index = index
-        """In the ring; None: handed over by ENQCMD_T."""
+        """Index in the ring; None if submitted by ENQCMD_T."""
         self.descriptor = descriptor
         self.stream = descriptor.stream
         self.cluster = descriptor.cluster
         self.ticket: int | None = None
-        """Once the device has accepted it."""
+        """Ticket, after the device has accepted the submission."""
         self.ended = False
         self.observed = False
         self.holdings: list[Holding] = []
         self.all_before = self.cluster_before = 0
-        """Barriers keep it behind all submissions with smaller numbers, of the device and of its cluster."""
+        """Barriers order it after all submissions up to these numbers: of the device, and of its cluster."""
 
     @property
     def writes_status(self) -> bool:
@@ -58,7 +58,7 @@ class OpenSubmission:
 
 
 class Holding(NamedTuple):
-    """Bytes of a submission in flight."""
+    """Memory of a submission in flight."""
 
     region: Region
     role: HoldingRole
@@ -76,7 +76,7 @@ class Holding(NamedTuple):
 
 
 class Holdings:
-    """Ranges that belong to the device."""
+    """Memory ranges that belong to the device."""
 
     def __init__(self) -> None:
         self._pages: dict[int, dict[Holding, None]] = {}
@@ -91,7 +91,7 @@ class Holdings:
             bucket.pop(holding, None)
 
     def at(self, address: int, size: int) -> list[Holding]:
-        """Return holdings that overlap these bytes, oldest first within a page."""
+        """Return the holdings that overlap `size` bytes at an address, oldest first within a page."""
         pages = range(address >> PAGE_BITS, (address + size - 1 >> PAGE_BITS) + 1)
         holdings = dict.fromkeys(holding for page in pages for holding in self._pages.get(page, ()))
         return [holding for holding in (*holdings, *self._wide) if holding.touches(address, size)]

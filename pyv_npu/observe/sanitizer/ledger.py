@@ -1,8 +1,7 @@
-"""Submissions in flight, as firmware may know of them: what belongs to the device, and what has been observed.
+"""Submissions in flight from the point of view of firmware.
 
-A submission is in the books from the doorbell or ENQCMD_T on that handed it over, until firmware has observed its
-completion: by what it read, or by what follows from that (docs/interface.md, "Order and visibility"). That the device
-is done with it does not count.
+A submission is in flight from its doorbell or ENQCMD_T until firmware has observed its completion, directly by a read
+or by implication (docs/interface.md, "Order and visibility"). Completion in the device alone does not end it.
 """
 
 from collections import deque
@@ -27,7 +26,7 @@ _MASK = (1 << 32) - 1
 
 
 class Ledger:
-    """Submissions and holdings of a run, as firmware may know of them."""
+    """Submissions and holdings of a run from the point of view of firmware."""
 
     def __init__(self, events: EventStream, clusters: int) -> None:
         self.holdings = Holdings()
@@ -36,26 +35,26 @@ class Ledger:
         self._event_count = events.count
         self._in_flight: dict[int, OpenSubmission] = {}
         self._ring: dict[int, OpenSubmission] = {}
-        """Submissions by index, until the device has accepted them."""
+        """Index in the ring -> submission that the device has not accepted yet."""
         self._slots: deque[OpenSubmission] = deque()
-        """Submissions whose slots firmware must not write, in the order of the ring."""
+        """Submissions whose slots firmware must not write, in ring order."""
         self._tickets: dict[int, OpenSubmission] = {}
         self._streams: list[deque[OpenSubmission]] = [deque() for _ in range(STREAMS)]
         self._ended: dict[int, OpenSubmission] = {}
-        """Complete, and not observed yet."""
+        """Number -> completed submission that firmware has not observed yet."""
         self._reset_after = 0
-        """A reset that is on its way ends the submissions up to this number; 0: none is."""
+        """Last submission number that a pending reset ends; 0 if no reset is pending."""
         self._all_before = 0
         self._cluster_before = [0] * clusters
         self.on_accepted: Callable[[OpenSubmission], None] = _ignore
-        """Called with a submission of the ring that the device has accepted."""
+        """Callback for a ring submission that the device accepts."""
         self.on_refused: Callable[[int], None] = _ignore
-        """Called with the tail of a doorbell that the device has ignored."""
+        """Callback for a doorbell that the device ignores: tail."""
         self.on_stale: Callable[[int, int, int, int], None] = _ignore
-        """Called for a read of old bytes: cycle, ticket or 0, address, size."""
+        """Callback for a read of stale data: cycle, ticket or 0, address, size."""
         events.subscribe(self._batch)
 
-    # -- handing over ------------------------------------------------------------------------------------------
+    # -- submission --------------------------------------------------------------------------------------------
 
     def hand_over(
         self,
@@ -65,7 +64,7 @@ class Ledger:
         descriptor: Descriptor,
         holdings: Iterable[tuple[Any, HoldingRole]],
     ) -> OpenSubmission:
-        """Hand over a descriptor with these regions to the device."""
+        """Open the submission of a descriptor that owns these regions."""
         self.submissions += 1
         submission = OpenSubmission(self.submissions, side, address, index, descriptor)
         submission.cluster = min(submission.cluster, len(self._cluster_before) - 1)
@@ -82,7 +81,7 @@ class Ledger:
         return submission
 
     def accepted(self, submission: OpenSubmission, ticket: int, stream: int) -> None:
-        """Record the ticket that the device has given a submission, in the order of acceptance."""
+        """Record the ticket of an accepted submission; calls are in order of acceptance."""
         submission.ticket, submission.stream = ticket, stream
         submission.side = submission.side._replace(ticket=ticket)
         self._tickets[ticket] = submission
@@ -102,7 +101,7 @@ class Ledger:
     # -- events of the device ----------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Take note of all events so far."""
+        """Process all events so far."""
         if self._events.count > self._event_count:
             records = PACKED.iter_unpack(self._events.pending(self._event_count))
             self._event_count = self._events.count
@@ -139,7 +138,7 @@ class Ledger:
     # -- observations of firmware ------------------------------------------------------------------------------
 
     def by_ticket(self, ticket: int) -> OpenSubmission | None:
-        """Return the latest submission with that ticket."""
+        """Return the latest submission with this ticket."""
         return self._tickets.get(ticket)
 
     def saw_all(self) -> None:
@@ -148,7 +147,7 @@ class Ledger:
             self._observe(submission)
 
     def saw(self, submission: OpenSubmission) -> None:
-        """Observe a completion, and those of all submissions that it came after."""
+        """Observe a completion, and those of all submissions ordered before it."""
         stream = self._streams[submission.stream]
         while stream and stream[0].number <= submission.number:
             self._observe(stream.popleft())
@@ -196,10 +195,10 @@ class Ledger:
         if submission.index is not None:
             self.saw_head(submission.index + 1 & _MASK)
 
-    # -- submissions that never were ---------------------------------------------------------------------------
+    # -- withdrawal and reset ----------------------------------------------------------------------------------
 
     def take_back(self, submissions: Iterable[OpenSubmission]) -> None:
-        """Take back the submissions of an ignored doorbell."""
+        """Withdraw the submissions of an ignored doorbell."""
         for submission in submissions:
             if submission.index is not None:
                 self._ring.pop(submission.index, None)
@@ -207,7 +206,7 @@ class Ledger:
             self._observe(submission)
 
     def drop(self, holding: Holding) -> None:
-        """Remove a holding: its bytes have another owner now."""
+        """Remove a holding whose bytes have a new owner."""
         if holding in holding.owner.holdings:
             holding.owner.holdings.remove(holding)
             self.holdings.remove(holding)
@@ -224,7 +223,7 @@ class Ledger:
         self._reset_after = 0
 
     def reset(self) -> None:
-        """Begin a soft reset: memory of submissions in flight belongs to the device until it arrives."""
+        """Begin a soft reset; the device owns the memory of submissions in flight until the reset arrives."""
         self.catch_up()
         self._ring.clear()
         self._slots.clear()
@@ -232,11 +231,11 @@ class Ledger:
 
     @property
     def resetting(self) -> bool:
-        """True if a reset is pending, as far as firmware knows."""
+        """True if, from firmware's point of view, a reset is pending."""
         return bool(self._reset_after)
 
     def reset_arrived(self) -> list[Region]:
-        """Remove all submissions before the reset; return their outputs, whose contents are undefined."""
+        """End all submissions before the reset; return their outputs, whose contents are undefined."""
         ended = [submission for submission in self._in_flight.values() if submission.number <= self._reset_after]
         outputs = [
             holding.region
@@ -245,14 +244,14 @@ class Ledger:
             if holding.role is HoldingRole.OUTPUT
         ]
         for submission in ended:
-            submission.index = None  # of the ring before the reset
+            submission.index = None  # the index is of the ring before the reset
             self._observe(submission)
         self._reset_after = 0
         return outputs
 
     @property
     def idle(self) -> bool:
-        """True if firmware knows that no submission is in flight."""
+        """True if firmware has observed the completion of every submission."""
         return not self._in_flight
 
     def in_flight(self) -> Iterable[OpenSubmission]:

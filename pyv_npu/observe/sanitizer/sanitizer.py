@@ -1,4 +1,4 @@
-"""The sanitizers of one platform (docs/reliability.md): `run.sanitize` says which of them look on."""
+"""Sanitizers of one platform, selected by `run.sanitize` (docs/reliability.md)."""
 
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
@@ -7,11 +7,11 @@ from pyv_npu.observe.sanitizer.boundary import Boundary, WatchedParts
 from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
 MEMORY = "memory"
-"""Value of `run.sanitize`: loads of memory that nothing has written are found too."""
+"""Value of `run.sanitize` that also checks loads of unwritten memory."""
 
 
 class Sanitizer:
-    """Looks at a platform from before its program is in memory."""
+    """Sanitizer of a platform; create it before the program is loaded."""
 
     def __init__(self, platform: WatchedParts, program: Program) -> None:
         self._hart = platform.hart
@@ -23,14 +23,13 @@ class Sanitizer:
         self._boundary = Boundary(platform, self._shadow, program, self._notebook)
 
     def loaded(self, program: Program) -> None:
-        """Mark the loaded program as written. The zeros after the content of a segment are its loader's: what the
-        start-up code does not write is not initialised."""
+        """Mark the zeros after the content of each segment as unwritten: only the start-up code initialises them."""
         for segment in program.segments:
             content_size = len(segment.data)
             self._shadow.initialise(segment.address + content_size, segment.size - content_size, written=False)
 
     def restored(self) -> None:
-        """Forget submissions in flight after a restore; all memory counts as written."""
+        """Clear the submissions in flight after a restore; all memory counts as written."""
         self._shadow.clear()
         self._boundary.restored()
 
@@ -39,11 +38,11 @@ class Sanitizer:
         self._boundary.custom(name, operands, outcome)
 
     def csr_read(self, address: int, value: int, now: int) -> None:
-        """Observe a read of an NPU CSR by firmware."""
+        """Observe a firmware read of an NPU CSR."""
         self._boundary.csr_read(address, value, now)
 
     def csr_written(self, address: int, now: int) -> None:
-        """Observe a write of an NPU CSR by firmware."""
+        """Observe a firmware write of an NPU CSR."""
         self._boundary.csr_written(address, now)
 
     def findings(self) -> Findings:
@@ -53,4 +52,4 @@ class Sanitizer:
     def _unwritten(self, address: int, size: int, start: int) -> None:
         side = AccessSide("load", start, self._hart.pc)
         self._notebook.add(SanitizerRule.UNWRITTEN, side, side, address, size)
-        self._shadow.initialise(address, size)  # once is enough
+        self._shadow.initialise(address, size)  # report it once

@@ -1,4 +1,4 @@
-"""Checks of a submission when it is handed over, and of the stack frame that it uses."""
+"""Checks of a submission and of the stack frame that it uses."""
 
 from npu_device.abi.descriptor import TICKET_OFFSET
 from npu_device.abi.opcodes import Opcode
@@ -15,7 +15,7 @@ WIDTH = 4
 
 
 class SubmissionChecks:
-    """The rules of one submission against stores, variables, stack and older submissions."""
+    """Checks of submissions against stores, variables, stack frames and older submissions."""
 
     def __init__(
         self, hart: Hart, bus: Bus, shadow: Shadow, program: Program, notebook: Notebook, ledger: Ledger
@@ -32,23 +32,23 @@ class SubmissionChecks:
         top = program.symbols.get("__stack_top")
         self._stack_top = 0 if top is None else top.address
         self._framed: list[Holding] = []
-        """Memory in flight that lies in stack frames."""
+        """Holdings in stack frames."""
         self._asked_by: dict[int, OpenSubmission] = {}
-        """By the ticket that a descriptor of the ring asks for."""
+        """Ticket requested by a descriptor of the ring -> submission."""
         self._in_use: set[int] = set()
-        """Streams."""
+        """Streams used so far."""
 
     def clear(self) -> None:
-        """Clear all records: no submission is in flight."""
+        """Clear all records of submissions in flight."""
         self._framed.clear()
         self._asked_by.clear()
 
     def idle(self) -> None:
-        """Clear the requesters: all completions are observed."""
+        """Clear the requested tickets when all completions are observed."""
         self._asked_by.clear()
 
     def handed_over(self, submission: OpenSubmission, ticket: int) -> None:
-        """Check a submission that is the device's now; `ticket`: what its descriptor in the ring asks for, or 0."""
+        """Check a new submission; `ticket`: ticket that its descriptor in the ring requests, or 0."""
         if ticket:
             self._asked_by[ticket] = submission
         self._in_use.add(submission.descriptor.stream)
@@ -63,11 +63,11 @@ class SubmissionChecks:
                     self._check_order(holding)
 
     def is_loaded(self, address: int) -> bool:
-        """Check whether the program's file has content for an address."""
+        """Check whether the program file has content for an address."""
         return any(low <= address < end for low, end in self._loaded)
 
     def check_fence(self, submission: OpenSubmission) -> None:
-        """Check that all bytes that the device reads were stored before the last fence of their type."""
+        """Check that all bytes that the device reads were stored before the last fence that orders them."""
         since = self._shadow.fenced
         for holding in submission.holdings:
             if holding.role is HoldingRole.OUTPUT:
@@ -84,7 +84,7 @@ class SubmissionChecks:
                 return
 
     def _requested_ticket(self, submission: OpenSubmission) -> int | None:
-        """Return the ticket that the descriptor asks for."""
+        """Return the ticket that the descriptor requests."""
         word = self._bus.peek(submission.address + TICKET_OFFSET, WIDTH)
         return int.from_bytes(word or b"", "little") or None
 
@@ -95,7 +95,7 @@ class SubmissionChecks:
             self._notebook.add(SanitizerRule.TICKET_REUSED, older.side, current, address + TICKET_OFFSET, WIDTH)
 
     def _check_variable(self, holding: Holding) -> None:
-        """Check that an output which begins in a variable ends in it."""
+        """Check that an output that begins in a variable also ends in it."""
         region, owner = holding.region, holding.owner
         ends = [end for start, end in self._variables if start <= region.address < end]
         if ends and region.end > max(ends):
@@ -105,7 +105,7 @@ class SubmissionChecks:
             )
 
     def _check_written(self, holding: Holding) -> None:
-        """Check that a command reads what has been written, or is the output of an older one."""
+        """Check that a command reads only written memory or outputs of older commands."""
         region, owner = holding.region, holding.owner
         low, size = region.address, region.end - region.address
         written = self._shadow.written(low, region.end)
@@ -119,10 +119,10 @@ class SubmissionChecks:
         if not all(written[start - low : start - low + region.row_bytes].all() for start in region.row_addresses):
             note = f"{holding.role.value} of {opcode_of(owner)}"
             self._notebook.add(SanitizerRule.UNWRITTEN, owner.side, owner.side, low, size, note)
-            self._shadow.initialise(low, size)  # once is enough
+            self._shadow.initialise(low, size)  # report it once
 
     def _check_order(self, holding: Holding) -> None:
-        """Check that two writers of the same bytes have an order by the program, or a reader between them."""
+        """Check that two writers of the same bytes are ordered by the program, or have a reader between them."""
         region, owner = holding.region, holding.owner
         overlaps = [
             overlap for overlap in self._ledger.holdings.at(region.address, region.end - region.address)
@@ -148,7 +148,7 @@ class SubmissionChecks:
         return int(self._hart.x[2]) <= region.address < self._stack_top
 
     def check_frames(self, now: int, pc: int) -> None:
-        """Check that no submission uses memory below the stack pointer."""
+        """Check that no submission in flight uses memory of a released stack frame."""
         sp = int(self._hart.x[2])
         for holding in tuple(self._framed):
             owner, region = holding.owner, holding.region
