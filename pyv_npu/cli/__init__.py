@@ -1,4 +1,4 @@
-"""The command line `pyv-npu`: one file per command, imports as late as possible."""
+"""Command line `pyv-npu`: one module per command, imported when used."""
 
 from pyv_npu.cli.main import main
 

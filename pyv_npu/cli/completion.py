@@ -1,4 +1,4 @@
-"""`pyv-npu completion`: the script by which a shell completes commands, options, programs, presets and keys."""
+"""`pyv-npu completion`: shell scripts that complete commands, options, programs, presets and keys."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def words(line: Sequence[str]) -> Iterable[str]:
-    """List what the last word of a command line may be; files are the shell's own."""
+    """Return the completions of the last word of a command line; the shell itself completes file names."""
     *before, last = line or [""]
     if not before:
         return [verb for verb in VERBS if verb.startswith(last)]
@@ -90,7 +90,7 @@ def options(verb: str) -> dict[str, list[str]]:
 
 
 def _values(option: str, choices: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """List the names that an option takes."""
+    """Return the values of an option that can be completed."""
     if choices[option]:
         return choices[option]
     keys = keys_of(Config)
@@ -108,7 +108,7 @@ _TAKE_PROGRAMS = ("run", "compare", "sweep", "campaign", "compile", "check", "di
 
 
 def _arguments(verb: str) -> Iterable[str]:
-    """List the names that a verb takes without an option."""
+    """Return the positional arguments of a verb that can be completed."""
     if verb == "docs":
         return data_files("docs", ".md")
     if verb not in (*_TAKE_PROGRAMS, "export-models"):

@@ -1,4 +1,4 @@
-"""Parsing, dispatch, and the one place where an error becomes a line and an exit code."""
+"""Parsing, dispatch, and the conversion of errors to a message and an exit code."""
 
 import argparse
 import atexit
@@ -48,9 +48,8 @@ VERBS = {
     "docs": "show the pages of the documentation: all titles, a page, or a section of one",
     "doctor": "check this machine: packages, firmware, tools",
 }
-"""Each is a module of `verbs` or `programs` with `arguments(parser)` and `execute(args, call) -> exit code`.
-
-One that can be replayed has `perform` too. It is imported when its verb is parsed."""
+"""Verb -> help text. Each verb is a module of `verbs` or `programs` with `arguments(parser)` and
+`execute(args, call) -> exit code`, and with `perform` if it can be replayed; it is imported when its verb is parsed."""
 
 
 _PROGRAMS = frozenset({
@@ -63,8 +62,8 @@ _COMMAND = "COMMAND"
 
 
 class _Unshown:
-    """Stands in for the formatter that argparse makes for every argument, to see whether its help could be shown: one
-    that asks for the width of the terminal and compiles patterns, each time."""
+    """Placeholder for the help formatter that argparse creates for every argument to check its metavar; the real one
+    reads the terminal width and compiles patterns each time."""
 
     def __init__(self, prog: str) -> None:
         pass
@@ -74,7 +73,7 @@ class _Unshown:
 
 
 class _Single(argparse._StoreAction):
-    """Stores the value of an option, of which a second, different one is an error."""
+    """Action that stores the value of an option and rejects a second, different value."""
 
     value: Any = None
 
@@ -88,7 +87,7 @@ class _Single(argparse._StoreAction):
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Raises instead of exiting with argparse's own code."""
+    """Argument parser that raises UsageError instead of exiting."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(formatter_class=_Unshown, **named)  # type: ignore[arg-type]
@@ -114,7 +113,7 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 class _Verb(_ArgumentParser):
-    """The parser of a verb: it gets its arguments when it is used."""
+    """Parser of a verb; it adds its arguments on first use."""
 
     verb = ""
 
@@ -127,7 +126,7 @@ class _Verb(_ArgumentParser):
         args, unknown = super().parse_known_args(*positional, **named)
         words = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
         if words and not any(word.startswith("-") for word in unknown):
-            setattr(args, words, [*getattr(args, words), *unknown])  # argparse ends them at the first option
+            setattr(args, words, [*getattr(args, words), *unknown])  # argparse stops collecting at the first option
             unknown = []
         if unknown:
             first = unknown[0].partition("=")[0]
@@ -143,8 +142,7 @@ def module_of(verb: str) -> ModuleType:
 
 
 def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Build the parser of all verbs, or only of the verb that `line` begins with: building all takes longer than many
-    runs."""
+    """Build the parser of all verbs; or, to save time, only of the verb that `line` begins with."""
     top = _ArgumentParser(
         prog="pyv-npu",
         description="Co-simulation of bare-metal RISC-V firmware and an NPU on one clock.",
@@ -161,7 +159,7 @@ def parser(line: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Action that prints the version, and determines it only when used."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="print the version")
@@ -173,18 +171,18 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; exit codes are those of docs/results.md."""
+    """Run one command and return its exit code (docs/results.md)."""
     if argv is None:
-        setattr(argparse, "_", str)  # noqa: B010 - it looks for translations of each text; ours are in English
+        setattr(argparse, "_", str)  # noqa: B010 - skips argparse's search for translations of each text
     arguments = list(sys.argv[1:] if argv is None else argv)
     atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)  # searching what goes with the process for cycles would take a fifth of a short command
+    atexit.register(gc.freeze)  # the garbage collection at exit would take a fifth of a short command
     call = Call(["pyv-npu", *arguments], Progress(), lambda line: parser(line).parse_args(line))
     try:
         args = parser(arguments).parse_args(arguments)
         call.opens = getattr(args, "open", False)
         with call.progress, warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN of a model are values like others
+            warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN are ordinary values of a model
             code = int(args.execute(args, call))
         sys.stdout.flush()
         return code
@@ -194,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         call.interrupted()
         return _fail("interrupted", output.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the interpreter's last flush fails
         return output.BROKEN_PIPE
     except Exception as error:
         if "--traceback" in arguments:
@@ -225,7 +223,7 @@ def _report(error: Exception, command_line: Sequence[str]) -> int:
         return _fail(f"internal error: {detail}; a bug of PyV-NPU: --traceback shows where", output.MODEL_BUG)
     if code == output.TOOLCHAIN and (lines := getattr(error, "output", "")):
         sys.stdout.flush()
-        sys.stderr.write(f"{lines}\n")  # the compiler's own, as people and editors know them
+        sys.stderr.write(f"{lines}\n")  # the compiler's messages, unchanged, for editors
         return _fail(str(error).partition(":")[0], code)
     if isinstance(error, OSError):
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), code)
@@ -233,5 +231,5 @@ def _report(error: Exception, command_line: Sequence[str]) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    diagnose(f"error: {'; '.join(text.splitlines())}")  # several faults; names in a model may hold line breaks
+    diagnose(f"error: {'; '.join(text.splitlines())}")  # one line, even for several errors
     return code

@@ -1,1 +1,1 @@
-"""Commands that make, bring and read programs."""
+"""Commands that create, fetch and read programs."""

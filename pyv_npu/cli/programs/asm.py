@@ -1,4 +1,4 @@
-"""`pyv-npu asm`: assemble a small program without the GNU tools, the NPU's and one's own instructions included."""
+"""`pyv-npu asm`: assemble a small program, including NPU and user-defined instructions, without the GNU tools."""
 
 import argparse
 import sys
@@ -68,7 +68,7 @@ def _read(source: str) -> str:
 
 
 def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
-    """Yield a line for each instruction, headed by the labels before it."""
+    """Yield a line for each instruction, preceded by its labels."""
     for word in program.code:
         for label in program.labels.get(word.address, ()):
             yield f"{word.address:08x} <{label}>:"
@@ -77,7 +77,7 @@ def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
 
 
 def _check(program: "Assembled", isa: "Isa") -> None:
-    """Say what riscv-assembler makes of the same instructions; PyvNpuError where the words differ."""
+    """Compare the program with the output of riscv-assembler; raise PyvNpuError if the words differ."""
     from toolchain.assembler.second_opinion import SecondOpinion
 
     opinion = SecondOpinion()

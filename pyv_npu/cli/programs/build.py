@@ -1,4 +1,4 @@
-"""`pyv-npu build`: compile a program of one's own with the start-up code and the driver of the package."""
+"""`pyv-npu build`: compile a user program with the start-up code and the driver of the package."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pyv-npu build-engine`: build an engine outside, for CA_FULL."""
+"""`pyv-npu build-engine`: build an external engine for CA_FULL."""
 
 import argparse
 from pathlib import Path

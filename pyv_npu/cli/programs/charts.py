@@ -1,4 +1,4 @@
-"""`pyv-npu charts`: the charts of a report and its runs over time as files, from what its page holds."""
+"""`pyv-npu charts`: write the charts of a report, including the runs over time, to files."""
 
 import argparse
 from itertools import starmap

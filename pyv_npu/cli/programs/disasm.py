@@ -1,4 +1,4 @@
-"""`pyv-npu disasm`: what an ELF or a word says in assembly, the NPU's instructions included."""
+"""`pyv-npu disasm`: disassemble an ELF or a word, including NPU instructions."""
 
 import argparse
 import re
@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def listing(program: "Program", isa: "Isa") -> Iterator[str]:
-    """Yield a line for each instruction of the executable segments, headed by the names of functions."""
+    """Yield a line for each instruction of the executable segments, with the function names as headings."""
     names = {function.address: function.name for function in program.functions}
     for segment in program.segments:
         if not segment.executable:

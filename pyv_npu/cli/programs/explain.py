@@ -1,4 +1,4 @@
-"""`pyv-npu explain`: the mapping of a model's products to the device, and the best alternatives for one of them."""
+"""`pyv-npu explain`: show the mapping of a model's matrix products to the device, and the best alternatives for one."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`pyv-npu export-fmu`: a platform with its firmware as an FMI 2.0 co-simulation unit."""
+"""`pyv-npu export-fmu`: export a platform with its firmware as an FMI 2.0 co-simulation unit."""
 
 import argparse
 from pathlib import Path

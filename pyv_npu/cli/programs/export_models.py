@@ -1,4 +1,4 @@
-"""`pyv-npu export-models`: the example models as ONNX files."""
+"""`pyv-npu export-models`: write the example models as ONNX files."""
 
 import argparse
 from pathlib import Path

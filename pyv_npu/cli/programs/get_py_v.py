@@ -1,4 +1,4 @@
-"""`pyv-npu get-py-v`: bring the Py-V that `--core pyv` extends, and use it from then on."""
+"""`pyv-npu get-py-v`: fetch the Py-V that `--core pyv` extends, for all later runs."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`pyv-npu new`: a project for firmware of one's own, ready to build, run, compare, test and debug."""
+"""`pyv-npu new`: create a firmware project, ready to build, run, compare, test and debug."""
 
 import argparse
 import os
@@ -44,7 +44,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             file = draft / path
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, text)
-        os.rename(draft, folder)  # in the place of an empty folder too
+        os.rename(draft, folder)  # also replaces an empty folder
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     show("\n".join(str(folder / path) for path in sorted(files)))
@@ -53,14 +53,14 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def templates() -> dict[Path, str]:
-    """Return the files of a project, by their paths in it; @NAME@ and others are filled in, in names too."""
+    """Return the template files by path in the project; contents and names have placeholders such as @NAME@."""
     files = {path.relative_to(_TEMPLATES): path for path in sorted(_TEMPLATES.rglob("*")) if path.is_file()}
     return {_place(name): path.read_text(encoding="utf-8") for name, path in files.items()}
 
 
 def _place(template: Path) -> Path:
-    """Return the target path of a template. Templates with `.in` have names that tools would act upon in this
-    package."""
+    """Return the target path of a template; the suffix `.in` hides files from tools that would act on their names in
+    this package."""
     if template.suffix != ".in":
         return template
     return template.with_name(".gitignore") if template.stem == "gitignore" else template.with_suffix("")

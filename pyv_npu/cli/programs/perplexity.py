@@ -1,4 +1,4 @@
-"""`pyv-npu perplexity`: accuracy of methods that store keys and values, beside bits and time (docs/kv-cache.md)."""
+"""`pyv-npu perplexity`: perplexity, bits and time of methods that store keys and values (docs/kv-cache.md)."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options of `run`, `compare` and `compile` that lead to a configuration: each is another name for a key."""
+"""Options of `run`, `compare` and `compile` that set configuration keys."""
 
 import argparse
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _KEYS: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
 _MODE = (("--mode", "--te-mode", "--te_mode"), MODE, "MODE", "how firmware submits: loose or tight")
 _RING = (("--queue-size",), "npu.queue.size", "N", "entries of the ring of loose mode, a power of two")
 _QUEUE = (("--queue-size",), "queue_size", "N", "entries of the ring in loose mode, of the device queue in tight mode")
-"""No key: `pyv_npu.config.effective.QUEUE_SIZE` says which it is in a mode."""
+"""`queue_size` is not a key; `pyv_npu.config.effective.QUEUE_SIZE` maps it to the key of the mode."""
 _PAIRS = (
     ("--arg", "run.args.", "NAME=N", "a value that the firmware finds in npu_bootinfo; repeatable"),
     ("--set", "", "KEY=VALUE", "any key of the configuration; repeatable"),
@@ -44,7 +44,7 @@ _PAIRS = (
 
 
 def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
-    """Add every option that `effective` reads; all that set a key append to `settings` in the order given."""
+    """Add the options that `effective` reads; those that set a key are appended to `settings` in command-line order."""
     parser.set_defaults(settings=[])
     for names, key, metavar, text in (_MODE, _QUEUE, *_KEYS) if with_mode else (_RING, *_KEYS):
         help_text = f"{text} ({key})" if "." in key else text
@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser, with_mode: bool) -> None:
 
 
 class SettingAction(argparse.Action):
-    """Appends a key and its value to `settings`. UsageError if the command line sets the key to another value."""
+    """Action that appends a key and its value to `settings`; UsageError if the key already has another value."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -82,7 +82,7 @@ class SettingAction(argparse.Action):
 
 
 class _Item(argparse.Action):
-    """Appends an item to the list of a key, the `const` of the option."""
+    """Action that appends an item to the list of the key in `const`."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -94,7 +94,7 @@ class _Item(argparse.Action):
 
 
 def setting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--set`, `--config` and `--trusted` alone."""
+    """Add only `--set`, `--config` and `--trusted`."""
     parser.set_defaults(settings=[])
     _pair_argument(parser, *_PAIRS[-1])
     _config_argument(parser)
@@ -130,17 +130,17 @@ HARM = {
     "semihosting.input": "lets its program read",
     SERIAL: "connects its program to",
 }
-"""Key -> the effect of its value, which a file must not have unless it is trusted."""
+"""Key -> effect on the host, which only a trusted file may have."""
 
 
 def harm(config: "Config") -> dict[str, str]:
-    """Return the effects of a configuration on the host besides simulation, by key."""
+    """Return the effects of a configuration on the host, by key."""
     values = {key: value for key, value in flatten(config).items() if key in HARM and value}
     return {key: f"{HARM[key]} {value if isinstance(value, str) else ' '.join(value)}" for key, value in values.items()}
 
 
 def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
-    """Raise UsageError where a file, and not the command line, asks for code to run or for files of the host."""
+    """Raise UsageError if an untrusted file, rather than the command line, sets a key that affects the host."""
     if args.trusted:
         return
     for key, does in harm(effective.config).items():
@@ -150,7 +150,7 @@ def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
 
 
 def setting(key: str, value: str) -> tuple[str, str]:
-    """Return the pair that an option, another name for a key, appends to `settings`."""
+    """Return the pair that an option appends to `settings`."""
     return key, value
 
 
@@ -162,8 +162,10 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
 
 
 def effective(args: argparse.Namespace, record: str | None = None, *, live: bool = False) -> "Effective":
-    """Return the effective configuration of a command line; `record`: the run.yaml that stands for its files and
-    preset; `live`: its lines may have input that comes at a time of the host."""
+    """Return the effective configuration of a command line.
+
+    `record`: run.yaml that replaces its files and preset. `live`: serial lines with live input are allowed.
+    """
     from pyv_npu.config import load
     from pyv_npu.config.effective import check_isa
 
@@ -185,7 +187,7 @@ def effective(args: argparse.Namespace, record: str | None = None, *, live: bool
 
 
 def print_config(effective: "Effective") -> int:
-    """Return the answer to `--print-config`."""
+    """Print the effective configuration; return the exit code."""
     from pyv_npu.config.render import render
 
     show(render(effective))

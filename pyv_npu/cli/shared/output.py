@@ -1,4 +1,4 @@
-"""Output of a command: results and diagnostics on the terminal, the folder of `--report`, the exit code."""
+"""Output of a command: results and diagnostics on the terminal, `--report` folder, exit code."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """Call of the command line."""
+    """State of one invocation of the command line."""
 
     def __init__(
         self, command_line: list[str], progress: Progress, parse: Callable[[Sequence[str]], argparse.Namespace]
@@ -29,23 +29,23 @@ class Call:
         self.command_line = command_line
         self.progress = progress
         self.parse = parse
-        """Parses another command line, as in a replay."""
+        """Parser for further command lines, for example of a replay."""
         self.report: RunFolder | None = None
-        """The report that was begun."""
+        """Report in progress, if any."""
         self.opens = False
-        """True: a browser shows the complete report."""
+        """True to show the complete report in a browser."""
         self.recorded: RunRecord | None = None
-        """Run that is repeated."""
+        """Record of the replayed run."""
 
     def begin_report(
         self, folder: "Path | None", verb: str, effective: "Effective", files: Iterable[object] = ()
     ) -> None:
-        """Describe the run in the folder of `--report`, if there is one; `files`: what it reads besides its program."""
+        """Begin the report in the folder of `--report`, if given; `files`: input files other than the program."""
         if folder is None and self.opens:
             raise UsageError("--open: shows the page of a report; give --report DIR too")
         energy = effective.config.energy
         if any(path.startswith("energy.") for path in effective.origins):
-            from pyv_npu.config.energy_table import read_table  # few runs name one
+            from pyv_npu.config.energy_table import read_table  # only few runs need it
 
             read_table(energy.table).dram(energy.dram)
         if folder is not None:
@@ -55,19 +55,19 @@ class Call:
             self.report = RunFolder(folder, verb, self.command_line, effective, read)
 
     def interrupted(self) -> None:
-        """Complete the report after Ctrl-C: partial results take its place; a report without results says so."""
+        """Complete the report after Ctrl-C with partial results, or with a message if there are none."""
         if self.report is not None:
             diagnose(self.report.interrupted())
 
     def end(self) -> None:
-        """End the command: discard a report that has not taken its place."""
+        """End the command; discard an incomplete report."""
         if self.report is not None:
             self.report.discard()
 
     def show(self, result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-        """Show the result on standard output, in the requested form; then the path of the report.
+        """Show the result on standard output in the requested form, then the path of the report.
 
-        A replay that differs from what was recorded is an error of the model.
+        Raises PyvNpuError if a replay differs from its record.
         """
         from pyv_npu.text import as_json as in_json
 
@@ -82,21 +82,21 @@ class Call:
 
 
 def path(text: str) -> "Path":
-    """Convert an option that names a file or a folder. `pathlib` would be a twentieth of the start of a run."""
+    """Convert the value of an option to a path. `pathlib` is imported late: it takes 5 % of the start-up time."""
     from pathlib import Path
 
     return Path(text)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where results go."""
+    """Add the options for the output of results."""
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else")
     parser.add_argument("--report", type=path, metavar="DIR", help="write report.html, run.yaml, result.json, ...")
     parser.add_argument("--open", action="store_true", help="with --report: open report.html in a browser")
 
 
 def open_page(folder: "Path") -> None:
-    """Show the page of a report in the user's browser, or say what to open where there is none."""
+    """Show the page of a report in the browser, or print its path if there is no browser."""
     import webbrowser
 
     page = folder.resolve() / "report.html"
@@ -110,8 +110,7 @@ def open_page(folder: "Path") -> None:
 
 
 def check_writable(path: "Path | None", option: str) -> None:
-    """Raise UsageError where the file of an option cannot be written: said before the work, not after it. What is in it
-    stays."""
+    """Raise UsageError, before the work, if the file of an option cannot be written. An existing file is unchanged."""
     if path is None:
         return
     with write_errors(path, option):
@@ -119,14 +118,14 @@ def check_writable(path: "Path | None", option: str) -> None:
 
 
 def make_folder(path: "Path | None", option: str) -> None:
-    """Make the folder of an option before the work. UsageError where it cannot be made."""
+    """Create the folder of an option before the work; raise UsageError if this fails."""
     if path is not None:
         with write_errors(path, option):
             path.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(path: "Path", option: str, text: str) -> None:
-    """Write the file of an option. UsageError where it cannot be, on a full disk for example."""
+    """Write the file of an option; raise UsageError if this fails, for example because the disk is full."""
     with write_errors(path, option):
         write_text(path, text)
 
@@ -144,7 +143,7 @@ def write_errors(path: "Path", option: str) -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Show a result for people, on standard output, with a final newline."""
+    """Write a text to standard output, with a final newline."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
@@ -155,10 +154,10 @@ def diagnose(text: str) -> None:
 
 
 class UartOutput:
-    """Passes the guest's bytes to the terminal as they come."""
+    """UART output of the guest, passed to standard output immediately."""
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
-        """`before` is called before anything is written to a terminal."""
+        """`before` is called before each write to a terminal."""
         sys.stdout.flush()
         self._before = before
         self._out = sys.stdout.buffer
@@ -174,7 +173,7 @@ class UartOutput:
             self._out.flush()
 
     def finish(self) -> None:
-        """Start a new line where the guest left a line open."""
+        """End an unfinished line of the guest."""
         if self._last != b"\n":
             self(b"\n")
 
@@ -188,13 +187,13 @@ BAD_INPUT = 65
 TOOLCHAIN = 69
 MODEL_BUG = 70
 FINDINGS = 71
-"""The sanitizer has found something, and --sanitize=error asked for this code."""
+"""Sanitizer findings with --sanitize=error."""
 LIMIT = 75
 DEADLOCK = 76
 TRAP_LOOP = 77
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: the reader of our standard output has gone."""
+"""128 + SIGPIPE: the reader of standard output has closed it."""
 
 _OF_STOP = {
     StopReason.LIMIT: LIMIT,
@@ -207,14 +206,14 @@ _OF_STOP = {
 
 
 def exit_code_of_stop(stop: Stop) -> int:
-    """Return the guest's own code up to 255 (larger codes give 255), else the code of the reason."""
+    """Return the guest's exit code, at most 255; if the guest did not exit, the code of the stop reason."""
     if stop.reason is StopReason.EXIT:
         return min((stop.code or 0) & 0xFFFF_FFFF, GUEST_MAX)
     return _OF_STOP[stop.reason]
 
 
 def exit_code_of_error(error: BaseException) -> int | None:
-    """Return the code of an error that a user caused, None for a fault of ours."""
+    """Return the exit code of an expected error, or None for a bug."""
     from npu_device.abi.errors import ExternalEngineError, NpuDeviceError
     from pyv_ext.errors import PyvExtError
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 MODES = ("loose", "tight")
 _NOT_AXES = frozenset({"help", "traceback", "json", "report", "open", "replay", "print-config", "config", "set", "arg",
                        "inputs", "timeout", "trusted", *session.OPTIONS})  # fmt: skip
-"""Options that say how a command answers, or that other axes stand for."""
+"""Options that are not axes: they affect only the output, or have another axis name."""
 
 
 COMPILER = "compiler."
-"""Before the name of an option that says how a model is compiled: another name for its axis."""
+"""Optional prefix of an axis that is a compiler option."""
 _OF_COMPILER = frozenset(
     {"passes", "granularity", "precision", "qconfig", "submit", "t-max", "qbits-weight", "qbits-kv"}
 )
@@ -39,19 +39,19 @@ class AxisSetting(NamedTuple):
 
 
 class PointCommand(NamedTuple):
-    """Command that a sweep runs at each point."""
+    """Command that a sweep executes at each point."""
 
     words: Sequence[str]
-    """Command line that holds at every point: `run`, or another verb whose result has figures, and its program."""
+    """Command line common to all points: `run`, or another verb whose result has figures, and its program."""
     args: argparse.Namespace
-    """The same, parsed."""
+    """Parsed `words`."""
     options: Iterable[str]
     """Long options of the verb, without their dashes."""
     workload: "Callable[[argparse.Namespace, Config], Workload[Any]]"
 
 
 def run_words(args: argparse.Namespace) -> list[str]:
-    """Return the words of `pyv-npu run` for the options of `run` that another verb was given."""
+    """Return the `pyv-npu run` command line for the options of another verb."""
     words = ["run", args.program, *(f"--config={file}" for file in args.config)]
     words += [] if args.preset is None else [f"--preset={args.preset}"]
     words += ["--trusted"] if args.trusted else []
@@ -64,11 +64,11 @@ def run_words(args: argparse.Namespace) -> list[str]:
 
 
 class SweepPoints:
-    """Makes the work of each point. An axis is named as a key of the configuration, an option of the command without
-    its dashes, or an argument of the firmware."""
+    """Factory of the work of each point. An axis is a configuration key, an option of the command without dashes, or a
+    firmware argument."""
 
     def __init__(self, command: PointCommand, parse: Callable[[Sequence[str]], argparse.Namespace]) -> None:
-        """`parse`: the parser of command lines."""
+        """`parse`: parser of command lines."""
         self._base, self._parse, self._words, self._workload = command.args, parse, command.words, command.workload
         self.verb = command.words[0]
         """Verb of the command."""
@@ -89,7 +89,7 @@ class SweepPoints:
         return [self._program, *files_beside(self._program), *self._base.config]
 
     def check(self, name: str) -> None:
-        """Raise UsageError for an axis that names nothing."""
+        """Raise UsageError for an unknown axis."""
         if self._kind(name) is None:
             keys = [key for key in keys_of(Config) if key != "preset"]
             takes = f"; {self._program} takes {', '.join(self._arguments)}" if self._arguments else ""
@@ -100,27 +100,27 @@ class SweepPoints:
             )
 
     def check_free(self, values: Mapping[str, str]) -> None:
-        """Raise UsageError if the command line, or the base of a SWEEP.yaml, sets what an axis sets."""
+        """Raise UsageError if an axis sets a key that the command line or the base of a SWEEP.yaml also sets."""
         for name, value in values.items():
             try:
                 changed = self._setting(name, value)
             except PyvNpuError:
-                continue  # the row of the point says what is wrong
+                continue  # reported in the row of the point
             conflicts = [key for key, _ in changed.settings if key in dict(self._base.settings)]
             conflicts += [key for key in changed.options if getattr(self._base, key) != self._plain[key]]
             if conflicts:
                 raise UsageError(f"axis {name}: {conflicts[0]} is set for all points too; drop one of them")
 
     def command(self, values: Mapping[str, str]) -> list[str]:
-        """Return the words that run a point."""
+        """Return the command line of a point."""
         return [*self._words, *(word for name, value in values.items() for word in self._axis_words(name, value))]
 
     def base_with(self, values: Mapping[str, str]) -> None:
-        """Set the values that hold at every point, by axis name."""
+        """Set the values common to all points, by axis name."""
         self._base, self._words = self._with(values), self.command(values)
 
     def work(self, values: Mapping[str, str]) -> "tuple[Workload[Any], Config]":
-        """Return workload and configuration of a point. PyvNpuError, one line, for a point that cannot run."""
+        """Return workload and configuration of a point; raise PyvNpuError if it cannot run."""
         args = self._with(values)
         effective = options.effective(args)
         workload = self._workload(args, effective.config)
@@ -129,8 +129,7 @@ class SweepPoints:
         return workload, config
 
     def both_modes(self, names: Sequence[str], first: Mapping[str, str]) -> bool:
-        """Check whether every point runs loose and tight: firmware submits the work, and no axis or setting names a
-        mode."""
+        """Check whether every point runs in both modes: if firmware submits, and no axis or setting selects a mode."""
         if {"mode", options.MODE, "te-mode", "te_mode"} & set(names):
             return False
         args = self._with(first)
@@ -140,7 +139,7 @@ class SweepPoints:
                 return False
             return self._workload(args, effective.config).uses_core(effective.config)
         except PyvNpuError:
-            return False  # the row of the point says what is wrong
+            return False  # reported in the row of the point
 
     def _with(self, values: Mapping[str, str]) -> argparse.Namespace:
         args = copy(self._base)
@@ -172,7 +171,7 @@ class SweepPoints:
         return self._axis_settings[name, value]
 
     def _kind(self, name: str) -> str | None:
-        """Return key, option or argument; None for an unknown name."""
+        """Return "key", "option" or "argument"; None for an unknown name."""
         if name in self._arguments:
             return "argument"
         if _option_of(name) in self._options:
@@ -183,14 +182,14 @@ class SweepPoints:
 
 
 def _option_of(name: str) -> str:
-    """Return the option that a name stands for."""
+    """Return the option of an axis name."""
     word = name.removeprefix(COMPILER).replace("_", "-")
     return name if name.startswith(COMPILER) and word not in _OF_COMPILER else word
 
 
 def _arguments(program: str) -> tuple[str, ...]:
-    """Return the arguments that firmware takes; none for other work, and where it cannot be read, which its run
-    says."""
+    """Return the argument names of firmware; none for other workloads and unreadable files, whose run reports the
+    error."""
     try:
         return tuple(argument.name for argument in requirements(read_elf(find_program(program))).arguments)
     except (PyvNpuError, PyvExtError, OSError):

@@ -1,4 +1,4 @@
-"""Progress of a command, on a line of standard error that is rewritten: for long work, on a terminal."""
+"""Progress line of a long command, rewritten on standard error if it is a terminal."""
 
 import sys
 import time
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from pyv_npu.platform import Platform
 
 DELAY = 1.0
-"""Seconds of a command before anything is shown."""
+"""Seconds before the first update."""
 INTERVAL = 0.2
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 WIDTH = 24
-"""Letters of a bar."""
+"""Characters of a bar."""
 TOTAL = "npu_commands"
-"""Symbol of a program, a word with the number of commands that it will submit (docs/firmware.md)."""
+"""Symbol of a word that holds the number of commands that a program submits in total (docs/firmware.md)."""
 ERASE = "\r\x1b[K"
 
 State = str | Callable[[], str]
 
 
 class Progress:
-    """Use as a context manager. Nothing is written unless `stream` is a terminal."""
+    """Progress display, used as a context manager; it writes only if `stream` is a terminal."""
 
     def __init__(self, stream: TextIO | None = None, delay: float = DELAY, interval: float = INTERVAL) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -32,12 +32,12 @@ class Progress:
         self._begin = time.monotonic()
         self._delay, self._interval = delay, interval
         self._over: threading.Event | None = None
-        """Set when nothing more will be shown; None where nothing is shown at all."""
+        """Set when the display has ended; None if there is no display."""
         self._shown = False
 
     def __enter__(self) -> "Progress":
         if self._stream.isatty():
-            import threading  # a file sees no progress
+            import threading  # only needed on a terminal
 
             self._over, self._lock = threading.Event(), threading.Lock()
             threading.Thread(target=self._watch, args=[self._over], daemon=True).start()
@@ -47,17 +47,17 @@ class Progress:
         self.done()
 
     def say(self, state: State) -> None:
-        """Set the state to show; a function is called for each refresh."""
+        """Set the text to show, or a function that returns it for each update."""
         self._state = state
 
     def erase(self) -> None:
-        """Clear the line for other text."""
+        """Erase the progress line before other output."""
         if self._over is not None:
             with self._lock:
                 self._erase()
 
     def done(self) -> None:
-        """Stop the display: results follow."""
+        """End the display."""
         if self._over is not None:
             self._over.set()
             self.erase()
@@ -87,8 +87,8 @@ def bar(done: int, total: int) -> str:
 
 
 def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
-    """Return a function for the progress text of a run: completed commands of a model, cycles up to a limit, or
-    cycles."""
+    """Return a function that returns the progress text of a run: completed commands of a known total, or cycles, of the
+    limit if there is one."""
     limit, total = platform.config.run.max_cycles, _commands(platform)
     head = f"{label}: " if label else ""
 
@@ -105,8 +105,7 @@ def of_platform(platform: "Platform", label: str = "") -> Callable[[], str]:
 
 
 def _commands(platform: "Platform") -> Callable[[], int]:
-    """Return the number of commands to come: those of a model's image, or the word that a program writes at `TOTAL`; 0
-    where it is unknown."""
+    """Return a function for the total number of commands, from a model's image or the word at `TOTAL`; 0 if unknown."""
     from pyv_npu import boot
 
     program = platform.program

@@ -1,4 +1,4 @@
-"""`pyv-npu run --replay DIR/run.yaml`: a recorded run once more, on the same inputs, with the same events."""
+"""`pyv-npu run --replay DIR/run.yaml`: repeat a recorded run with the same inputs, and compare the events."""
 
 import argparse
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 FILE = "run.yaml"
 OPTION = "--replay"
 _OUTPUT = ("json", "report", "trace", "profile", "traceback", "trusted")
-"""Options that say what is wanted of the run, not what runs."""
+"""Options that select the output of the run and do not change it."""
 _VERBS = ("run", "compare", "serve")
-"""Verbs whose reports have a record."""
+"""Verbs whose reports contain a record."""
 
 
 class RunRecord(NamedTuple):
@@ -32,13 +32,13 @@ class RunRecord(NamedTuple):
     versions: Mapping[str, str]
     inputs_sha256: Mapping[str, str]
     events_sha256: Mapping[str, str]
-    """Empty: the run did not come to its end."""
+    """Empty if the run was not complete."""
 
     def find_inputs(self) -> dict[str, str]:
-        """Return the present path of each input file by its recorded name. BadInputError for a missing or changed file.
+        """Return the current path of each input file by its recorded name.
 
-        A file is searched by name from here, from the directory of the run and beside run.yaml, and identified by
-        SHA-256.
+        A file is searched for relative to the current directory, to the directory of the run, and beside run.yaml, and
+        is identified by its SHA-256. Raises BadInputError for a missing or changed file.
         """
         from pyv_npu.report.run_folder import fingerprints
 
@@ -65,7 +65,7 @@ class RunRecord(NamedTuple):
         return paths
 
     def check(self, result: Mapping[str, Any]) -> None:
-        """Say that the events are as recorded; PyvNpuError names the run whose events are not."""
+        """Report that the events are as recorded; raise PyvNpuError for a run whose events differ."""
         from pyv_npu.report.run_folder import event_hashes
         from pyv_npu.versions import versions
 
@@ -86,7 +86,7 @@ class RunRecord(NamedTuple):
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    """Check the inputs, run what was recorded, compare the events."""
+    """Check the inputs, repeat the recorded run, and compare the events."""
     recorded = read(args.replay)
     _only(args, call.parse(["run", OPTION, str(args.replay)]))
     replay = call.parse(recorded.command_line[1:])
@@ -108,7 +108,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
-    """Name the files of a command line as they are named from here."""
+    """Replace the paths of moved files in a command line."""
 
     def now(value: Any) -> Any:
         if isinstance(value, str | Path):
@@ -120,7 +120,7 @@ def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
 
 
 def read(path: Path) -> RunRecord:
-    """Return the record of a report; BadInputError where there is none."""
+    """Return the record of a report; raise BadInputError if there is none."""
     import yaml
 
     from pyv_npu.config.yaml_file import read_yaml
@@ -153,15 +153,14 @@ def _words(mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def _word(text: str) -> str:
-    """Return the text of a record. ValueError for what is none, or cannot be the name of a file."""
+    """Return a text of a record; raise ValueError if it is no string or contains a NUL character."""
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(text)
     return text
 
 
 def _check_harmless(config: "Config", path: Path) -> None:
-    """Raise UsageError where a recorded run loads code, starts a program or opens a folder: a report may be a
-    stranger's."""
+    """Raise UsageError if a recorded run affects the host: the author of the report may not be trusted."""
     for does in options.harm(config).values():
         raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 

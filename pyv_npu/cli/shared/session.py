@@ -31,7 +31,7 @@ SANITIZE = "run.sanitize"
 COMMITS, PERFETTO, KONATA, VCD = "commits", "perfetto", "konata", "vcd"
 TRACES = (COMMITS, PERFETTO, KONATA, VCD)
 OF_BOTH = (PERFETTO, KONATA, VCD)
-"""Traces that `compare` makes of each mode."""
+"""Traces that `compare` writes for each mode."""
 _FILES = {
     COMMITS: "commits.log, Spike's", PERFETTO: "trace.perfetto-trace", KONATA: "trace.kanata, a pipeline view",
     VCD: "trace.vcd, waveforms",
@@ -39,11 +39,11 @@ _FILES = {
 _ON_CORE = ("gdb", "rtos", "save", "restore", "faults", "profile", "signature", "trace")
 _SOCKET = "unix:"
 OPTIONS = _ON_CORE
-"""Options that mean nothing without a core."""
+"""Options that require a core."""
 
 
 class SavePoint(NamedTuple):
-    """A snapshot to be written on the way: `file`, once the hart has reached `cycle`."""
+    """Request to write a snapshot to `file` when the hart reaches `cycle`."""
 
     file: "Path"
     cycle: int
@@ -92,13 +92,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def trace_argument(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
-    """Add `--trace` with these traces."""
+    """Add `--trace` with these choices."""
     text = f"traces for the report: {','.join(names)} ({'; '.join(_FILES[name] for name in names)})"
     parser.add_argument("--trace", type=partial(_traces, names), metavar="LIST", help=text)
 
 
 def check(args: argparse.Namespace, config: "Config", *, core: bool) -> None:
-    """Raise UsageError for an option that needs a core where there is none."""
+    """Raise UsageError for contradictory options, and for options that require a core if there is none."""
     if config.run.sanitize and not core:
         raise UsageError("--sanitize: looks at firmware on the core, and this run has none; drop it")
     for name in _ON_CORE:
@@ -120,13 +120,13 @@ def check(args: argparse.Namespace, config: "Config", *, core: bool) -> None:
 
 
 def check_values(args: argparse.Namespace) -> None:
-    """Raise UsageError where faults are injected into a run without values."""
+    """Raise UsageError for fault injection in a run without values."""
     if args.timing_only:
         raise UsageError("--timing-only: what a fault leads to shows in results, which it leaves out; drop it")
 
 
 def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool) -> None:
-    """Raise UsageError for lines of the UARTs that the run cannot have."""
+    """Raise UsageError for serial lines that the run does not support."""
     if lines and not core:
         raise UsageError(f"{KEY}: is about the core, and this run has none; drop it, or run at CA_HYBRID")
     if not is_live(lines):
@@ -141,14 +141,13 @@ def check_lines(args: argparse.Namespace, lines: Sequence[str], *, core: bool) -
 
 
 def check_traces(args: argparse.Namespace) -> None:
-    """Raise UsageError for a trace that has nowhere to go."""
+    """Raise UsageError for a trace without a report."""
     if args.trace and args.report is None:
         raise UsageError(f"--trace {','.join(args.trace)}: traces go to the report; add --report DIR")
 
 
 def instruments(args: argparse.Namespace, folder: "Path | None") -> "Instruments | None":
-    """Return the instruments that observe the core, with files in the folder of the report; None where no option needs
-    them."""
+    """Return the instruments that observe the core, with files in the report folder; None if no option needs them."""
     if not (args.profile or args.signature or args.trace):
         return None
     from pyv_npu.observe.instruments import Instruments
@@ -164,8 +163,7 @@ def instruments(args: argparse.Namespace, folder: "Path | None") -> "Instruments
 
 
 def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | None") -> "Config":
-    """Return the configuration with which engines outside write their waveforms beside ours, in the folder of the
-    report."""
+    """Return the configuration with the waveform file of external engines in the report folder."""
     if folder is None or VCD not in (args.trace or ()) or config.run.sim_level != "CA_FULL":
         return config
     from pyv_npu.config import with_values
@@ -174,7 +172,7 @@ def with_waveform(args: argparse.Namespace, config: "Config", folder: "Path | No
 
 
 def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
-    """Return the instruments of a run of a comparison; None where no trace needs them."""
+    """Return the instruments of one run of a comparison; None if no trace needs them."""
     if KONATA not in (args.trace or ()) and VCD not in (args.trace or ()):
         return None
     from pyv_npu.observe.instruments import Instruments
@@ -185,8 +183,8 @@ def instruments_of_mode(args: argparse.Namespace) -> "Instruments | None":
 def drive(
     args: argparse.Namespace, restore: "Path | None", watch: "Instruments | None", call: Call
 ) -> "Callable[[Platform], Stop]":
-    """Return the function that runs a loaded platform to its end under the instruments; `restore`: from that
-    snapshot."""
+    """Return the function that runs a loaded platform to its end with the instruments; `restore`: snapshot to start
+    from."""
 
     def run(platform: "Platform") -> "Stop":
         if restore is not None:
@@ -206,7 +204,7 @@ def drive(
 
 
 def open_lines(platform: "Platform", call: Call) -> "AbstractContextManager[None]":
-    """Open the lines of the UARTs to the host, where there are any. The terminal is the program's then."""
+    """Connect live serial lines, if any, to the host; end the progress display, as the guest may use the terminal."""
     if not is_live(platform.config.platform.serial):
         return nullcontext()
     call.progress.done()
@@ -216,7 +214,7 @@ def open_lines(platform: "Platform", call: Call) -> "AbstractContextManager[None
 
 
 def _tell_address(platform: "Platform", name: str) -> None:
-    """Say how GDB connects, and where it finds the sources of a shipped program, which names them without a path."""
+    """Print how to connect GDB, and the source folder of a shipped program, whose source names have no path."""
     diagnose(f"waiting for GDB: target remote {name}")
     program = platform.program
     line = None if program is None else program.lines.at(program.entry)
@@ -225,7 +223,7 @@ def _tell_address(platform: "Platform", name: str) -> None:
 
 
 def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":
-    """Run to the end, with the progress shown."""
+    """Run to the end with a progress display."""
     call.progress.say(of_platform(platform, label))
     stop = platform.run()
     call.progress.say(f"{label}: evaluating the run" if label else "evaluating the run")
@@ -233,7 +231,7 @@ def run_shown(call: Call, platform: "Platform", label: str = "") -> "Stop":
 
 
 def observed(call: Call, watch: "Instruments | None", label: str) -> "Callable[[Platform], Stop]":
-    """Run to the end, with the progress shown, while the instruments look at it."""
+    """Return a function that runs a platform to its end with instruments and a progress display."""
 
     def run(platform: "Platform") -> "Stop":
         with nullcontext() if watch is None else watch.on(platform):
@@ -246,8 +244,7 @@ def write_traces(
     args: argparse.Namespace, runs: "Mapping[str, Result[Any]]", watches: "Mapping[str, Instruments | None]",
     folder: "Path",
 ) -> None:  # fmt: skip
-    """Write the traces after the runs, each in the folder of that name within that of the report; `watches`: what has
-    observed the core, by the same names."""
+    """Write the traces of each run into the subfolder with its name; `watches`: instruments by the same names."""
     traces = args.trace or ()
     for name, run in runs.items():
         watch = watches.get(name)
@@ -268,7 +265,7 @@ def write_traces(
 
 
 def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
-    """Write a snapshot of a cycle; how the run ends where an engine outside is at fault."""
+    """Run to a cycle and write a snapshot; return the stop if an external engine fails."""
     if platform.cycle > save.cycle:
         raise UsageError(
             f"no snapshot of cycle {save.cycle}: the restored run goes on from {platform.cycle}; choose a later one"
@@ -288,7 +285,7 @@ def _run_to(platform: "Platform", save: SavePoint) -> "Stop | None":
 
 
 def _address(text: str) -> int | str:
-    """Return a port, or the path of a socket."""
+    """Convert the value of --gdb to a port or the path of a socket."""
     if text.startswith(_SOCKET) and text != _SOCKET:
         return text.removeprefix(_SOCKET)
     if not (text.isascii() and text.isdecimal()) or int(text) > 0xFFFF:

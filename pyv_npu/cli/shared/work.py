@@ -1,4 +1,4 @@
-"""Options that say what is run: a table of which workload takes which, and the workload that a command line means."""
+"""Workload options: table of the options of each workload type, and creation of the workload of a command line."""
 
 import argparse
 from collections.abc import Collection, Sequence
@@ -48,14 +48,14 @@ _CACHED = (WorkloadType.DECODER, WorkloadType.BUILT_IN)
 
 
 class OptionRow(NamedTuple):
-    """An option, and the workloads that it applies to."""
+    """Option, and the workload types that it applies to."""
 
     option: str
     kinds: tuple[WorkloadType, ...]
     settings: dict[str, Any]
-    """Arguments of `add_argument`; without an option the value is None."""
+    """Arguments of `add_argument`; the default of an option is None."""
     reason: str = ""
-    """Why others do not take it; empty: that of `_reason`."""
+    """Error text for other workload types; empty for the text of `_reason`."""
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ KV_METHODS = (
     "fp16", "fp8_e4m3", "fp8_e5m2", "uniform8", "uniform4", "uniform2", "oaken", "kivi", "kvquant", "qserve", "atom",
     "tender", "per_token4", "grouped_heads", "rle", "delta", "sparse",
 )  # fmt: skip
-"""Names of `npu_device.kv_quant.methods.METHODS`, which a command line without --kv does not import."""
+"""Names of `npu_device.kv_quant.methods.METHODS`, repeated here to avoid its import."""
 _NUMBER = {"type": integer, "metavar": "N"}
 _TABLE: dict[str, tuple[OptionRow, ...]] = {
     "models": (
@@ -136,7 +136,7 @@ _TABLE: dict[str, tuple[OptionRow, ...]] = {
 
 
 def arguments(parser: argparse.ArgumentParser, kinds: Collection[WorkloadType]) -> None:
-    """Add the options of the workloads that a command runs."""
+    """Add the options of the workload types that a command supports."""
     parser.set_defaults(**{row.name: None for rows in _TABLE.values() for row in rows})
     for title, rows in _TABLE.items():
         selection = [row for row in rows if set(row.kinds) & set(kinds)]
@@ -147,13 +147,13 @@ def arguments(parser: argparse.ArgumentParser, kinds: Collection[WorkloadType]) 
 
 
 def workload_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of workloads that a command line has, by their names."""
+    """Return the workload options that a command line sets, by name."""
     rows = (row for group in _TABLE.values() for row in group)
     return {row.option: getattr(args, row.name) for row in rows if getattr(args, row.name) is not None}
 
 
 def workload(args: argparse.Namespace, config: "Config", kinds: Collection[WorkloadType], verb: str) -> "Workload[Any]":
-    """Return the workload of a command line. UsageError for an option that the workload does not take."""
+    """Return the workload of a command line; raise UsageError for an option that it does not support."""
     program = config.run.program
     kind = _kind(args, program)
     if kind not in kinds:
@@ -169,7 +169,7 @@ def workload(args: argparse.Namespace, config: "Config", kinds: Collection[Workl
 
 
 def check_program(program: str) -> None:
-    """Raise BadInputError if a program is neither a file nor firmware or a model of this package."""
+    """Raise BadInputError if a program is neither a file nor shipped firmware nor a known model."""
     from pyv_npu.config.shape_file import is_shape
 
     if not is_shape(program):
@@ -181,7 +181,7 @@ def _kind(args: argparse.Namespace, program: str) -> WorkloadType:
         if args.generate is not None:
             return WorkloadType.DECODER
         return WorkloadType.TIMED if args.timing_only else WorkloadType.MODEL
-    if not program.endswith(".elf") and program not in shipped_programs():  # no model is called so, and few look here
+    if not program.endswith(".elf") and program not in shipped_programs():  # skip the import for common programs
         from pyv_npu.config.shape_file import is_shape
 
         if is_shape(program):
@@ -226,7 +226,7 @@ def _workload_of(args: argparse.Namespace, program: str, kind: WorkloadType, on_
 
 
 def choices(args: argparse.Namespace) -> "Choices":
-    """Return the compiler options of the command line. UsageError for a malformed shape or constant."""
+    """Return the compiler options of the command line; raise UsageError for a malformed shape or constant."""
     from pyv_npu.workloads.model_file import Choices
 
     shapes: dict[str, tuple[int, ...]] = {}
@@ -239,7 +239,7 @@ def choices(args: argparse.Namespace) -> "Choices":
             constants[name] = float(number) if equals and name else _NO_NUMBER
         except ValueError:
             constants[name] = _NO_NUMBER
-        if constants[name] - constants[name] != 0:  # infinite, or no number
+        if constants[name] - constants[name] != 0:  # infinite or NaN
             raise UsageError(f"--constant {text}: must have the form NAME=NUMBER")
     return Choices(
         shapes, args.passes or "all", args.granularity or "macro", args.precision or "", *_calibration_options(args),
@@ -248,7 +248,7 @@ def choices(args: argparse.Namespace) -> "Choices":
 
 
 def _calibration_options(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
-    """Return files, number of random inputs, and method of a calibration."""
+    """Return files, number of random inputs, and method of the calibration."""
     from pyv_npu.workloads.data import calibration_of
     from toolchain.quantize.ranges import parsed
 
@@ -263,7 +263,7 @@ def _calibration_options(args: argparse.Namespace) -> "tuple[tuple[Path, ...], i
 
 
 def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
-    """Return files and numbers by input."""
+    """Parse the values of --input: input name -> file or number."""
     inputs: dict[str, Path | float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -279,7 +279,7 @@ def _inputs(texts: Sequence[str]) -> "dict[str, Path | float]":
 
 
 def _shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of NAME=1,128 and of NAME=1,OTHER=128."""
+    """Parse a value of --shape, such as NAME=1,128 or NAME=1,OTHER=128."""
     shapes: dict[str, tuple[int, ...]] = {}
     name = ""
     for part in text.split(","):
@@ -292,7 +292,7 @@ def _shapes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _generation(args: argparse.Namespace, program: str) -> "Generation":
-    """Return the generation of an ONNX decoder."""
+    """Return the generation workload of an ONNX decoder."""
     from pyv_npu.workloads.decoder import Generation
     from pyv_npu.workloads.generation import GenerationRequest
 
@@ -330,7 +330,7 @@ def _weight_bits(text: str) -> int:
 
 
 def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "BuiltIn":
-    """Return the phase of a built-in model; on the core also where a mode is named."""
+    """Return the workload of a built-in model; it runs on the core if `on_core` is set or a mode is selected."""
     from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 
     phase = Phase(args.phase or "decode")
@@ -357,7 +357,8 @@ def _built_in(args: argparse.Namespace, program: str, on_core: bool) -> "BuiltIn
 
 
 def _storage(args: argparse.Namespace) -> str:
-    """Return the method that stores keys and values, empty: as integers of --qbits-kv bits. UsageError for both."""
+    """Return the storage method of keys and values, empty for integers of --qbits-kv bits; UsageError if both are
+    set."""
     if args.kv is not None and args.qbits_kv is not None:
         raise UsageError(f"--qbits-kv: --kv {args.kv} says how keys and values are stored; drop one of them")
     return args.kv or ""

@@ -1,4 +1,4 @@
-"""`pyv-npu calibrate`: runs the published measurement that a preset was fitted to."""
+"""`pyv-npu calibrate`: repeat the published measurement that a preset was fitted to."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`pyv-npu campaign`: many runs with one random fault each, and the table of outcomes."""
+"""`pyv-npu campaign`: run a program many times with one random fault each, and count the outcomes."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ DEFAULT_PROGRAM = "submit_latency"
 DEFAULT_RUNS = 200
 MOST_RUNS = 1_000_000
 _NOT_OF_RUN = ("-n", "-o", "--output", "--csv", "--mode")
-"""Options with a value that `run` does not take, or that it gets from the page."""
+"""Options with a value that are not copied to the `run` command: `run` lacks them, or the page adds them."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _run_of(args: argparse.Namespace, words: Sequence[str]) -> list[str]:
-    """Return the command `run` of the campaign's program, with the same options, but mode and faults."""
+    """Return the `run` command of the campaign's program with the same options, without mode and faults."""
     command, positional, skip = ["pyv-npu", "run", args.program], [str(args.faults), args.program, "--json"], False
     for word in words[2:]:
         name = word.partition("=")[0]

@@ -1,4 +1,4 @@
-"""`pyv-npu check`: what an ONNX model or an MLIR module needs, without running it."""
+"""`pyv-npu check`: show the requirements of an ONNX model or MLIR module without running it."""
 
 import argparse
 
@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _check_shape(args: argparse.Namespace) -> int:
-    """Needs of a decoder without numbers: parameters, bytes, and whether one request fits the DRAM."""
+    """Show parameters and bytes of a built-in decoder, and check that one request fits into the DRAM."""
     from pyv_npu.config.shape_file import shape_of
     from pyv_npu.workloads.built_in import BuiltIn, PhaseRequest
     from toolchain.decoders.config_facts import derived

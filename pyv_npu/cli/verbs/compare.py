@@ -1,4 +1,4 @@
-"""`pyv-npu compare`: the same workload on the core in both modes, side by side."""
+"""`pyv-npu compare`: run a workload on the core in both modes and compare the results."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Run the work of `run_args` and answer as `shown` says; they differ in a replay."""
+    """Run the workload of `run_args` with the output options of `shown`; the two differ in a replay."""
 
     workload = work.workload(run_args, effective.config, work.ON_CORE, NAME)
     effective = effective.with_defaults(workload.defaults, workload.needs)
@@ -124,7 +124,7 @@ def _exit_code(mode: str, run: "Result[Any]") -> int:
 def _placement(
     call: Call, config: "Config", program: "Program", comparison: "Comparison"
 ) -> "Mapping[str, Any] | None":
-    """Return both modes at equal distances; None where that says nothing, or Ctrl-C came."""
+    """Return the comparison at equal distances; None if it is not meaningful or was interrupted."""
     call.progress.say("both modes at equal distances")
     return _run_study(call, "equal distances", lambda: run_placement(config, program, comparison))
 
@@ -132,7 +132,7 @@ def _placement(
 def _phases(
     call: Call, config: "Config", program: "Program", comparison: "Comparison", count: int | None
 ) -> "Mapping[str, Any] | None":
-    """Return the spread of the ratios over phases; None where there are none, or Ctrl-C came."""
+    """Return the spread of the ratios over phases; None if there are no phases or the study was interrupted."""
     from pyv_npu.studies.phases import DEFAULT, arguments, run_phases
 
     explicit, count = count is not None, DEFAULT if count is None else count
@@ -145,7 +145,7 @@ def _phases(
 
 
 def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | None]") -> "Mapping[str, Any] | None":
-    """Return the result of a study; None after Ctrl-C, which marks the report as cut."""
+    """Return the result of a study; after Ctrl-C, mark the report as incomplete and return None."""
     try:
         return study()
     except KeyboardInterrupt:
@@ -156,7 +156,7 @@ def _run_study(call: Call, name: str, study: "Callable[[], Mapping[str, Any] | N
 
 
 def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: str) -> "list[Sweep]":
-    """Return the sweeps that belong to the program of a report."""
+    """Return the automatic sweeps of a report on this program."""
     from pyv_npu.studies.break_even import AUTOMATIC
 
     return list(AUTOMATIC.get(program, ())) if shown.report is not None and not run_args.no_sweeps else []
@@ -165,7 +165,7 @@ def _sweeps(run_args: argparse.Namespace, shown: argparse.Namespace, program: st
 def _swept(
     call: Call, config: "Config", prepared: "PreparedWorkload[Any]", sweeps: "list[Sweep]"
 ) -> tuple[list[dict[str, Any]], "list[Part]", bool]:
-    """Return the sweeps that ran, their charts, and whether none was interrupted."""
+    """Run the sweeps; return the completed ones, their charts, and True if all are complete."""
     from pyv_npu.studies.break_even import charts, run_sweep
 
     swept: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""`pyv-npu compile`: a model to commands and an image that runs by itself."""
+"""`pyv-npu compile`: compile a model to commands and a stand-alone image."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ from pyv_npu.report.run_folder import fingerprints
 
 NAME = "compile"
 STAGES = ("npu-mlir", "isa-mlir", "llvm", "asm", "elf")
-"""Stages of `--emit`, from layers down to a program."""
+"""Stages of `--emit`, from layers to a program."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

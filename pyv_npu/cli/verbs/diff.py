@@ -1,4 +1,4 @@
-"""`pyv-npu diff`: what differs between two results, and why; thresholds for CI."""
+"""`pyv-npu diff`: show the differences of two results and their causes; thresholds for CI."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.text import as_json
 
 BEYOND = 1
-"""Exit code: a threshold was exceeded."""
+"""Exit code if a threshold is exceeded."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`pyv-npu docs`: the pages of the documentation, on the terminal."""
+"""`pyv-npu docs`: show the documentation on the terminal."""
 
 import argparse
 import re
@@ -20,7 +20,7 @@ _LINK = re.compile(r"!?\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s]*)\)")
 _WRAP = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
 _ITEM = re.compile(r"(\s*(?:[-*]|\d+\.) )(.*)")
 _MIN_COLUMN = 12
-"""Characters to which no column of a table is narrowed."""
+"""Minimum width of a table column."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def headings(lines: list[str]) -> Iterator[tuple[int, str, int]]:
 
 
 def section(lines: list[str], title: str, page: str) -> list[str]:
-    """Cut out a section with the sections below it. UsageError lists the headings of a page that lacks it."""
+    """Return a section with its subsections; raise UsageError, with the headings of the page, if it is missing."""
     rows = list(headings(lines))
     for index, (level, text, start) in enumerate(rows):
         if text.lower() == title.lower():
@@ -75,7 +75,7 @@ def section(lines: list[str], title: str, page: str) -> list[str]:
 
 
 def layout(lines: list[str], width: int) -> str:
-    """Lay a page out for a terminal: paragraphs, items and cells of tables are wrapped, links are their texts."""
+    """Format a page for a terminal: wrap paragraphs, items and table cells, and replace links by their texts."""
     fences = 0
     kinds = []
     for line in lines:
@@ -92,7 +92,7 @@ def layout(lines: list[str], width: int) -> str:
 
 
 def _strip_links(text: str) -> str:
-    """Reduce links to their texts, with the target where the text does not say it."""
+    """Replace links by their texts, with the target unless it follows from the text."""
 
     def reduce(link: re.Match[str]) -> str:
         name, target = link.groups()
@@ -103,7 +103,7 @@ def _strip_links(text: str) -> str:
 
 
 def paragraphs(lines: list[str], width: int) -> Iterator[str]:
-    """Wrap paragraphs and items; headings, indented code and blank lines stand as they are."""
+    """Wrap paragraphs and items; headings, indented code and blank lines are unchanged."""
     indent, words = "", ""
     for line in [*lines, None]:
         item = _ITEM.match(line or "")
@@ -120,7 +120,7 @@ def paragraphs(lines: list[str], width: int) -> Iterator[str]:
 
 
 def table(lines: list[str], width: int) -> Iterator[str]:
-    """Align the columns of a table, and wrap their cells where it is wider than the terminal."""
+    """Align the columns of a table, and wrap cells if the table is wider than the terminal."""
     rows = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", _strip_links(line))[1:-1]]
         for line in lines

@@ -1,4 +1,4 @@
-"""`pyv-npu doctor`: what this machine has of what the package can use, and how to get the rest."""
+"""`pyv-npu doctor`: list the tools and packages found on this machine, and how to install the missing ones."""
 
 import argparse
 import platform
@@ -19,17 +19,17 @@ PYTHON = (3, 11)
 
 
 class ToolCheck(NamedTuple):
-    """Line of the report of `doctor`."""
+    """One line of the `doctor` report."""
 
     name: str
     found: str
-    """Version or place; empty: missing."""
+    """Version or path; empty if missing."""
     remedy: str
     required: bool = False
 
     @property
     def state(self) -> str:
-        """ok, MISSING or absent."""
+        """State of the tool: "ok", "MISSING" (required) or "absent" (optional)."""
         return "ok" if self.found else "MISSING" if self.required else "absent"
 
 
@@ -56,7 +56,7 @@ EXTRAS = {
     "notebook": "to_dataframe of results",
     "parquet": "tables of sweeps as Parquet",
 }
-"""Extra of pyproject.toml -> its purpose; those for work on PyV-NPU itself are left out."""
+"""Extra of pyproject.toml -> purpose, except those for the development of PyV-NPU."""
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 """Folder of Debian's picolibc-riscv64-unknown-elf."""
 
@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def list_checks() -> Iterator[ToolCheck]:
-    """Yield the checks, required things first."""
+    """Yield the checks, required ones first."""
     from pyv_npu.boot import shipped_programs
 
     minimum = ".".join(map(str, PYTHON))
@@ -113,7 +113,7 @@ def _version(name: str) -> str:
 
 
 def native_code() -> tuple[str, str]:
-    """Return folder and size of the persistent code cache, or the reason why it is off."""
+    """Return folder and size of the code cache, or why it is disabled."""
     cache = code_cache()
     if cache is None:
         return "", f"not kept: {VARIABLE} is {OFF!r}, or there is no home directory: set it to a folder"
@@ -135,7 +135,7 @@ def clear_cache() -> int:
 
 
 def py_v() -> tuple[str, str]:
-    """Return the path of Py-V for `--core pyv`, or how to install it."""
+    """Return the path of Py-V for `--core pyv`, or the command that installs it."""
     missing = loader.missing()
     if missing is not None:
         return "", missing

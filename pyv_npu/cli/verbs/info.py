@@ -1,4 +1,4 @@
-"""`pyv-npu info`: what ships with the package, and what other build systems and editors need of it."""
+"""`pyv-npu info`: list the contents of the package, and print flags and files for build systems and editors."""
 
 import argparse
 import shlex
@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _build(topic: str, march: str | None, slot: int) -> Sequence[str]:
-    """Return the words of an answer for a build system."""
+    """Return the flags or paths of a topic for a build system."""
     march = march or gnu.MARCH
     answers: dict[str, Callable[[], Sequence[str]]] = {
         "cflags": lambda: gnu.compile_flags(march, slot),
@@ -82,7 +82,7 @@ def _build(topic: str, march: str | None, slot: int) -> Sequence[str]:
 
 
 class _Block(NamedTuple):
-    """Things of one sort that ship with the package."""
+    """Group of shipped items of one kind."""
 
     key: str
     """Key of the JSON object."""

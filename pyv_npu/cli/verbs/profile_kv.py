@@ -1,4 +1,4 @@
-"""`pyv-npu profile-kv`: thresholds of Oaken for a decoder, from runs on prompts (docs/oaken.md)."""
+"""`pyv-npu profile-kv`: determine Oaken's thresholds for a decoder from runs on prompts (docs/oaken.md)."""
 
 import argparse
 import json
@@ -16,9 +16,9 @@ from pyv_npu.report.page import render
 from pyv_npu.sections import Section, Table, as_text
 
 WINDOW = 128
-"""Tokens of a run of --tokens."""
+"""Number of tokens per run with --tokens."""
 MAX_ROWS = 1 << 10
-"""Rows of a table: all layers of a decoder."""
+"""Maximum number of rows of a table: enough for all layers of a decoder."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[str, Any]:
-    """Return the tables of the study; `caches`: each cache in each run. BadInputError: these keys and values cannot be
+    """Return the tables of the study; `caches`: values by cache and run. Raises BadInputError if they cannot be
     encoded."""
     import numpy as np
 
@@ -113,7 +113,7 @@ def _study_sections(study: dict[str, Any], name: str) -> list[Section]:
 
 
 def _files(folder: Path | None) -> list[Path]:
-    """Return the inputs in a folder, by name. BadInputError where there are none."""
+    """Return the input files of a folder, sorted by name; raise BadInputError if there are none."""
     if folder is None:
         return []
     if not folder.is_dir():

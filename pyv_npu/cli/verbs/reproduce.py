@@ -1,4 +1,4 @@
-"""`pyv-npu reproduce`: published results, computed again."""
+"""`pyv-npu reproduce`: reproduce published results."""
 
 import argparse
 from pathlib import Path
@@ -19,7 +19,7 @@ REPRODUCTIONS = {
     "chained-ve": "the Chained Vector Engine with mask skip (pyv-npu docs chained-ve)",
     "oaken": "Oaken's figures, each simulated, calibrated, computed or cited (pyv-npu docs oaken)",
 }
-"""Name -> what it is about. `_reproduce` has a case for each."""
+"""Name -> description; `_reproduce` has a case for each."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

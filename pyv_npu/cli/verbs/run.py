@@ -1,4 +1,4 @@
-"""`pyv-npu run`: one workload, at one level, in one mode."""
+"""`pyv-npu run`: run one workload at one simulation level in one mode."""
 
 import argparse
 from pathlib import Path
@@ -47,8 +47,8 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Run the work of `run_args` and answer as `shown` says; they differ in a replay. A model that needs more DRAM
-    than an unset key gives gets as much as it needs."""
+    """Run the workload of `run_args` with the output options of `shown`; the two differ in a replay. If a model needs
+    more DRAM than the default, and the user has not set the size, the DRAM is enlarged."""
     sized = effective
     while True:
         try:
@@ -62,7 +62,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
 
 DRAM_SIZE = "npu.dram.size"
 MODEL = "the model"
-"""Origin of the size of DRAM that a model needs."""
+"""Origin of a DRAM size that is enlarged for a model."""
 
 
 def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
@@ -112,13 +112,13 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
 
 
 def _text(result: "Result[Any]", watch: "Instruments | None") -> str:
-    """Return the summary of a run, with the table of a profile."""
+    """Return the summary of a run, with the profile if there is one."""
     text = summary(result)
     return f"{text}\n{watch.table}" if watch is not None and watch.table else text
 
 
 def _exit_code(result: "Result[Any]") -> int:
-    """Return the code of a run; diagnose why it is not that of a guest."""
+    """Return the exit code of a run; print a diagnostic if it is not the guest's."""
     if not result.correct and result.faults is not None:
         diagnose(f"{result.detail.difference}, as the injected faults made them")
     elif not result.correct:

@@ -1,4 +1,4 @@
-"""`pyv-npu serve`: many requests through the scheduler of an LLM server, on simulated step times."""
+"""`pyv-npu serve`: schedule requests as an LLM server does, with simulated step times."""
 
 import argparse
 from dataclasses import fields
@@ -107,7 +107,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def workload(args: argparse.Namespace) -> ServingCommand:
-    """Return the workload of a command line. UsageError: a mode without firmware that submits."""
+    """Return the workload of a command line; raise UsageError for a mode without the firmware scheduler."""
     command = ServingCommand(**{field.name: getattr(args, field.name) for field in fields(ServingCommand)})
     mode = dict(args.settings).get(options.MODE)
     if mode is not None and not command.by_firmware:
@@ -116,7 +116,7 @@ def workload(args: argparse.Namespace) -> ServingCommand:
 
 
 def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Serve what `run_args` say and answer as `shown` says; they differ in a replay."""
+    """Serve the workload of `run_args` with the output options of `shown`; the two differ in a replay."""
     command = workload(run_args)
     if run_args.program.endswith(".onnx") or is_example(run_args.program):
         return _with_values(command, effective, shown, call)
@@ -128,7 +128,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
 
 
 def _with_values(command: ServingCommand, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
-    """Serve a small decoder, whose answers are computed."""
+    """Serve a small decoder and compute its answers."""
     if effective.config.compiler != CompilerConfig():
         raise UsageError(f"compiler.*: is for built-in models; {command.program} is served with values")
     for name in ("find_rate", "kv", "layers"):

@@ -1,4 +1,4 @@
-"""`pyv-npu sweep`: a program at every point of some axes, as one table."""
+"""`pyv-npu sweep`: run a program at every point of some axes, and tabulate the results."""
 
 import argparse
 import os
@@ -100,13 +100,16 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 
 def _command(args: argparse.Namespace, call: Call) -> PointCommand:
-    """Return the command of the points: that of `run` for the program and the options of the sweep, or the words of
-    the program, if they begin with `serve`. UsageError: options of `run` beside these. BadInputError, ModelError: there
-    is no such program, or no such model."""
+    """Return the command of the points: `run` with the program and options of the sweep, or the program itself if it
+    begins with `serve`.
+
+    Raises UsageError for options of `run` in addition to `serve`, and BadInputError or ModelError for an unknown
+    program or model.
+    """
     if not args.program.startswith(f"{SERVE} "):
         work.check_program(args.program)
         return PointCommand(run_words(args), args, _options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
-    from pyv_npu.cli.verbs import serve  # with NumPy, which sweeps of firmware do without
+    from pyv_npu.cli.verbs import serve  # imports NumPy, which sweeps of firmware do not need
     from pyv_npu.config.shape_file import shape_of
 
     words = shlex.split(args.program)
@@ -119,7 +122,7 @@ def _command(args: argparse.Namespace, call: Call) -> PointCommand:
 
 
 def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
-    """Raise UsageError where a SWEEP.yaml asks for code to run or for files of the host."""
+    """Raise UsageError if an untrusted SWEEP.yaml sets a key that runs code or opens files of the host."""
     for name in (*file.base, *file.plan.names):
         key = name.replace("_", "-").strip("-")
         if not args.trusted and key.startswith(("plugin", "semihosting", "npu.te.external")):
@@ -169,7 +172,7 @@ def _sweep(
 
 
 def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[list[Row], dict[str, Job]]":
-    """Return the rows of the table, and what is run for them, by address: equal points run once."""
+    """Return the rows of the table, and the jobs by address; equal points share a job."""
     from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
     from pyv_npu.studies.sweep.table import Row
 
@@ -207,14 +210,14 @@ def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") 
 
 
 class Progress:
-    """Keeps each record as it comes, and says how far the sweep is."""
+    """Progress of a sweep: stores each record on arrival, and updates the display."""
 
     def __init__(self, call: Call, folder: "SweepFolder", total: int, done: int) -> None:
         self._call, self._folder, self._total = call, folder, total
         self._begin, self._before = time.monotonic(), done
         self.done = done
         self.failed: dict[str, Record] = {}
-        """Without a result: they are not kept, since the next sweep tries them again."""
+        """Address -> record of a failed point; it is not stored, so the next sweep retries the point."""
         call.progress.say(self._text)
 
     def keep(self, job: "Job", record: "Record") -> None:
@@ -267,7 +270,7 @@ def _answer(args: argparse.Namespace, call: Call, points: SweepPoints, folder: "
 
 
 def _run_point(args: argparse.Namespace, call: Call, words: list[str], report: Path | None) -> int:
-    """Run a point by itself, with its report."""
+    """Run a single point, with a report if a folder is given."""
     words = [*words, *([f"--report={report}"] if report is not None else [])]
     words += ["--json"] if args.json else []
     call.command_line = ["pyv-npu", *words]
@@ -283,7 +286,7 @@ def _options_of(verb: ModuleType) -> list[str]:
 
 
 def _point_command(words: Sequence[str]) -> Iterator[str]:
-    """Yield a command line without what says where its points run and go."""
+    """Yield the words of a command line without the options for workers and output folder."""
     skip = False
     for word in words:
         if not skip and not word.startswith((*_LOCATION_OPTIONS, _INSECURE)):

@@ -1,4 +1,4 @@
-"""`pyv-npu verify`: check the files that the manifest of a folder lists, and those of its inputs that still exist."""
+"""`pyv-npu verify`: check the files in the manifest of a folder, and its inputs that still exist."""
 
 import argparse
 from pathlib import Path
