@@ -1,6 +1,6 @@
 """The glue between the core's custom instructions and the NPU's command port (docs/interface.md).
 
-The core knows encodings and outcomes, the device knows submissions: neither knows the other.
+The core handles encodings and outcomes, the device handles submissions; neither depends on the other.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 With `npu.dram.core_traffic: accesses` the core's data accesses are traffic of the DRAM (docs/npu-timing.md). Every
 engine reports each access in its own cycle: all pages of the DRAM are watched, so loads and stores go over the bus,
-at the cost of speed. Without the key nothing is watched, and nothing is slower.
+at the cost of speed. Without the key, accesses are not observed and cost nothing.
 
 The digest of the NPU's output does not depend on how commands were submitted or how long they took.
 """

@@ -71,7 +71,7 @@ def run_campaign(
     """Run a campaign: `count` runs in the mode of `config`, the faults of `plan` in turn. Parameters that the plan
     omits are drawn with `seed`: the cycle, a bit, an address in used memory, a register.
 
-    UsageError when the program does not end by itself without faults. `say` receives progress messages.
+    UsageError if the program does not terminate without faults. `say` receives progress messages.
     """
     campaigns: list[Campaign] = []
 

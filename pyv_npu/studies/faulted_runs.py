@@ -40,7 +40,7 @@ class FaultedRuns:
     """Platform with a loaded program, its run without faults, and runs with faults."""
 
     def __init__(self, platform: Platform) -> None:
-        """UsageError when the program does not end by itself without faults."""
+        """UsageError if the program does not terminate without faults."""
         assert platform.program is not None and platform.injection is not None and platform.latency is not None
         self._platform = platform
         self._program = platform.program

@@ -6,7 +6,7 @@ One nanosecond of the file is one core cycle. Signals:
 |---|---|
 | core.pc | address of the executed instruction |
 | core.trap | 1 while a trap or an interrupt is taken |
-| npu.queue_depth | number of accepted commands that have not begun |
+| npu.queue_depth | number of accepted commands that have not started |
 | npu.UNIT.busy, .state, .ticket | whether the engine is busy, its opcode or `idle`, and its command; 0: none |
 | npu.bank_conflicts | number of steps that bank conflicts in the scratchpad currently stall |
 | npu.BANK.conflicts, .port_bound | number of steps stalled by conflicts of a bank, and by its port alone |

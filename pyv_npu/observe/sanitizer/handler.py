@@ -4,7 +4,7 @@ from pyv_npu.observe.sanitizer.findings import AccessSide, Notebook, SanitizerRu
 
 
 class Handler:
-    """Check that an interrupt handler reads the completions after its acknowledgement.
+    """Check of an interrupt handler: it must read the completions after its acknowledgement.
 
     A completion between the last read and the acknowledgement raises no further interrupt, so firmware misses it.
     """
