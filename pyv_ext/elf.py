@@ -185,9 +185,9 @@ def _program(data: bytes, name: str) -> Program:
 
 
 def _check_ident(data: bytes, name: str) -> None:
-    kind, order = data[4], data[5]
-    if kind not in XLEN:
-        raise ElfError(f"{name}: class {kind}, an ELF file has one of {', '.join(map(str, XLEN))}: rebuild it")
+    file_class, order = data[4], data[5]
+    if file_class not in XLEN:
+        raise ElfError(f"{name}: class {file_class}, an ELF file has one of {', '.join(map(str, XLEN))}: rebuild it")
     if order != LITTLE_ENDIAN:
         raise ElfError(f"{name}: big-endian, this hart is little-endian: build with -mlittle-endian")
 
@@ -196,9 +196,9 @@ def _check_header(header: Header, name: str) -> None:
     if header.e_machine != RISCV:
         raise ElfError(f"{name}: machine {header.e_machine}, expected {RISCV} (RISC-V): build with a RISC-V compiler")
     if header.e_type != EXECUTABLE:
-        kind = TYPES.get(header.e_type, header.e_type)
+        file_type = TYPES.get(header.e_type, header.e_type)
         raise ElfError(
-            f"{name}: type {kind}, expected {TYPES[EXECUTABLE]}: link it with -static and without -pie or -r"
+            f"{name}: type {file_type}, expected {TYPES[EXECUTABLE]}: link it with -static and without -pie or -r"
         )
 
 
@@ -207,7 +207,7 @@ def _segments(tables: Tables, name: str) -> Iterator[Segment]:
     for segment in tables.segments:
         if segment.p_type != LOAD:
             continue
-        address, in_file, size, data = segment.p_paddr, segment.p_filesz, segment.p_memsz, tables.loaded(segment)
+        address, in_file, size, data = segment.p_paddr, segment.p_filesz, segment.p_memsz, tables.contents(segment)
         if len(data) < in_file:
             raise ElfError(
                 f"{name}: truncated: segment at {address:#x} has {len(data)} of {in_file} bytes: copy it again"
@@ -241,7 +241,7 @@ def _head(tables: Tables, segment: SegmentHeader) -> int:
     offsets = [section.sh_addr - segment.p_vaddr for section in sections if _loads_section(segment, section)]
     if offsets:
         return int(min(offsets))
-    header, data = tables.header, tables.loaded(segment)
+    header, data = tables.header, tables.contents(segment)
     headers = data[max(header.e_ehsize, header.e_phoff + header.e_phnum * header.e_phentsize) :]
     return len(data) - len(headers.lstrip(b"\0"))
 
@@ -269,9 +269,9 @@ def _functions(tables: Tables, symbols: Iterable[SymbolEntry]) -> tuple[Symbol, 
     """Collect functions, and labels of hand-written assembly: untyped global symbols in executable sections."""
     best: dict[int, tuple[bool, bool, str]] = {}
     result: dict[int, Symbol] = {}
-    for name, address, size, bind, kind, section in symbols:
-        typed = kind == FUNCTION
-        label = kind == UNTYPED and bind == GLOBAL and section in tables.code
+    for name, address, size, bind, symbol_type, section in symbols:
+        typed = symbol_type == FUNCTION
+        label = symbol_type == UNTYPED and bind == GLOBAL and section in tables.code
         rank = (not typed, not size, name)
         if (typed or label) and (address not in best or rank < best[address]):
             best[address] = rank

@@ -141,8 +141,8 @@ class Tables:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.size = len(data)
-        self._form = _FORMS[self._at(0, _IDENT)[4]]
-        self.header = Header(*self._form.header.unpack(self._at(0, self._form.header.size)))
+        self._form = _FORMS[self._slice(0, _IDENT)[4]]
+        self.header = Header(*self._form.header.unpack(self._slice(0, self._form.header.size)))
 
     @cached_property
     def segments(self) -> list[SegmentHeader]:
@@ -162,12 +162,12 @@ class Tables:
         """Sections with instructions, by index."""
         return {index: section for index, section in enumerate(self.sections) if section.sh_flags & INSTRUCTIONS}
 
-    def loaded(self, segment: SegmentHeader) -> bytes:
+    def contents(self, segment: SegmentHeader) -> bytes:
         """Return a segment's bytes; fewer than `p_filesz` if the file is truncated."""
         return self._data[segment.p_offset : segment.p_offset + segment.p_filesz]
 
     def content(self, section: SectionHeader) -> bytes:
-        return b"" if section.sh_type == NO_BITS else self._at(section.sh_offset, section.sh_size)
+        return b"" if section.sh_type == NO_BITS else self._slice(section.sh_offset, section.sh_size)
 
     def symbols(self) -> Iterator[SymbolEntry]:
         """Yield defined symbols, without the assembler's own (files, sections, `$x` and `.L`)."""
@@ -176,30 +176,30 @@ class Tables:
             if table.sh_link >= len(self.sections):
                 raise ValueError(f"the names of symbols are in section {table.sh_link} of {len(self.sections)}")
             names, rows = (self.content(section) for section in (self.sections[table.sh_link], table))
-            whole = len(rows) - len(rows) % form.size
-            for row in form.iter_unpack(rows[:whole]):
-                at, value, size, info, section = (row[field] for field in fields)
-                kind = info & 15
-                if kind in (FILE, SECTION) or section == UNDEFINED:
+            row_bytes = len(rows) - len(rows) % form.size
+            for row in form.iter_unpack(rows[:row_bytes]):
+                name_offset, value, size, info, section = (row[field] for field in fields)
+                symbol_type = info & 15
+                if symbol_type in (FILE, SECTION) or section == UNDEFINED:
                     continue
-                name = _string(names, at, remaining)
+                name = _string(names, name_offset, remaining)
                 remaining -= len(name)
                 if name and not name.startswith(("$", ".L")):
-                    yield SymbolEntry(name, value, size, info >> 4, kind, section)
+                    yield SymbolEntry(name, value, size, info >> 4, symbol_type, section)
 
     def notes(self) -> Iterator[ElfNote]:
         """Yield the entries of the note sections."""
         for section in self._of_type(NOTES, MAX_NOTES):
-            data, at = self.content(section), 0
-            while at + _NOTE.size < len(data):
-                name_size, size, kind = _NOTE.unpack_from(data, at)
-                name = at + _NOTE.size
+            data, offset = self.content(section), 0
+            while offset + _NOTE.size < len(data):
+                name_size, size, note_type = _NOTE.unpack_from(data, offset)
+                name = offset + _NOTE.size
                 desc = name + -(-name_size // 4) * 4
-                at = desc + -(-size // 4) * 4
+                offset = desc + -(-size // 4) * 4
                 if desc + size > len(data):
                     raise ValueError("a note is longer than its section")
                 owner = data[name : name + name_size].partition(b"\0")[0]
-                yield ElfNote(owner.decode("utf-8", "replace"), kind, data[desc : desc + size])
+                yield ElfNote(owner.decode("utf-8", "replace"), note_type, data[desc : desc + size])
 
     def architecture(self) -> str | None:
         """Return the attribute Tag_RISCV_arch of the whole file, for example rv32i2p1_m2p0_zicsr2p0."""
@@ -210,32 +210,32 @@ class Tables:
             if len(data) < 6:
                 continue
             end = min(1 + int.from_bytes(data[1:5], "little"), len(data))
-            vendor, at = _text(data, 5)
-            if vendor != "riscv" or at >= end:
+            vendor, offset = _text(data, 5)
+            if vendor != "riscv" or offset >= end:
                 continue
-            begin = at
-            tag, at = _number(data, at)
+            begin = offset
+            tag, offset = _number(data, offset)
             if tag not in _SCOPES:
                 raise ValueError("attributes that begin with no part of the file, a section or a symbol")
             if tag != _WHOLE_FILE:
                 continue
-            end = min(begin + int.from_bytes(data[at : at + 4], "little"), end)
-            at += 4
-            while at < end:
-                tag, at = _number(data, at)
+            end = min(begin + int.from_bytes(data[offset : offset + 4], "little"), end)
+            offset += 4
+            while offset < end:
+                tag, offset = _number(data, offset)
                 if tag == _ARCHITECTURE:
-                    return _text(data, at)[0]
-                _, at = _text(data, at) if tag & 1 else _number(data, at)
+                    return _text(data, offset)[0]
+                _, offset = _text(data, offset) if tag & 1 else _number(data, offset)
         return None
 
-    def _of_type(self, kind: int, limit: int) -> Iterator[SectionHeader]:
+    def _of_type(self, section_type: int, limit: int) -> Iterator[SectionHeader]:
         """Yield the sections of a type. ValueError if they have more than `limit` bytes."""
         total = 0
         for section in self.sections:
-            if section.sh_type == kind:
+            if section.sh_type == section_type:
                 total += section.sh_size
                 if total > limit:
-                    raise ValueError(f"sections of type {kind:#x} of {total} bytes, at most {limit}")
+                    raise ValueError(f"sections of type {section_type:#x} of {total} bytes, at most {limit}")
                 yield section
 
     def _rows(
@@ -245,34 +245,34 @@ class Tables:
             raise ValueError(f"a header table of {count} rows, at most {limit}")
         if count and size != record.size:
             raise ValueError(f"rows of a header table have {size} bytes, not {record.size}")
-        return record.iter_unpack(self._at(offset, count * record.size))
+        return record.iter_unpack(self._slice(offset, count * record.size))
 
-    def _at(self, offset: int, size: int) -> bytes:
+    def _slice(self, offset: int, size: int) -> bytes:
         if offset + size > len(self._data):
             raise ValueError(f"bytes {offset}..{offset + size} of a file of {len(self._data)}")
         return self._data[offset : offset + size]
 
 
-def _string(names: bytes, at: int, limit: int) -> str:
-    """Return the name at `at`, of at most `limit` characters."""
-    end = names.find(b"\0", at, at + limit + 1)
-    if at >= len(names) or end < 0:
-        raise ValueError(f"a name at {at} of {len(names)} bytes of names")
-    return names[at:end].decode("ascii", "backslashreplace")
+def _string(names: bytes, start: int, limit: int) -> str:
+    """Return the name at `start`, of at most `limit` characters."""
+    end = names.find(b"\0", start, start + limit + 1)
+    if start >= len(names) or end < 0:
+        raise ValueError(f"a name at {start} of {len(names)} bytes of names")
+    return names[start:end].decode("ascii", "backslashreplace")
 
 
-def _text(data: bytes, at: int) -> tuple[str, int]:
+def _text(data: bytes, start: int) -> tuple[str, int]:
     """Return a text that ends with 0, and the offset after it."""
-    end = data.index(b"\0", at)
-    return data[at:end].decode("utf-8"), end + 1
+    end = data.index(b"\0", start)
+    return data[start:end].decode("utf-8"), end + 1
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _number(data: bytes, offset: int) -> tuple[int, int]:
     """Return a number in ULEB128, and the offset after it."""
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value, offset

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyv_ext.source_lines import MAX_SECTION, SourceLines, dwarf_of, undamaged
+from pyv_ext.source_lines import MAX_SECTION, SourceLines, dwarf_of, read_or_default
 
 if TYPE_CHECKING:
     from elftools.dwarf.compileunit import CompileUnit
@@ -74,14 +74,14 @@ class InlinedFunctions:
         if large or not {".debug_info", ".debug_abbrev"} <= self._sections.keys():
             return
         dwarf = dwarf_of(self._sections)
-        units: list[CompileUnit] = undamaged(lambda: [*dwarf.iter_CUs()], [])
+        units: list[CompileUnit] = read_or_default(lambda: [*dwarf.iter_CUs()], [])
         budget = MAX_INFO
         for unit in units:
             budget -= unit.size
             if budget < 0:
                 return
             no_ranges: list[_InlinedRange] = []
-            yield from undamaged(partial(self._ranges_of, unit), no_ranges)
+            yield from read_or_default(partial(self._ranges_of, unit), no_ranges)
 
     def _ranges_of(self, unit: "CompileUnit") -> list[_InlinedRange]:
         result: list[_InlinedRange] = []

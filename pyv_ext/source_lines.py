@@ -72,10 +72,10 @@ class SourceLines:
         large = any(len(section) > MAX_SECTION for section in self.sections.values())
         if large or not self.sections.keys() >= _NEEDED:
             return []
-        units: list[CompileUnit] = undamaged(lambda: [*self._dwarf.iter_CUs()], [])
+        units: list[CompileUnit] = read_or_default(lambda: [*self._dwarf.iter_CUs()], [])
         rows: list[_LineRange] = []
         for unit in units:
-            rows += undamaged(partial(self._read, unit), ())
+            rows += read_or_default(partial(self._read, unit), ())
         return sorted(rows)
 
     @cached_property
@@ -98,15 +98,15 @@ def dwarf_of(sections: Mapping[str, bytes]) -> "DWARFInfo":
     """Open the sections, those of `SECTIONS` that exist, with pyelftools."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
 
-    used = {}
+    lines = {}
     for name in SECTIONS:
         data = sections.get(name)
-        used[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
+        lines[name[1:] + "_sec"] = data and DebugSectionDescriptor(BytesIO(data), name, 0, len(data), 0)
     config = DwarfConfig(little_endian=True, machine_arch="RISC-V", default_address_size=4)
-    return DWARFInfo(config, **used, **dict.fromkeys(_UNUSED))
+    return DWARFInfo(config, **lines, **dict.fromkeys(_UNUSED))
 
 
-def undamaged(read: Callable[[], T], otherwise: T) -> T:
+def read_or_default(read: Callable[[], T], otherwise: T) -> T:
     """Return the result of `read`, or `otherwise`: in damaged sections pyelftools fails with any kind of exception."""
     try:
         return read()
@@ -151,8 +151,8 @@ def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
     entries = [*header.file_entry] if version >= 5 else [None, *header.file_entry]
 
     @cache
-    def path(number: int) -> str:
-        entry = entries[number]
+    def path(file_index: int) -> str:
+        entry = entries[file_index]
         return join(folder, folders[entry.dir_index], entry.name).decode("utf-8", "backslashreplace")
 
     return path
@@ -160,11 +160,11 @@ def _files(program: "LineProgram", folder: bytes) -> Callable[[int], str]:
 
 def _rows(program: "LineProgram", file: Callable[[int], str]) -> Iterator[_LineRange]:
     """Yield the range of each row of the line table. Of equal addresses the last row counts, as in GNU addr2line."""
-    before: LineState | None = None
+    previous: LineState | None = None
     for entry in program.get_entries():
         state = entry.state
         if state is None:
             continue
-        if before is not None and before.address < state.address:
-            yield _LineRange(before.address, state.address, SourceLine(file(before.file), before.line))
-        before = None if state.end_sequence else state
+        if previous is not None and previous.address < state.address:
+            yield _LineRange(previous.address, state.address, SourceLine(file(previous.file), previous.line))
+        previous = None if state.end_sequence else state

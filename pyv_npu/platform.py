@@ -199,7 +199,7 @@ class Platform:
 
     def _npu_memory(self) -> Memory:
         def written(address: int, size: int) -> None:
-            self.bus.written(address, size)
+            self.bus.memory_changed(address, size)
             self.outputs.written(address, size)
 
         regions = [(ram.name, ram.base, ram.data) for ram in (self.ram, *self.spm)]

@@ -68,7 +68,7 @@ class Bus:
         self._watched: Counter[int] = Counter()
         self._store_watchers: dict[int, list[Callable[[int, int, int], None]]] = {}
         clock.machine.departures.resize(timing.posted_depth)
-        clock.machine.posted.resize(timing.posted_depth + 1)
+        clock.machine.stores.resize(timing.posted_depth + 1)
         for declaration, call in (
             (find_register, self._find_register),
             (accesses.before_access, self._observe_access),
@@ -138,9 +138,9 @@ class Bus:
         if not 0 <= base < end <= ADDRESS_SPACE:
             raise PyvExtError(f"{name}: {base:#x}..{end:#x} must lie within the 32-bit address space")
         ranges = [(r.name, r.base, r.end) for r in self.rams] + [(w.device.name, w.base, w.end) for w in self._windows]
-        for other, low, high in ranges:
+        for mapped, low, high in ranges:
             if base < high and low < end:
-                raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {other} at {low:#x}..{high:#x}: move one")
+                raise PyvExtError(f"{name} at {base:#x}..{end:#x} overlaps {mapped} at {low:#x}..{high:#x}: move one")
 
     def ram_at(self, address: int, size: int) -> Ram | None:
         """Return the memory that contains all `size` bytes at `address`, or None."""
@@ -198,7 +198,7 @@ class Bus:
         for guard in self.guards:
             guard(address, size, bool(write))
         if self.shadow is not None:
-            observe = self.shadow.stored if write else self.shadow.loaded
+            observe = self.shadow.record_store if write else self.shadow.check_load
             observe(address, size, start)
         return 0
 
@@ -253,7 +253,7 @@ class Bus:
             raise PyvExtError(f"{reason} memory at {span}: write inside RAM or scratchpad")
         return ram
 
-    def written(self, address: int, size: int) -> None:
+    def memory_changed(self, address: int, size: int) -> None:
         """Report a change of memory; decoded code in it is invalidated."""
         if self.shadow is not None:
             self.shadow.initialise(address, size)
@@ -262,8 +262,8 @@ class Bus:
             self._notify_code_write(ram, address, size)
 
     def _notify_code_write(self, ram: Ram, address: int, size: int) -> None:
-        at = address - ram.base
-        if size > 0 and ram.code.find(b"\1", at >> LINE_BITS, (at + size - 1 >> LINE_BITS) + 1) >= 0:
+        offset = address - ram.base
+        if size > 0 and ram.code.find(b"\1", offset >> LINE_BITS, (offset + size - 1 >> LINE_BITS) + 1) >= 0:
             for listener in self.on_code_write:
                 listener(address, size)
 
@@ -372,8 +372,8 @@ class Bus:
         arrivals = fields.integers("arrivals", 0, LATEST)[-depth:]
         drained = fields.integer("drained", 0, LATEST)
         watched = fields.table("watched", (0, (ADDRESS_SPACE >> PAGE_BITS) - 1), (1, WORD32))
-        for at, arrival in enumerate(arrivals + [0] * (depth - len(arrivals))):
-            machine.departures[at] = arrival
+        for slot, arrival in enumerate(arrivals + [0] * (depth - len(arrivals))):
+            machine.departures[slot] = arrival
         machine.departure, machine.drained = len(arrivals) % depth, drained
         self._forget_registers()
         for page in self._watched.keys() - watched.keys():

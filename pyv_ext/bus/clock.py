@@ -77,35 +77,35 @@ class Clock:
 
         `shared`: its events may change any other device.
         """
-        attached = self.number(device)
+        attached = self.index_of(device)
         if attached is not None:
             return attached
-        number = len(self._devices)
-        if number == MAX_DEVICES:
-            raise PyvExtError(f"device {number + 1}: a machine has at most {MAX_DEVICES}; attach fewer")
+        device_id = len(self._devices)
+        if device_id == MAX_DEVICES:
+            raise PyvExtError(f"device {device_id + 1}: a machine has at most {MAX_DEVICES}; attach fewer")
         self._devices.append(device)
         self._passive.append(getattr(device, "passive", False))
         record = self.machine.devices.add()
         self._records.append(record)
         self._shared.append(shared)
         fields = layout(DeviceRecord).fields
-        field_offsets = record.offset // WORD + fields["due"].word, record.offset + fields["level"].offset
-        kind: int = getattr(device, "kind", PYTHON)
-        if kind != PYTHON and all(other.kind != kind for other in self._records):
-            record.kind = kind
-            self._devices[number].bind(self.machine)
+        field_offsets = record.offset // WORD + fields["deadline"].word, record.offset + fields["level"].offset
+        device_type: int = getattr(device, "kind", PYTHON)
+        if device_type != PYTHON and all(other.kind != device_type for other in self._records):
+            record.kind = device_type
+            self._devices[device_id].bind(self.machine)
         self._field_offsets.append(field_offsets if record.kind == PYTHON else None)
         if hasattr(device, "link"):
             device.link(partial(self._link, record))
         self.changed(self.now)
-        return number
+        return device_id
 
     @staticmethod
     def _link(record: DeviceRecord, link: Link | None) -> None:
         """Let native code call a device directly; None ends this."""
         record.buffer = 0
         if link is not None:
-            record.due_offset, record.level_offset = link.due, link.level
+            record.deadline_offset, record.level_offset = link.due, link.level
             record.advance, record.read, record.write = link.advance, link.read, link.write
             record.submit = link.submit
             record.buffer = link.buffer
@@ -129,26 +129,26 @@ class Clock:
         self._update_devices()
         self.call[bus.update_outputs](self.arena, cycle)
 
-    def device_changed(self, number: int, cycle: int) -> None:
+    def device_changed(self, device_id: int, cycle: int) -> None:
         """Report a change of only the device with that index, with effect from the start of `cycle`."""
-        self._update_device(number)
+        self._update_device(device_id)
         self.call[bus.update_outputs](self.arena, cycle)
 
-    def update_event(self, number: int) -> None:
+    def update_event(self, device_id: int) -> None:
         """Update the next event of the device with that index."""
         self.machine.changes += 1
-        self._update_device(number)
+        self._update_device(device_id)
         self.call[bus.find_next](self.arena)
 
     def change_reporter(self, device: Timed | None) -> Callable[[int], None]:
         """Return a callback `f(cycle)` that reports a change of `device` only, or of any device if it is None or not
         attached."""
-        number = self.number(device)
-        return self.changed if number is None else lambda cycle: self.device_changed(number, cycle)
+        device_id = self.index_of(device)
+        return self.changed if device_id is None else lambda cycle: self.device_changed(device_id, cycle)
 
-    def number(self, device: Timed | None) -> int | None:
+    def index_of(self, device: Timed | None) -> int | None:
         """Return the index of an attached device, or None."""
-        return next((number for number, attached in enumerate(self._devices) if attached is device), None)
+        return next((device_id for device_id, attached in enumerate(self._devices) if attached is device), None)
 
     def show_output(self) -> None:
         """Pass the output of the UART to the console."""
@@ -161,35 +161,35 @@ class Clock:
 
     # -- callbacks of the native subset ----------------------------------------------------------------------------
 
-    def _update_device(self, number: int) -> None:
+    def _update_device(self, device_id: int) -> None:
         """Update line and next event of a device."""
-        if self._passive[number]:
+        if self._passive[device_id]:
             return
-        device, field_offsets = self._devices[number], self._field_offsets[number]
+        device, field_offsets = self._devices[device_id], self._field_offsets[device_id]
         if field_offsets is None:
-            bus.update_device(self.machine, self._records[number])
+            bus.update_device(self.machine, self._records[device_id])
             return
-        due, level = field_offsets  # the view would take twice as long
+        event_word, level = field_offsets  # the view would take twice as long
         event = device.next_event()
         if event is None:
-            self._words[due] = NEVER
+            self._words[event_word] = NEVER
         else:
-            self._words[due] = event if type(event) is int and event < NEVER else min(index(event), NEVER)
+            self._words[event_word] = event if type(event) is int and event < NEVER else min(index(event), NEVER)
         self._bytes[level] = bool(device.irq)
 
     def _update_devices(self) -> None:
-        for number in range(len(self._devices)):
-            self._update_device(number)
+        for device_id in range(len(self._devices)):
+            self._update_device(device_id)
 
     def _ignore_mark(self, *access: int) -> int:
         return 0
 
-    def _read(self, number: int, offset: int, size: int, now: int) -> int:
-        reply = self._devices[number].read(offset, size, now)
+    def _read(self, device_id: int, offset: int, size: int, now: int) -> int:
+        reply = self._devices[device_id].read(offset, size, now)
         if type(reply) is not int:
-            reply = self._convert_reply(self._devices[number], offset, reply)
-        if not self._passive[number]:
-            self._update_device(number)
+            reply = self._convert_reply(self._devices[device_id], offset, reply)
+        if not self._passive[device_id]:
+            self._update_device(device_id)
         return reply & WORD32
 
     def _convert_reply(self, device: Any, offset: int, reply: Any) -> int:
@@ -204,20 +204,20 @@ class Clock:
                 f"device {device.name}: read at {offset:#x} gave {reply!r}: it gives an integer or a Reply"
             ) from None
 
-    def _write(self, number: int, offset: int, size: int, value: int, now: int) -> int:
-        reply = self._devices[number].write(offset, size, value, now)
+    def _write(self, device_id: int, offset: int, size: int, value: int, now: int) -> int:
+        reply = self._devices[device_id].write(offset, size, value, now)
         if reply is not None:
             self.machine.wait, self.machine.fault = reply.wait, reply.fault
-        if not self._passive[number]:
-            self._update_device(number)
+        if not self._passive[device_id]:
+            self._update_device(device_id)
         return 0
 
-    def _advance_device(self, number: int, now: int) -> int:
-        self._devices[number].advance(now)
-        if self._shared[number]:
+    def _advance_device(self, device_id: int, now: int) -> int:
+        self._devices[device_id].advance(now)
+        if self._shared[device_id]:
             self._update_devices()
         else:
-            self._update_device(number)
+            self._update_device(device_id)
         return 0
 
     def _serve_uart(self) -> int:
@@ -228,39 +228,39 @@ class Clock:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
-    def posted(self) -> list[tuple[int, int, int, int, int]]:
+    def posted_stores(self) -> list[tuple[int, int, int, int, int]]:
         """Return posted stores in the order of arrival: arrival, index of the device, offset, size, value."""
         machine = self.machine
-        stores = [machine.posted[(machine.first + each) % len(machine.posted)] for each in range(machine.count)]
-        return [(store.arrival, store.number, store.addr, store.size, store.value) for store in stores]
+        stores = [machine.stores[(machine.first + order) % len(machine.stores)] for order in range(machine.count)]
+        return [(store.arrival, store.device_id, store.addr, store.size, store.value) for store in stores]
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot; the deadlines of devices are derived from their states."""
-        return {"now": self.now, "posted": [list(store) for store in self.posted()]}
+        return {"now": self.now, "posted": [list(store) for store in self.posted_stores()]}
 
     def load_state(self, state: Any) -> None:
         """Restore a state after all attached devices have been restored. StateError if it is invalid."""
         fields = Fields(state, "now", "posted")
         cycle, word = (0, LATEST), (0, WORD32)
-        now, posted, last = fields.integer("now", *cycle), [], 0
+        now, stores, last = fields.integer("now", *cycle), [], 0
         items = fields.listed("posted")
-        if len(items) > len(self.machine.posted):
-            raise StateError(f"{len(items)} stores: at most {len(self.machine.posted)} are on their way", "posted")
+        if len(items) > len(self.machine.stores):
+            raise StateError(f"{len(items)} stores: at most {len(self.machine.stores)} are on their way", "posted")
         for index_of_store, item in enumerate(items):
             with inside("posted", index_of_store):
-                arrival, number, offset, size, value = row(item, cycle, (0, len(self._devices) - 1), word, (1, 4), word)
-                accepts = getattr(self._devices[number], "accepts", None)
+                arrival, target, offset, size, value = row(item, cycle, (0, len(self._devices) - 1), word, (1, 4), word)
+                accepts = getattr(self._devices[target], "accepts", None)
                 if accepts is None or size == 3 or offset % size or not accepts(offset, size, True):
-                    raise StateError(f"device {number} accepts no store of {size} bytes at {offset:#x}")
+                    raise StateError(f"device {target} accepts no store of {size} bytes at {offset:#x}")
                 if value >> 8 * size:
                     raise StateError(f"{value} is more than {size} bytes")
                 if arrival < last:
                     raise StateError("arrives before the store before it")
                 last = arrival
-                posted.append((arrival, number, offset, size, value))
+                stores.append((arrival, target, offset, size, value))
         machine = self.machine
-        machine.now, machine.first, machine.count = now, 0, len(posted)
-        for store, values in zip(machine.posted, posted, strict=False):
+        machine.now, machine.first, machine.count = now, 0, len(stores)
+        for store, values in zip(machine.stores, stores, strict=False):
             bus.post(store, *values)
         machine.changes += 1
         self._update_devices()

@@ -57,8 +57,8 @@ class CoreLog:
         self.read()
         self._machine.at_once = self._machine.at_once or at_once
         self._observers.append(observer)
-        self._machine.always |= _bits(kinds)
-        self._machine.kinds |= self._machine.always
+        self._machine.base_kinds |= _bits(kinds)
+        self._machine.kinds |= self._machine.base_kinds
 
     def unsubscribe(self, observer: Callable[[CoreChunk], None]) -> None:
         """Undo one `subscribe`; kinds stay enabled."""
@@ -72,13 +72,13 @@ class CoreLog:
         if len(addresses) > SUBMIT_FUNCTIONS:
             raise PyvExtError(f"{len(addresses)} submit functions: at most {SUBMIT_FUNCTIONS} are followed; name fewer")
         self._machine.entries.fill(addresses)
-        self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell
+        self._machine.submission_kinds, self._machine.doorbell = _bits(kinds), doorbell
 
     def follow(self) -> None:
         """Follow submissions from now on."""
         machine = self._machine
-        machine.following, machine.kinds = True, machine.always | machine.inside
-        machine.depth = machine.called = 0
+        machine.following, machine.kinds = True, machine.base_kinds | machine.submission_kinds
+        machine.depth = machine.call_count = 0
         machine.handed_over = False
 
     def restore(self, following: bool, handed_over: bool, depth: int, calls: Iterable[tuple[int, int, int]]) -> None:
@@ -87,11 +87,11 @@ class CoreLog:
         self.follow()
         machine.logged, machine.handed_over, machine.depth = 0, handed_over, depth
         if not following:
-            machine.following, machine.kinds = False, machine.always
-        for call, (back, sp, at) in zip(machine.calls, calls, strict=False):
-            machine.called += 1
-            call.back, call.sp, call.depth = back, sp, at
-            self._mark_return(back)
+            machine.following, machine.kinds = False, machine.base_kinds
+        for call, (return_address, sp, trap_depth) in zip(machine.calls, calls, strict=False):
+            machine.call_count += 1
+            call.return_address, call.sp, call.depth = return_address, sp, trap_depth
+            self._mark_return(return_address)
 
     def read(self) -> int:
         """Pass the logged records to the observers. Returns 0."""

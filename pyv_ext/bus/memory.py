@@ -13,7 +13,7 @@ PAGE = 1 << PAGE_BITS
 
 _RELEASES_PAGES = sys.platform == "linux"
 """Whether released pages read as zeros."""
-_UNTOUCHED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 """Pages that were never written take no memory, even when they are read."""
 _PAGEMAP, _PAGEMAP_ENTRY = "/proc/self/pagemap", 8
 """Linux: a little-endian word for each page of this process."""
@@ -24,7 +24,7 @@ _ZERO = bytes(PAGE)
 
 def zeros(size: int) -> mmap.mmap:
     """Allocate `size` zero bytes; the host allocates a page when it is first written."""
-    return mmap.mmap(-1, size, _UNTOUCHED)
+    return mmap.mmap(-1, size, _ANONYMOUS)
 
 
 class Ram:
@@ -80,13 +80,15 @@ class Ram:
         flags = _presence(self.data)
         if len(flags) != -(-self.size // mmap.PAGESIZE) or (1 not in flags and 1 not in _presence(bytearray(_ZERO))):
             return list(range(self.size // PAGE))  # the host does not report them
-        present, number = [], flags.find(1)
-        while number >= 0:
-            present.append(number)
-            number = flags.find(1, number + 1)
-        each = mmap.PAGESIZE // PAGE
+        present, frame = [], flags.find(1)
+        while frame >= 0:
+            present.append(frame)
+            frame = flags.find(1, frame + 1)
+        per_frame = mmap.PAGESIZE // PAGE
         return [
-            page for number in present for page in range(number * each, min((number + 1) * each, self.size // PAGE))
+            page
+            for frame in present
+            for page in range(frame * per_frame, min((frame + 1) * per_frame, self.size // PAGE))
         ]
 
     def used_pages(self, *, ask: bool = True) -> list[int]:

@@ -48,7 +48,7 @@ class ShadowTable:
         """Per word: the cycle at whose start its last store began; 0: never."""
         self.pages = _zeros(ram.size >> PAGE_BITS, "Q")
         """Per page: the cycle of its latest store."""
-        self.written = _zeros(ram.size, "B") if bytes_written else None
+        self.written_flags = _zeros(ram.size, "B") if bytes_written else None
         """Per byte: 1 once anything has written it."""
 
     def flag(self, low: int, end: int, bits: int) -> tuple[int, int]:
@@ -68,16 +68,16 @@ class ShadowTable:
         for page in (np.flatnonzero(pages > since) + first).tolist():
             start = max(low >> WORD_BITS, page << _WORDS_OF_PAGE)
             words = cycles[start : min((end - 1 >> WORD_BITS) + 1, page + 1 << _WORDS_OF_PAGE)]
-            at = int(words.argmax())
-            if words[at] > max(since, store.cycle if store is not None else 0):
-                word = start + at
-                store = LastStore(int(words[at]), self.pcs[word], self.base + (word << WORD_BITS))
+            offset = int(words.argmax())
+            if words[offset] > max(since, store.cycle if store is not None else 0):
+                word = start + offset
+                store = LastStore(int(words[offset]), self.pcs[word], self.base + (word << WORD_BITS))
         return store
 
 
-def _zeros(count: int, kind: Literal["B", "I", "Q"]) -> "memoryview[int]":
-    size = count * {"B": 1, "I": 4, "Q": 8}[kind]
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)).cast(kind)
+def _zeros(count: int, code: Literal["B", "I", "Q"]) -> "memoryview[int]":
+    size = count * {"B": 1, "I": 4, "Q": 8}[code]
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)).cast(code)
 
 
 class Shadow:
@@ -99,14 +99,14 @@ class Shadow:
         """`f(start)` before MRET."""
 
     @property
-    def fenced(self) -> int:
+    def fence_cycle(self) -> int:
         """Cycle of the last fence that orders stores to memory before stores to devices."""
-        return int(self._hart.records.machine.fenced)
+        return int(self._hart.records.machine.fence_cycle)
 
     @property
-    def drained(self) -> int:
+    def drain_cycle(self) -> int:
         """Cycle of the last fence that waits for posted stores."""
-        return int(self._hart.records.machine.waited)
+        return int(self._hart.records.machine.drain_cycle)
 
     def table_at(self, address: int) -> ShadowTable | None:
         """Return the table of the memory at an address."""
@@ -120,7 +120,7 @@ class Shadow:
         table = self.table_at(low)
         return None if table is None else table.latest(low, end, since)
 
-    def loaded(self, address: int, size: int, start: int) -> None:
+    def check_load(self, address: int, size: int, start: int) -> None:
         """Check a load of the hart from memory before it executes in cycle `start`."""
         table = self.table_at(address)
         if table is None:
@@ -128,10 +128,10 @@ class Shadow:
         offset = address - table.base
         if (table.flags[offset >> LINE_BITS] | table.flags[offset + size - 1 >> LINE_BITS]) & LOADS:
             self.on_load(address, size, start)
-        if table.written is not None and not all(table.written[offset : offset + size]):
+        if table.written_flags is not None and not all(table.written_flags[offset : offset + size]):
             self.on_unwritten(address, size, start)
 
-    def stored(self, address: int, size: int, start: int) -> None:
+    def record_store(self, address: int, size: int, start: int) -> None:
         """Check and record a store of the hart to memory before it executes in cycle `start`."""
         table = self.table_at(address)
         if table is None:
@@ -144,33 +144,33 @@ class Shadow:
         table.pages[offset >> PAGE_BITS] = table.pages[offset + size - 1 >> PAGE_BITS] = start
         self.initialise(address, size)
 
-    def initialise(self, address: int, size: int, written: bool = True) -> None:
-        """Mark bytes as written or, with `written` False, as without data."""
+    def initialise(self, address: int, size: int, has_data: bool = True) -> None:
+        """Mark bytes as written or, with `has_data` False, as without data."""
         if not self.bytes_written or size <= 0:
             return
         table = self.table_at(address)
-        if table is not None and table.written is not None:
+        if table is not None and table.written_flags is not None:
             first = address - table.base
-            end = min(first + size, len(table.written))
-            np.frombuffer(table.written, np.uint8)[first:end] = written
+            end = min(first + size, len(table.written_flags))
+            np.frombuffer(table.written_flags, np.uint8)[first:end] = has_data
 
-    def written(self, low: int, end: int) -> NDArray[np.uint8] | None:
+    def written_flags(self, low: int, end: int) -> NDArray[np.uint8] | None:
         """Return flags of bytes low..end-1, up to the end of their memory: 1 for a written byte. None if they are not
         tracked."""
         table = self.table_at(low)
-        if table is None or table.written is None:
+        if table is None or table.written_flags is None:
             return None
-        return np.frombuffer(table.written, np.uint8)[low - table.base : end - table.base]
+        return np.frombuffer(table.written_flags, np.uint8)[low - table.base : end - table.base]
 
     def clear(self) -> None:
         """Reset after a snapshot is restored: no store is recorded, all bytes count as written."""
         for table in self.tables:
             for part, value in ((table.flags, 0), (table.cycles.cast("B"), 0), (table.pages.cast("B"), 0)):
                 np.frombuffer(part, np.uint8)[:] = value
-            if table.written is not None:
-                np.frombuffer(table.written, np.uint8)[:] = 1
+            if table.written_flags is not None:
+                np.frombuffer(table.written_flags, np.uint8)[:] = 1
         machine = self._hart.records.machine
-        machine.fenced = machine.waited = 0
+        machine.fence_cycle = machine.drain_cycle = 0
 
 
 def _ignore_return(start: int) -> None:

@@ -16,7 +16,7 @@ class DeviceWindow:
         self.device = device
         self.logged = False
         """Whether all accesses are in the core log."""
-        self.number = clock.attach(device)
+        self.device_id = clock.attach(device)
         self._clock = clock
         if near:
             self.load_cycles = timing.load + timing.near_extra
@@ -31,7 +31,7 @@ class DeviceWindow:
         """Set the record of a register."""
         device, offset = self.device, address - self.base
         stable = getattr(device, "stable", None)
-        register.number, register.addr = self.number, offset
+        register.device_id, register.addr = self.device_id, offset
         register.readable, register.writable = device.accepts(offset, size, False), device.accepts(offset, size, True)
         register.stable = register.readable and stable is not None and stable(offset, size)
         register.logged = self.logged
@@ -44,4 +44,4 @@ class DeviceWindow:
         if count is not None:
             self._clock.advance(start)
             count(address - self.base, size, write, start)
-            self._clock.device_changed(self.number, start + 1)
+            self._clock.device_changed(self.device_id, start + 1)

@@ -137,7 +137,7 @@ def new_record(record: type[Record]) -> Record:
 
 def move_record(source: Record, target: Record) -> Record:
     """Copy the content of a record; return the target."""
-    old: Any = source
-    new: Any = target
-    ctypes.memmove(ctypes.addressof(new), ctypes.addressof(old), ctypes.sizeof(old))
+    source_view: Any = source
+    target_view: Any = target
+    ctypes.memmove(ctypes.addressof(target_view), ctypes.addressof(source_view), ctypes.sizeof(source_view))
     return target

@@ -18,16 +18,16 @@ class SupervisorTimer:
 
     def __init__(self, timer: "Clint", xlen: int) -> None:
         self.device = timer
-        timer.record.supervised = True
-        self._whole = xlen > 32
-        self.addresses = frozenset({csr.STIMECMP} if self._whole else {csr.STIMECMP, csr.STIMECMPH})
+        timer.record.has_stimecmp = True
+        self._is_full_width = xlen > 32
+        self.addresses = frozenset({csr.STIMECMP} if self._is_full_width else {csr.STIMECMP, csr.STIMECMPH})
 
     def stable(self, address: int) -> bool:
         return True
 
     def read(self, address: int, now: int) -> int:
         record = self.device.record
-        if self._whole:
+        if self._is_full_width:
             return record.supervisor_high << 32 | record.supervisor_low
         return record.supervisor_low if address == csr.STIMECMP else record.supervisor_high
 
@@ -35,8 +35,8 @@ class SupervisorTimer:
         record = self.device.record
         if address == csr.STIMECMP:
             record.supervisor_low = value & WORD
-        if self._whole or address == csr.STIMECMPH:
-            record.supervisor_high = value >> 32 if self._whole else value
+        if self._is_full_width or address == csr.STIMECMPH:
+            record.supervisor_high = value >> 32 if self._is_full_width else value
         clint.decide(record, now + 1)
 
 
@@ -89,7 +89,7 @@ class Clint(RegisterDevice):
 
         def undo() -> None:
             record.divider = divider
-            clint.find_due(record)
+            clint.update_deadline(record)
 
         return undo
 
@@ -107,7 +107,7 @@ class Clint(RegisterDevice):
 
     def next_event(self) -> int | None:
         """Return the cycle of the next change of `timer`."""
-        return self.record.due if self.record.due < NEVER else None
+        return self.record.deadline if self.record.deadline < NEVER else None
 
     def advance(self, now: int) -> None:
         clint.decide(self.record, now)
@@ -135,4 +135,4 @@ class Clint(RegisterDevice):
         record.offset_low, record.offset_high = offset & WORD, offset >> 32
         record.last_cycle = fields.integer("seen", 0, LATEST)
         record.timer = fields.flag("timer")
-        clint.find_due(record)
+        clint.update_deadline(record)

@@ -80,7 +80,7 @@ class HostFolder:
         if size - len(file.data) > self._free_bytes:
             raise OSError(EFBIG, os.strerror(EFBIG))
         file.data.extend(bytes(max(size - len(file.data), 0)))
-        self._mark_changed(*(path for path, other in self._files.items() if other is file))
+        self._mark_changed(*(path for path, entry in self._files.items() if entry is file))
 
     def write_back(self) -> None:
         """Write all changes to the folder."""
@@ -168,19 +168,19 @@ class HostFolder:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def state(self, others: list[File]) -> dict[str, Any]:
-        """Return the state of a snapshot; `others` are files that handles refer to. Files are numbered from 0."""
-        files = self.numbered(others)
+    def state(self, open_files: list[File]) -> dict[str, Any]:
+        """Return the state of a snapshot; `open_files` are files that handles refer to. Files are numbered from 0."""
+        files = self.list_files(open_files)
         return {
             "files": [bytes(file.data) for file in files],
             "names": {path: None if file is None else files.index(file) for path, file in self._files.items()},
             "changed": sorted(self._changed),
         }
 
-    def numbered(self, others: list[File]) -> list[File]:
+    def list_files(self, open_files: list[File]) -> list[File]:
         """Return all files, each once, in the order of their numbers."""
         named = [file for file in self._files.values() if file is not None]
-        return list(dict.fromkeys([*named, *others]))
+        return list(dict.fromkeys([*named, *open_files]))
 
     def load_state(self, state: Any) -> list[File]:
         """Restore a state; return the files by number. The folder may have changed since. StateError if it
@@ -191,15 +191,15 @@ class HostFolder:
         if type(names) is not dict:
             raise StateError("is no dict", "names")
         by_path: dict[str, File | None] = {}
-        for path, number in names.items():
+        for path, file_id in names.items():
             with inside("names", path):
                 try:
-                    same = self._path(path.encode()) == path
+                    is_path = self._path(path.encode()) == path
                 except OSError:
-                    same = False
-                if not same or (number is not None and not (type(number) is int and 0 <= number < len(files))):
+                    is_path = False
+                if not is_path or (file_id is not None and not (type(file_id) is int and 0 <= file_id < len(files))):
                     raise StateError("is no name of a file in the folder")
-                by_path[path] = None if number is None else files[number]
+                by_path[path] = None if file_id is None else files[file_id]
         changed = fields.listed("changed")
         if not all(type(path) is str and path in by_path for path in changed):
             raise StateError("names a file that is not known", "changed")

@@ -57,16 +57,16 @@ class InterruptWiring:
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        record, due = self.record, self.record.due
+        record, deadline = self.record, self.record.deadline
         return {
             "lines": record.lines, "now": record.last_cycle, "changed": record.changed,
-            "plic_due": due if due < NEVER else None,
+            "plic_due": deadline if deadline < NEVER else None,
         }  # fmt: skip
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "lines", "now", "changed", "plic_due")
         record = self.record
         record.lines = fields.integer("lines", 0, MSIP | MTIP | MEIP | STIP)
-        record.last_cycle, due = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
-        record.due = NEVER if due is None else due
+        record.last_cycle, deadline = fields.integer("now", 0, LATEST), fields.optional("plic_due", 0, LATEST)
+        record.deadline = NEVER if deadline is None else deadline
         record.changed = fields.integer("changed", 0, LATEST)

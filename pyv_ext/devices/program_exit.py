@@ -92,25 +92,25 @@ class Htif:
         self._on_exit = on_exit
         self._stored = 0
         """Mask of the halves that have been stored since the last command."""
-        self._due: int | None = None
+        self._deadline: int | None = None
         bus.watch_stores(tohost, self._on_store)
         bus.clock.attach(self, shared=True)
 
     def next_event(self) -> int | None:
-        return self._due
+        return self._deadline
 
     def advance(self, now: int) -> None:
-        if self._due is not None and self._due <= now:
+        if self._deadline is not None and self._deadline <= now:
             self._take()
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
-        return {"ignored": self.ignored, "stored": self._stored, "due": self._due}
+        return {"ignored": self.ignored, "stored": self._stored, "due": self._deadline}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, "ignored", "stored", "due")
         self.ignored, self._stored = fields.integer("ignored", 0, LATEST), fields.integer("stored", 0, BOTH_HALVES)
-        self._due = fields.optional("due", 0, LATEST)
+        self._deadline = fields.optional("due", 0, LATEST)
 
     def _on_store(self, address: int, size: int, now: int) -> None:
         halves = 0
@@ -125,13 +125,13 @@ class Htif:
         clock.advance(now)
         if self._stored == BOTH_HALVES:
             self._take()
-        elif self._due is None:
-            self._due = now + 1 + SETTLE
+        elif self._deadline is None:
+            self._deadline = now + 1 + SETTLE
         clock.changed(now + 1)
 
     def _take(self) -> None:
         self._stored = 0
-        self._due = None
+        self._deadline = None
         command = self._word(self._tohost)
         if not command:
             return
@@ -149,12 +149,12 @@ class Htif:
             self.ignored += 1
 
     def _system_call(self, block: int) -> None:
-        number, arg0, arg1, arg2 = (self._word(block + 8 * index) for index in range(4))
+        operation, arg0, arg1, arg2 = (self._word(block + 8 * index) for index in range(4))
         result = -ENOSYS
-        if number == SYS_EXIT:
+        if operation == SYS_EXIT:
             self._on_exit(arg0)
             result = 0
-        elif number == SYS_WRITE:
+        elif operation == SYS_WRITE:
             result = self._write(arg0, arg1, arg2)
         self._put(block, result % (1 << 64))
 
@@ -196,7 +196,7 @@ def exit_calls(bus: Bus, on_exit: Callable[[int], None]) -> ExitCalls:
         block = bus.peek(parameter, 8) if operation == SEMIHOSTING_EXIT_EXTENDED else None
         if block is None:
             return None
-        reason, code = (int.from_bytes(block[at : at + 4], "little") for at in (0, 4))
+        reason, code = (int.from_bytes(block[offset : offset + 4], "little") for offset in (0, 4))
         on_exit(code if reason == APPLICATION_EXIT else 1)
         return operation
 

@@ -114,7 +114,7 @@ class Semihosting:
             0x06: (3, self._read_file),
             0x07: (0, self._read_character),
             0x08: (1, lambda status: int(bool(status >> 31))),
-            0x09: (1, lambda number: int(self._handle(number).file is None)),
+            0x09: (1, lambda handle_id: int(self._handle(handle_id).file is None)),
             0x0A: (2, self._seek),
             0x0C: (1, self._length),
             0x0D: (3, self._temporary_name),
@@ -165,8 +165,8 @@ class Semihosting:
 
     def _line(self, limit: int) -> bytes:
         """Read at most a line, as a terminal does."""
-        rest = self._input[self._read : self._read + limit]
-        line = rest[: rest.find(b"\n") + 1] or rest
+        remaining = self._input[self._read : self._read + limit]
+        line = remaining[: remaining.find(b"\n") + 1] or remaining
         self._read += len(line)
         return line
 
@@ -187,19 +187,19 @@ class Semihosting:
         else:
             file = self._folder.open(name, create=mode_flags.create, truncate=mode_flags.truncate)
             handle = Handle(file, mode_flags, len(file.data) if mode_flags.at_end else 0)
-        number = next(number for number in range(1, MAX_HANDLES + 1) if number not in self._handles)
-        self._handles[number] = handle
-        return number
+        handle_id = next(handle_id for handle_id in range(1, MAX_HANDLES + 1) if handle_id not in self._handles)
+        self._handles[handle_id] = handle
+        return handle_id
 
-    def _close(self, number: int) -> int:
-        self._handle(number)
-        del self._handles[number]
+    def _close(self, handle_id: int) -> int:
+        self._handle(handle_id)
+        del self._handles[handle_id]
         self._folder.write_back()
         return 0
 
-    def _write(self, number: int, address: int, size: int) -> int:
+    def _write(self, handle_id: int, address: int, size: int) -> int:
         """Write to a file or the console; return the count of bytes not written."""
-        handle, content = self._handle(number), self._bytes(address, size)
+        handle, content = self._handle(handle_id), self._bytes(address, size)
         if not handle.mode.write:
             raise _error(EBADF)
         if handle.file is None:
@@ -211,9 +211,9 @@ class Semihosting:
             handle.position = end
         return 0
 
-    def _read_file(self, number: int, address: int, size: int) -> int:
+    def _read_file(self, handle_id: int, address: int, size: int) -> int:
         """Read from a file or the console; return the count of bytes not read: all of them at the end."""
-        handle = self._handle(number)
+        handle = self._handle(handle_id)
         if not handle.mode.read:
             raise _error(EBADF)
         self._writable(address, size)
@@ -225,16 +225,16 @@ class Semihosting:
         self._put(address, content)
         return size - len(content)
 
-    def _seek(self, number: int, position: int) -> int:
-        self._content(number)
-        self._handles[number].position = position
+    def _seek(self, handle_id: int, position: int) -> int:
+        self._content(handle_id)
+        self._handles[handle_id].position = position
         return 0
 
-    def _length(self, number: int) -> int:
-        return len(self._content(number).data)
+    def _length(self, handle_id: int) -> int:
+        return len(self._content(handle_id).data)
 
-    def _temporary_name(self, address: int, number: int, size: int) -> int:
-        name = f"tmp{number & 0xFF:02x}".encode() + b"\0"
+    def _temporary_name(self, address: int, file_id: int, size: int) -> int:
+        name = f"tmp{file_id & 0xFF:02x}".encode() + b"\0"
         if size < len(name):
             raise _error(EINVAL)
         self._put(address, name)
@@ -248,13 +248,13 @@ class Semihosting:
         self._folder.rename(self._name(address, length), self._name(to, to_length))
         return 0
 
-    def _handle(self, number: int) -> Handle:
-        if number not in self._handles:
+    def _handle(self, handle_id: int) -> Handle:
+        if handle_id not in self._handles:
             raise _error(EBADF)
-        return self._handles[number]
+        return self._handles[handle_id]
 
-    def _content(self, number: int) -> File:
-        file = self._handle(number).file
+    def _content(self, handle_id: int) -> File:
+        file = self._handle(handle_id).file
         if file is None:
             raise _error(ESPIPE)
         return file
@@ -302,7 +302,7 @@ class Semihosting:
     def _words(self, address: int, count: int) -> list[int]:
         size = self._word
         block = self._bytes(address, size * count)
-        return [int.from_bytes(block[at : at + size], "little") for at in range(0, size * count, size)]
+        return [int.from_bytes(block[offset : offset + size], "little") for offset in range(0, size * count, size)]
 
     def _bytes(self, address: int, size: int) -> bytes:
         content = self._bus.peek(address, size) if size else b""
@@ -323,13 +323,13 @@ class Semihosting:
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot: open files with their content."""
-        others = [handle.file for handle in self._handles.values() if handle.file is not None]
-        files = self._folder.numbered(others)
+        open_files = [handle.file for handle in self._handles.values() if handle.file is not None]
+        files = self._folder.list_files(open_files)
         return {
-            "folder": self._folder.state(others),
+            "folder": self._folder.state(open_files),
             "handles": [
-                [number, MODES.index(handle.mode), 1 + files.index(handle.file) if handle.file else 0, handle.position]
-                for number, handle in self._handles.items()
+                [key, MODES.index(handle.mode), 1 + files.index(handle.file) if handle.file else 0, handle.position]
+                for key, handle in self._handles.items()
             ],
             "read": self._read,
             "errno": self._errno,
@@ -342,12 +342,12 @@ class Semihosting:
             files = self._folder.load_state(fields["folder"])
         limits = (1, MAX_HANDLES), (0, len(MODES) - 1), (0, len(files)), (0, (1 << 32) - 1)
         self._handles = {
-            number: Handle(files[file - 1] if file else None, MODES[mode], position)
-            for number, (mode, file, position) in fields.table("handles", *limits).items()
+            handle_id: Handle(files[file - 1] if file else None, MODES[mode], position)
+            for handle_id, (mode, file, position) in fields.table("handles", *limits).items()
         }
         self._read = fields.integer("read", 0, len(self._input))
         self._errno = fields.integer("errno", 0, MAX_ERROR)
 
 
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
+def _error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))

@@ -77,8 +77,8 @@ class Uart(DeviceBase):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if console is not None else Console()
-        self.console.sources.append(self._take_sent)
-        self._waiting: deque[int] = deque()
+        self.console.sources.append(self._take_output)
+        self._backlog: deque[int] = deque()
         """Fed bytes that wait for space in the receiver."""
         self.record = new_record(state.UartRecord)
         self.record.divisor = RESET_DIVISOR
@@ -96,7 +96,7 @@ class Uart(DeviceBase):
 
     def feed(self, data: bytes) -> None:
         """Send `data` to the guest; call `clock.changed(clock.now)` afterwards during a run."""
-        self._waiting.extend(data)
+        self._backlog.extend(data)
         self._fill()
 
     def serve(self) -> None:
@@ -106,25 +106,25 @@ class Uart(DeviceBase):
             back = record.sent[len(record.sent) - 1]
             del record.sent[len(record.sent) - 1 :]
             record.looped = False
-            self._waiting.append(back)
+            self._backlog.append(back)
         self.console.collect()
         self._fill()
 
-    def _take_sent(self) -> bytes:
-        sent = self.record.sent
-        if not len(sent):
+    def _take_output(self) -> bytes:
+        output = self.record.sent
+        if not len(output):
             return b""
-        characters = bytes(sent.reserved()[: len(sent)])  # type: ignore[attr-defined]  # a view
-        sent.clear()
+        characters = bytes(output.reserved()[: len(output)])  # type: ignore[attr-defined]  # a view
+        output.clear()
         return characters
 
     def _fill(self) -> None:
-        record, waiting = self.record, self._waiting
+        record, backlog = self.record, self._backlog
         capacity = FIFO_DEPTH if record.fcr & FCR_ENABLE else 1
-        while waiting and record.count < capacity:
-            record.received[record.count] = waiting.popleft()
+        while backlog and record.count < capacity:
+            record.received[record.count] = backlog.popleft()
             record.count += 1
-        record.waiting = len(waiting)
+        record.backlog = len(backlog)
 
     # -- guest side ----------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Uart(DeviceBase):
         """Return up to four registers for a debugger, without taking a character or an interrupt."""
         if offset + size > SCR + 1:
             return None
-        return sum(self._peek(offset + at) << 8 * at for at in range(size))
+        return sum(self._peek(offset + register) << 8 * register for register in range(size))
 
     def _peek(self, offset: int) -> int:
         record = self.record
@@ -170,20 +170,20 @@ class Uart(DeviceBase):
         record: Any = self.record
         registers: dict[str, Any] = {name: getattr(record, name) for name in _REGISTERS}
         fifo = bytes(record.received.reserved()[: record.count])
-        return registers | {"fifo": fifo, "waiting": bytes(self._waiting), "thre_pending": bool(record.thre)}
+        return registers | {"fifo": fifo, "waiting": bytes(self._backlog), "thre_pending": bool(record.thre)}
 
     def load_state(self, state: Any) -> None:
         fields = Fields(state, *_REGISTERS, "fifo", "waiting", "thre_pending")
         record: Any = self.record
         for name, highest in _REGISTERS.items():
             setattr(record, name, fields.integer(name, 0, highest))
-        fifo, self._waiting = fields.data("fifo"), deque(fields.data("waiting"))
+        fifo, self._backlog = fields.data("fifo"), deque(fields.data("waiting"))
         if len(fifo) > FIFO_DEPTH:
             raise StateError(f"holds {len(fifo)} bytes: at most {FIFO_DEPTH}", "fifo")
         record.received.fill(fifo.ljust(FIFO_DEPTH, b"\0"))
         record.count = len(fifo)
         record.sent.clear()
-        record.waiting = len(self._waiting)
+        record.backlog = len(self._backlog)
         record.thre = fields.flag("thre_pending")
 
 

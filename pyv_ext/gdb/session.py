@@ -170,7 +170,7 @@ class GdbSession:
         self._last = frame(data)
         self._connection.sendall(self._last)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         """Send text to the client's console, while it waits for a reply."""
         data = text.encode().hex().encode()
         for at in range(0, len(data), PACKET_SIZE - 2):
@@ -203,7 +203,7 @@ class GdbSession:
         self._thread = 0
         self._halt = halt = run(self._interrupted)
         if halt.text:
-            self._say(halt.text + "\n")
+            self._print(halt.text + "\n")
         if halt.end is not None:
             self._end, self.stop = SessionEnd.OVER, halt.end
         return self._stop_reply(halt)
@@ -378,15 +378,15 @@ class GdbSession:
             argument = command.argument_in(words)
             if argument is not None:
                 try:
-                    self._say(command.run(argument).rstrip("\n") + "\n")
+                    self._print(command.run(argument).rstrip("\n") + "\n")
                 except PyvExtError as error:
-                    self._say(f"{error}\n")
+                    self._print(f"{error}\n")
                 return OK
         if words not in ("", "help"):
-            self._say(f"{words}: unknown command\n")
+            self._print(f"{words}: unknown command\n")
         width = max((len(command.usage) for command in self._monitors), default=0)
         lines = (f"{command.usage:{width}}  {command.help}\n" for command in self._monitors)
-        self._say("".join(lines) or "there are no commands\n")
+        self._print("".join(lines) or "there are no commands\n")
         return OK
 
 

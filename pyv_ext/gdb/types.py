@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyv_ext.source_lines import MAX_SECTION, dwarf_of, undamaged
+from pyv_ext.source_lines import MAX_SECTION, dwarf_of, read_or_default
 
 if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
@@ -25,11 +25,11 @@ class Types:
 
     def size(self, name: str) -> int | None:
         """Return the bytes of the structure or typedef `name`, or None."""
-        return undamaged(lambda: self._size(name), None)
+        return read_or_default(lambda: self._size(name), None)
 
     def offset(self, path: str) -> int | None:
         """Return the offset of a member in bytes, for example of `xLIST.xListEnd.pxNext` in xLIST, or None."""
-        return undamaged(lambda: self._offset(*path.split(".")), None)
+        return read_or_default(lambda: self._offset(*path.split(".")), None)
 
     def _size(self, name: str) -> int | None:
         structure = self._structures.get(name)
@@ -52,7 +52,7 @@ class Types:
     @cached_property
     def _structures(self) -> dict[str, "DIE"]:
         """First complete structure of each tag and typedef name."""
-        return undamaged(lambda: dict(reversed(list(self._iterate_named()))), {})
+        return read_or_default(lambda: dict(reversed(list(self._iterate_named()))), {})
 
     def _iterate_named(self) -> Iterator[tuple[str, "DIE"]]:
         if not self._sections:

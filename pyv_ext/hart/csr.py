@@ -6,7 +6,7 @@ from pyv_ext.errors import PyvExtError
 from pyv_ext.hart.pmp import Pmp
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.machine import csr
-from pyv_ext.machine.clint import find_due
+from pyv_ext.machine.clint import update_deadline
 from pyv_ext.machine.pmp import guard
 from pyv_ext.machine.slots import word_of
 from pyv_ext.machine.state import (
@@ -188,6 +188,6 @@ class Csrs:
             compare, timer, self.record.compares = fields.row("stimecmp", (0, WRAP - 1), (0, 1), (0, 1))
             self._timer.supervisor_low, self._timer.supervisor_high = compare & WORD32, compare >> 32
             self._timer.supervisor_timer = timer
-            find_due(self._timer)
+            update_deadline(self._timer)
         fields.load("pmp", self.pmp)
         self.hart.records.execute(guard)

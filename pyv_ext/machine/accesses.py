@@ -262,13 +262,13 @@ def store_conditional(machine: Machine, address: int, size: int, value: int, sta
     memory = atomic_memory(machine, address, size, 1, start)
     if memory is None:
         return 1
-    holds = is_reserved(machine, address, read_memory(memory.data + address - memory.base, size))
+    is_held = is_reserved(machine, address, read_memory(memory.data + address - memory.base, size))
     machine.cycles = cycles
     machine.fault = 0
-    if holds:
+    if is_held:
         store_memory(machine, memory, address, size, value, start)
     cancel_reservation(machine)
-    return not holds
+    return not is_held
 
 
 def store_atomic(machine: Machine, address: int, size: int, value: int, start: int) -> None:
@@ -287,8 +287,8 @@ def fence(machine: Machine, immediate: int, start: int, cycles: int) -> int:
     """Execute a fence in cycle `start`; return its cycles, at least `cycles`. With O in its predecessor set it waits
     for the last posted store to arrive."""
     if immediate & W_BEFORE_O == W_BEFORE_O:
-        machine.fenced = start
+        machine.fence_cycle = start
     if not immediate & O_BEFORE:
         return cycles
-    machine.waited = start
+    machine.drain_cycle = start
     return max(cycles, machine.drained - start)

@@ -42,19 +42,19 @@ def find_register(machine: Machine, register: RegisterRecord, address: int, size
 
 
 @callback
-def read_device(machine: Machine, number: int, offset: int, size: int, now: int) -> int:
+def read_device(machine: Machine, device_id: int, offset: int, size: int, now: int) -> int:
     """Read a register of a device in Python, then update its interrupt line and its next event."""
     raise NotImplementedError
 
 
 @callback
-def write_device(machine: Machine, number: int, offset: int, size: int, value: int, now: int) -> int:
+def write_device(machine: Machine, device_id: int, offset: int, size: int, value: int, now: int) -> int:
     """Store to a register of a device in Python, then update its interrupt line and its next event."""
     raise NotImplementedError
 
 
 @callback
-def advance_device(machine: Machine, number: int, now: int) -> int:
+def advance_device(machine: Machine, device_id: int, now: int) -> int:
     """Process the due events of a device in Python, then update its interrupt line and its next event, or those of all
     devices if it may change others."""
     raise NotImplementedError
@@ -83,11 +83,11 @@ def update_lines(machine: Machine, cycle: int) -> None:
         set_levels(machine.plic, levels)
     wiring.last_cycle = max(cycle, wiring.last_cycle)
     if not output(machine.plic):
-        wiring.due = NEVER
-    elif wiring.due == NEVER:
-        wiring.due = wiring.last_cycle + wiring.delay
+        wiring.deadline = NEVER
+    elif wiring.deadline == NEVER:
+        wiring.deadline = wiring.last_cycle + wiring.delay
     lines = (MSIP if machine.clint.msip else 0) | (MTIP if machine.clint.timer else 0)
-    if direct or wiring.due <= wiring.last_cycle:
+    if direct or wiring.deadline <= wiring.last_cycle:
         lines |= MEIP
     software = SUPERVISOR_INTERRUPTS  # bits of mip that no line drives
     if machine.hart.compares:
@@ -107,11 +107,11 @@ def find_next(machine: Machine) -> None:
     """Update `next` and `limit` from all deadlines."""
     next_deadline = NEVER
     for device in machine.devices:
-        next_deadline = min(next_deadline, device.due)
-    if machine.wiring.last_cycle < machine.wiring.due:
-        next_deadline = min(next_deadline, machine.wiring.due)
+        next_deadline = min(next_deadline, device.deadline)
+    if machine.wiring.last_cycle < machine.wiring.deadline:
+        next_deadline = min(next_deadline, machine.wiring.deadline)
     if machine.count:
-        next_deadline = min(next_deadline, machine.posted[machine.first].arrival)
+        next_deadline = min(next_deadline, machine.stores[machine.first].arrival)
     machine.next = next_deadline
     machine.limit = 0 if machine.leave else min(next_deadline, machine.until)
 
@@ -130,14 +130,14 @@ def update_outputs(machine: Machine, cycle: int) -> None:
 def update_device(machine: Machine, device: DeviceRecord) -> None:
     """Update line and next event of a device in the subset."""
     if device.kind == CLINT:
-        device.due = machine.clint.due
+        device.deadline = machine.clint.deadline
     elif device.kind == UART:
         device.level = line(machine.uart)
 
 
 def update_native(device: DeviceRecord) -> bool:
     """Update line and next event of a device with a native buffer; return False if the buffer holds an error."""
-    device.due = min(load_i64(device.buffer + device.due_offset), NEVER)
+    device.deadline = min(load_i64(device.buffer + device.deadline_offset), NEVER)
     device.level = load_u8(device.buffer + device.level_offset) != 0
     return load_i64(device.buffer + STATUS_OFFSET) == 0
 
@@ -146,41 +146,41 @@ def advance_native(device: DeviceRecord, now: int) -> bool:
     """Process the events of a device with a native buffer; False: Python must process them."""
     if not device.buffer:
         return False
-    done = call_native(device.advance, device.buffer, now, 0, 0) == 0
-    return update_native(device) and done
+    is_processed = call_native(device.advance, device.buffer, now, 0, 0) == 0
+    return update_native(device) and is_processed
 
 
 def read_register(machine: Machine, register: RegisterRecord, size: int, now: int) -> int:
     """Read a register in cycle `now`."""
-    device = machine.devices[register.number]
+    device = machine.devices[register.device_id]
     if device.kind == PYTHON:
         if device.buffer:
             value = call_native(device.read, device.buffer, register.addr, now, 0)
             if update_native(device) and value >= 0:
                 return value
         machine.synchronized = False
-        return read_device(machine, register.number, register.addr, size, now)
+        return read_device(machine, register.device_id, register.addr, size, now)
     if device.kind == CLINT:
         return read_clint(machine.clint, register.addr, now)
     if device.kind == PLIC:
         return read_plic(machine.plic, register.addr)
     value = read_uart(machine.uart, register.addr)
-    if machine.uart.waiting:
+    if machine.uart.backlog:
         serve_uart(machine)
     update_device(machine, device)
     return value
 
 
-def write_register(machine: Machine, number: int, offset: int, size: int, value: int, now: int) -> None:
+def write_register(machine: Machine, device_id: int, offset: int, size: int, value: int, now: int) -> None:
     """Store to a register in cycle `now`."""
-    device = machine.devices[number]
+    device = machine.devices[device_id]
     if device.kind == PYTHON:
         if device.buffer:
-            done = call_native(device.write, device.buffer, offset, value, now)
-            if update_native(device) and done:
+            is_processed = call_native(device.write, device.buffer, offset, value, now)
+            if update_native(device) and is_processed:
                 return
         machine.synchronized = False
-        write_device(machine, number, offset, size, value, now)
+        write_device(machine, device_id, offset, size, value, now)
         return
     if device.kind == CLINT:
         write_clint(machine.clint, offset, value, now)
@@ -189,7 +189,7 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
     else:
         uart = machine.uart
         write_uart(uart, offset, value)
-        if uart.looped or uart.waiting or len(uart.sent) == SENT:
+        if uart.looped or uart.backlog or len(uart.sent) == SENT:
             serve_uart(machine)
     update_device(machine, device)
 
@@ -200,12 +200,12 @@ def write_register(machine: Machine, number: int, offset: int, size: int, value:
 def deliver(machine: Machine, now: int) -> None:
     """Deliver posted stores that are due. No instruction waits for them: a store that its device refuses is dropped."""
     while machine.count:
-        store = machine.posted[machine.first]
+        store = machine.stores[machine.first]
         if store.arrival > now:
             return
         machine.count -= 1
-        machine.first = (machine.first + 1) % len(machine.posted)
-        write_register(machine, store.number, store.addr, store.size, store.value, now - 1)
+        machine.first = (machine.first + 1) % len(machine.stores)
+        write_register(machine, store.device_id, store.addr, store.size, store.value, now - 1)
         machine.fault = 0
         machine.wait = 0
 
@@ -216,16 +216,16 @@ def advance(machine: Machine, cycle: int) -> None:
         now = machine.next
         machine.now = now
         deliver(machine, now)
-        for number in range(len(machine.devices)):
-            device = machine.devices[number]
-            if device.due <= now:
+        for device_id in range(len(machine.devices)):
+            device = machine.devices[device_id]
+            if device.deadline <= now:
                 if device.kind == CLINT:
                     decide(machine.clint, now)
                     update_device(machine, device)
                 else:
                     machine.synchronized = False
                     if not advance_native(device, now):
-                        advance_device(machine, number, now)
+                        advance_device(machine, device_id, now)
         update_outputs(machine, now)
     machine.now = max(machine.now, cycle)
 
@@ -306,9 +306,9 @@ def store_register(machine: Machine, register: RegisterRecord, address: int, siz
         machine.departures[machine.departure] = machine.drained
         machine.departure = (machine.departure + 1) % len(machine.departures)
         post(
-            machine.posted[(machine.first + machine.count) % len(machine.posted)],
+            machine.stores[(machine.first + machine.count) % len(machine.stores)],
             machine.drained,
-            register.number,
+            register.device_id,
             register.addr,
             size,
             value,
@@ -323,17 +323,17 @@ def store_register(machine: Machine, register: RegisterRecord, address: int, siz
     acts = start + register.store_cycles - 1
     advance(machine, acts)
     machine.wait = 0
-    write_register(machine, register.number, register.addr, size, value, acts)
+    write_register(machine, register.device_id, register.addr, size, value, acts)
     machine.cycles += machine.wait
     update_outputs(machine, acts + 1)
     if (machine.kinds or register.logged) and not machine.fault:
         log_access(machine, register, LogKind.STORE, address, value, start)
 
 
-def post(store: PostedStore, arrival: int, number: int, addr: int, size: int, value: int) -> None:
+def post(store: PostedStore, arrival: int, device_id: int, addr: int, size: int, value: int) -> None:
     """Set the record of a posted store."""
     store.arrival = arrival
-    store.number = number
+    store.device_id = device_id
     store.addr = addr
     store.size = size
     store.value = value

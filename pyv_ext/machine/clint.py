@@ -48,12 +48,12 @@ def next_change(clint: ClintRecord, level: int, high: int, low: int) -> int:
     return (ticks + ticks_left) * clint.divider if ticks_left <= (NEVER - 1) // clint.divider - ticks else NEVER
 
 
-def find_due(clint: ClintRecord) -> None:
+def update_deadline(clint: ClintRecord) -> None:
     """Update the deadline of the timers' next change."""
-    clint.due = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
-    if clint.supervised:
-        due = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
-        clint.due = min(clint.due, due)
+    clint.deadline = next_change(clint, clint.timer, clint.compare_high, clint.compare_low)
+    if clint.has_stimecmp:
+        supervisor_deadline = next_change(clint, clint.supervisor_timer, clint.supervisor_high, clint.supervisor_low)
+        clint.deadline = min(clint.deadline, supervisor_deadline)
 
 
 def decide(clint: ClintRecord, cycle: int) -> None:
@@ -61,9 +61,9 @@ def decide(clint: ClintRecord, cycle: int) -> None:
     clint.last_cycle = cycle
     ticks = cycle // clint.divider
     clint.timer = is_reached(clint, ticks, clint.compare_high, clint.compare_low)
-    if clint.supervised:
+    if clint.has_stimecmp:
         clint.supervisor_timer = is_reached(clint, ticks, clint.supervisor_high, clint.supervisor_low)
-    find_due(clint)
+    update_deadline(clint)
 
 
 def read_clint(clint: ClintRecord, offset: int, now: int) -> int:

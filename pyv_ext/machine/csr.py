@@ -375,15 +375,15 @@ def write_status(machine: Machine, value: int) -> None:
     if not hart.user_mode:
         hart.mstatus = hart.mstatus & ~(MIE_BIT | MPIE) | value & (MIE_BIT | MPIE)
         return
-    old = hart.mstatus
+    previous = hart.mstatus
     writable = MIE_BIT | MPIE | MPRV | TW
     level = MPP if value & MPP == MPP else 0
     if hart.supervisor_mode:
         writable |= SIE_BIT | SPIE | SPP | MXR | TVM | TSR
         if value & MPP == SUPERVISOR << 11:
             level = SUPERVISOR << 11
-    hart.mstatus = old & ~(writable | MPP) | value & writable | level
-    if (old | value) & MPRV:
+    hart.mstatus = previous & ~(writable | MPP) | value & writable | level
+    if (previous | value) & MPRV:
         guard(machine)
 
 

@@ -18,17 +18,17 @@ unless the device's buffer holds an error, which is raised next."""
 DESCRIPTOR_SIZE = 64
 
 
-def call_device(machine: Machine, number: int, acts: int, a: int, b: int) -> int:
-    """Execute `device_calls[number]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return cycles after its
+def call_device(machine: Machine, index: int, acts: int, a: int, b: int) -> int:
+    """Execute `device_calls[index]` with the operands `a` (rs1) and `b` (rs2) in cycle `acts`. Return cycles after its
     issue, with rd in `answer`; SLOW; or another negative number: the engine must finish it (trap, wait)."""
-    call = machine.device_calls[number]
+    call = machine.device_calls[index]
     if call.kind == SUBMIT:
-        return submit_command(machine, machine.devices[call.number], acts, a, b)
+        return submit_command(machine, machine.devices[call.device_id], acts, a, b)
     if call.kind == READ:
-        return read_device_csr(machine, machine.devices[call.number], call, acts)
+        return read_device_csr(machine, machine.devices[call.device_id], call, acts)
     if call.kind == WRITE:
-        return write_device_csr(machine, machine.devices[call.number], call, acts, a)
-    outcome = call_custom(machine, number, acts, a, b)
+        return write_device_csr(machine, machine.devices[call.device_id], call, acts, a)
+    outcome = call_custom(machine, index, acts, a, b)
     machine.answer = i32(outcome)
     return outcome >> 32
 
@@ -47,15 +47,15 @@ def submit_command(machine: Machine, device: DeviceRecord, acts: int, address: i
         return SLOW
     update_outputs(machine, acts + 1)
     answer += settings.response << 32
-    kind = Answer.DROPPED
+    outcome = Answer.DROPPED
     if i32(answer) > 0:
-        kind = Answer.ACCEPTED
+        outcome = Answer.ACCEPTED
     elif u32(answer) == settings.busy:
-        kind = Answer.REFUSED
+        outcome = Answer.REFUSED
     hart = machine.hart
     cycles = acts + 1 + (answer >> 32) - hart.cycle
     flags = load_u32(memory.data + address - memory.base + settings.flags_offset)
-    log_leave(machine, hart.cycle, cycles, hart.pc, address, flags, kind, operand & 0xFF)
+    log_leave(machine, hart.cycle, cycles, hart.pc, address, flags, outcome, operand & 0xFF)
     machine.answer = i32(answer)
     return answer >> 32
 
@@ -82,8 +82,8 @@ def write_device_csr(machine: Machine, device: DeviceRecord, call: DeviceCall, a
     if not device.buffer or machine.submission.observed or hart.guarded or hart.priv != MACHINE:
         return SLOW
     advance(machine, acts)
-    done = call_native(device.write, device.buffer, call.addr, value, acts)
-    if not update_native(device) or not done:
+    is_processed = call_native(device.write, device.buffer, call.addr, value, acts)
+    if not update_native(device) or not is_processed:
         return SLOW
     update_outputs(machine, acts + 1)
     machine.answer = 0

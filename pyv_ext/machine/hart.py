@@ -141,7 +141,7 @@ def return_from_trap(machine: Machine, level: int) -> int:
     return hart.mepc
 
 
-def disturbed(machine: Machine) -> bool:
+def is_interruptible(machine: Machine) -> bool:
     """Check whether an interrupt or another privilege mode may take effect before the next instruction."""
     hart = machine.hart
     return hart.mip & hart.mie != 0 or hart.context_changed != 0

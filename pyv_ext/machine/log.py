@@ -55,7 +55,7 @@ def log_cycles(machine: Machine, kind: int, start: int, cycles: int, address: in
 def follow(machine: Machine) -> None:
     """Begin to follow submissions."""
     machine.following = True
-    machine.kinds = machine.always | machine.inside
+    machine.kinds = machine.base_kinds | machine.submission_kinds
     machine.depth = 0
     machine.handed_over = False
 
@@ -124,20 +124,20 @@ def log_mret(machine: Machine, start: int, cycles: int) -> None:
 def contains(addresses: list[int], address: int) -> bool:
     """Check whether an address is in a list."""
     match = False
-    for each in addresses:
-        match = match or each == address
+    for entry in addresses:
+        match = match or entry == address
     return match
 
 
 def mark(machine: Machine, pc: int, ra: int, sp: int, cycle: int) -> int:
     """Log the entry of a submit function at `pc`, or its return there. Returns 0."""
-    if machine.called:
-        call = machine.calls[machine.called - 1]
-        if call.back == pc and call.sp == sp and call.depth == machine.depth:
-            machine.called -= 1
-            if machine.handed_over and not machine.called:
+    if machine.call_count:
+        call = machine.calls[machine.call_count - 1]
+        if call.return_address == pc and call.sp == sp and call.depth == machine.depth:
+            machine.call_count -= 1
+            if machine.handed_over and not machine.call_count:
                 machine.following = False
-                machine.kinds = machine.always
+                machine.kinds = machine.base_kinds
             append(machine, LogKind.RETURN, cycle, 0, pc, 0, 0 if machine.following else 1)
     if not contains(machine.entries, pc):
         return 0
@@ -148,12 +148,12 @@ def mark(machine: Machine, pc: int, ra: int, sp: int, cycle: int) -> int:
             machine.returns.clear()
         machine.returns.append(ra)
         mark_return(machine, ra)
-    if machine.called == SUBMIT_FUNCTIONS:
-        machine.called = 0
-    call = machine.calls[machine.called]
-    call.back = ra
+    if machine.call_count == SUBMIT_FUNCTIONS:
+        machine.call_count = 0
+    call = machine.calls[machine.call_count]
+    call.return_address = ra
     call.sp = sp
     call.depth = machine.depth
-    machine.called += 1
+    machine.call_count += 1
     append(machine, LogKind.ENTER, cycle, 0, pc, ra, sp)
     return 0

@@ -9,7 +9,7 @@ PENDING, ENABLE, THRESHOLD, CLAIM = 0x1000, 0x2000, 0x20_0000, 0x20_0004
 ENABLED = 0xFFFF_FFFE
 
 
-def best(plic: PlicRecord) -> int:
+def top_sources(plic: PlicRecord) -> int:
     """Return the enabled pending sources of highest priority, as bits."""
     top = plic.pending & plic.enable & (plic.priority0 | plic.priority1 | plic.priority2)
     if top & plic.priority2:
@@ -23,7 +23,7 @@ def best(plic: PlicRecord) -> int:
 
 def output(plic: PlicRecord) -> bool:
     """Check the interrupt notification of the context: an enabled pending source is above the threshold."""
-    top = best(plic)
+    top = top_sources(plic)
     priority = (
         (4 if top & plic.priority2 else 0) | (2 if top & plic.priority1 else 0) | (1 if top & plic.priority0 else 0)
     )
@@ -32,7 +32,7 @@ def output(plic: PlicRecord) -> bool:
 
 def candidate(plic: PlicRecord) -> int:
     """Return the source that a claim takes; 0: none."""
-    top = best(plic)
+    top = top_sources(plic)
     source = 0
     while top and not top & 1:
         top >>= 1

@@ -47,16 +47,16 @@ def write_configs(machine: Machine, register: int, value: int) -> None:
 
 def write_config(machine: Machine, register: int, value: int) -> None:
     """Write the bytes of four entries. Locked bytes keep their content; W without R is reserved and loses its W."""
-    old = machine.hart.pmpcfg[register]
-    written = 0
+    previous = machine.hart.pmpcfg[register]
+    configs = 0
     for shift in range(0, 32, 8):
         byte = value >> shift & WRITABLE
-        if old >> shift & LOCK:
-            byte = old >> shift & 0xFF
+        if previous >> shift & LOCK:
+            byte = previous >> shift & 0xFF
         elif byte & (READ | WRITE) == WRITE:
             byte &= ~WRITE
-        written |= byte << shift
-    machine.hart.pmpcfg[register] = written
+        configs |= byte << shift
+    machine.hart.pmpcfg[register] = configs
     machine.hart.pmp_writes += 1
     guard(machine)
 
@@ -147,8 +147,8 @@ def allows(machine: Machine, address: int, size: int, rights: int, mode: int) ->
     for word in range(-(address & 3), size, 4):
         if rights & ~rights_at(machine, address + word, mode):
             return False
-    whole = machine.hart.wide and size == 8 and not address & 7
-    return not whole or entry_at(machine, address) == entry_at(machine, address + 4)
+    is_doubleword = machine.hart.wide and size == 8 and not address & 7
+    return not is_doubleword or entry_at(machine, address) == entry_at(machine, address + 4)
 
 
 def restricts(machine: Machine, mode: int) -> bool:

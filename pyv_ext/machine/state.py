@@ -256,7 +256,7 @@ class ClintRecord:
     supervisor_low: u32 = WORD
     supervisor_high: u32 = WORD
     """stimecmp."""
-    supervised: bool = False
+    has_stimecmp: bool = False
     """Whether stimecmp exists."""
     timer: bool = False
     supervisor_timer: bool = False
@@ -264,7 +264,7 @@ class ClintRecord:
     divider: int = 1
     """Cycles per tick."""
     last_cycle: int = 0
-    due: int = NEVER
+    deadline: int = NEVER
     """Cycle of the next decision."""
 
 
@@ -297,7 +297,7 @@ class UartRecord:
     looped: bool = False
     """Whether the last character sent is looped back."""
     divisor: u16 = 0
-    waiting: int = 0
+    backlog: int = 0
     """Characters of the host that wait for space in the receiver."""
     count: u8 = 0
     """Characters in the receiver."""
@@ -312,7 +312,7 @@ class Wiring:
     on: bool = False
     lines: u16 = 0
     """Bits of mip."""
-    due: int = NEVER
+    deadline: int = NEVER
     """Cycle in which the PLIC's output, high now, reaches mip."""
     last_cycle: int = 0
     changed: int = 0
@@ -332,11 +332,11 @@ class DeviceRecord:
     """Whether the line bypasses the PLIC."""
     source: u32 = 0
     """Mask of its PLIC sources."""
-    due: int = NEVER
+    deadline: int = NEVER
     """Cycle of its next event."""
     buffer: int = 0
     """Host address of the native state of a Python device with a `Link`; 0: no link."""
-    due_offset: int = 0
+    deadline_offset: int = 0
     level_offset: int = 0
     """In that buffer: its next event, and the level of its interrupt line."""
     advance: int = 0
@@ -352,7 +352,7 @@ class RegisterRecord:
 
     tag: int = 0
     """address | size << 32."""
-    number: int = 0
+    device_id: int = 0
     """Index of the device."""
     addr: u32 = 0
     """Offset in the device."""
@@ -395,7 +395,7 @@ class PostedStore:
     """Store on its way to a device."""
 
     arrival: int = 0
-    number: int = 0
+    device_id: int = 0
     addr: u32 = 0
     size: u8 = 0
     value: u32 = 0
@@ -424,7 +424,7 @@ class DeviceCall:
     kind: u8 = 0
     """PYTHON_CALL: a Python handler that touches no device; SUBMIT: submit the 64 bytes at rs1; READ: rd = the device
     register at `addr`; WRITE: that register = rs1, which is not read."""
-    number: u8 = 0
+    device_id: u8 = 0
     """Index of the device."""
     stable: bool = False
     """Whether reads have no side effect."""
@@ -455,7 +455,7 @@ class SubmissionSettings:
 class SubmitCall:
     """Submit function that has not returned."""
 
-    back: int = 0
+    return_address: int = 0
     """Return address."""
     sp: int = 0
     depth: int = 0
@@ -500,19 +500,19 @@ class Machine:
     """Cycle of the next interrupt check of a waiting WFI."""
     drained: int = 0
     """Cycle in which the last posted store arrives."""
-    fenced: int = 0
+    fence_cycle: int = 0
     """Cycle of the last fence that orders stores to memory before those to devices."""
-    waited: int = 0
+    drain_cycle: int = 0
     """Cycle of the last fence that waits for posted stores."""
     departure: int = 0
     """Index of the oldest entry of `departures`."""
     departures: list[int] = items(DEEPEST)
     """Arrival cycles of the last posted stores, as many as may be in flight."""
     first: int = 0
-    """Index in `posted` of the store that arrives first."""
+    """Index in `stores` of the store that arrives first."""
     count: int = 0
     """Posted stores that have not arrived."""
-    posted: list[PostedStore] = records(DEEPEST + 1)
+    stores: list[PostedStore] = records(DEEPEST + 1)
     devices: list[DeviceRecord] = records(MAX_DEVICES)
     memories: list[MemoryRecord] = records(MAX_MEMORIES)
     registers: list[RegisterRecord] = records(REGISTERS)
@@ -520,9 +520,9 @@ class Machine:
     submission: SubmissionSettings = field(default_factory=SubmissionSettings)
     kinds: u32 = 0
     """Kinds of the core log that are logged now, as bits."""
-    always: u32 = 0
+    base_kinds: u32 = 0
     """Kinds that are logged everywhere."""
-    inside: u32 = 0
+    submission_kinds: u32 = 0
     """Kinds that are logged while submissions are followed."""
     following: bool = False
     """Whether submissions are followed: from the entry of a submit function or, if there are none, from the first
@@ -539,9 +539,9 @@ class Machine:
     """Addresses of the submit functions."""
     returns: list[int] = items(SUBMIT_FUNCTIONS)
     """Return addresses where the engine calls `mark`."""
-    called: int = 0
+    call_count: int = 0
     calls: list[SubmitCall] = records(SUBMIT_FUNCTIONS)
-    """Active submit functions: `called` entries, the latest last."""
+    """Active submit functions: `call_count` entries, the latest last."""
     logged: int = 0
     log: list[CoreRecord] = records()
     """Core log: `logged` records, oldest first. Its pages are allocated on first use."""

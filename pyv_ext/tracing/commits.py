@@ -75,23 +75,23 @@ class CommitLog:
     def _accesses(self, instruction: Instruction) -> str:
         hart, row = self._hart, instruction.row
         address = self._x[instruction.rs1] + instruction.imm & hart.isa.mask
-        place = f" mem {address:#0{self._digits}x}"
-        loaded = place if row.kind in _LOADS else ""
+        location = f" mem {address:#0{self._digits}x}"
+        load = location if row.kind in _LOADS else ""
         if row.kind in (OpClass.LOAD, OpClass.LR) or (row.kind is OpClass.SC and hart.x[instruction.rd or SINK]):
-            return loaded
+            return load
         if row.kind is OpClass.AMO:
             value = int.from_bytes(self._bus.peek(address, row.size) or b"", "little")
         else:
             value = self._x[instruction.rs2] & (1 << 8 * row.size) - 1
-        return f"{loaded}{place} {value:#0{2 + 2 * row.size}x}"
+        return f"{load}{location} {value:#0{2 + 2 * row.size}x}"
 
 
 def _written_csrs(instruction: Instruction) -> tuple[int, ...]:
     """Return the CSRs that an instruction writes and Spike prints."""
     kind = instruction.row.kind
     if kind is OpClass.XRET:
-        written = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
-        return written if instruction.level == MACHINE else written[:1]
+        addresses = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
+        return addresses if instruction.level == MACHINE else addresses[:1]
     writes = kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE) and instruction.writes_csr
     return (instruction.csr,) if writes and instruction.csr not in _SILENT else ()
 
@@ -114,4 +114,4 @@ def signature(program: Program, bus: Bus) -> str:
             f"{program.name}: {BEGIN} {begin:#x} and {END} {end:#x} must enclose whole 32-bit words of memory: "
             "correct the program"
         )
-    return "".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}\n" for at in range(0, len(data), 4))
+    return "".join(f"{int.from_bytes(data[offset : offset + 4], 'little'):08x}\n" for offset in range(0, len(data), 4))

@@ -34,7 +34,7 @@ class InstructionLog:
     def __iter__(self) -> Iterator[InstructionStep]:
         """Iterate in the order of time."""
         data, width = self._data, len(InstructionStep._fields)
-        return (InstructionStep(*data[at : at + width]) for at in range(0, len(data), width))
+        return (InstructionStep(*data[offset : offset + width]) for offset in range(0, len(data), width))
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         self._data.extend((pc, start, end, instruction.word, 0))

@@ -40,7 +40,7 @@ def remove_tracer(engine: TracedEngine, tracer: Tracer) -> None:
     if engine.tracer is tracer:
         engine.tracer = None
     else:
-        engine.tracer = _combine(tuple(other for other in _tracers_of(engine) if other is not tracer))
+        engine.tracer = _combine(tuple(entry for entry in _tracers_of(engine) if entry is not tracer))
 
 
 def _tracers_of(engine: TracedEngine) -> tuple[Tracer, ...]:

@@ -60,7 +60,7 @@ class CustomCalls:
         self._numbers[pc, word] = number
         self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
         record = self._core.bus.clock.machine.device_calls[number]
-        record.kind, record.number, record.addr, record.stable = device
+        record.kind, record.device_id, record.addr, record.stable = device
         return number
 
     def _python_call(self, pc: int, instruction: Instruction) -> Call | None:
@@ -76,11 +76,11 @@ class CustomCalls:
         """Return the fields of `DeviceCall` for an instruction whose device may have native code; None for others."""
         custom, clock = instruction.row.custom, self._core.bus.clock
         if instruction.row.kind is OpClass.CUSTOM:
-            number = clock.number(custom.device) if custom is not None and custom.submits else None
+            number = clock.index_of(custom.device) if custom is not None and custom.submits else None
             return None if number is None else (SUBMIT, number, 0, False)
         window = self._core.hart.csrs.windows.get(instruction.csr)
         offset, stable = getattr(window, "offset", None), getattr(window, "stable", None)
-        number = clock.number(getattr(window, "device", None))
+        number = clock.index_of(getattr(window, "device", None))
         if offset is None or number is None:
             return None
         if instruction.writes_csr:

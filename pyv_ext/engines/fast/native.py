@@ -254,7 +254,7 @@ def set_addresses(state: NativeState, bus: Bus) -> None:
     state.ram, state.lines, state.load_ok = map(address_of, (ram.data, ram.code, bus.load_ok))
     if shadow is not None:
         table = shadow.tables[0]
-        tables = (table.flags, table.pcs, table.cycles, table.pages, table.written)
+        tables = (table.flags, table.pcs, table.cycles, table.pages, table.written_flags)
         for name, buffer in zip(SHADOW_TABLES, tables, strict=True):
             setattr(state, name, 0 if buffer is None else address_of(buffer))
 

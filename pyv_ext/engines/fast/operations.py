@@ -160,8 +160,8 @@ class Operations:
 
     def _jump(self, pc: str, progress: str) -> None:
         """Emit a jump; an interrupt or another privilege mode may take effect before its target."""
-        disturbed = self._hart.holds(hart.disturbed)
-        self._ir.branch(disturbed, ("arrive", (pc, progress)), ("head", (pc, progress)))
+        is_interruptible = self._hart.holds(hart.is_interruptible)
+        self._ir.branch(is_interruptible, ("arrive", (pc, progress)), ("head", (pc, progress)))
 
     def _unless_logged(self, kind: LogKind) -> None:
         """Emit an exit to the slow path if the kind is logged."""
@@ -305,7 +305,7 @@ class Operations:
     def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
         """Emit the dispatch of the next entry, unless an interrupt may precede it."""
         quiet = self._ir.new_label()
-        self._ir.branch(self._hart.holds(hart.disturbed), ("arrive", (next_pc, after)), (quiet, ()))
+        self._ir.branch(self._hart.holds(hart.is_interruptible), ("arrive", (next_pc, after)), (quiet, ()))
         self._ir.block(quiet)
         self._next(next_pc, after, length)
 

@@ -383,7 +383,7 @@ class _Region:
     def _unless_disturbed(self, pc: str, progress: str) -> None:
         """Emit an exit to the interpreter if an interrupt may precede the instruction at `pc`."""
         quiet = self._ir.new_label()
-        self._ir.branch(self._hart.holds(hart.disturbed), ("interrupt", (pc, progress)), (quiet, ()))
+        self._ir.branch(self._hart.holds(hart.is_interruptible), ("interrupt", (pc, progress)), (quiet, ()))
         self._ir.block(quiet)
 
     def _float(self, pc: int, instruction: Instruction, count: int) -> None:

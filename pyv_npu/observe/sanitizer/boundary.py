@@ -217,14 +217,14 @@ class Boundary:
     def _on_reset(self) -> None:
         for output in self._ledger.reset_arrived():
             for start in output.row_addresses:
-                self._shadow.initialise(start, output.row_bytes, written=False)
+                self._shadow.initialise(start, output.row_bytes, has_data=False)
         self._checks.clear()
         self._clean()
 
     def _settle(self) -> None:
         """Process new events, and complete a reset that a fence has waited for."""
         self._ledger.catch_up()
-        if self._ledger.resetting and self._shadow.drained > self._reset_at:
+        if self._ledger.resetting and self._shadow.drain_cycle > self._reset_at:
             self._on_reset()
 
     # -- submission --------------------------------------------------------------------------------------------

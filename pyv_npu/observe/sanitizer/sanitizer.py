@@ -26,7 +26,7 @@ class Sanitizer:
         """Mark the zeros after the content of each segment as unwritten: only the start-up code initialises them."""
         for segment in program.segments:
             content_size = len(segment.data)
-            self._shadow.initialise(segment.address + content_size, segment.size - content_size, written=False)
+            self._shadow.initialise(segment.address + content_size, segment.size - content_size, has_data=False)
 
     def restored(self) -> None:
         """Clear the submissions in flight after a restore; all memory counts as written."""

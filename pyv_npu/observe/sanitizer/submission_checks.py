@@ -68,7 +68,7 @@ class SubmissionChecks:
 
     def check_fence(self, submission: OpenSubmission) -> None:
         """Check that all bytes that the device reads were stored before the last fence that orders them."""
-        since = self._shadow.fenced
+        since = self._shadow.fence_cycle
         for holding in submission.holdings:
             if holding.role is HoldingRole.OUTPUT:
                 continue
@@ -108,7 +108,7 @@ class SubmissionChecks:
         """Check that a command reads only written memory or outputs of older commands."""
         region, owner = holding.region, holding.owner
         low, size = region.address, region.end - region.address
-        written = self._shadow.written(low, region.end)
+        written = self._shadow.written_flags(low, region.end)
         if written is None or written.all():
             return
         written = written.copy()

@@ -47,10 +47,10 @@ def test_writes_are_told_that_touch_a_line_of_code(bus: Bus, base: int, line: in
     touching += [(begin - 1, 2)] if line else []
     touching += [(begin + LINE - 1, 2)] if begin + LINE < base + PAGE else []
     for address, size in touching:
-        bus.written(address, size)
+        bus.memory_changed(address, size)
         bus.poke(address, bytes(size))
     assert told == [each for each in touching for _ in range(2)]
     for address, size in ((begin - 1, 1), (begin - LINE, LINE), (begin + LINE, 1), (begin, 0)):
         if base <= address and address + size <= base + PAGE:
-            bus.written(address, size)
+            bus.memory_changed(address, size)
     assert len(told) == 2 * len(touching)
