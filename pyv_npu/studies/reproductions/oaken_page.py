@@ -49,7 +49,7 @@ def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
     return drawn
 
 
-CLAIM = {"id": "claim", "text": "figure", "paper": "paper", "ours": "device", "error": "error", "word": "word",
+CLAIM = {"id": "claim", "text": "figure", "paper": "paper", "ours": "device", "error": "error", "word": "origin",
          "remark": "remark", "verdict": "verdict"}  # fmt: skip
 """Key of a claim -> heading of its column."""
 
