@@ -3,11 +3,11 @@
 import ast
 import ctypes
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
@@ -158,8 +158,11 @@ def cache_key(functions: Sequence[Definition], context: Context) -> str:
 def _compiler_digest() -> str:
     """Digest the sources of this package."""
     digest = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    folder = os.path.dirname(__file__)
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name), "rb") as file:
+                digest.update(file.read())
     return str(digest.hexdigest())
 
 

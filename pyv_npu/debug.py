@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_device.abi.opcodes import TicketState
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET, Mode
 from npu_device.abi.registers import Register as NpuRegister
+from npu_device.device import NpuDevice
 from npu_device.trace.events import FRONTEND, Kind, unit_index, unit_kind
 from pyv_ext.bus.clock import NEVER
 from pyv_ext.engines.core import Stop, StopReason
@@ -24,9 +25,6 @@ from pyv_npu.config.rtos_file import find_rtos
 from pyv_npu.errors import PyvNpuError
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from npu_device.device import NpuDevice
 
 FEATURE = "org.pyv-npu.registers"
 _COUNTERS = range(TOTALS_OFFSET, TOTALS_OFFSET + 8 * len(TOTALS))
@@ -145,7 +143,7 @@ def save(platform: Platform, folder: Path | None, name: str) -> str:
     return f"cycle {platform.cycle} is saved in {file}"
 
 
-def queue_text(npu: "NpuDevice") -> str:
+def queue_text(npu: NpuDevice) -> str:
     """Return a line for the ring, then a line for each command in flight."""
     ring = npu.ring
     lines = [f"ring at {ring.base:#x}: {ring.occupied} of {ring.size} entries, head {ring.head}, tail {ring.tail}"]

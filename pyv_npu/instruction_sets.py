@@ -8,6 +8,7 @@ from pyv_ext.isa import Isa
 from pyv_ext.isa.instruction_set import complete
 from pyv_ext.protocols import CustomInstruction
 from pyv_npu.config.tree import CoreConfig
+from toolchain.assembler.program import assemble
 
 
 def every_instruction(
@@ -29,6 +30,4 @@ def assemble_for(
     text: str, core: CoreConfig, more: Sequence[CustomInstruction] = (), name: str = "program.s"
 ) -> Program:
     """Assemble a program for the instruction set and opcode slot of a core. ToolchainError names the wrong line."""
-    from toolchain.assembler.program import assemble
-
     return parse_elf(assemble(text, every_instruction(core.custom_slot, core.isa, more), name).elf, name)

@@ -5,7 +5,7 @@ contention, with a warm pipeline, and with hits in the L2 for all cacheable tran
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import NpuDeviceError
@@ -26,9 +26,6 @@ from npu_device.reservation.buffer import Dependencies
 from npu_device.reservation.state import STREAMS
 from npu_device.reservation.sums import Accumulators
 from npu_device.trace.events import Kind
-
-if TYPE_CHECKING:
-    from npu_device.issue.mmu import Mmu
 
 
 class Path(NamedTuple):
@@ -118,7 +115,7 @@ class CriticalPath:
         return command
 
     @property
-    def mmu(self) -> "Mmu":
+    def mmu(self) -> Mmu:
         """MMU of encoded keys and values, created at first use since most lists have none."""
         if self._mmu is None:
             self._mmu = Mmu(self._config)

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyv_ext.elf import Program
 from pyv_ext.gdb.rtos import Lists, Rtos, Task, is_offset
 from pyv_ext.isa.csr_names import ADDRESSES
 from pyv_ext.isa.text import ABI_NAMES
 from pyv_npu.config.package_data import data_files, find_file
-from pyv_npu.config.yaml_file import read_entries
+from pyv_npu.config.yaml_file import Entry, read_entries
 from pyv_npu.errors import BadInputError, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from pyv_npu.config.yaml_file import Entry
 
 SHIPPED = {"freertos-11.3": "pxCurrentTCB", "freertos": "pxCurrentTCB", "freertos-10.4": "pxCurrentTCB"}
 """File of pyv_npu/rtos -> symbol without which the file is not read. The first file whose symbols all exist applies."""
@@ -75,7 +72,7 @@ def _below(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {path.partition(".")[2]: value for path, value in values.items() if path.startswith(f"{section}.")}
 
 
-def _wrong(entry: "Entry") -> str:
+def _wrong(entry: Entry) -> str:
     """Return the fault of an entry and its remedy; empty for a valid entry."""
     path, value, _ = entry
     section, _, key = path.partition(".")

@@ -16,12 +16,15 @@ from npu_device.config import FrontEndConfig, NpuConfig, QueueConfig
 from npu_device.cost.counts import Count, Event
 from npu_device.cost.durations import VECTOR_OPS, vector_operations
 from npu_device.cost.tensor import speeds
+from npu_device.levels.runner import Listed, Runner, list_config, uncollected
 from npu_device.memory.bitwidth import pack_factor
 from pyv_ext.elf import Program, Segment, parse_elf
 from pyv_native.files import write_bytes
 from pyv_npu.config import Config, with_values
 from pyv_npu.config.tree import CORE_LEVELS, EnergyConfig, tile_sizes
 from pyv_npu.errors import UsageError
+from pyv_npu.observe.analysis.energy import PICO, Prices
+from pyv_npu.observe.analysis.work import works
 from pyv_npu.result import Result
 from pyv_npu.workloads.firmware import LEVEL
 from toolchain.backend import Program as Lowered
@@ -33,7 +36,6 @@ from toolchain.program_image import WEIGHTS, constants, weights_file
 from toolchain.quantize.qconfig import QConfig
 
 if TYPE_CHECKING:
-    from pyv_npu.observe.analysis.energy import Prices
     from toolchain.compiler import Compiled  # which imports onnx: built-in models need none of it
 
 FIRMWARE_SUBMITS, GENERATED = "firmware", "generated"
@@ -65,8 +67,6 @@ def mapping_of(config: Config) -> MappingOptions:
 
 def energy_model(config: Config) -> EnergyModel:
     """Return the energy model of the events that depend on the mapping."""
-    from pyv_npu.observe.analysis.energy import PICO, Prices  # rarely needed
-
     prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
     scratchpad = prices.price(Count(Event.SPM_READ))
     moved = sum(prices.price(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
@@ -82,15 +82,10 @@ class _Events:
     energy: EnergyConfig
 
     @cached_property
-    def _prices(self) -> "Prices":
-        from pyv_npu.observe.analysis.energy import Prices  # rarely needed
-
+    def _prices(self) -> Prices:
         return Prices.of(self.npu, self.energy)
 
     def __call__(self, commands: Sequence[Command]) -> float:
-        from npu_device.levels.runner import Listed  # rarely needed
-        from pyv_npu.observe.analysis.work import works
-
         listed = [Listed(command.descriptor, 0, command.block) for command in commands]
         return sum(sum(self._prices.energy(work.counts).values()) for work in works(listed, self.npu))
 
@@ -139,8 +134,6 @@ class _MeasuredDevice:
 
     def __call__(self, commands: Sequence[Command]) -> int | None:
         """Return the NPU cycles from submission to the last completion; None if the device refuses a command."""
-        from npu_device.levels.runner import list_config, uncollected  # a list without products does not need it
-
         listed = tuple((command.descriptor, command.block) for command in commands)
         with uncollected():  # garbage collection would traverse the device's many steps
             return _cycles(list_config(self.npu, len(listed)), listed)
@@ -148,8 +141,6 @@ class _MeasuredDevice:
 
 @lru_cache(maxsize=4096)  # steps of a decoder, and points of a sweep, share most of their products
 def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], ...]) -> int | None:
-    from npu_device.levels.runner import Listed, Runner
-
     ran = Runner(npu, values=False).run([Listed(descriptor, 0, block) for descriptor, block in commands])
     core, npu_clock = npu.clock_ratio
     return None if ran.device.error_log else ran.cycles * npu_clock // core

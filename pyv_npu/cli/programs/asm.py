@@ -4,17 +4,15 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from npu_device.abi.memory_map import DRAM_BASE
+from pyv_ext.isa import Isa
 from pyv_native.files import MAX_TEXT, check_input, write_bytes
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
+from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.plugins import parts
-
-if TYPE_CHECKING:
-    from pyv_ext.isa import Isa
-    from toolchain.assembler.program import Assembled
+from toolchain.assembler.program import Assembled, assemble
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +36,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.instruction_sets import every_instruction
-    from toolchain.assembler.program import assemble
-
     if args.out is not None and args.source != "-" and args.out.resolve() == Path(args.source).resolve():
         raise UsageError(f"-o {args.out}: is the source; choose another name")
     isa = every_instruction(args.slot, args.march, parts(args.plugin).instructions)
@@ -67,7 +62,7 @@ def _read(source: str) -> str:
         raise BadInputError(f"{source}: is not UTF-8 text; give an assembly source") from None
 
 
-def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
+def listing(program: Assembled, isa: Isa) -> Iterator[str]:
     """Yield a line for each instruction, preceded by its labels."""
     for word in program.code:
         for label in program.labels.get(word.address, ()):
@@ -76,7 +71,7 @@ def listing(program: "Assembled", isa: "Isa") -> Iterator[str]:
         yield f"{word.address:8x}:\t{digits:8}\t{isa.disassemble(word.word, word.address)}"
 
 
-def _check(program: "Assembled", isa: "Isa") -> None:
+def _check(program: Assembled, isa: Isa) -> None:
     """Compare the program with the output of riscv-assembler; raise PyvNpuError if the words differ."""
     from toolchain.assembler.second_opinion import SecondOpinion
 

@@ -4,16 +4,14 @@ import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyv_ext import elf
+from pyv_ext.elf import Program, read_elf
+from pyv_ext.isa import Isa
+from pyv_npu.boot import find_program, requirements, shipped_programs
 from pyv_npu.cli.shared.output import OK, Call, show
 from pyv_npu.errors import UsageError
+from pyv_npu.instruction_sets import every_instruction
 from pyv_npu.plugins import parts
-
-if TYPE_CHECKING:
-    from pyv_ext.elf import Program
-    from pyv_ext.isa import Isa
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,17 +24,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.boot import shipped_programs
-    from pyv_npu.instruction_sets import every_instruction
-
     more = parts(args.plugin).instructions
 
     if (Path(args.what).exists() and not Path(args.what).is_dir()) or args.what in shipped_programs():
-        from pyv_npu import boot
-        from pyv_npu.boot import find_program
-
-        program = elf.read_elf(find_program(args.what))
-        needed = boot.requirements(program).slot or 0
+        program = read_elf(find_program(args.what))
+        needed = requirements(program).slot or 0
         slot = needed if args.slot is None else args.slot
         for line in listing(program, every_instruction(slot, more=more, xlen=program.xlen)):
             show(line)
@@ -45,7 +37,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     return OK
 
 
-def listing(program: "Program", isa: "Isa") -> Iterator[str]:
+def listing(program: Program, isa: Isa) -> Iterator[str]:
     """Yield a line for each instruction of the executable segments, with the function names as headings."""
     names = {function.address: function.name for function in program.functions}
     for segment in program.segments:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, show
+from pyv_npu.workloads.firmware import check_core
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +16,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     from pyv_npu.fmu.export import export
-    from pyv_npu.workloads.firmware import check_core
 
     effective = options.effective(args)
     check_core(effective.config)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from pyv_native.files import DRAFT, write_text
 from pyv_npu.cli.shared.output import OK, Call, diagnose, show
+from pyv_npu.config.json_schema import schema
 from pyv_npu.errors import BadInputError, UsageError
 from pyv_npu.text import as_json
+from pyv_npu.versions import DISTRIBUTION, project_url
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _LONGEST = 64
@@ -22,9 +24,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.config.json_schema import schema
-    from pyv_npu.versions import DISTRIBUTION, project_url
-
     folder: Path = args.folder
     name = folder.name
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:

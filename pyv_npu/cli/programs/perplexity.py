@@ -4,8 +4,10 @@ import argparse
 from pathlib import Path
 
 from pyv_native.files import write_bytes, write_text
+from pyv_npu.boot import model_file
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, make_folder, show, write_errors
+from pyv_npu.config import load
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, as_text
 from pyv_npu.text import as_json
@@ -27,8 +29,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.boot import model_file
-    from pyv_npu.config import load
     from pyv_npu.studies.perplexity import chart, check_tokens, methods_of, read_tokens, scores, table
     from pyv_npu.workloads.built_in import DRAM_BYTES
     from pyv_npu.workloads.kv_figures import csv_of

@@ -3,16 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyv_npu.cli.shared.output import OK, show
-from pyv_npu.config import serial
-from pyv_npu.config.effective import COMMAND_LINE
+from pyv_npu.config import Config, Effective, load, serial
+from pyv_npu.config.effective import COMMAND_LINE, check_isa
 from pyv_npu.config.schema import flatten
 from pyv_npu.errors import UsageError
-
-if TYPE_CHECKING:
-    from pyv_npu.config import Config, Effective
 
 PROGRAMS = "an ELF, a name that `pyv-npu info` lists, or an ONNX model"
 MODE = "npu.mode"
@@ -133,13 +130,13 @@ HARM = {
 """Key -> effect on the host, which only a trusted file may have."""
 
 
-def harm(config: "Config") -> dict[str, str]:
+def harm(config: Config) -> dict[str, str]:
     """Return the effects of a configuration on the host, by key."""
     values = {key: value for key, value in flatten(config).items() if key in HARM and value}
     return {key: f"{HARM[key]} {value if isinstance(value, str) else ' '.join(value)}" for key, value in values.items()}
 
 
-def check_trusted(effective: "Effective", args: argparse.Namespace) -> None:
+def check_trusted(effective: Effective, args: argparse.Namespace) -> None:
     """Raise UsageError if an untrusted file, rather than the command line, sets a key that affects the host."""
     if args.trusted:
         return
@@ -161,14 +158,11 @@ def _pair(option: str, prefix: str, form: str, value: str) -> tuple[str, str]:
     return prefix + name, text
 
 
-def effective(args: argparse.Namespace, record: str | None = None, *, live: bool = False) -> "Effective":
+def effective(args: argparse.Namespace, record: str | None = None, *, live: bool = False) -> Effective:
     """Return the effective configuration of a command line.
 
     `record`: run.yaml that replaces its files and preset. `live`: serial lines with live input are allowed.
     """
-    from pyv_npu.config import load
-    from pyv_npu.config.effective import check_isa
-
     settings = dict(args.settings)
     if record is None and args.program is not None:
         settings["run.program"] = args.program
@@ -186,7 +180,7 @@ def effective(args: argparse.Namespace, record: str | None = None, *, live: bool
     return result
 
 
-def print_config(effective: "Effective") -> int:
+def print_config(effective: Effective) -> int:
     """Print the effective configuration; return the exit code."""
     from pyv_npu.config.render import render
 

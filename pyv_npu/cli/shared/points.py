@@ -3,19 +3,16 @@
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyv_ext.elf import read_elf
 from pyv_ext.errors import PyvExtError
 from pyv_npu.boot import files_beside, find_program, requirements
 from pyv_npu.cli.shared import options, session, work
+from pyv_npu.config import Config
 from pyv_npu.config.schema import keys_of
-from pyv_npu.config.tree import Config
 from pyv_npu.errors import PyvNpuError, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from pyv_npu.config import Config
-    from pyv_npu.workloads.workload import Workload
+from pyv_npu.workloads.workload import Workload
 
 MODES = ("loose", "tight")
 _NOT_AXES = frozenset({"help", "traceback", "json", "report", "open", "replay", "print-config", "config", "set", "arg",

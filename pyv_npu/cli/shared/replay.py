@@ -3,16 +3,16 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyv_native.files import MAX_TEXT, check_input
 from pyv_npu import manifest
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import Call, diagnose
+from pyv_npu.config import Config, with_values
+from pyv_npu.config.yaml_file import read_yaml
 from pyv_npu.errors import BadInputError, PyvNpuError, UsageError
-
-if TYPE_CHECKING:
-    from pyv_npu.config import Config
+from pyv_npu.versions import versions
 
 FILE = "run.yaml"
 OPTION = "--replay"
@@ -67,7 +67,6 @@ class RunRecord(NamedTuple):
     def check(self, result: Mapping[str, Any]) -> None:
         """Report that the events are as recorded; raise PyvNpuError for a run whose events differ."""
         from pyv_npu.report.run_folder import event_hashes
-        from pyv_npu.versions import versions
 
         sums = event_hashes(result)
         for name, digest in self.events_sha256.items():
@@ -98,8 +97,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     effective = options.effective(replay, str(recorded.path))
     config = effective.config
     if moved.keys() & {config.run.program, *config.files}:
-        from pyv_npu.config import with_values
-
         named = {"run.program": config.run.program, "energy.table": config.energy.table}
         now: dict[str, object] = {key: moved.get(name, name) for key, name in named.items()}
         now["plugins"] = [moved.get(name, name) for name in config.plugins]
@@ -122,8 +119,6 @@ def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
 def read(path: Path) -> RunRecord:
     """Return the record of a report; raise BadInputError if there is none."""
     import yaml
-
-    from pyv_npu.config.yaml_file import read_yaml
 
     file = path / FILE if path.is_dir() else path
     try:
@@ -159,7 +154,7 @@ def _word(text: str) -> str:
     return text
 
 
-def _check_harmless(config: "Config", path: Path) -> None:
+def _check_harmless(config: Config, path: Path) -> None:
     """Raise UsageError if a recorded run affects the host: the author of the report may not be trusted."""
     for does in options.harm(config).values():
         raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")

@@ -8,12 +8,21 @@ from typing import Any
 
 from npu_device.abi.errors import NpuDeviceError
 from pyv_native.files import write_bytes, write_text
+from pyv_npu.boot import model_file
 from pyv_npu.cli.shared import options
 from pyv_npu.cli.shared.output import OK, Call, check_writable, make_folder, show, write_errors, write_file
+from pyv_npu.config import load
 from pyv_npu.errors import BadInputError, UsageError
+from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
+from pyv_npu.kv_quant.encoded_kv import profiled, ratios_of, tokens_by_channels
 from pyv_npu.kv_quant.study import ablation_chart, ablation_table, shares_text, sweep_chart, sweep_table
+from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
 from pyv_npu.report.page import render
 from pyv_npu.sections import Section, Table, as_text
+from pyv_npu.studies.perplexity import check_tokens, read_tokens
+from pyv_npu.workloads.data import prompts
+from pyv_npu.workloads.kv_figures import csv_of
+from toolchain.decoders.decoder import load_decoder
 
 WINDOW = 128
 """Number of tokens per run with --tokens."""
@@ -36,13 +45,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace, call: Call) -> int:
-    from pyv_npu.boot import model_file
-    from pyv_npu.config import load
-    from pyv_npu.kv_quant.encoded_kv import profiled, ratios_of
-    from pyv_npu.studies.perplexity import check_tokens, read_tokens
-    from pyv_npu.workloads.data import prompts
-    from toolchain.decoders.decoder import load_decoder
-
     check_writable(args.output, "-o")
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)
@@ -78,10 +80,6 @@ def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[st
     encoded."""
     import numpy as np
 
-    from pyv_npu.kv_quant.ablations import ablations, ratio_sweep
-    from pyv_npu.kv_quant.encoded_kv import tokens_by_channels
-    from pyv_npu.kv_quant.synthetic import RATIO_SWEEP
-
     tensors = [np.concatenate([tokens_by_channels(np.asarray(run, np.float32)) for run in cache]) for cache in caches]
     layers = list(zip(tensors[::2], tensors[1::2], strict=True))
     try:
@@ -94,8 +92,6 @@ def _study(caches: Sequence[Sequence[Any]], head_dim: int, name: str) -> dict[st
 
 
 def _write_study(folder: Path, study: dict[str, Any], name: str) -> None:
-    from pyv_npu.workloads.kv_figures import csv_of
-
     page = render(f"{name}: errors of quantized keys and values", [], [], _study_sections(study, name))
     with write_errors(folder, "--study"):
         for table, rows in study.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyv_native.files import write_text
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import MODEL_BUG, OK, Call
+from pyv_npu.config import load
 from pyv_npu.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ def execute(args: argparse.Namespace, call: Call) -> int:
             f"reproduce {args.name}: unknown; there is {', '.join(REPRODUCTIONS)}"
             f"{did_you_mean(args.name, REPRODUCTIONS)}"
         )
-    from pyv_npu.config import load
-
     effective = load(args.config, None, dict(args.settings))
     options.check_trusted(effective, args)
     result = _reproduce(args, effective, call.progress)

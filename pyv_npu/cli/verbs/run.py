@@ -1,7 +1,6 @@
 """`pyv-npu run`: run one workload at one simulation level in one mode."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyv_ext.engines.core import StopReason
@@ -79,7 +78,7 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
     workload.check(config)
     session.check(shown, config, core=workload.uses_core(config))
     files = [*workload.files, *(file for file in (run_args.restore, run_args.faults) if file is not None)]
-    files += [Path(name) for name in input_files(config.platform.serial)]
+    files += map(output.path, input_files(config.platform.serial))
     call.begin_report(shown.report, NAME, effective, files)
     uart = None if shown.json else output.UartOutput(call.progress.erase)
     folder = None if call.report is None else call.report.folder

@@ -3,13 +3,14 @@
 import argparse
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyv_native.files import write_bytes, write_text
 from pyv_npu.boot import is_example, model_file
 from pyv_npu.cli.shared import options, output
 from pyv_npu.cli.shared.output import OK, Call
 from pyv_npu.cli.shared.work import KV_METHODS
+from pyv_npu.config import Effective
 from pyv_npu.config.tree import CompilerConfig
 from pyv_npu.errors import UsageError, bad_models
 from pyv_npu.result import Result
@@ -19,9 +20,6 @@ from pyv_npu.serving.figures import slo_of
 from pyv_npu.serving.with_values import MOST_SLOTS, serve_values
 from pyv_npu.text import integer
 from pyv_npu.workloads.workload import Session
-
-if TYPE_CHECKING:
-    from pyv_npu.config import Effective
 
 NAME = "serve"
 
@@ -115,7 +113,7 @@ def workload(args: argparse.Namespace) -> ServingCommand:
     return command
 
 
-def perform(run_args: argparse.Namespace, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+def perform(run_args: argparse.Namespace, effective: Effective, shown: argparse.Namespace, call: Call) -> int:
     """Serve the workload of `run_args` with the output options of `shown`; the two differ in a replay."""
     command = workload(run_args)
     if run_args.program.endswith(".onnx") or is_example(run_args.program):
@@ -127,7 +125,7 @@ def perform(run_args: argparse.Namespace, effective: "Effective", shown: argpars
     return _show(result, effective, shown, call, None if call.report is None else result.detail.page(effective))
 
 
-def _with_values(command: ServingCommand, effective: "Effective", shown: argparse.Namespace, call: Call) -> int:
+def _with_values(command: ServingCommand, effective: Effective, shown: argparse.Namespace, call: Call) -> int:
     """Serve a small decoder and compute its answers."""
     if effective.config.compiler != CompilerConfig():
         raise UsageError(f"compiler.*: is for built-in models; {command.program} is served with values")
@@ -154,7 +152,7 @@ def _with_values(command: ServingCommand, effective: "Effective", shown: argpars
 
 
 def _show(
-    result: "Result[Any]", effective: "Effective", shown: argparse.Namespace, call: Call, page: str | None = None
+    result: "Result[Any]", effective: Effective, shown: argparse.Namespace, call: Call, page: str | None = None
 ) -> int:
     text = as_text([section for section in result.detail.sections(result) if section.parts])
     if call.report is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyv_npu import manifest
 from pyv_npu.cli.shared import options, output, work
@@ -16,18 +16,20 @@ from pyv_npu.cli.shared.output import Call, diagnose
 from pyv_npu.cli.shared.points import MODES, PointCommand, SweepPoints, run_words
 from pyv_npu.cli.shared.progress import bar
 from pyv_npu.cli.verbs import run
+from pyv_npu.config.shape_file import shape_of
 from pyv_npu.errors import UsageError
 from pyv_npu.report.run_folder import fingerprints
 from pyv_npu.studies.sweep import figures
 from pyv_npu.studies.sweep.axes import Axis, SweepFile, plan, read
+from pyv_npu.studies.sweep.cluster import run_on_cluster
+from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
 from pyv_npu.studies.sweep.figures import costs
+from pyv_npu.studies.sweep.folder import PAGE, SweepFolder
+from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, Record, code, reason, run_serially
+from pyv_npu.studies.sweep.processes import run_in_processes
+from pyv_npu.studies.sweep.table import Row, Table, table
 from pyv_npu.text import as_json
 from toolchain.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from pyv_npu.studies.sweep.folder import SweepFolder
-    from pyv_npu.studies.sweep.point import Job, Record
-    from pyv_npu.studies.sweep.table import Row, Table
 
 NAME, SERVE = "sweep", "serve"
 _LOCATION_OPTIONS = ("-o", "--output", "--workers", "--scheduler")
@@ -110,7 +112,6 @@ def _command(args: argparse.Namespace, call: Call) -> PointCommand:
         work.check_program(args.program)
         return PointCommand(run_words(args), args, _options_of(run), partial(work.workload, kinds=work.RUN, verb=NAME))
     from pyv_npu.cli.verbs import serve  # imports NumPy, which sweeps of firmware do not need
-    from pyv_npu.config.shape_file import shape_of
 
     words = shlex.split(args.program)
     option = next((word for word in run_words(args)[2:] if word.startswith("--")), None)
@@ -133,10 +134,6 @@ def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]],
     points: SweepPoints, named: Sequence[str],
 ) -> int:  # fmt: skip
-    from pyv_npu.studies.sweep.effects import MAX_FRONT, default_front
-    from pyv_npu.studies.sweep.folder import SweepFolder
-    from pyv_npu.studies.sweep.table import table
-
     front = () if args.pareto is None else tuple(args.pareto.split(","))
     if front and not 2 <= len(set(front)) == len(front) <= MAX_FRONT:
         raise UsageError(f"--pareto {args.pareto}: must name two or three figures, for example cycles,energy,area")
@@ -173,9 +170,6 @@ def _sweep(
 
 def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[list[Row], dict[str, Job]]":
     """Return the rows of the table, and the jobs by address; equal points share a job."""
-    from pyv_npu.studies.sweep.point import REFUSED, Addresses, Job, reason
-    from pyv_npu.studies.sweep.table import Row
-
     addresses, rows, jobs = Addresses(), [], dict[str, Job]()
     for number, point in enumerate(values, 1):
         try:
@@ -189,21 +183,15 @@ def _rows(values: Sequence[Mapping[str, str]], points: SweepPoints) -> "tuple[li
 
 
 def _run(args: argparse.Namespace, jobs: "Sequence[Job]", progress: "Progress") -> None:
-    from pyv_npu.studies.sweep.point import code, run_serially
-
     if args.insecure and not args.scheduler:
         raise UsageError(f"{_INSECURE}: is about a scheduler; drop it, or add --scheduler ADDRESS")
     if args.scheduler:
         if args.workers:
             raise UsageError("--workers: a scheduler has its own; drop it, or --scheduler")
-        from pyv_npu.studies.sweep.cluster import run_on_cluster
-
         run_on_cluster(jobs, args.scheduler, code(), progress.keep, insecure=args.insecure)
         return
     workers = min(args.workers or len(os.sched_getaffinity(0)), len(jobs))
     if workers > 1:
-        from pyv_npu.studies.sweep.processes import run_in_processes
-
         run_in_processes(jobs, workers, progress.keep)
     else:
         run_serially(jobs, progress.keep)
@@ -253,7 +241,6 @@ def _write(
 
 
 def _answer(args: argparse.Namespace, call: Call, points: SweepPoints, folder: "SweepFolder", table: "Table") -> int:
-    from pyv_npu.studies.sweep.folder import PAGE
     from pyv_npu.studies.sweep.page import text
 
     call.progress.done()

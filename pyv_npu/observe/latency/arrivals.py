@@ -7,8 +7,7 @@ host writes count and distances before the run; the epoch must be within the fir
 
 import math
 import struct
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyv_ext.bus.bus import Bus
@@ -18,8 +17,6 @@ from pyv_npu.config.tree import Config, LoadConfig
 from pyv_npu.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyv_npu.observe.latency.rows import Integers, Submissions
     from pyv_npu.observe.latency.spilled import Table
 
@@ -72,10 +69,10 @@ def recorded(path: str, count: int) -> list[int]:
     """Read the first `count` cycles of a file, one per line, ascending; UsageError names an invalid line."""
     if not path:
         raise UsageError("load.arrivals = recorded: load.file names no file; give one with a cycle a line")
-    file = Path(path)
     try:
-        check_input(file, MAX_TEXT)
-        lines = file.read_text(encoding="utf-8").split()
+        check_input(path, MAX_TEXT)
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split()
     except OSError as error:
         raise UsageError(f"load.file = {path}: {error.strerror}; give a file with a cycle a line") from None
     except UnicodeDecodeError:

@@ -5,7 +5,7 @@ Functions of the native subset operate on one buffer (`state`), which grows betw
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,6 @@ from pyv_npu.observe.latency.spilled import Table, packed, unpacked
 from pyv_npu.observe.latency.state import EVIDENCE_WORDS, LINES, NOTE_WORDS, PERIOD_WORDS, SPARE, Tracker, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from npu_device.trace.records import Batch
     from pyv_npu.observe.latency.rows import Integers
 

@@ -1,13 +1,12 @@
 """Stages, reasons and counts of a run's submissions: the object `latency` of the JSON schema (docs/results.md)."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyv_npu.observe.latency import STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyv_npu.observe.latency.fold import Fold
     from pyv_npu.observe.latency.percentiles import Distribution
     from pyv_npu.observe.latency.rows import Integers, Submissions

@@ -72,7 +72,7 @@ def test_firmware_imports_neither_the_compiler_nor_the_report_nor_the_other_work
     }  # fmt: skip
 
 
-HEAVY = {"numpy", "elftools", "llvmlite", "hashlib", "threading", "zlib", "heapq"}
+HEAVY = {"numpy", "elftools", "llvmlite", "hashlib", "threading", "zlib", "heapq", "pathlib"}
 """Modules of others that such a run does without."""
 NPU = (
     "npu_device.host", "npu_device.issue", "npu_device.event_loop", "npu_device.decode", "npu_device.abi.registers",
