@@ -3,8 +3,12 @@
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+from pyv_npu.engines.build import build
+from toolchain.errors import CompilerError, ToolchainError
 
 GCC = "riscv64-unknown-elf-gcc"
 PICOLIBC = "picolibc"
@@ -57,3 +61,13 @@ def need(*tools: str) -> None:
     """Skips the running test where one of the tools is missing."""
     if reason := missing(*tools):
         pytest.skip(reason)
+
+
+def built_or_skip(kind: str, folder: Path, *size: int) -> None:
+    """Builds an engine outside; skips the test where a tool for it is missing."""
+    try:
+        build(kind, folder, *size)
+    except CompilerError:
+        raise
+    except ToolchainError as error:
+        pytest.skip(str(error))

@@ -14,11 +14,8 @@ import numpy as np
 
 from npu_device.config import ChainedConfig
 from npu_device.cost.plan import Column, Sight
+from npu_device.cost.tensor import ceil_div
 from npu_device.trace.events import Cause
-
-
-def _ceil(value: int, divisor: int) -> int:
-    return -(-value // divisor)
 
 
 class Work(NamedTuple):
@@ -85,15 +82,15 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
     """
     t = chain.T
     if chain.mask_skip == "none":
-        return Tiles(t, 0, (0, 0), _ceil(queries, t) * _ceil(keys, t), _ceil(queries, t) * keys)
+        return Tiles(t, 0, (0, 0), ceil_div(queries, t) * ceil_div(keys, t), ceil_div(queries, t) * keys)
     if causal and ahead < 0:
         queries, ahead = queries + ahead, 0
     dataflow = chain.mask_skip == "dataflow" and min(queries, keys) > t
     side = 2 * t if dataflow else t
     past = min(ahead, keys) if causal else keys
-    row = np.arange(max(0, _ceil(queries, side)))
-    across = _ceil(keys - past, side)
-    first = np.full_like(row, -_ceil(past, side))
+    row = np.arange(max(0, ceil_div(queries, side)))
+    across = ceil_div(keys - past, side)
+    first = np.full_like(row, -ceil_div(past, side))
     last = np.minimum(row, across - 1)
     seen, depth = np.ones_like(row), np.full_like(row, -1)
     if window:
@@ -123,12 +120,12 @@ def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: 
 
 def step_cycles(chain: ChainedConfig, width: int) -> int:
     """Return the cycles of an engine for a pair of vectors of `width` elements."""
-    return _ceil(width, chain.lanes)
+    return ceil_div(width, chain.lanes)
 
 
 def read_cycles(chain: ChainedConfig, width: int, bits: int, vectors: int = 1) -> int:
     """Return the cycles of reading `vectors` vectors over one channel: latency and beats."""
-    return chain.lat + vectors * _ceil(width * bits, 8 * chain.channel_bytes)
+    return chain.lat + vectors * ceil_div(width * bits, 8 * chain.channel_bytes)
 
 
 def _tile(chain: ChainedConfig, steps: int, read: int) -> Work:
@@ -144,12 +141,12 @@ def masked(
     t, step = chain.T, step_cycles(chain, width)
     once = read_cycles(chain, width, bits)
     count = pairs(queries, keys, ahead, causal, window)
-    useful = _ceil(count * step, t)
+    useful = ceil_div(count * step, t)
     if queries == 1:
         seen = keys if chain.mask_skip == "none" else count
-        steps = _ceil(seen, t)
+        steps = ceil_div(seen, t)
         wait = steps * max(0, once - step)
-        return Work(steps * step, useful, wait, 0, _ceil(steps, t) * chain.restart, seen)
+        return Work(steps * step, useful, wait, 0, ceil_div(steps, t) * chain.restart, seen)
     grid = tiles(chain, queries, keys, ahead, causal, window)
     if grid.side == t:
         work = _tile(chain, t * step, once).times(grid.other)
@@ -171,7 +168,7 @@ def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
     for member in range(sight.group):
         first = (member - sight.phase) % sight.group
         if first < rows:
-            members[_ceil(rows - first, sight.group), sight.ahead + (sight.phase + first) // sight.group] += 1
+            members[ceil_div(rows - first, sight.group), sight.ahead + (sight.phase + first) // sight.group] += 1
     work = Work()
     for (queries, ahead), count in members.items():
         one = masked(chain, queries, sight.keys, sight.width, bits, ahead, sight.causal, sight.window)
@@ -209,10 +206,10 @@ def _broadcast(chain: ChainedConfig, held: int, passing: int, k: int, bits_held:
     t, step = chain.T, step_cycles(chain, k)
     load = read_cycles(chain, k, bits_held)
     each = max(step, read_cycles(chain, k, bits_passing)) if passing > 1 else step
-    groups = _ceil(held, t)
+    groups = ceil_div(held, t)
     steps = groups * passing
     wait = groups * max(load, passing * each) - steps * step
-    work = Work(steps * step, _ceil(held * passing * step, t), wait, 0, _ceil(steps, t) * chain.restart)
+    work = Work(steps * step, ceil_div(held * passing * step, t), wait, 0, ceil_div(steps, t) * chain.restart)
     return Broadcast(work, (Fraction(1), Fraction(groups if passing > 1 else 1)))
 
 
@@ -221,7 +218,7 @@ def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, 
     grid = tiles(replace(chain, mask_skip="tile"), queries, keys, ahead)
     t, step = chain.T, step_cycles(chain, width)
     one = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
-    useful = _ceil(pairs(queries, keys, ahead) * step, t)
+    useful = ceil_div(pairs(queries, keys, ahead) * step, t)
     return one.times(grid.other)._replace(useful=useful, keys_read=grid.keys_read)
 
 

@@ -165,13 +165,6 @@ class EventStream:
                 yield batch_of(unpack(packed.read()))
 
 
-def all_records(stream: EventStream) -> "Batch":
-    """Return the records of a stream that stores them, as one array."""
-    from npu_device.trace.records import joined
-
-    return joined(stream.kept())
-
-
 def records(stream: EventStream) -> Callable[[], "Batch"]:
     """Store every later event of `stream`. Return a function that returns them as one array of RECORD."""
     batches: list[Batch] = []

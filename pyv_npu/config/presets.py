@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyv_npu.config.package_data import PACKAGE, data_files, find_file
+from pyv_npu.config.package_data import data_files, find_file
 from pyv_npu.config.schema import keys_of, sections_of, unknown
 from pyv_npu.config.tree import Config
 from pyv_npu.config.yaml_file import Entry, read_entries
@@ -35,7 +35,6 @@ DEFAULT = "soc-axi"
 PYV = "pyv"
 """Name of the preset with the cycle contract, and of the core that defines it."""
 
-_FOLDER = os.path.join(PACKAGE, "presets")
 _REQUIRED = ("name", "basis", "source")
 _WORDS = (*_REQUIRED, "extends")
 _TOP = (*_WORDS, "values", "sources")

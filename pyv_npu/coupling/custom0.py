@@ -88,24 +88,23 @@ class ObservedCsrs:
     def __init__(self, device: NpuDevice, observe: CsrObserver, observe_write: Callable[[int, int], None]) -> None:
         """`observe_write(address, cycle)` is called for each write."""
         self.device = device
-        self._npu = device
         self._observe_write = observe_write
         self._observe = observe
 
     def stable(self, address: int) -> bool:
-        return self._npu.csr.stable(address)
+        return self.device.csr.stable(address)
 
     def offset(self, address: int) -> int:
         """Return the offset of the register behind a CSR."""
-        return self._npu.csr.offset(address)
+        return self.device.csr.offset(address)
 
     def read(self, address: int, now: int) -> int:
-        value = self._npu.csr.read(address, now)
+        value = self.device.csr.read(address, now)
         self._observe(address, value, now)
         return value
 
     def write(self, address: int, value: int, now: int, written: int) -> None:
-        self._npu.csr.write(address, value, now, written)
+        self.device.csr.write(address, value, now, written)
         self._observe_write(address, now)
 
 

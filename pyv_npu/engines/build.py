@@ -65,15 +65,6 @@ def build(kind: str, folder: Path, rows: int = 16, columns: int = 16) -> Path:
     return manifest
 
 
-def missing_tools(kind: str) -> list[str]:
-    """Return the tools for a kind of engine that this machine lacks."""
-    lacking = [tool for tool in {"rtl": ("verilator", "g++", "make"), "systemc": ("g++",)}.get(kind, ())
-               if shutil.which(tool) is None]  # fmt: skip
-    if kind == "systemc" and not lacking and not _has_systemc():
-        lacking.append(SYSTEMC_HEADER)
-    return lacking
-
-
 def _rtl(folder: Path, rows: int, columns: int) -> None:
     objects = (folder / "obj").resolve()
     flags = f"-O2 -std=c++17 -DROWS={rows} -DCOLUMNS={columns} -I{SOURCES}"
@@ -99,15 +90,11 @@ def _need(*tools: str, kind: str) -> None:
 
 
 def _need_systemc() -> None:
-    if not _has_systemc():
-        packages = KINDS["systemc"].packages
-        raise ToolchainError(f"{SYSTEMC_HEADER}: is not there; engine systemc needs apt-get install {packages}")
-
-
-def _has_systemc() -> bool:
     text = f"#include <{SYSTEMC_HEADER}>\n"
     result = subprocess.run(["g++", "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=False)
-    return result.returncode == 0
+    if result.returncode:
+        packages = KINDS["systemc"].packages
+        raise ToolchainError(f"{SYSTEMC_HEADER}: is not there; engine systemc needs apt-get install {packages}")
 
 
 def _run(*command: str) -> None:

@@ -90,11 +90,6 @@ class LedgerRow(NamedTuple):
         return self.scheduled.tokens
 
     @property
-    def decisions(self) -> tuple[object, ...]:
-        """Decision of the scheduler: scheduled tokens, preempted, finished, blocks in use, swapped."""
-        return self.scheduled, self.preempted, self.finished, self.blocks, self.swapped
-
-    @property
     def swapped_tokens(self) -> tuple[int, int]:
         """Tokens copied (to swap space, from swap space)."""
         tokens = sum(count for _, count in self.swapped)

@@ -12,7 +12,7 @@ from pyv_npu.sections import Part
 from pyv_npu.studies.sweep.charts import effect_parts
 from pyv_npu.studies.sweep.effects import break_even, crossing_text
 from pyv_npu.studies.sweep.figures import select_figures, submissions
-from pyv_npu.studies.sweep.table import ERROR, MODE, Table
+from pyv_npu.studies.sweep.table import ERROR, MODE, Table, is_integer
 from pyv_npu.workloads.firmware import run_program
 
 FIGURES = ("t_submit", "core_per_command", "submit_per_compute")
@@ -49,7 +49,7 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
     points = []
     for value in sweep.values:
         settings = {**sweep.fixed, sweep.key: value}
-        point: dict[str, Any] = {"value": int(value, 0) if _is_integer(value) else value}
+        point: dict[str, Any] = {"value": int(value, 0) if is_integer(value) else value}
         for mode in MODES:
             mode_config = with_values(config, {**settings, "npu.mode": mode})
             run = run_program(mode_config, program, mode_config.run.args)
@@ -79,11 +79,3 @@ def _table(swept: Mapping[str, Any]) -> Table:
 def charts(swept: Mapping[str, Any]) -> list[Part]:
     """Return small multiples: each figure of both modes over the values; a constant figure is a sentence."""
     return effect_parts(_table(swept), swept["key"], swept["figures"])
-
-
-def _is_integer(text: str) -> bool:
-    try:
-        int(text, 0)
-    except ValueError:
-        return False
-    return True

@@ -79,13 +79,7 @@ def run_commands(
         Listed(command.descriptor, 0, command.block, works.get(index, 0)) for index, command in enumerate(commands)
     ]
     events = EventStream(keep=keep or explained)
-    completed: dict[int, int] = {}
-
-    def note(batch: Batch) -> None:
-        done = batch[batch["what"] == What.DONE]
-        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
-
-    events.subscribe(note)
+    completed = _completions(events)
     traffic = RoleTraffic()
     events.subscribe(traffic.add)
     if watch is not None:
@@ -118,13 +112,7 @@ def layer_ends(
     runs on this device. PyvNpuError as in `run_commands`."""
     listed = [Listed(command.descriptor, 0, command.block) for command in commands]
     events = EventStream()
-    completed: dict[int, int] = {}
-
-    def note(batch: Batch) -> None:
-        done = batch[batch["what"] == What.DONE]
-        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
-
-    events.subscribe(note)
+    completed = _completions(events)
     runner = Runner(list_config(config, len(listed)), events, values=False)
     if plans is not None:
         runner.device.use_plans(plans)
@@ -133,6 +121,18 @@ def layer_ends(
     ran = runner.run(listed)
     _check(ran, commands)
     return _finish_cycles(commands, tuple(completed[ticket] for ticket in ran.tickets))
+
+
+def _completions(events: EventStream) -> dict[int, int]:
+    """Collect the cycle in which each ticket completes."""
+    completed: dict[int, int] = {}
+
+    def note(batch: Batch) -> None:
+        done = batch[batch["what"] == What.DONE]
+        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
+
+    events.subscribe(note)
+    return completed
 
 
 def _check(ran: Run, commands: Sequence[Command]) -> None:

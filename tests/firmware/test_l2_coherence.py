@@ -6,7 +6,7 @@ import pytest
 from external_tools import GCC, PICOLIBC, needs
 
 from npu_device.trace.events import What
-from npu_device.trace.stream import all_records
+from npu_device.trace.records import joined
 from pyv_ext.cores import DEFAULT_ENGINE
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
@@ -36,7 +36,7 @@ def run(
 
 
 def stale(platform: Platform) -> int:
-    return int((all_records(platform.events)["what"] == What.STALE).sum())
+    return int((joined(platform.events.kept())["what"] == What.STALE).sum())
 
 
 @pytest.mark.parametrize("mode", ["tight", "loose"])

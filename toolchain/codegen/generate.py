@@ -27,12 +27,12 @@ def generate(graph: Graph, memory: DramMap, target: Target, granularity: str, po
         if granularity == "macro" or macro_form.is_macro_only(layer):
             macro = MacroEmitter(graph, layer, memory, target, turn)
             macro_form.FORMS[layer.op_type](macro)
-            commands += macro.commands()
+            commands += macro.commands
             continue
         tiles = tile_form.TileEmitter(graph, layer, memory, target)
         if layer.op_type == "ATTN_T":
             attention_tiles.attention(tiles, graph, target, position)
         else:
             tile_form.FORMS[layer.op_type](tiles)
-        commands += tiles.commands()
+        commands += tiles.commands
     return commands

@@ -35,7 +35,7 @@ class MacroEmitter:
         """Row pitch of in0 and of the result, elements; 0 for contiguous rows."""
         self._operands = StoredOperands(graph, layer, memory)
         self.input_pitches = [graph.tensors[name].pitch for name in layer.inputs]
-        self._commands: list[Command] = []
+        self.commands: list[Command] = []
         self._shares = layer.integer("buffers", 1)
         self._turn = layer.integer("turn", turn)
         ahead = layer.integer("prefetch")
@@ -54,16 +54,13 @@ class MacroEmitter:
         """Return the distance in bytes of `rows` rows of the result."""
         return rows * (self.pitches[1] or columns) * BITS[self.kind] // 8
 
-    def commands(self) -> list[Command]:
-        return self._commands
-
     def put(
         self, fields: dict[str, int], per_op: dict[str, Any] | None = None, opcode: Opcode | None = None, **block: Any
     ) -> None:
         """Emit a command, by default of the layer's operation. `fields`: of the descriptor; `block`: of the extended
         block."""
         opcode = opcode or LAYER_OPS[self.layer.op_type].opcode
-        share = (self._turn + len(self._commands)) % self._shares
+        share = (self._turn + len(self.commands)) % self._shares
         for name, pitch, kind in zip(("ld0", "ldo"), self.pitches, (self.kinds[0], self.kind), strict=True):
             if pitch and name not in block:
                 block[name] = pitch * BITS[kind] // 8
@@ -81,7 +78,7 @@ class MacroEmitter:
             opcode=opcode, extended=1, rank=self.layer.integer("rank"), prefetch_dist=self.layer.integer("prefetch"),
             cluster=self._cluster, **{"type_in0": self.kinds[0], "type_out": self.kind, **fields},
         )  # fmt: skip
-        self._commands.append(Command(self.layer.id, descriptor, extended))
+        self.commands.append(Command(self.layer.id, descriptor, extended))
 
     def _alignments(self, words: dict[str, Any]) -> int:
         """Return the alignment word for the operands whose addresses are among a command's words."""

@@ -39,7 +39,7 @@ class TileEmitter:
         self.out = memory.address(graph, layer.outputs[0])
         self.sum = sum_type(graph, layer)
         self._operands = StoredOperands(graph, layer, memory)
-        self._commands: list[Command] = []
+        self.commands: list[Command] = []
         self._target = target
         count = layer.integer("buffers", 1)
         self.tile: Tile = tile_of(graph, layer, target, 0)
@@ -59,12 +59,9 @@ class TileEmitter:
         """Bytes of one set of buffers."""
         return self._target.spm_bytes // len(self._sets)
 
-    def commands(self) -> list[Command]:
-        return self._commands
-
     def put(self, opcode: Opcode, **fields: int) -> None:
         descriptor = Descriptor(opcode=opcode, rank=self.layer.integer("rank"), **fields)
-        self._commands.append(Command(self.layer.id, descriptor))
+        self.commands.append(Command(self.layer.id, descriptor))
 
     def load(self, source: int, target: int, rows: int, columns: int, kind: DataType, distance: int) -> None:
         """Load rows that lie `distance` bytes apart in DRAM, packed into the scratchpad."""

@@ -68,7 +68,7 @@ def table(
     axes: Sequence[str], figures: Mapping[str, Figure], rows: Sequence[Row], record: Callable[[str], Record | None]
 ) -> Table:
     """Build the table from the records of all rows. Axes whose values are all integers become numeric."""
-    integers = {name for name in axes if all(_is_integer(row.values.get(name, "")) for row in rows)}
+    integers = {name for name in axes if all(is_integer(row.values.get(name, "")) for row in rows)}
     cells: list[Mapping[str, Cell]] = []
     for row in rows:
         values: dict[str, Cell] = {}
@@ -99,7 +99,8 @@ def _error(record: Record) -> str | None:
     return f"exit code {result['exit_code']}" if result["exit_code"] else None
 
 
-def _is_integer(text: str) -> bool:
+def is_integer(text: str) -> bool:
+    """Checks whether a text is a whole number, in any notation of Python."""
     try:
         int(text, 0)
     except ValueError:

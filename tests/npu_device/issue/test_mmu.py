@@ -20,7 +20,8 @@ from npu_device.kv_quant.storage import EncodedCache, KvAccess, Sizes
 from npu_device.memory.region import make_region
 from npu_device.operations.checks import DescriptorError
 from npu_device.trace.events import Role, What
-from npu_device.trace.stream import EventStream, all_records
+from npu_device.trace.records import joined
+from npu_device.trace.stream import EventStream
 from pyv_native.state import StateError
 
 HEADS, DIM, T_MAX, PAGE = 4, 128, 4096, 4096
@@ -58,7 +59,7 @@ def test_pages_are_taken_when_they_are_touched() -> None:
     assert mmu.used == sum(pages(1024))
     mmu.begin(0, 10, [access(64, 64)])  # the cache begins anew
     assert mmu.used == sum(pages(64))
-    records = all_records(events)
+    records = joined(events.kept())
     assert (records["what"] == What.PAGES).all() and records["bytes"].tolist()[-1] == mmu.used
     assert int(records["aux"].sum() - records["tile"].sum()) == mmu.used
 

@@ -9,7 +9,7 @@ from npu_device.abi.instructions import CUSTOM_INSTRUCTIONS, match_mask
 from npu_device.abi.memory_map import NPU_BASE, SPM_BASE
 from npu_device.abi.opcodes import DataType, Opcode
 from npu_device.trace.events import What
-from npu_device.trace.stream import all_records
+from npu_device.trace.records import joined
 from pyv_ext.elf import Program, Segment
 from pyv_npu.config import load
 from pyv_npu.platform import Platform
@@ -54,7 +54,7 @@ def run(engine: str, traffic: str, loads: int = 0, stores: int = 0, step: int | 
     platform.load(program(loads, stores))
     while platform.run(None if step is None else platform.cycle + step).reason.value == "limit":
         assert step is not None
-    records = all_records(platform.events)
+    records = joined(platform.events.kept())
     ends = records["cycle"][records["what"] == What.DMA_END]
     assert len(ends) == 1
     return int(ends[0]), platform.events.hexdigest()

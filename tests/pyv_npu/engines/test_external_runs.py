@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from external_tools import built_or_skip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from npu_device.external.client import Client
 from npu_device.external.protocol import Event, Happening, Hello, Start
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
-from pyv_npu.engines.build import TEMPLATE, build, missing_tools
+from pyv_npu.engines.build import TEMPLATE, build
 from pyv_npu.errors import UsageError
 from pyv_npu.platform import Platform
 
@@ -213,10 +214,8 @@ def test_floats_are_refused_in_one_line(template: str, tmp_path: Path, capsys: p
 
 @pytest.fixture(scope="module", params=["rtl", "systemc"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if lacking := missing_tools(request.param):
-        pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
     folder = tmp_path_factory.mktemp(request.param)
-    build(request.param, folder)
+    built_or_skip(request.param, folder)
     return str(folder)
 
 
@@ -234,9 +233,7 @@ def test_built_engines_are_cycle_identical(built: str, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 32)])
 @pytest.mark.parametrize("kind", ["rtl", "systemc"])
 def test_cycles_are_those_of_f1(kind: str, rows: int, columns: int, tmp_path: Path) -> None:
-    if lacking := missing_tools(kind):
-        pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
-    build(kind, tmp_path, rows, columns)
+    built_or_skip(kind, tmp_path, rows, columns)
     client = Client([str(tmp_path)], Hello(1, 1, 0), 120)
     te = TeConfig(kind="systolic_os", rows=rows, columns=columns)
     random = np.random.default_rng(1)

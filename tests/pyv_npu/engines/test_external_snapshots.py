@@ -8,13 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from external_tools import built_or_skip
 
 from pyv_ext.gdb.debugger import Debugger
 from pyv_npu.boot import find_program
 from pyv_npu.cli.main import main
 from pyv_npu.config import load
 from pyv_npu.debug import time_machine
-from pyv_npu.engines.build import TEMPLATE, build, missing_tools
+from pyv_npu.engines.build import TEMPLATE, build
 from pyv_npu.errors import BadInputError
 from pyv_npu.platform import Platform
 from pyv_npu.snapshot import Snapshot
@@ -29,10 +30,8 @@ COUNT = 40
     scope="module", params=["python", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rtl", "systemc"))]
 )
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if lacking := missing_tools(request.param):
-        pytest.skip(f"{', '.join(lacking)}: apt-get install verilator libsystemc-dev g++ make")
     folder = tmp_path_factory.mktemp(request.param)
-    build(request.param, folder)
+    built_or_skip(request.param, folder)
     return str(folder)
 
 

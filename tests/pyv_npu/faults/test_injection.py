@@ -17,7 +17,7 @@ from npu_device.levels.explain import Blocker
 from npu_device.memory.arrays import WriteSet
 from npu_device.memory.region import make_region
 from npu_device.trace.events import What
-from npu_device.trace.stream import all_records
+from npu_device.trace.records import joined
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.devices.base import DeviceBase
 from pyv_ext.engines.core import StopReason
@@ -120,7 +120,7 @@ def test_outcomes(mode: str, modes: str, fault: Mapping[str, Any], expected: Out
     assert injected.fired, "acted"
     assert (found.outcome, texts(run)) == (expected, list(driver)), found
     assert run.events is not None
-    events = all_records(run.events)
+    events = joined(run.events.kept())
     acted = events[events["what"] == What.FAULT]
     assert acted["cycle"].tolist() == [firing.cycle for firing in injected.fired]
 
@@ -130,7 +130,7 @@ def test_without_faults_nothing_changes() -> None:
     run, plain = (run_program(config("loose"), "submit_latency", N, Session(faults=one)) for one in ((), None))
     assert run.events is not None and plain.events is not None
     assert (run.cycles, run.events.hexdigest()) == (plain.cycles, plain.events.hexdigest())
-    assert not np.isin(all_records(plain.events)["what"], [What.FAULT]).any()
+    assert not np.isin(joined(plain.events.kept())["what"], [What.FAULT]).any()
     assert plain.core is not None and plain.core.record is None
 
 

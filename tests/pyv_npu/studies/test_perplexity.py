@@ -125,7 +125,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_scored(
     monkeypatch.setattr("pyv_npu.studies.perplexity.scores", lambda *_: pytest.fail("scored"))
     assert main(["perplexity", str(model), "--tokens", str(path), "--count", "4", "--report", str(path)]) == 64
     assert f"--report {path}: File exists: choose another place" in capsys.readouterr().err
-    monkeypatch.setattr("pyv_npu.kv_quant.encoded_kv.profiled", lambda *_: pytest.fail("profiled"))
+    monkeypatch.setattr("pyv_npu.cli.verbs.profile_kv.profiled", lambda *_: pytest.fail("profiled"))
     output = ["--output", str(tmp_path / "thresholds.json")]
     assert main(["profile-kv", str(model), *output, "--tokens", str(path), "--study", str(path)]) == 64
     assert f"--study {path}: File exists: choose another place" in capsys.readouterr().err

@@ -15,7 +15,6 @@ import pytest
 from pyv_npu.cli import main
 from pyv_npu.config import Config, with_values
 from pyv_npu.studies.sweep import point as points
-from pyv_npu.studies.sweep import processes
 from pyv_npu.studies.sweep.point import Job, JobRunner, Record
 from pyv_npu.workloads.model import TimedModel
 
@@ -337,7 +336,7 @@ def test_there_are_as_many_workers_as_cores_and_not_more_than_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: list[int] = []
-    monkeypatch.setattr(processes, "run_in_processes", lambda jobs, workers, done: counts.append(workers))
+    monkeypatch.setattr("pyv_npu.cli.verbs.sweep.run_in_processes", lambda jobs, workers, done: counts.append(workers))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)))
     for axis in ("tile=16,32", "tile=16:64:16", "tile=16"):
         main(["sweep", "submit_latency", axis, "--mode", "tight", *QUICK, "-o", str(tmp_path / axis[5:7])])

@@ -10,7 +10,7 @@ from kanata import Row, read
 from shares import slow
 
 from npu_device.trace.events import Cause, Kind, What
-from npu_device.trace.stream import all_records
+from npu_device.trace.records import joined
 from pyv_ext.engines.core import Stop
 from pyv_npu.config import load
 from pyv_npu.observe.instruments import Instruments
@@ -150,7 +150,7 @@ def test_vcd_follows_the_program_counter(traced: Traced) -> None:
 
 def test_vcd_shows_what_each_unit_did(traced: Traced) -> None:
     result, signals = traced.result, traced.signals
-    records = all_records(result.events)  # type: ignore[arg-type]
+    records = joined(result.events.kept())  # type: ignore[arg-type]
     for kind, name in ((Kind.TE, "te"), (Kind.VE, "ve"), (Kind.DMA, "dma")):
         mine = records[records["unit"] >> 8 == kind]
         for unit in set((mine["unit"] & 255).tolist()):
@@ -174,7 +174,7 @@ def test_vcd_shows_what_each_unit_did(traced: Traced) -> None:
 def test_vcd_adds_up_queue_and_conflicts(traced: Traced) -> None:
     """Areas below the curves: cycles in the queue, and cycles by which conflicts lengthened steps."""
     result, signals = traced.result, traced.signals
-    records = all_records(result.events)  # type: ignore[arg-type]
+    records = joined(result.events.kept())  # type: ignore[arg-type]
 
     def area(name: str) -> int:
         return sum((end - start) * int(value, 2) for start, end, value in levels(signals[name]))

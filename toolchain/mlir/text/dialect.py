@@ -87,8 +87,6 @@ def _spaces(op: Operation) -> None:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 DECLARATION_ATTRIBUTES = ("id", "role")
-NON_LAYER = ("id", "graph_attributes")
-"""Attributes of an operation that are not layer attributes."""
 
 
 def _no_unknown(op: Operation, allowed: Sequence[str]) -> None:
