@@ -16,7 +16,7 @@ for platform in (cold, warm):
     platform.load(find_program('hello'))
 """
 NATIVE = {
-    "importing what makes native code": "import pyv_ext.engines.fast.native",
+    "importing the translator": "import pyv_ext.engines.fast.native",
     "the interpreter, cold": "cold.run(until=10)",
     "the interpreter, warm": "warm.run(until=10)",
 }
