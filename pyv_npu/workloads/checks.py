@@ -125,7 +125,7 @@ def compare(
             compiled, source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}
         )
     if not (converted or steps) and not all(result["ok"] for result in checks.values()):
-        checks = _check_rounding(
+        checks = check_rounding(
             source, inputs, outputs, {name: reference_values[want] for name, want in names_of_outputs.items()}, checks
         )
     if not all(result["ok"] for result in checks.values()):
@@ -190,7 +190,7 @@ MEANT = 1e-2
 """Maximum effect of one rounding on a result that can still be compared."""
 
 
-def _check_rounding(
+def check_rounding(
     source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
@@ -199,7 +199,7 @@ def _check_rounding(
     weights, or of the result of each node."""
     try:
         right, *moved = (
-            {name: values.astype(outputs[name].dtype) for name, values in variant.items()}
+            {name: variant[name].astype(values.dtype) for name, values in outputs.items()}
             for variant in (exact(source, inputs), exact(rounded_otherwise(source), inputs), in_single(source, inputs))
         )
     except Exception:  # operators that the reference has in fp32 only
@@ -301,7 +301,7 @@ def _check_layers(
     want, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
     results = {name: check(values, want[name], min_limit) for name, values in outputs.items()}
     if not compiled.precision and not all(result["ok"] for result in results.values()):
-        results = _check_rounding(source, inputs, outputs, want, results)
+        results = check_rounding(source, inputs, outputs, want, results)
     return results
 
 

@@ -19,14 +19,14 @@ from pyv_npu.kv_quant import encoded_kv, engines
 from pyv_npu.result import Detail, Result
 from pyv_npu.run_sections.latency import token_steps
 from pyv_npu.sections import Cell, Facts, Section, Table, Value
-from pyv_npu.workloads.checks import check, check_codes, codes_row, float_rows
+from pyv_npu.workloads.checks import check, check_codes, check_rounding, codes_row, float_rows
 from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, listing, submission_row
 from pyv_npu.workloads.data import RUNS, Values
 from pyv_npu.workloads.kv_figures import EncodedSize, KvTraffic, csv_of, error, kv_capacity, kv_errors, kv_figures
-from toolchain.decoders.decoder import CODES, LOG, CompiledDecoder, Decoder, KvBits
-from toolchain.decoders.reference import DecodeStep, Reference
+from toolchain.decoders.decoder import CODES, LOG, LOGITS, CompiledDecoder, Decoder, KvBits
+from toolchain.decoders.reference import DecodeStep, Reference, empty_past, step_feeds
 from toolchain.decoders.shapes import BY_BITS
-from toolchain.quantize.precision import INT8
+from toolchain.quantize.precision import FLOAT_TYPES, INT8, TOLERANCE
 from toolchain.quantize.qconfig import QConfig
 
 DRAWN = 4
@@ -224,8 +224,8 @@ class GenerationDetail(Detail):
             "floats": dict(decoder.floats),
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         }  # fmt: skip
-        nothing: dict[str, Any] = {"steps": [], "codes": {}, "original_error": None}
-        figures |= nothing if codes is None else _compared(decoder, request, tokens, logits, codes)
+        nothing: dict[str, Any] = {"steps": [], "rounding": {}, "codes": {}, "original_error": None}
+        figures |= nothing if codes is None else compare_logits(decoder, request, tokens, logits, codes)
         if codes is not None and not request.exact and all(codes):
             figures |= _errors(compiled, tokens, logits, read, codes)
         if encoded is not None:
@@ -267,6 +267,10 @@ class GenerationDetail(Detail):
             if worst["ok"] is None:
                 limit = "; not checked: weights or caches have another type"
             rows.append(("worst error of logits", f"{worst['error']:.2e} at position {worst['position']}{limit}"))
+            if "arithmetic" in figures["rounding"]:
+                rounding = figures["rounding"]
+                text = f"error {rounding['error']:.2e}, limit {rounding['limit']:.0e}"
+                rows.append(("in double precision", f"{text}; one rounding: error {rounding['arithmetic']:.2e}"))
             same = sum(step["next"] == step["reference_next"] for step in steps)
             rows.append(("same choice", f"{same} of {len(steps)} positions"))
             rows += codes_row(figures["codes"])
@@ -338,21 +342,22 @@ def _capacity(compiled: CompiledDecoder, npu: NpuConfig, encoded: int | None) ->
     )
 
 
-def _compared(
+def compare_logits(
     decoder: Decoder, request: GenerationRequest, tokens: Sequence[int], logits: Values,
     codes: Sequence[Mapping[str, Values]],
 ) -> dict[str, Any]:  # fmt: skip
     """Compare each token's logits, and all codes, with the reference on the same tokens. If types differ from the
-    model's, the error is only reported."""
+    model's, the error is only reported. Logits may be wider than what they are computed from, which has the type of
+    keys and values."""
+    cached = {cache.kind for cache in decoder.caches}
+    min_limit = max((TOLERANCE[name] for name, kind in FLOAT_TYPES.items() if kind in cached), default=0.0)
     if not request.exact:
         codes = [{} for _ in codes]
     names = list(codes[0])
     reference_steps = list(_reference(decoder, names, tokens, len(request.prompt), codes))
-    rows = []
-    for position, (got, want) in enumerate(
-        zip(logits, np.concatenate([step.logits for step in reference_steps]), strict=True)
-    ):
-        compared = check(got, want)
+    wanted, rows = np.concatenate([step.logits for step in reference_steps]), []
+    for position, (got, want) in enumerate(zip(logits, wanted, strict=True)):
+        compared = check(got, want, min_limit)
         rows.append(
             {
                 "position": position, "token": tokens[position], "next": int(got.argmax()),
@@ -360,6 +365,10 @@ def _compared(
                 "ok": compared["ok"] if request.exact else None,
             }
         )  # fmt: skip
+    rounding = {}
+    if not (names or all(row["ok"] in (None, True) for row in rows)):
+        rounding = _check_rounding(decoder, tokens, logits, wanted)
+        rows = [row | {"ok": row["ok"] or rounding["ok"]} for row in rows]
     pairs = [
         (values[name], step.codes[name]) for values, step in zip(codes, reference_steps, strict=True) for name in names
     ]
@@ -367,7 +376,18 @@ def _compared(
     if decoder.original is not None:
         before = Reference(decoder.original).steps(tokens, len(request.prompt))
         original = check(logits, np.concatenate([step.logits for step in before]))["error"]
-    return {"steps": rows, "codes": check_codes(pairs) if names else {}, "original_error": original}
+    codes_result = check_codes(pairs) if names else {}
+    return {"steps": rows, "rounding": rounding, "codes": codes_result, "original_error": original}
+
+
+def _check_rounding(decoder: Decoder, tokens: Sequence[int], logits: Values, wanted: Values) -> dict[str, Any]:
+    """Compare the logits of all tokens, as those of one step, with the reference in double precision."""
+    checks = {LOGITS: check(logits, wanted)}
+    if decoder.proto is None:
+        return checks[LOGITS]
+    inputs = step_feeds(decoder, tokens[:-1], empty_past(decoder))
+    model = decoder.model(len(tokens) - 1)
+    return check_rounding(model, inputs, {LOGITS: logits[None]}, {LOGITS: wanted[None]}, checks)[LOGITS]
 
 
 def _reference(

@@ -433,6 +433,11 @@ def _graph(decoder: Decoder, model: OnnxModel, shared: Graph, t_max: int) -> Gra
     if LOGITS not in graph.tensors:
         raise ModelError(f"{decoder.name}: output {LOGITS}: no tensor that a step computes: export the decoder again")
     logits = graph.tensors[LOGITS]
+    if logits.shape != (1, tokens, decoder.vocab):
+        raise ModelError(
+            f"{decoder.name}: output {LOGITS} has shape {list(logits.shape)} for {tokens} tokens: must be "
+            f"{[1, tokens, decoder.vocab]}: export it with the logits of each token (no prune_lm_head)"
+        )
     graph.tensors[NEXT] = TensorIR(NEXT, Role.ACTIVATION, (tokens,), DataType.INT32)
     graph.tensors[LOG] = shared.tensors[LOG]
     graph.layers += [

@@ -323,32 +323,34 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
             continue
         counts = {attribute.name: attribute.i for attribute in node.attribute}
         heads = counts["kv_num_heads"] if node.input[1] else counts["num_heads"] + 2 * counts["kv_num_heads"]
-        if not (size := _width(proto, node.input[1] or node.input[0], name, external) // heads):
+        cache = inputs[node.input[3]].type.tensor_type
+        keys = helper.make_tensor_value_info(node.input[1] or node.input[0], cache.elem_type, None)
+        if not (size := _width(proto, keys, name, external) // heads):
             continue
-        named = inputs[node.input[3]].type.tensor_type.shape.dim[3].dim_param
+        named = cache.shape.dim[3].dim_param
         for value in (*proto.graph.input, *proto.graph.output):
             for dim in value.type.tensor_type.shape.dim:
                 if named and dim.dim_param == named:
                     dim.dim_value = size
 
 
-def _width(proto: Any, tensor: str, name: str, external: Mapping[str, Values]) -> int:
-    """Return the row size of a tensor that depends on the tokens alone, not on a cache."""
+def _width(proto: Any, tensor: Any, name: str, external: Mapping[str, Values]) -> int:
+    """Return the row size of a tensor, a ValueInfoProto, that depends on the tokens alone, not on a cache."""
     part = onnx.ModelProto()
     part.CopyFrom(proto)
-    ancestors, nodes = {tensor}, list[Any]()
+    ancestors, nodes = {tensor.name}, list[Any]()
     for node in reversed(proto.graph.node):
         if ancestors.intersection(node.output):
             ancestors.update(node.input)
             nodes.append(NodeProto.FromString(node.SerializeToString()))
     del part.graph.node[:], part.graph.output[:]
     part.graph.node.extend(reversed(nodes))
-    part.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
+    part.graph.output.append(tensor)
     inputs = [value for value in part.graph.input if value.name in ancestors]
     del part.graph.input[:]
     part.graph.input.extend(inputs)
     shapes = _shapes(given_inputs(part, external), _PASTS[0])
-    info = prepare(part, name, shapes, external).info.get(tensor)
+    info = prepare(part, name, shapes, external).info.get(tensor.name)
     return 0 if info is None else info.shape[-1]
 
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from pyv_npu.config import load
+from pyv_npu.workloads import generation
 from pyv_npu.workloads.decoder import Generation
 from pyv_npu.workloads.generation import GenerationRequest
 from toolchain.decoders.decoder import make_decoder
@@ -231,11 +232,51 @@ def test_all_levels_and_modes_make_the_same_tokens(form: str) -> None:
     assert len({str(one["outputs_sha256"]) for one in runs}) == 1
 
 
-def test_a_decoder_in_fp16() -> None:
-    proto = decoder_concat(kind="float16", **SMALL)
+def wide_logits(**settings: Any) -> Any:
+    """As exporters write it where the head is computed in fp32: the logits are converted."""
+    proto = decoder_concat(**settings)
+    next(node for node in proto.graph.node if node.output[0] == "logits").output[0] = "narrow"
+    proto.graph.node.append(helper.make_node("Cast", ["narrow"], ["logits"], to=1))
+    logits = next(value for value in proto.graph.output if value.name == "logits")
+    logits.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    return proto
+
+
+@pytest.mark.parametrize("form", [decoder_concat, wide_logits, grouped, unnamed_size])
+def test_decoders_in_fp16(form: Callable[..., Any]) -> None:
+    proto = form(kind="float16", **SMALL)
     made = _generated(proto)
     assert made.correct
     assert list(made.detail.tokens) == by_onnxruntime(proto, PROMPT, NEW)[0]
+
+
+def test_other_logits_in_fp16_differ() -> None:
+    """Double precision judges where a rounding of fp16 does more than the limit; a fault does more than that."""
+    proto = grouped(kind="float16", **{**SMALL, "layers": 8})
+    made = _generated(proto)
+    rounding = made.json["generate"]["rounding"]
+    assert made.correct and rounding["ok"]
+    assert rounding["error"] <= rounding["limit"] <= 8 * rounding["arithmetic"]
+    logits = made.detail.logits.copy()
+    logits[-1] *= np.float16(0.99)
+    request = GenerationRequest(PROMPT, NEW)
+    compared = generation.compare_logits(make_decoder(proto, "m"), request, made.detail.tokens, logits, [{}] * NEW)
+    assert not compared["rounding"]["ok"]
+    assert not compared["steps"][-1]["ok"]
+
+
+def test_logits_of_the_last_token_alone_are_refused() -> None:
+    """As onnxruntime-genai's builder writes them with `prune_lm_head`."""
+    proto = decoder_concat(**SMALL)
+    head = next(node for node in proto.graph.node if node.output[0] == "logits")
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_token"))
+    proto.graph.node.insert(
+        list(proto.graph.node).index(head),
+        helper.make_node("Gather", [head.input[0], "last_token"], ["pruned"], axis=1),
+    )
+    head.input[0] = "pruned"
+    with pytest.raises(ModelError, match=r"output logits has shape \[1, 1, 64\] for 3 tokens: must be \[1, 3, 64\]: "):
+        _generated(proto)
 
 
 def test_what_is_compiled_has_an_attention_and_positions() -> None:
