@@ -88,12 +88,12 @@ class InlinedFunctions:
         worklist: list[tuple[DIE, int]] = [(unit.get_top_DIE(), 0)]
         while worklist:
             entry, depth = worklist.pop()
-            inlined = entry.tag == _INLINED
-            if inlined:
+            is_inlined = entry.tag == _INLINED
+            if is_inlined:
                 name = _name(entry)
                 result += [_InlinedRange(start, end, depth, name) for start, end in _addresses(unit, entry)]
-            if depth + inlined <= MAX_DEPTH:
-                worklist += [(child, depth + inlined) for child in entry.iter_children()]
+            if depth + is_inlined <= MAX_DEPTH:
+                worklist += [(child, depth + is_inlined) for child in entry.iter_children()]
         return result
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from elftools.dwarf.lineprogram import LineProgram, LineState
     from elftools.dwarf.structs import DWARFStructs
 
-_NEEDED = {".debug_info", ".debug_abbrev", ".debug_line"}
+_REQUIRED_SECTIONS = {".debug_info", ".debug_abbrev", ".debug_line"}
 _RANGES = (".debug_ranges", ".debug_rnglists")
-SECTIONS = (*sorted(_NEEDED), ".debug_line_str", ".debug_str", ".debug_str_offsets", *_RANGES)
+SECTIONS = (*sorted(_REQUIRED_SECTIONS), ".debug_line_str", ".debug_str", ".debug_str_offsets", *_RANGES)
 _UNUSED = (
     "debug_frame_sec", "eh_frame_sec", "debug_loc_sec", "debug_aranges_sec", "debug_pubtypes_sec",
     "debug_pubnames_sec", "debug_addr_sec", "debug_loclists_sec", "debug_sup_sec",
@@ -70,7 +70,7 @@ class SourceLines:
     def _rows(self) -> list[_LineRange]:
         """Ranges by address."""
         large = any(len(section) > MAX_SECTION for section in self.sections.values())
-        if large or not self.sections.keys() >= _NEEDED:
+        if large or not self.sections.keys() >= _REQUIRED_SECTIONS:
             return []
         units: list[CompileUnit] = read_or_default(lambda: [*self._dwarf.iter_CUs()], [])
         rows: list[_LineRange] = []

@@ -56,7 +56,7 @@ _STATEMENTS: dict[OpClass | str, str] = {
         address = (x[rs1] + imm) & {mask}
         if {beyond}not ok[address >> {page}] or address & {low}:
             return None
-        x[rd] = {loaded}
+        x[rd] = {register_value}
         return after""",
     OpClass.STORE: """
         address = (x[rs1] + imm) & {mask}
@@ -83,8 +83,8 @@ class Closures:
     def makes(self, instruction: Instruction) -> bool:
         """Check whether an instruction has a closure; any other has `leave`."""
         row = instruction.row
-        watched = self._bus.shadow is not None and row.kind in (OpClass.LOAD, OpClass.STORE)
-        return row.kind in _STATEMENTS and not row.floating and not watched
+        is_observed = self._bus.shadow is not None and row.op_class in (OpClass.LOAD, OpClass.STORE)
+        return row.op_class in _STATEMENTS and not row.floating and not is_observed
 
     def make(self, instruction: Instruction, pc: int) -> Step:
         """Make the closure of the instruction at `pc`, for which `makes` holds."""
@@ -97,16 +97,16 @@ class Closures:
         x, rd, imm, cost = hart.x, rd or SINK, imm & mask, row.cost(timing)
         next_pc = pc + row.length & mask
         after = next_pc, cost
-        if row.kind is OpClass.OP:
+        if row.op_class is OpClass.OP:
             return factory(x, rd, rs1, rs2, imm, pc, after)
-        if row.kind is OpClass.BRANCH:
+        if row.op_class is OpClass.BRANCH:
             target = pc + imm & mask
             return factory(x, rs1, rs2, after, None if target % self._isa.alignment else (target, timing.taken))
-        if row.kind is OpClass.JUMP:
+        if row.op_class is OpClass.JUMP:
             return factory(x, rd, rs1, imm, pc, next_pc, cost, self._isa.alignment - 1)
         ram = self._bus.rams[0]
         cells = {1: ram.u8, 2: ram.u16, 4: ram.u32, 8: ram.u64}[row.size]
-        if row.kind is OpClass.LOAD:
+        if row.op_class is OpClass.LOAD:
             return factory(x, rd, rs1, imm, after, self._bus.load_ok, ram.base, cells)
         return factory(x, rs1, rs2, imm, after, self._bus.store_ok, ram.base, cells)
 
@@ -121,10 +121,10 @@ class Closures:
 def _factory_text(row: InstructionDef, isa: Isa) -> str:
     """Return Python for the factory of a row whose kind has statements."""
     scale = max(row.size.bit_length() - 1, 0)
-    statements = _STATEMENTS[_TIMED if row.extra else row.kind].format(
+    statements = _STATEMENTS[_TIMED if row.extra else row.op_class].format(
         value=_python(row, isa, row.expr),
         extra=_python(row, isa, row.extra),
-        loaded=loaded(row, isa, f"ram[(address - base) >> {scale}]"),
+        register_value=register_value(row, isa, f"ram[(address - base) >> {scale}]"),
         narrow="" if 8 * row.size in (0, isa.xlen) else f" & {(1 << 8 * row.size) - 1}",
         mask=isa.mask,
         beyond=f"address >= {ADDRESS_SPACE} or " if isa.mask >= ADDRESS_SPACE else "",
@@ -133,7 +133,7 @@ def _factory_text(row: InstructionDef, isa: Isa) -> str:
         shift=scale,
     )
     reads = "".join(f"\n        {name} = x[{register}]" for name, register in _read_twice(row))
-    return f"def {_FACTORY}({_PARAMETERS[row.kind]}):\n    def step():{reads}{statements}\n    return step\n"
+    return f"def {_FACTORY}({_PARAMETERS[row.op_class]}):\n    def step():{reads}{statements}\n    return step\n"
 
 
 def _python(row: InstructionDef, isa: Isa, expr: str) -> str:
@@ -152,7 +152,7 @@ def _read_twice(row: InstructionDef) -> list[tuple[str, str]]:
     return [(name, field) for name, field in registers if mentioned.count(name) > 1]
 
 
-def loaded(row: InstructionDef, isa: Isa, cell: str) -> str:
+def register_value(row: InstructionDef, isa: Isa, cell: str) -> str:
     """Return Python for the register value of a load; `cell` is the memory that it reads, zero-extended."""
     if not row.signed or row.size * 8 == isa.xlen:
         return cell

@@ -63,11 +63,11 @@ class _Run:
 
     def instructions(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the size in bytes of each instruction."""
-        content, at = self._content, 0
-        while at < len(content):
-            size = 4 if content[at] & 3 == 3 else 2
-            yield self._pc + at, size
-            at += size
+        content, offset = self._content, 0
+        while offset < len(content):
+            size = 4 if content[offset] & 3 == 3 else 2
+            yield self._pc + offset, size
+            offset += size
 
     def original_line(self, base: int, line: bytes) -> bytes:
         """Return the line at `base` as it was when the run was decoded; `line`: its current bytes."""
@@ -143,9 +143,9 @@ class DecodeCache:
         """Return the 2 or 4 bytes at `pc`, by the length in their low bits; None unless all of them are in memory."""
         ram, peek = self._bus.rams[0], self._bus.peek
         if ram.base <= pc <= ram.end - 4 and not pc & 1:
-            at = pc - ram.base >> 1
-            low = ram.u16[at]
-            return low if low & 3 != 3 else low | ram.u16[at + 1] << 16
+            index = pc - ram.base >> 1
+            low = ram.u16[index]
+            return low if low & 3 != 3 else low | ram.u16[index + 1] << 16
         raw = peek(pc, 4) or peek(pc, 2)
         if raw is None:
             return None
@@ -187,7 +187,7 @@ class DecodeCache:
         for run in tuple(self._runs_by_line.get(base, ())):
             del self._pending_runs[run]
             for line in run.lines:
-                runs = [other for other in self._runs_by_line.pop(line, ()) if other is not run]
+                runs = [candidate for candidate in self._runs_by_line.pop(line, ()) if candidate is not run]
                 if runs:
                     self._runs_by_line[line] = runs
             for pc, size in run.instructions():
@@ -223,10 +223,10 @@ class DecodeCache:
             self.steps[pc] = leave
             return
         self.steps[pc] = decoded.step
-        kind = None if decoded.instruction is None else decoded.instruction.row.kind
-        if kind in PLAIN:
+        op_class = None if decoded.instruction is None else decoded.instruction.row.op_class
+        if op_class in PLAIN:
             self.register_only[pc] = decoded.step
-        if kind is not OpClass.STORE or not self._core.fetches_ahead:
+        if op_class is not OpClass.STORE or not self._core.fetches_ahead:
             self.slow[pc] = decoded
 
     def _withdraw(self, pc: int) -> None:
@@ -330,8 +330,8 @@ class DecodeCache:
         with hooks and the last line of RAM stay cached."""
         times = self._overwrites[base] = self._overwrites.get(base, 0) + 1
         ram = self._bus.rams[0]
-        inside = ram.base <= base < ram.end - LINE
-        if times < MAX_OVERWRITES or not self.supports_self_modifying or not inside or self._core.fetches_ahead:
+        is_inside = ram.base <= base < ram.end - LINE
+        if times < MAX_OVERWRITES or not self.supports_self_modifying or not is_inside or self._core.fetches_ahead:
             return
         if not any(pc in self.hooks for pc in _candidate_pcs(base)):
             self.self_modifying_lines[base] = None

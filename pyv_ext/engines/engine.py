@@ -298,17 +298,17 @@ class Engine:
 
     def _report_retirement(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         """Log an instruction that has retired, and pass it to the tracer."""
-        kind = instruction.row.kind
-        if self._machine.kinds and kind in (OpClass.STORE, OpClass.FENCE, OpClass.XRET):
-            self._log(kind, start, end, instruction)
+        op_class = instruction.row.op_class
+        if self._machine.kinds and op_class in (OpClass.STORE, OpClass.FENCE, OpClass.XRET):
+            self._log(op_class, start, end, instruction)
         if self._tracer is not None:
             self._tracer.retire(pc, start, end, instruction)
 
-    def _log(self, kind: OpClass, start: int, end: int, instruction: Instruction) -> None:
+    def _log(self, op_class: OpClass, start: int, end: int, instruction: Instruction) -> None:
         execute = self.hart.records.execute
-        if kind is OpClass.XRET:
+        if op_class is OpClass.XRET:
             execute(log.log_mret, start, end - start)
-        elif kind is OpClass.FENCE:
+        elif op_class is OpClass.FENCE:
             execute(log.log_cycles, LogKind.FENCE, start, end - start, 0)
         else:
             address = self.hart.x[instruction.rs1] + instruction.imm & self.isa.mask
@@ -344,12 +344,12 @@ class Engine:
     def _stale_word(self, pc: int) -> int | None:
         """Return the instruction word at `pc` if it was fetched before the store that has overwritten it."""
         fetch = self._stale_fetch
-        holds = fetch is not None and fetch.pc == pc and self.bus.peek(pc, _WORD) == fetch.overwritten
-        return fetch.word if fetch is not None and holds else None
+        is_stale = fetch is not None and fetch.pc == pc and self.bus.peek(pc, _WORD) == fetch.overwritten
+        return fetch.word if fetch is not None and is_stale else None
 
     def _overwritten_word(self, instruction: Instruction) -> int | None:
         """Return the word after the instruction at pc if that instruction is a store about to overwrite it."""
-        if instruction.row.kind is not OpClass.STORE:
+        if instruction.row.op_class is not OpClass.STORE:
             return None
         hart = self.hart
         address = hart.x[instruction.rs1] + instruction.imm & self.isa.mask
@@ -371,12 +371,12 @@ class Engine:
         hart, clock = self.hart, self.bus.clock
         wait = hart.waiting
         if wait is not None and not self._wakes():
-            look = max(min(clock.next, wait.until), hart.cycle)
-            if look >= NEVER:
+            recheck = max(min(clock.next, wait.until), hart.cycle)
+            if recheck >= NEVER:
                 self.stop(Stop(StopReason.DEADLOCK, text=f"deadlock at pc {hart.pc:#010x}: no event is left"))
                 return False
-            hart.cycle = min(look, until)
-            if look >= until:
+            hart.cycle = min(recheck, until)
+            if recheck >= until:
                 return False
         if clock.next <= hart.cycle:
             clock.advance(hart.cycle)
@@ -395,7 +395,7 @@ class Engine:
 
     def _at_wfi(self) -> bool:
         decoded = self._fetch(self.hart.pc)
-        return decoded.instruction is not None and decoded.instruction.row.kind is OpClass.WFI
+        return decoded.instruction is not None and decoded.instruction.row.op_class is OpClass.WFI
 
     def _take_interrupt(self) -> bool:
         """Take a pending interrupt that squashes the instruction at pc; return whether it was taken. A WFI retires
@@ -430,8 +430,8 @@ class Engine:
             return False
         trap = self._trap_text(hart.pc, cause, value)
         first = self._trap_text(*(hart.x[word_of(name)] for name in ("loop_pc", "loop_cause", "loop_value")))
-        began = "" if first == trap else f"; it began at {first}"
-        self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {trap}{began}"))
+        origin = "" if first == trap else f"; it began at {first}"
+        self.stop(Stop(StopReason.TRAP_LOOP, text=f"trap loop at {trap}{origin}"))
         return True
 
     def _trap_text(self, pc: int, cause: int, value: int) -> str:

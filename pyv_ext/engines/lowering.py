@@ -138,20 +138,20 @@ class ExpressionLowering:
                 )
         raise _unknown(node)
 
-    def _division(self, name: str, kind: str, left: str, right: str, *, signed: bool) -> str:
-        """Emit a division in the type `kind`, in which the host divides by 1 instead of 0 and -1."""
+    def _division(self, name: str, word: str, left: str, right: str, *, signed: bool) -> str:
+        """Emit a division in the type `word`, in which the host divides by 1 instead of 0 and -1."""
         ir, sign = self._ir, "s" if signed else "u"
-        zero = ir.value(f"icmp eq {kind} {right}, 0")
-        negative = ir.value(f"icmp eq {kind} {right}, -1") if signed else "false"
+        zero = ir.value(f"icmp eq {word} {right}, 0")
+        negative = ir.value(f"icmp eq {word} {right}, -1") if signed else "false"
         special = ir.value(f"or i1 {zero}, {negative}") if signed else zero
-        divisor = ir.value(f"select i1 {special}, {kind} 1, {kind} {right}")
+        divisor = ir.value(f"select i1 {special}, {word} 1, {word} {right}")
         if name == "REM":
-            result, by_zero = ir.value(f"{sign}rem {kind} {left}, {divisor}"), left
+            result, by_zero = ir.value(f"{sign}rem {word} {left}, {divisor}"), left
         else:
-            result, by_zero = ir.value(f"{sign}div {kind} {left}, {divisor}"), "-1"
+            result, by_zero = ir.value(f"{sign}div {word} {left}, {divisor}"), "-1"
             if signed:
-                result = ir.value(f"select i1 {negative}, {kind} {ir.value(f'sub {kind} 0, {left}')}, {kind} {result}")
-        return ir.value(f"select i1 {zero}, {kind} {by_zero}, {kind} {result}")
+                result = ir.value(f"select i1 {negative}, {word} {ir.value(f'sub {word} 0, {left}')}, {word} {result}")
+        return ir.value(f"select i1 {zero}, {word} {by_zero}, {word} {result}")
 
     def _flag(self, node: ast.Compare, operands: Mapping[str, str]) -> str:
         """Emit a comparison of two registers, or of two signed views of registers, as an i1."""
@@ -160,9 +160,9 @@ class ExpressionLowering:
                 sign = "s" if is_signed(left) else "u"
                 if type(op) in _COMPARISONS and is_signed(right) == is_signed(left):
                     name = _COMPARISONS[type(op)]
-                    kind = name if name in ("eq", "ne") else sign + name
+                    predicate = name if name in ("eq", "ne") else sign + name
                     sides = f"{self._narrow(left, operands)}, {self._narrow(right, operands)}"
-                    return self._ir.value(f"icmp {kind} {self._word} {sides}")
+                    return self._ir.value(f"icmp {predicate} {self._word} {sides}")
         raise _unknown(node)
 
 

@@ -27,22 +27,22 @@ class PollingDetection:
         self._core = core
         self._code = code
         self._interval = MIN_INTERVAL
-        self.due = MIN_INTERVAL
+        self.remaining = MIN_INTERVAL
         """Cycles until the next check."""
 
-    def executed(self, cycles: int, until: int) -> None:
+    def count_cycles(self, cycles: int, until: int) -> None:
         """Count executed cycles; when a check is due, jump over polling iterations up to cycle `until`."""
-        self.due -= cycles
-        if self.due > 0:
+        self.remaining -= cycles
+        if self.remaining > 0:
             return
         core, hart = self._core, self._core.hart
         limit = min(until, core.bus.clock.next)
-        disturbed = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
-        disturbed = disturbed or hart.guarded
-        possible = hart.cycle + WORTH < limit and not disturbed and core.tracer is None and not core.has_fetched_ahead
+        is_busy = hart.waiting is not None or core.stopping is not None or hart.csrs.mip & hart.csrs.mie
+        is_busy = is_busy or hart.guarded
+        possible = hart.cycle + WORTH < limit and not is_busy and core.tracer is None and not core.has_fetched_ahead
         polls = possible and self.skip(limit)
         self._interval = MIN_INTERVAL if polls else min(2 * self._interval, MAX_INTERVAL)
-        self.due = self._interval
+        self.remaining = self._interval
 
     def skip(self, limit: int) -> bool:
         """Execute one iteration, and skip as many as fit before cycle `limit`; no event is due before it.
@@ -78,7 +78,7 @@ class PollingDetection:
         decoded = self._code.at(hart.pc)
         if (
             decoded.instruction is None
-            or decoded.instruction.row.kind not in PLAIN
+            or decoded.instruction.row.op_class not in PLAIN
             or self._code.slow.get(hart.pc) is not decoded
         ):
             return False
@@ -86,7 +86,7 @@ class PollingDetection:
         changes = clock.changes
         after = decoded.step()
         if after is None:
-            if decoded.instruction.row.kind is not OpClass.LOAD:
+            if decoded.instruction.row.op_class is not OpClass.LOAD:
                 return False
             after = decoded.slow()
         if after is None:

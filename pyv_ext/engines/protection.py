@@ -65,14 +65,14 @@ def _unfetchable(core: Core) -> int | None:
 
 def _access(core: Core, instruction: Instruction) -> Fault | None:
     row, hart = instruction.row, core.hart
-    if row.kind is OpClass.CBO:
+    if row.op_class is OpClass.CBO:
         address = hart.x[instruction.rs1]
         permitted = any(hart.may_access(address, 1, right) for right in (READ, WRITE))
         return None if permitted else (Cause.STORE_FAULT, address)
-    if row.kind not in _ACCESSES or (row.floating and not hart.x[FS]):
+    if row.op_class not in _ACCESSES or (row.floating and not hart.x[FS]):
         return None
-    rights, cause = _ACCESSES[row.kind]
-    load_or_store = row.kind in (OpClass.LOAD, OpClass.STORE)
+    rights, cause = _ACCESSES[row.op_class]
+    load_or_store = row.op_class in (OpClass.LOAD, OpClass.STORE)
     address = hart.x[instruction.rs1] + (instruction.imm if load_or_store else 0) & core.isa.mask
     if address & row.size - 1 and not (load_or_store and core.misaligned and core.bus.ram_at(address, row.size)):
         return None  # its misalignment trap has priority

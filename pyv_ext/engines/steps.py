@@ -27,8 +27,8 @@ from pyv_ext.protocols import CsrWindow, Operands, Retry, Stall, Trap, Value
 
 def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
     """Return the step of the instruction at `pc`; `leave` for those that only compute."""
-    kind = instruction.row.kind
-    cached, execute = _CACHED.get(kind), _UNCACHED.get(kind)
+    op_class = instruction.row.op_class
+    cached, execute = _CACHED.get(op_class), _UNCACHED.get(op_class)
     if instruction.row.floating:
         from pyv_ext.engines.floating import floating_step
 
@@ -39,11 +39,11 @@ def step_of(core: Core, pc: int, instruction: Instruction) -> Step:
     return leave if execute is None else partial(execute, core, instruction)
 
 
-def _value(core: Core, instruction: Instruction, old: int = 0) -> int:
-    """Evaluate the row's expression with the current registers; `old` as the row's kind defines."""
+def _value(core: Core, instruction: Instruction, previous: int = 0) -> int:
+    """Evaluate the row's expression with the current registers; `previous` as the row's kind defines."""
     row, hart = instruction.row, core.hart
     b = hart.x[instruction.rs2] if row.format.rs2 else instruction.imm & core.isa.mask
-    return evaluator(row.expr, core.isa.xlen)(hart.x[instruction.rs1], b, hart.pc, old)
+    return evaluator(row.expr, core.isa.xlen)(hart.x[instruction.rs1], b, hart.pc, previous)
 
 
 def _next(core: Core, instruction: Instruction, cycles: int) -> After:
@@ -56,9 +56,9 @@ def _illegal(core: Core, instruction: Instruction) -> After | None:
 
 def _control(core: Core, instruction: Instruction) -> After | None:
     """Execute a branch or jump whose closure takes the slow path because the target is misaligned."""
-    if instruction.row.kind is OpClass.BRANCH and not _value(core, instruction):
+    if instruction.row.op_class is OpClass.BRANCH and not _value(core, instruction):
         return _next(core, instruction, core.hart.timing.branch)
-    if instruction.row.kind is OpClass.BRANCH:
+    if instruction.row.op_class is OpClass.BRANCH:
         target = core.hart.pc + instruction.imm & core.isa.mask
     else:
         target = _value(core, instruction)
@@ -97,18 +97,18 @@ def _atomic(core: Core, instruction: Instruction) -> After | None:
     hart, bus, row = core.hart, core.bus, instruction.row
     address, operand = hart.x[instruction.rs1], hart.x[instruction.rs2]
     access = address, row.size
-    if row.kind is OpClass.LR:
+    if row.op_class is OpClass.LR:
         value = bus.access(accesses.load_reserved, *access, hart.cycle)
-    elif row.kind is OpClass.SC:
+    elif row.op_class is OpClass.SC:
         value = bus.access(accesses.store_conditional, *access, operand, hart.cycle, row.cost(hart.timing))
     else:
         value = bus.access(accesses.load_atomic, *access, 1, hart.cycle)
     if bus.fault:
         return core.trap(bus.fault, address)
-    old = _register(core, instruction, value)
-    if row.kind is OpClass.AMO:
-        bus.access(accesses.store_atomic, *access, _value(core, instruction, old), hart.cycle)
-    hart.x[instruction.rd or SINK] = old
+    previous = _register(core, instruction, value)
+    if row.op_class is OpClass.AMO:
+        bus.access(accesses.store_atomic, *access, _value(core, instruction, previous), hart.cycle)
+    hart.x[instruction.rd or SINK] = previous
     return _next(core, instruction, bus.cycles)
 
 
@@ -151,11 +151,11 @@ def _csr(core: Core, pc: int, instruction: Instruction) -> Step:
     if window is not None:
         return _window_csr(core, pc, instruction, window, writes)
 
-    def missing() -> After | None:
+    def trap_until_mapped() -> After | None:
         """Trap as illegal until a window with the register is added."""
         return _csr(core, pc, instruction)() if address in csrs.windows else _illegal(core, instruction)
 
-    return missing
+    return trap_until_mapped
 
 
 def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> Step:
@@ -166,12 +166,12 @@ def _table_csr(core: Core, pc: int, instruction: Instruction, writes: bool) -> S
 
     def step() -> After | None:
         records.absent = False
-        old = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET]) & mask
+        previous = execute(csr.load_csr, address, writes, x[CYCLE], x[INSTRET]) & mask
         if records.absent:
             return _illegal(core, instruction)
         if writes:
-            execute(csr.write_csr, address, value(x[rs1], imm, pc, old), x[CYCLE] + cost, x[INSTRET])
-        x[rd] = old
+            execute(csr.write_csr, address, value(x[rs1], imm, pc, previous), x[CYCLE] + cost, x[INSTRET])
+        x[rd] = previous
         return after
 
     return step
@@ -183,7 +183,7 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
     csrs, x, rs1, rd, imm = hart.csrs, hart.x, instruction.rs1, instruction.rd or SINK, instruction.imm
     acted, declared = clock.change_reporter(getattr(window, "device", None)), getattr(window, "stable", None)
     quiet = not writes and declared is not None and declared(address)
-    reads, by_register = row.kind is not OpClass.CSR_WRITE or bool(instruction.rd), row.format.rs1
+    reads, by_register = row.op_class is not OpClass.CSR_WRITE or bool(instruction.rd), row.format.rs1
     cost, value = hart.timing.csr, evaluator(row.expr, core.isa.xlen)
     after = pc + instruction.length & core.isa.mask, cost
 
@@ -192,13 +192,13 @@ def _window_csr(core: Core, pc: int, instruction: Instruction, window: CsrWindow
             return _illegal(core, instruction)
         now = x[CYCLE] + cost - 1
         clock.advance(now)
-        old = window.read(address, now) if reads else 0
+        previous = window.read(address, now) if reads else 0
         if writes:
-            new = value(x[rs1], imm, pc, old)
-            window.write(address, new, now, (x[rs1] if by_register else imm) & new)
+            result = value(x[rs1], imm, pc, previous)
+            window.write(address, result, now, (x[rs1] if by_register else imm) & result)
         if not quiet:
             acted(now + 1)
-        x[rd] = old
+        x[rd] = previous
         return after
 
     return step
@@ -268,7 +268,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     hart, clock, peek, custom, word = core.hart, core.bus.clock, core.peek, instruction.row.custom, instruction.word
     assert custom is not None and custom.handler is not None  # rows of this kind have both
     x, rs1, rs2, rd, mask = hart.x, word >> 15 & 31, word >> 20 & 31, instruction.rd or SINK, core.isa.mask
-    later = instruction.row.issue_cycles(hart.timing) - 1
+    delay = instruction.row.issue_cycles(hart.timing) - 1
     ready, acted = custom.ready, clock.change_reporter(custom.device)
     handler: Any = custom.handler  # returns an Outcome, or an integer of NumPy
     looks, changes = custom.touches != "nothing", custom.touches == "devices"
@@ -277,7 +277,7 @@ def _custom(core: Core, pc: int, instruction: Instruction) -> Step:
     def step() -> After | None:
         waiting = hart.waiting
         start = x[CYCLE]
-        acts = start + later if waiting is None else start
+        acts = start + delay if waiting is None else start
         if looks:
             clock.advance(acts)
         operands = _operands((pc, word, x[rs1], x[rs2], acts, peek, waiting is not None))

@@ -16,7 +16,7 @@ from pyv_ext.gdb.history import SnapshotHistory, TimeMachine
 from pyv_ext.gdb.pacing import Clock, Intervals, Slices
 from pyv_ext.gdb.points import BREAKPOINTS, DebugPoints, Hit
 from pyv_ext.gdb.registers import RegisterFeature, RegisterView, hart_features
-from pyv_ext.gdb.rtos import ALONE, Read, Tasks, Thread
+from pyv_ext.gdb.rtos import SOLE_THREAD, Read, Tasks, Thread
 from pyv_ext.hart.hart import Hart
 from pyv_ext.machine.state import MIE_BIT
 from pyv_ext.machine.traps import Cause
@@ -119,11 +119,11 @@ class HandlerStepper:
         self._watch(csrs.mepc if self._interrupted else csrs.mepc + ECALL_SIZE, lambda: self._context() == context)
 
     def _watch(self, pc: int, has_arrived: Callable[[], bool]) -> None:
-        def look(hart: Hart) -> Stop | None:
+        def check_arrival(hart: Hart) -> Stop | None:
             return HANDLED if has_arrived() else None
 
-        self._handler = pc, look
-        self._engine.add_hook(pc, look)
+        self._handler = pc, check_arrival
+        self._engine.add_hook(pc, check_arrival)
 
     def leave(self) -> None:
         """Stop watching for the return."""
@@ -200,31 +200,31 @@ class Debugger:
     def thread(self) -> int:
         """Return the number of the thread that the hart executes."""
         running = None if self.tasks is None else self.tasks.running
-        return ALONE if self.tasks is None or running is None else self.tasks.number(running)
+        return SOLE_THREAD if self.tasks is None or running is None else self.tasks.thread_id(running)
 
     def threads(self) -> dict[int, Thread]:
         """Return the tasks of the RTOS by their numbers; none as long as only the hart exists."""
-        return {} if self.tasks is None else {thread.number: thread for thread in self.tasks.threads()}
+        return {} if self.tasks is None else {thread.thread_id: thread for thread in self.tasks.threads()}
 
-    def registers_of(self, number: int) -> Sequence[RegisterView]:
+    def registers_of(self, thread_id: int) -> Sequence[RegisterView]:
         """Return the registers of a thread: those of the hart, or their saved copies while it does not run.
 
         Registers that no frame holds, CSRs for example, are the hart's. ValueError for a thread that does not exist.
         """
-        if number == self.thread():
+        if thread_id == self.thread():
             return self.registers
-        thread, tasks = self.threads().get(number), self.tasks
+        thread, tasks = self.threads().get(thread_id), self.tasks
         if thread is None or tasks is None:
-            raise ValueError(f"thread {number}")
+            raise ValueError(f"thread {thread_id}")
         saved, pointer = tasks.saved_registers(thread.task), tasks.stack_pointer(thread.task)
 
-        def as_saved(register: RegisterView) -> RegisterView:
+        def saved_view(register: RegisterView) -> RegisterView:
             if register.name == "sp" and pointer is not None:
                 return register._replace(read=lambda: pointer, write=None)
             address = saved.get(register.name)
             return register if address is None else self._in_memory(register, address)
 
-        return [as_saved(register) for register in self.registers]
+        return [saved_view(register) for register in self.registers]
 
     def _in_memory(self, register: RegisterView, address: int) -> RegisterView:
         size = register.bits // 8
@@ -287,7 +287,7 @@ class Debugger:
         yields."""
         if self.step_interrupts:
             return False
-        return bool(cause & self._hart.isa.sign) or (cause in ECALLS and self.thread() != ALONE)
+        return bool(cause & self._hart.isa.sign) or (cause in ECALLS and self.thread() != SOLE_THREAD)
 
     @property
     def position(self) -> int:
@@ -302,7 +302,7 @@ class Debugger:
         if history is not None:
             history.remember()
         points.take_hit()
-        points.passing = self.position
+        points.skipped_position = self.position
         self.running = True
         points.plant()
         self._slices.begin()
@@ -322,7 +322,7 @@ class Debugger:
                     self._set_next_poll()
                     if poll():
                         return Halt(GdbSignal.INT)
-                    if history is not None and history.due:
+                    if history is not None and history.is_due:
                         points.unplant()
                         history.remember()
                         points.plant()
@@ -350,7 +350,7 @@ class Debugger:
         position = self.position
         if position <= history.begin:
             return Halt(GdbSignal.NONE, begin=True)
-        history.go_to(position - 1)
+        history.restore_position(position - 1)
         self._deliver_events()
         return Halt()
 
@@ -364,13 +364,13 @@ class Debugger:
                     start = history.rewind(end - 1)
                     stop_point = self._last_hit(history, end, poll)
                 if stop_point is not None:
-                    history.go_to(stop_point[0])
+                    history.restore_position(stop_point[0])
                     return Halt(hit=stop_point[1])
                 end = start
-            history.go_to(history.begin)
+            history.restore_position(history.begin)
             return Halt(GdbSignal.NONE, begin=True)
         except InterruptedError:
-            history.go_to(position)
+            history.restore_position(position)
             return Halt(GdbSignal.INT)
         finally:
             self._deliver_events()
@@ -380,16 +380,16 @@ class Debugger:
         client interrupts it."""
         points, last = self.points, None
         points.take_hit()
-        points.passing = None
+        points.skipped_position = None
         points.plant()
         try:
             while self.position < end:
                 history.approach(end)
                 hit = points.take_hit()
                 if hit is not None:
-                    points.passing = self.position
-                    after = hit.kind not in BREAKPOINTS  # in reverse, the position after an access precedes it
-                    last = self.position + after, hit
+                    points.skipped_position = self.position
+                    is_watchpoint = hit.kind not in BREAKPOINTS  # in reverse, the position after an access precedes it
+                    last = self.position + is_watchpoint, hit
                 if poll():
                     raise InterruptedError
         finally:

@@ -54,20 +54,20 @@ class SnapshotHistory:
 
     def remember(self) -> None:
         """Take a snapshot if it is due. No point may be planted."""
-        if not self.due:
+        if not self.is_due:
             return
         self._intervals.begin()
-        before = self._snapshots[-1].snapshot if self._snapshots else None
-        self._snapshots.append(_Snapshot(self.position, self._machine.save(before)))
+        previous = self._snapshots[-1].snapshot if self._snapshots else None
+        self._snapshots.append(_Snapshot(self.position, self._machine.save(previous)))
         self._intervals.end()
         if len(self._snapshots) > MAX_SNAPSHOTS:
             del self._snapshots[1::2]
             self._intervals.double()
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Check whether `remember` would take a snapshot: the latest is old enough."""
-        return not self._snapshots or (self._intervals.due and self.position > self._snapshots[-1].position)
+        return not self._snapshots or (self._intervals.is_due and self.position > self._snapshots[-1].position)
 
     def forget(self) -> None:
         """Delete all snapshots: the debugger has changed the machine, so replays from them would differ."""
@@ -79,7 +79,7 @@ class SnapshotHistory:
         self._machine.restore(mark.snapshot)
         return mark.position
 
-    def go_to(self, position: int) -> None:
+    def restore_position(self, position: int) -> None:
         """Restore `position`, not before `begin`."""
         with self._machine.replaying():
             self.rewind(position)

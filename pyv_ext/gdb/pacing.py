@@ -52,7 +52,7 @@ class Intervals:
         self._next = self._began = clock()
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Check whether the next snapshot is due."""
         return self._clock() >= self._next
 

@@ -36,8 +36,8 @@ def frame(data: bytes) -> bytes:
 
 def unescape(data: bytes) -> bytes:
     """Invert escaping. Run-length encoding is for replies only: a client never sends it."""
-    first, *rest = data.split(bytes((ESCAPE,)))
-    return first + b"".join(bytes((part[0] ^ ESCAPE_XOR,)) + part[1:] for part in rest if part)
+    first, *parts = data.split(bytes((ESCAPE,)))
+    return first + b"".join(bytes((part[0] ^ ESCAPE_XOR,)) + part[1:] for part in parts if part)
 
 
 class PacketDecoder:
@@ -61,7 +61,7 @@ class PacketDecoder:
         if byte == ord("$"):
             self._body = bytearray()
         elif self._body is None:
-            return _LONE.get(byte, _FOREIGN)
+            return _CONTROL_BYTES.get(byte, _FOREIGN)
         elif byte == ord("#"):
             self._in_checksum, self._checksum = True, ""
         elif len(self._body) <= LIMIT:
@@ -78,7 +78,7 @@ class PacketDecoder:
         return ReceivedPacket(PacketKind.BAD)
 
 
-_LONE = {
+_CONTROL_BYTES = {
     ord("+"): ReceivedPacket(PacketKind.ACK),
     ord("-"): ReceivedPacket(PacketKind.NAK),
     INTERRUPT: ReceivedPacket(PacketKind.INTERRUPT),

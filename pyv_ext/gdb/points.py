@@ -53,7 +53,7 @@ class DebugPoints:
 
     def __init__(self, engine: Engine) -> None:
         self._hit: Hit | None = None
-        self.passing: int | None = None
+        self.skipped_position: int | None = None
         """Position (count of instructions and traps) at which points are ignored: the hart is already stopped there."""
         self._engine = engine
         self._bus = engine.bus
@@ -131,7 +131,7 @@ class DebugPoints:
 
     def _is_passing(self) -> bool:
         hart = self._engine.hart
-        return self.passing == hart.instret + hart.traps
+        return self.skipped_position == hart.instret + hart.traps
 
     def _on_breakpoint(self, hart: Hart) -> Stop | None:
         if self._is_passing():

@@ -42,7 +42,8 @@ def hart_features(hart: Hart) -> list[RegisterFeature]:
         RegisterFeature("org.gnu.gdb.riscv.cpu", [_integer(hart, n) for n in range(32)] + [_pc(hart)]),
         *([RegisterFeature("org.gnu.gdb.riscv.fpu", _float(hart))] if hart.isa.floating else []),
         RegisterFeature(
-            "org.gnu.gdb.riscv.csr", [_csr(hart, each) for each in sorted(hart.csrs.present) if _is_shown(each)]
+            "org.gnu.gdb.riscv.csr",
+            [_csr(hart, address) for address in sorted(hart.csrs.present) if _is_shown(address)],
         ),
         RegisterFeature("org.gnu.gdb.riscv.virtual", [RegisterView("priv", lambda: hart.priv)]),
     ]
@@ -68,17 +69,17 @@ def _pc(hart: Hart) -> RegisterView:
 
 def _float(hart: Hart) -> list[RegisterView]:
     """Return f0..f31 (of a hart without D, their singles) and fcsr."""
-    mask, boxed = (1 << hart.isa.flen) - 1, 0 if hart.isa.flen == 64 else BOX
+    mask, box_bits = (1 << hart.isa.flen) - 1, 0 if hart.isa.flen == 64 else BOX
 
-    def register(number: int) -> RegisterView:
+    def register(index: int) -> RegisterView:
         def write(value: int) -> None:
-            hart.x[number] = value & mask | boxed
+            hart.x[index] = value & mask | box_bits
 
-        kind = "ieee_double" if hart.isa.flen == 64 else "ieee_single"
-        name = F_ABI_NAMES[number - F0]
-        return RegisterView(name, lambda: int(hart.x[number]) & mask, write, hart.isa.flen, kind)
+        type_name = "ieee_double" if hart.isa.flen == 64 else "ieee_single"
+        name = F_ABI_NAMES[index - F0]
+        return RegisterView(name, lambda: int(hart.x[index]) & mask, write, hart.isa.flen, type_name)
 
-    return [*(register(F0 + number) for number in range(32)), *(_csr(hart, address) for address in FLOAT)]
+    return [*(register(F0 + index) for index in range(32)), *(_csr(hart, address) for address in FLOAT)]
 
 
 def _is_shown(address: int) -> bool:
@@ -99,16 +100,16 @@ def target_xml(features: Sequence[RegisterFeature], xlen: int) -> bytes:
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE target SYSTEM "gdb-target.dtd">', '<target version="1.0">']
     lines.append(f"<architecture>{ARCHITECTURE.format(xlen=xlen)}</architecture>")
     lines.append("<osabi>none</osabi>")  # a GDB for Linux would set a breakpoint for each step instead of asking for it
-    number = 0
+    index = 0
     for feature in features:
         group = f' group="{escape(feature.group)}"' if feature.group else ""
         lines.append(f'<feature name="{escape(feature.name)}">')
         for register in feature.registers:
             lines.append(
                 f'<reg name="{escape(register.name)}" bitsize="{register.bits}" type="{register.type}" '
-                f'regnum="{number}"{group}/>'
+                f'regnum="{index}"{group}/>'
             )
-            number += 1
+            index += 1
         lines.append("</feature>")
     lines.append("</target>")
     return "\n".join(lines).encode()

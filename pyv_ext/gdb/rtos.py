@@ -15,7 +15,7 @@ MAX_TASKS = 512
 MAX_LISTS = 64
 WORD = 4
 
-ALONE = 1
+SOLE_THREAD = 1
 """Number of the only thread as long as there are no tasks."""
 
 Read = Callable[[int, int], bytes]
@@ -95,8 +95,8 @@ def _has(program: Program, name: str, words: Sequence[int]) -> bool:
             code = segment.data[start - segment.address :][:CODE_BYTES]
             sizes = [(word, 4 if word & 3 == 3 else 2) for word in words]
             return any(
-                int.from_bytes(code[at : at + size], "little") == word
-                for at in range(0, len(code), 2)
+                int.from_bytes(code[offset : offset + size], "little") == word
+                for offset in range(0, len(code), 2)
                 for word, size in sizes
             )
     return False
@@ -105,8 +105,8 @@ def _has(program: Program, name: str, words: Sequence[int]) -> bool:
 class Thread(NamedTuple):
     """Current state of a task."""
 
-    number: int
-    """Number for the debugger, constant as long as the program runs, above `ALONE`."""
+    thread_id: int
+    """Number for the debugger, constant as long as the program runs, above `SOLE_THREAD`."""
     task: int
     """Address of its control block."""
     name: str
@@ -127,7 +127,7 @@ class Tasks:
         self._rtos = rtos
         self._symbols = program.symbols
         self._read = read
-        self._numbers: dict[int, int] = {}
+        self._thread_ids: dict[int, int] = {}
         """Numbers of tasks, in the order in which they were first seen."""
         types = Types(program.lines.sections)
         self._list = rtos.list._replace(**_resolve(rtos.list._asdict(), types))
@@ -145,9 +145,9 @@ class Tasks:
                     states[task] = state
         return sorted(self._thread(task, states[task], task == current) for task in sorted(states))
 
-    def number(self, task: int) -> int:
+    def thread_id(self, task: int) -> int:
         """Return the debugger's number of a task."""
-        return self._numbers.setdefault(task, ALONE + 1 + len(self._numbers))
+        return self._thread_ids.setdefault(task, SOLE_THREAD + 1 + len(self._thread_ids))
 
     @property
     def running(self) -> int | None:
@@ -175,7 +175,7 @@ class Tasks:
         text = b"" if name is None else self._read(task + _number(name), _number(self._task.name_size))
         urgency = None if priority is None else self._word(task + _number(priority))
         label = text.split(b"\0")[0].decode("ascii", "replace")
-        return Thread(self.number(task), task, label, state, urgency, running)
+        return Thread(self.thread_id(task), task, label, state, urgency, running)
 
     def _tasks_of(self, symbol: str) -> Iterator[int]:
         """Yield the control blocks in a list, or in the lists of an array."""
@@ -183,8 +183,8 @@ class Tasks:
             return
         size = max(_number(self._list.size), 1)
         _, address, bytes_ = self._symbols[symbol]
-        for number in range(min(max(bytes_ // size, 1), MAX_LISTS)):
-            yield from self._walk(address + number * size)
+        for index in range(min(max(bytes_ // size, 1), MAX_LISTS)):
+            yield from self._walk(address + index * size)
 
     def _walk(self, head: int) -> Iterator[int]:
         form = self._list

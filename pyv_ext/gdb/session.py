@@ -61,8 +61,8 @@ class Monitor(NamedTuple):
         """Return the argument in a line of words; None for the line of another command."""
         if text == self.name and self.argument[:1] in ("", "["):
             return ""
-        rest = text.removeprefix(self.name + " ")
-        return rest if self.argument and rest != text else None
+        argument = text.removeprefix(self.name + " ")
+        return argument if self.argument and argument != text else None
 
 
 class SessionEnd(Enum):
@@ -97,8 +97,8 @@ class GdbSession:
         self._commands: dict[str, Callable[[str, bytes], bytes | None]] = {
             "?": lambda text, data: self._stop_reply(self._halt),
             "b": self._backward,
-            "c": lambda text, data: self._go(self._debugger.resume, text),
-            "C": lambda text, data: self._go(self._debugger.resume, text.partition(";")[2]),
+            "c": lambda text, data: self._resume(self._debugger.resume, text),
+            "C": lambda text, data: self._resume(self._debugger.resume, text.partition(";")[2]),
             "D": lambda text, data: self._leave(SessionEnd.DETACHED, OK),
             "g": lambda text, data: b"".join(self._hex(register) for register in self._registers()[:33]),
             "G": self._write_all,
@@ -107,11 +107,11 @@ class GdbSession:
             "m": self._read_memory,
             "M": self._write_memory,
             "p": lambda text, data: self._hex(self._register(text)),
-            "P": self._write_one,
+            "P": self._write_register,
             "q": self._query,
             "Q": self._set,
-            "s": lambda text, data: self._go(self._debugger.step, text),
-            "S": lambda text, data: self._go(self._debugger.step, text.partition(";")[2]),
+            "s": lambda text, data: self._resume(self._debugger.step, text),
+            "S": lambda text, data: self._resume(self._debugger.step, text.partition(";")[2]),
             "T": lambda text, data: OK if self._exists(int(text, 16)) else MALFORMED,
             "v": self._verbose,
             "X": self._write_binary,
@@ -173,8 +173,8 @@ class GdbSession:
     def _print(self, text: str) -> None:
         """Send text to the client's console, while it waits for a reply."""
         data = text.encode().hex().encode()
-        for at in range(0, len(data), PACKET_SIZE - 2):
-            self._send(b"O" + data[at : at + PACKET_SIZE - 2])
+        for offset in range(0, len(data), PACKET_SIZE - 2):
+            self._send(b"O" + data[offset : offset + PACKET_SIZE - 2])
 
     def _answer(self, packet: bytes) -> bytes | None:
         """Return the reply to a packet: None for commands without reply, empty for unsupported commands."""
@@ -196,7 +196,7 @@ class GdbSession:
 
     # -- execution ---------------------------------------------------------------------------------------------
 
-    def _go(self, run: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
+    def _resume(self, run: Callable[[Callable[[], bool]], Halt], address: str = "") -> bytes:
         if address:
             pc = next(register for register in self._debugger.registers if register.name == "pc")
             self._debugger.write_register(pc, int(address, 16))
@@ -226,23 +226,23 @@ class GdbSession:
 
     def _backward(self, text: str, data: bytes) -> bytes:
         if text == "s":
-            return self._go(lambda poll: self._debugger.step_back())
-        return self._go(self._debugger.resume_back) if text == "c" else NOTHING
+            return self._resume(lambda poll: self._debugger.step_back())
+        return self._resume(self._debugger.resume_back) if text == "c" else NOTHING
 
     def _verbose(self, text: str, data: bytes) -> bytes | None:
         if text == "Cont?":
             return b"vCont;c;C;s;S;r"
         if text.startswith("Cont;"):
-            action, _, number = text[5:].partition(";")[0].partition(":")
-            thread = max(int(number or "0", 16), 0)
+            action, _, thread_id = text[5:].partition(";")[0].partition(":")
+            thread = max(int(thread_id or "0", 16), 0)
             if action[:1] == "r":
                 start, _, end = action[1:].partition(",")
                 low, high = int(start, 16), int(end, 16)
-                return self._go(lambda poll: self._debugger.step_range(poll, low, high, thread))
+                return self._resume(lambda poll: self._debugger.step_range(poll, low, high, thread))
             if action[:1] in ("s", "S"):
-                return self._go(lambda poll: self._debugger.step(poll, thread))
+                return self._resume(lambda poll: self._debugger.step(poll, thread))
             if action[:1] in ("c", "C"):
-                return self._go(self._debugger.resume)
+                return self._resume(self._debugger.resume)
         return self._leave(SessionEnd.KILLED, OK) if text.startswith("Kill;") else NOTHING
 
     def _step_interrupts(self, text: str) -> str:
@@ -254,10 +254,10 @@ class GdbSession:
         return f"step-interrupts is {'on' if self._debugger.step_interrupts else 'off'}"
 
     def _point(self, text: str, act: Callable[[DebugPoint], None]) -> bytes:
-        kind, address, size = text.partition(";")[0].split(",")
-        if kind not in _POINTS:
+        code, address, size = text.partition(";")[0].split(",")
+        if code not in _POINTS:
             return NOTHING
-        point = DebugPoint(_POINTS[kind], int(address, 16), int(size, 16))
+        point = DebugPoint(_POINTS[code], int(address, 16), int(size, 16))
         if not 0 <= point.address < point.address + point.size <= 1 << 32 or point.size > PACKET_SIZE:
             raise ValueError
         act(point)
@@ -267,21 +267,21 @@ class GdbSession:
 
     def _select(self, text: str, data: bytes) -> bytes:
         """Select the thread of the next packets; 0 or less is any. All threads run and stop with the hart."""
-        number = int(text[1:], 16)
-        if number > 0 and not self._exists(number):
+        thread_id = int(text[1:], 16)
+        if thread_id > 0 and not self._exists(thread_id):
             return MALFORMED
         if text[0] == "g":
-            self._thread = max(number, 0)
+            self._thread = max(thread_id, 0)
         return OK
 
-    def _exists(self, number: int) -> bool:
-        return number == self._debugger.thread() or number in self._debugger.threads()
+    def _exists(self, thread_id: int) -> bool:
+        return thread_id == self._debugger.thread() or thread_id in self._debugger.threads()
 
     def _threads(self) -> bytes:
         numbers = {*self._debugger.threads(), self._debugger.thread()}
-        return b"m" + ",".join(f"{number:x}" for number in sorted(numbers)).encode()
+        return b"m" + ",".join(f"{thread_id:x}" for thread_id in sorted(numbers)).encode()
 
-    def _about_thread(self, text: str) -> bytes:
+    def _thread_info(self, text: str) -> bytes:
         """Return a line about a thread. GDB never asks again after an empty reply."""
         if self._debugger.tasks is None:
             return NOTHING
@@ -294,18 +294,18 @@ class GdbSession:
     # -- registers and memory ----------------------------------------------------------------------------------
 
     def _register(self, text: str) -> RegisterView:
-        number, registers = int(text, 16), self._registers()
-        if not 0 <= number < len(registers):
+        index, registers = int(text, 16), self._registers()
+        if not 0 <= index < len(registers):
             raise ValueError
-        return registers[number]
+        return registers[index]
 
     @staticmethod
     def _hex(register: RegisterView) -> bytes:
         return register.read().to_bytes(register.bits // 8, "little").hex().encode()
 
-    def _write_one(self, text: str, data: bytes) -> bytes:
-        number, _, value = text.partition("=")
-        self._debugger.write_register(self._register(number), int.from_bytes(bytes.fromhex(value), "little"))
+    def _write_register(self, text: str, data: bytes) -> bytes:
+        index, _, value = text.partition("=")
+        self._debugger.write_register(self._register(index), int.from_bytes(bytes.fromhex(value), "little"))
         return OK
 
     def _write_all(self, text: str, data: bytes) -> bytes:
@@ -342,16 +342,16 @@ class GdbSession:
     # -- queries -----------------------------------------------------------------------------------------------
 
     def _query(self, text: str, data: bytes) -> bytes:
-        name, _, rest = text.partition(":")
+        name, _, argument = text.partition(":")
         if name == "Supported":
             features = [f"PacketSize={PACKET_SIZE:x}", *_SUPPORTED, *([] if self._debugger.no_history else _REVERSE)]
             return ";".join(features).encode()
         if name == "Xfer":
-            return self._transfer(rest)
+            return self._transfer(argument)
         if text.startswith("Rcmd,"):
             return self._monitor(bytes.fromhex(text[5:]).decode("utf-8", "replace"))
         if text.startswith("ThreadExtraInfo,"):
-            return self._about_thread(text.partition(",")[2])
+            return self._thread_info(text.partition(",")[2])
         if name == "fThreadInfo":
             return self._threads()
         running = f"QC{self._debugger.thread():x}".encode()

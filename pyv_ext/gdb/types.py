@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
 _MAX_NAMES = 32
 """Maximum names of a type in a chain of typedefs; more is damage, possibly a cycle."""
-_NEEDED = {".debug_info", ".debug_abbrev"}
+_SECTIONS = {".debug_info", ".debug_abbrev"}
 
 
 class Types:
@@ -21,7 +21,7 @@ class Types:
     def __init__(self, sections: Mapping[str, bytes]) -> None:
         """`sections`: content by name, as `pyv_ext.source_lines.SECTIONS` lists them."""
         large = any(len(section) > MAX_SECTION for section in sections.values())
-        self._sections = {} if large or not sections.keys() >= _NEEDED else sections
+        self._sections = {} if large or not sections.keys() >= _SECTIONS else sections
 
     def size(self, name: str) -> int | None:
         """Return the bytes of the structure or typedef `name`, or None."""

@@ -96,8 +96,8 @@ class Csrs:
     def present(self) -> frozenset[int]:
         """Addresses of the registers of this hart, those of floating point included."""
         isa = self.hart.isa
-        missing = frozenset() if isa.supervisor_mode else SUPERVISOR
-        return REGISTERS - missing - (UPPER_HALVES if self.record.wide else frozenset())
+        absent_csrs = frozenset() if isa.supervisor_mode else SUPERVISOR
+        return REGISTERS - absent_csrs - (UPPER_HALVES if self.record.wide else frozenset())
 
     def add_window(self, window: CsrWindow) -> None:
         """Assign its addresses to a window; PyvExtError if one of them has a register."""

@@ -61,8 +61,8 @@ class Hart:
         self.record = record = records.machine.hart
         self.x = records.words
         if isa.flen < 64:
-            for number in range(F0, F0 + 32):
-                self.x[number] = BOX
+            for index in range(F0, F0 + 32):
+                self.x[index] = BOX
         record.user_mode, record.supervisor_mode, record.floating = isa.user_mode, isa.supervisor_mode, isa.floating
         record.cache_blocks = isa.user_mode and "zicbom" in isa.extensions
         record.alignment, record.misa, self.hart_id = isa.alignment, isa.misa, hart_id
@@ -206,8 +206,8 @@ class Hart:
         registers = fields.integers("f", 0 if self.isa.flen == 64 else BOX, (1 << 64) - 1, 32)
         self.x[FFLAGS], self.x[FRM] = fields.integer("fflags", 0, 31), fields.integer("frm", 0, 7)
         self.x[FS] = fields.integer("fs", 0, DIRTY)
-        for number, value in enumerate(registers, F0):
-            self.x[number] = value
+        for index, value in enumerate(registers, F0):
+            self.x[index] = value
 
     def load_state(self, state: Any) -> None:
         floating = ("float",) if self.isa.floating else ()

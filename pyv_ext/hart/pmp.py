@@ -78,7 +78,7 @@ class Pmp:
         for entry, byte in enumerate(cfg):
             if byte & ~pmp.WRITABLE or byte & 3 == pmp.WRITE:
                 raise StateError(f"{byte:#x} is no configuration of a region", "cfg", entry)
-        words = [int.from_bytes(cfg[at : at + 4], "little") for at in range(0, ENTRIES, 4)]
+        words = [int.from_bytes(cfg[offset : offset + 4], "little") for offset in range(0, ENTRIES, 4)]
         for index, word in enumerate([*words, *addr]):
             self._words[index] = word
         self._hart.pmp_writes += 1

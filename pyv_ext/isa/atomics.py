@@ -40,9 +40,9 @@ def _rows(suffix: str, size: int, compared: str, xlen: int) -> tuple[Instruction
     for name, funct5, expr in _COMBINE:
         meaning = expr.format(b=compared)
         for order, bits in _ORDERS:
-            both = f"{funct5} {bits} ----- ----- {fixed}"
+            code = f"{funct5} {bits} ----- ----- {fixed}"
             rows.append(
-                InstructionDef(f"{name}{suffix}{order}", AMO, both, OpClass.AMO, "load", meaning, size, True, xlen=xlen)
+                InstructionDef(f"{name}{suffix}{order}", AMO, code, OpClass.AMO, "load", meaning, size, True, xlen=xlen)
             )
     return tuple(rows)
 

@@ -52,9 +52,9 @@ def check(expr: str, xlen: int, names: Sequence[str]) -> Interval:
 class _Check:
     """Range analysis of values, for both widths in which back ends compute them."""
 
-    def __init__(self, xlen: int, given: Sequence[str]) -> None:
+    def __init__(self, xlen: int, operands: Sequence[str]) -> None:
         self._xlen = xlen
-        self._given = given
+        self._operands = operands
         self._constants = constants(xlen)
         self._register = 0, (1 << xlen) - 1
         self._wide = -1 << 2 * xlen - 1, (1 << 2 * xlen - 1) - 1
@@ -66,7 +66,7 @@ class _Check:
                 low, high = self.narrow(operand)
                 return (~high, ~low) if isinstance(node.op, ast.Invert) else (-high, -low)
             case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
-                self._sides(left, right)
+                self._check_comparison(left, right)
                 return 0, 1
             case ast.IfExp(test=ast.Compare() as test, body=body, orelse=other):
                 self.narrow(test)
@@ -77,24 +77,24 @@ class _Check:
     def exact(self, node: ast.expr) -> Interval:
         """Return the range of a node that is computed in twice the width."""
         interval = self._value(node, self.exact)
-        return self._within(node, interval, self._wide, f"may exceed {2 * self._xlen} bits")
+        return self._require_within(node, interval, self._wide, f"may exceed {2 * self._xlen} bits")
 
     def _value(self, node: ast.expr, part: Callable[[ast.expr], Interval]) -> Interval:
         match node:
             case ast.Constant(value=int(number)) if not isinstance(number, bool):
-                return self._within(node, (number, number), self._register, "is no register value")
+                return self._require_within(node, (number, number), self._register, "is no register value")
             case ast.Name(id=name) if name in self._constants:
                 return self._constants[name], self._constants[name]
-            case ast.Name(id=name) if name in self._given:
+            case ast.Name(id=name) if name in self._operands:
                 return self._register
             case ast.BinOp(left=left, op=ast.RShift(), right=count):
                 low, high = self.exact(left)
-                lowest, highest = self._count(count)
-                return min(low >> lowest, low >> highest), max(high >> lowest, high >> highest)
+                min_count, highest = self._count(count)
+                return min(low >> min_count, low >> highest), max(high >> min_count, high >> highest)
             case ast.BinOp(left=left, op=ast.LShift(), right=count):
                 low, high = part(left)
-                lowest, highest = self._count(count)
-                return min(low << lowest, low << highest), max(high << lowest, high << highest)
+                min_count, highest = self._count(count)
+                return min(low << min_count, low << highest), max(high << min_count, high << highest)
             case ast.BinOp(left=left, op=op, right=right):
                 return self._operator(node, op, part(left), part(right))
             case ast.Call(func=ast.Name(id="S"), args=[operand], keywords=[]):
@@ -134,7 +134,7 @@ class _Check:
                 return (0 if min(first[0], second[0]) >= 0 else -1 << bits), (1 << bits) - 1
         raise ValueError(f"{ast.unparse(node)!r}: no such operator in the dialect: see pyv_ext.isa.expressions")
 
-    def _sides(self, left: ast.expr, right: ast.expr) -> None:
+    def _check_comparison(self, left: ast.expr, right: ast.expr) -> None:
         signed = [isinstance(side, ast.Call) and ast.unparse(side.func) == "S" for side in (left, right)]
         if signed[0] != signed[1]:
             raise ValueError(f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: compare registers, or S() with S()")
@@ -145,13 +145,13 @@ class _Check:
                 self._is_register(side)
 
     def _count(self, node: ast.expr) -> Interval:
-        return self._within(node, self.exact(node), (0, self._xlen - 1), f"shifts by 0..{self._xlen - 1} only")
+        return self._require_within(node, self.exact(node), (0, self._xlen - 1), f"shifts by 0..{self._xlen - 1} only")
 
     def _is_register(self, node: ast.expr) -> None:
-        self._within(node, self.narrow(node), self._register, "must be a register value: end it with & M")
+        self._require_within(node, self.narrow(node), self._register, "must be a register value: end it with & M")
 
     @staticmethod
-    def _within(node: ast.expr, interval: Interval, allowed: Interval, problem: str) -> Interval:
+    def _require_within(node: ast.expr, interval: Interval, allowed: Interval, problem: str) -> Interval:
         if not allowed[0] <= interval[0] <= interval[1] <= allowed[1]:
             raise ValueError(f"{ast.unparse(node)!r} {problem}")
         return interval

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyv_ext.isa import formats, softfloat
 from pyv_ext.isa.formats import BOX, Format
-from pyv_ext.isa.row import Compute, InstructionDef, OpClass, short
+from pyv_ext.isa.row import Compute, InstructionDef, OpClass, alias
 from pyv_ext.isa.softfloat import DOUBLE, SINGLE, Result
 
 _WORD = (1 << 32) - 1
@@ -213,15 +213,15 @@ D = (
 _FLW, _FSW, _FLD, _FSD = *F[:2], *D[:2]
 
 ZCF = (
-    short("c.flw", _FLW, formats.CF_L, "011 --- --- -- --- 00"),
-    short("c.fsw", _FSW, formats.CF_S, "111 --- --- -- --- 00"),
-    short("c.flwsp", _FLW, formats.CF_LSP, "011 - ----- ----- 10"),
-    short("c.fswsp", _FSW, formats.CF_SSP, "111 ------ ----- 10"),
+    alias("c.flw", _FLW, formats.CF_L, "011 --- --- -- --- 00"),
+    alias("c.fsw", _FSW, formats.CF_S, "111 --- --- -- --- 00"),
+    alias("c.flwsp", _FLW, formats.CF_LSP, "011 - ----- ----- 10"),
+    alias("c.fswsp", _FSW, formats.CF_SSP, "111 ------ ----- 10"),
 )
 
 ZCD = (
-    short("c.fld", _FLD, formats.CD_L, "001 --- --- -- --- 00"),
-    short("c.fsd", _FSD, formats.CD_S, "101 --- --- -- --- 00"),
-    short("c.fldsp", _FLD, formats.CD_LSP, "001 - ----- ----- 10"),
-    short("c.fsdsp", _FSD, formats.CD_SSP, "101 ------ ----- 10"),
+    alias("c.fld", _FLD, formats.CD_L, "001 --- --- -- --- 00"),
+    alias("c.fsd", _FSD, formats.CD_S, "101 --- --- -- --- 00"),
+    alias("c.fldsp", _FLD, formats.CD_LSP, "001 - ----- ----- 10"),
+    alias("c.fsdsp", _FSD, formats.CD_SSP, "101 ------ ----- 10"),
 )

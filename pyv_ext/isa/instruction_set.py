@@ -172,7 +172,7 @@ class Isa:
                 instruction = _instruction(Instruction, (row, word, *row.format.extract(word)))
                 if row.nonzero and not all(getattr(instruction, name) for name in row.nonzero):
                     continue
-                if row.kind is not OpClass.FLOAT or instruction.imm not in _RESERVED_MODES:
+                if row.op_class is not OpClass.FLOAT or instruction.imm not in _RESERVED_MODES:
                     return instruction
         return None
 
@@ -220,13 +220,13 @@ class Isa:
             text = " ".join(self.disassemble(word, 0).split())
             supervisor = (decoded.csr >> 8 & 3 == 1 or decoded.csr in _DELEGATION) and not self.supervisor_mode
             return f"{text}: a CSR of supervisor mode, which this hart lacks" if supervisor else text
-        whole = Isa(complete(self.xlen))
-        instruction = whole.decode(word)
+        complete_isa = Isa(complete(self.xlen))
+        instruction = complete_isa.decode(word)
         if instruction is None:
             return ""
         extension = next(name for name, rows in EXTENSIONS.items() if instruction.row in rows)
-        missing = [name for name in _COMBINED.get(extension, (extension,)) if name not in self.extensions]
-        return f"{whole.meaning(word)}: extension {' and '.join(missing)}, which {self.name} lacks"
+        absent = [name for name in _COMBINED.get(extension, (extension,)) if name not in self.extensions]
+        return f"{complete_isa.meaning(word)}: extension {' and '.join(absent)}, which {self.name} lacks"
 
 
 def xlen_of(name: str) -> int:
@@ -349,10 +349,10 @@ def _refuse_overlap(rows: Sequence[InstructionDef]) -> None:
         alike = by_opcode.setdefault(row.match & _OPCODE, [])  # each row of 32 bits fixes all of it
         if row.custom is not None:
             words = (alike_row for alike_row in alike if not (row.match ^ alike_row.match) & row.mask & alike_row.mask)
-            other = named.get(row.name) or next(words, None)
-            if other is not None:
+            clash = named.get(row.name) or next(words, None)
+            if clash is not None:
                 raise PyvExtError(
-                    f"custom instruction {row.name} ({row.bits}) overlaps {other.name} ({other.bits}): change one"
+                    f"custom instruction {row.name} ({row.bits}) overlaps {clash.name} ({clash.bits}): change one"
                 )
         named[row.name] = row
         alike.append(row)

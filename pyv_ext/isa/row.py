@@ -69,7 +69,7 @@ class InstructionDef:
     name: str
     format: Format
     bits: str
-    kind: OpClass
+    op_class: OpClass
     timing: str
     expr: str = ""
     size: int = 0
@@ -114,12 +114,12 @@ def op(name: str, format: Format, bits: str, expr: str, timing: str = "alu", xle
 
 def shift(name: str, funct6: str, funct3: str, expr: str) -> tuple[InstructionDef, InstructionDef]:
     """Return the rows of a shift by an immediate of 5 bits with 32-bit registers, and of 6 with 64-bit registers."""
-    counts, rest = {32: "0 -----", 64: "------"}, f"----- {funct3} ----- 0010011"
-    first, second = (op(name, SHIFT, f"{funct6} {bits} {rest}", expr, xlen=xlen) for xlen, bits in counts.items())
+    counts, fixed = {32: "0 -----", 64: "------"}, f"----- {funct3} ----- 0010011"
+    first, second = (op(name, SHIFT, f"{funct6} {bits} {fixed}", expr, xlen=xlen) for xlen, bits in counts.items())
     return first, second
 
 
-def short(name: str, base: InstructionDef, format: Format, bits: str, *nonzero: str, xlen: int = 0) -> InstructionDef:
+def alias(name: str, base: InstructionDef, format: Format, bits: str, *nonzero: str, xlen: int = 0) -> InstructionDef:
     """Return a compressed instruction: `base` under another encoding."""
     return replace(base, name=name, format=format, bits=bits, nonzero=nonzero, xlen=xlen or base.xlen)
 
@@ -149,7 +149,7 @@ class Instruction(NamedTuple):
     @property
     def writes_csr(self) -> bool:
         """Check whether an instruction that accesses a CSR writes it."""
-        return self.row.kind is OpClass.CSR_WRITE or bool(self.word >> 15 & 31)
+        return self.row.op_class is OpClass.CSR_WRITE or bool(self.word >> 15 & 31)
 
     @property
     def length(self) -> int:

@@ -91,15 +91,15 @@ def _integer(sign: int, significand: int, drop: int, mode: int) -> Result:
     """Round significand / 2^drop, of a number of that sign, to an integer; return it, and NX if it is inexact."""
     if drop <= 0:
         return significand << -drop, 0
-    quotient, rest = significand >> drop, significand & (1 << drop) - 1
+    quotient, remainder = significand >> drop, significand & (1 << drop) - 1
     half = 1 << drop - 1
     if mode == RNE:
-        up = rest > half or (rest == half and quotient & 1)
+        up = remainder > half or (remainder == half and quotient & 1)
     elif mode == RMM:
-        up = rest >= half
+        up = remainder >= half
     else:
-        up = rest and mode == (RDN if sign else RUP)
-    return quotient + (1 if up else 0), NX if rest else 0
+        up = remainder and mode == (RDN if sign else RUP)
+    return quotient + (1 if up else 0), NX if remainder else 0
 
 
 def _round(form: FloatFormat, sign: int, significand: int, exponent: int, mode: int) -> Result:
@@ -122,9 +122,9 @@ def _sum(form: FloatFormat, left: _Number, right: _Number, mode: int) -> Result:
     """Add two numbers and round. A sum of zero is negative if both are, or if it is rounded down and either is."""
     exponent = min(left.exponent, right.exponent)
     total = 0
-    for number in (left, right):
-        term = number.significand << number.exponent - exponent
-        total += -term if number.sign else term
+    for addend in (left, right):
+        term = addend.significand << addend.exponent - exponent
+        total += -term if addend.sign else term
     if total:
         return _round(form, int(total < 0), abs(total), exponent, mode)
     sign = left.sign if left.sign == right.sign else int(mode == RDN)
@@ -199,8 +199,8 @@ def div(form: FloatFormat, a: int, b: int, mode: int) -> Result:
     if not dividend.significand:
         return sign, 0
     shift = 2 * form.fraction + 4
-    quotient, rest = divmod(dividend.significand << shift, divisor.significand)
-    sticky = quotient << 1 | (rest != 0)
+    quotient, remainder = divmod(dividend.significand << shift, divisor.significand)
+    sticky = quotient << 1 | (remainder != 0)
     return _round(form, dividend.sign ^ divisor.sign, sticky, dividend.exponent - divisor.exponent - shift - 1, mode)
 
 
@@ -290,8 +290,8 @@ def to_integer(form: FloatFormat, a: int, mode: int, low: int, high: int) -> Res
         return high, NV
     if _is_infinite(form, a):
         return (low if sign else high), NV
-    number = _unpack(form, a)
-    magnitude, flags = _integer(number.sign, number.significand, -number.exponent, mode)
+    operand = _unpack(form, a)
+    magnitude, flags = _integer(operand.sign, operand.significand, -operand.exponent, mode)
     value = -magnitude if sign else magnitude
     return (value, flags) if low <= value <= high else (low if sign else high, NV)
 
@@ -308,5 +308,5 @@ def convert(form: FloatFormat, a: int, to: FloatFormat, mode: int) -> Result:
     sign = to.sign if a & form.sign else 0
     if _is_infinite(form, a):
         return sign | to.infinity, 0
-    number = _unpack(form, a)
-    return _round(to, *number, mode) if number.significand else (sign, 0)
+    operand = _unpack(form, a)
+    return _round(to, *operand, mode) if operand.significand else (sign, 0)

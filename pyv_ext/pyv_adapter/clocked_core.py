@@ -34,7 +34,7 @@ class ClockedCore:
 
     # -- between cycles ----------------------------------------------------------------------------------------
 
-    def go_to(self, pc: int, word: int | None = None) -> None:
+    def select_instruction(self, pc: int, word: int | None = None) -> None:
         """Select the instruction at `pc` for the coming cycle, through a bubble that takes no time.
 
         `word`: its word, if it was fetched before memory changed.
@@ -54,7 +54,7 @@ class ClockedCore:
                 fetch.ir_reg.cur.write(word)
 
     @property
-    def fetched_ahead(self) -> tuple[int, bytes] | None:
+    def stale_fetch(self) -> tuple[int, bytes] | None:
         """Instruction of the coming cycle, and the bytes with which the hart has overwritten it since; None if it has
         not."""
         word, memory_word = self.core.if_stg.ir_reg.cur.read(), self.core.mem.fetched_word
@@ -119,7 +119,7 @@ class ClockedCore:
         self._load_registers()
         if npc == pc:
             self._after_jump_to_itself()
-        if core.mem.stored:
+        if core.mem.has_stored:
             self._after_store()
         self.release()
 

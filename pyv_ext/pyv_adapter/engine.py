@@ -48,7 +48,7 @@ class PyvEngine(Engine):
     def _take_over(self) -> None:
         pc = self.hart.pc
         if self._in_core != pc:
-            self._core.go_to(pc, self._stale_word(pc))
+            self._core.select_instruction(pc, self._stale_word(pc))
             self._in_core = pc
 
     def flush(self) -> None:
@@ -64,7 +64,7 @@ class PyvEngine(Engine):
     def _keep_fetch(self) -> None:
         """Record the instruction of the pipeline if memory has changed: it is lost when the core restarts."""
         if self._in_core == self.hart.pc:
-            fetch = self._core.fetched_ahead
+            fetch = self._core.stale_fetch
             self._stale_fetch = None if fetch is None else StaleFetch(self._in_core, *fetch)
 
     def _at_wfi(self) -> bool:
@@ -106,11 +106,11 @@ class PyvEngine(Engine):
 
 def _check(isa: Isa, timing: CoreTiming, misaligned: bool) -> None:
     """Raise PyvExtError if the core does not support a hart with these properties."""
-    own = Isa(ISA)
-    missing = [] if isa.xlen == own.xlen else [f"rv{isa.xlen}"]
-    missing += [name for name in isa.extensions if name not in own.extensions]
-    if missing:
-        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {missing[0]}: use {ISA}")
+    core_isa = Isa(ISA)
+    absent = [] if isa.xlen == core_isa.xlen else [f"rv{isa.xlen}"]
+    absent += [name for name in isa.extensions if name not in core_isa.extensions]
+    if absent:
+        raise PyvExtError(f"core pyv: ISA {isa.name}: it does not execute {absent[0]}: use {ISA}")
     if misaligned:
         raise PyvExtError("core pyv: misaligned accesses trap: set core.misaligned to false, or use another core")
     if timing != CoreTiming():

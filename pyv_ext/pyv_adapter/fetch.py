@@ -47,7 +47,7 @@ class Fetch(IFStage):
     def holds_wfi(self) -> bool:
         """Check whether the instruction register holds a WFI."""
         instruction = None if self.fault_reg.cur.read() else self._decode(self.ir_reg.cur.read())
-        return instruction is not None and instruction.row.kind is OpClass.WFI
+        return instruction is not None and instruction.row.op_class is OpClass.WFI
 
     def write_output(self) -> None:
         pc = self.pc_reg_w.read()
@@ -59,11 +59,11 @@ class Fetch(IFStage):
     def _work(self, pc: int, word: int) -> SystemWork | None:
         """Return the work of the system unit; None: the instruction is for Py-V's stages alone."""
         instruction = self.instruction = self._instruction(word)
-        kind = None if instruction is None else instruction.row.kind
+        op_class = None if instruction is None else instruction.row.op_class
         irq = self.irq_i.read()
         if irq:
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(irq))
-        if kind in _PY_V and instruction is not None and instruction.row.custom is None:
+        if op_class in _PY_V and instruction is not None and instruction.row.custom is None:
             return None
         if instruction is None:
             return SystemWork(Duty.TRAP, pc, None, self._fetch_trap(pc, word))
@@ -78,15 +78,15 @@ class Fetch(IFStage):
         return TrapRequest(Cause.ILLEGAL, word if word & 3 == 3 else word & 0xFFFF)
 
     def _system(self, pc: int, word: int, instruction: Instruction) -> SystemWork | None:
-        kind = instruction.row.kind
-        if kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE):
+        op_class = instruction.row.op_class
+        if op_class in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE):
             if not self._csrs.accessible(instruction.csr, instruction.writes_csr):
                 return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.ILLEGAL, word))
             return SystemWork(Duty.CSR_WINDOW, pc, instruction) if instruction.csr in self._csrs.windows else None
-        if kind is OpClass.EBREAK and self._hart.semihosting is not None:
+        if op_class is OpClass.EBREAK and self._hart.semihosting is not None:
             return SystemWork(Duty.EBREAK, pc, instruction)
-        if kind is OpClass.EBREAK:
+        if op_class is OpClass.EBREAK:
             return SystemWork(Duty.TRAP, pc, instruction, TrapRequest(Cause.BREAKPOINT, pc))
         if instruction.row.custom is not None:
             return SystemWork(Duty.CUSTOM, pc, instruction)
-        return SystemWork(_DUTY.get(kind, Duty.NONE), pc, instruction)
+        return SystemWork(_DUTY.get(op_class, Duty.NONE), pc, instruction)

@@ -57,7 +57,7 @@ class OwnSimulator(Simulator):
     @contextmanager
     def building(self) -> Iterator[None]:
         """Collect new parts in lists of this simulator instead of Py-V's."""
-        before = [(owner, name, getattr(owner, name)) for owner, name in _LISTS]
+        previous = [(owner, name, getattr(owner, name)) for owner, name in _LISTS]
         for owner, name in _LISTS:
             setattr(owner, name, [])
         try:
@@ -65,7 +65,7 @@ class OwnSimulator(Simulator):
                 yield
         finally:
             self.ports = PortList.port_list
-            for owner, name, value in before:
+            for owner, name, value in previous:
                 setattr(owner, name, value)
 
     def settle(self) -> None:

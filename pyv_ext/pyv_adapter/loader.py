@@ -21,13 +21,13 @@ REMEDY = f"{pinned.COMMAND} brings it, or clone github.com/kyaso/py-v and set {H
 
 def load() -> None:
     """Import Py-V and check its structure. PyvExtError, in one line, if it is missing or another version."""
-    before = set(sys.modules)
+    modules = set(sys.modules)
     try:
         with _search_path():
             _import()
             from pyv_ext.pyv_adapter import structure
     except ImportError as error:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "pyv" and name not in before]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pyv" and name not in modules]:
             del sys.modules[name]
         location = f"not in {HOME}={home()}" if home() else f"{HOME} is not set"
         raise PyvExtError(f"core pyv: Py-V is not here ({location}; {error}): {REMEDY}") from None

@@ -30,7 +30,7 @@ class BusMemory(Memory):
         """Length of this cycle: the core's clock is stopped while it waits for a device."""
         self.has_answered = False
         """Whether `_prepare_next_val` has driven ports."""
-        self.stored = False
+        self.has_stored = False
         """Whether the hart has stored to memory in this cycle."""
         self.fetched_word: int | None = None
         """Word at the fetch address as last read: at the fetch, or after a store of the hart."""
@@ -76,7 +76,7 @@ class BusMemory(Memory):
 
     def _prepare_next_val(self) -> None:
         super()._prepare_next_val()
-        self.cycles, self.has_answered, self.stored = 1, False, False
+        self.cycles, self.has_answered, self.has_stored = 1, False, False
         if self.we_next:
             self._store(self.addr_next, self.w_next, self.wdata_next & (1 << 8 * self.w_next) - 1)
         elif self._loads_by_bus():
@@ -105,10 +105,10 @@ class BusMemory(Memory):
             self.cycles = cycles
             if bus.ram_at(address, size) is None:
                 return
-        self.stored = True
+        self.has_stored = True
         self.fetched_word = self._word(self.read_port1.addr_i.read())
 
     def _tick(self) -> None:
         """Release the ports that the answer of this cycle drove; stores have happened."""
-        self.stored = False
+        self.has_stored = False
         self.read_port0.fault_o.write(False)

@@ -28,7 +28,7 @@ _TIMEOUT = 300
 COMMAND = "pyv-npu get-py-v"
 
 
-def place() -> Path | None:
+def cache_path() -> Path | None:
     """Return the path of this user's copy, present or not; None without a cache."""
     cache = code_cache()
     return None if cache is None else cache.folder / f"py-v-{COMMIT[:12]}"
@@ -36,7 +36,7 @@ def place() -> Path | None:
 
 def copy() -> Path | None:
     """Return the folder of a complete copy, or None."""
-    folder = place()
+    folder = cache_path()
     try:
         if folder is None or not folder.is_dir() or refusal(folder.parent) or digest(_read_folder(folder)) != SHA256:
             return None
@@ -45,12 +45,12 @@ def copy() -> Path | None:
     return folder
 
 
-def bring(source: str) -> Path:
+def store_copy(source: str) -> Path:
     """Store the pinned files in the cache, from a folder (a checkout, or the unpacked files) or with git from a URL.
 
     PyvExtError, in one line, if they cannot be fetched, differ from the pinned files, or cannot be stored.
     """
-    folder = place()
+    folder = cache_path()
     if folder is None:
         raise PyvExtError(f"no cache to keep Py-V in: set {VARIABLE} to a folder, or clone {URL} and set PYV_HOME")
     files = _read_checkout(Path(source)) if Path(source).is_dir() else _fetch_url(source)

@@ -119,8 +119,8 @@ def check(folder: str) -> None:
 
 def _differences() -> Iterator[str]:
     classes: dict[str, Any] = {"Port": pyv.port.Port}
-    for module, expected in _CALLABLES.items():
-        for name, parameters in expected.items():
+    for module, arguments in _CALLABLES.items():
+        for name, parameters in arguments.items():
             member = _find(module, name)
             if member is None:
                 yield f"{module.__name__} has no {name}"
@@ -131,8 +131,8 @@ def _differences() -> Iterator[str]:
             if has != parameters:
                 yield f"{module.__name__}.{name} takes ({has}), not ({parameters})"
     for name, names in _NAMES_USED.items():
-        missing = set(names.split()).difference(classes[name].__init__.__code__.co_names)
-        yield from (f"{name} does not use {item}" for item in sorted(missing))
+        absent = set(names.split()).difference(classes[name].__init__.__code__.co_names)
+        yield from (f"{name} does not use {item}" for item in sorted(absent))
     for name, names in _FIELDS.items():
         member = getattr(pyv.stages, name, None)
         if not is_dataclass(member) or [item.name for item in fields(member)] != names.split():

@@ -128,19 +128,19 @@ class SystemUnit(Module, Clocked):
     def _window(self, instruction: Instruction) -> None:
         hart, clock = self._hart, self._bus.clock
         window, now = hart.csrs.windows[instruction.csr], hart.cycle
-        always = instruction.row.kind is OpClass.CSR_WRITE
+        always = instruction.row.op_class is OpClass.CSR_WRITE
         operand = hart.x[instruction.rs1] if instruction.row.format.rs1 else instruction.imm
         clock.advance(now)
-        old = window.read(instruction.csr, now) if instruction.rd or not always else 0
+        previous = window.read(instruction.csr, now) if instruction.rd or not always else 0
         if instruction.writes_csr:
-            value = self._evaluate(instruction, operand, old)
+            value = self._evaluate(instruction, operand, previous)
             window.write(instruction.csr, value, now, operand & value)
         clock.changed(now + 1)
-        self.result_o.write(SystemResult(instruction.rd, old))
+        self.result_o.write(SystemResult(instruction.rd, previous))
 
-    def _evaluate(self, instruction: Instruction, operand: int, old: int) -> int:
+    def _evaluate(self, instruction: Instruction, operand: int, previous: int) -> int:
         row = instruction.row
         function = self._evaluators.get(row.name)
         if function is None:
             function = self._evaluators[row.name] = evaluator(row.expr, self._hart.isa.xlen)
-        return function(operand, operand, self._hart.pc, old)
+        return function(operand, operand, self._hart.pc, previous)

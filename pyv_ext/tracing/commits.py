@@ -46,7 +46,7 @@ class CommitLog:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         hart, row = self._hart, instruction.row
-        priv = instruction.level if row.kind is OpClass.XRET else hart.priv
+        priv = instruction.level if row.op_class is OpClass.XRET else hart.priv
         line = f"core{hart.hart_id:4}: {priv} {pc:#0{self._digits}x} ({instruction.word:#0{2 + 2 * row.length}x})"
         if instruction.rd >= F0:
             value = hart.x[instruction.rd] & (1 << hart.isa.flen) - 1
@@ -58,7 +58,7 @@ class CommitLog:
                 continue  # an upper half, which RV64 lacks
             name = NAMES.get(address, "unknown-csr")
             line += f" c{address}_{name} {self._csr(address, end):#0{self._digits}x}"
-        if row.kind in _MEMORY:
+        if row.op_class in _MEMORY:
             line += self._accesses(instruction)
         self._write(line + "\n")
         self._x = hart.x.tolist()
@@ -76,10 +76,11 @@ class CommitLog:
         hart, row = self._hart, instruction.row
         address = self._x[instruction.rs1] + instruction.imm & hart.isa.mask
         location = f" mem {address:#0{self._digits}x}"
-        load = location if row.kind in _LOADS else ""
-        if row.kind in (OpClass.LOAD, OpClass.LR) or (row.kind is OpClass.SC and hart.x[instruction.rd or SINK]):
+        load = location if row.op_class in _LOADS else ""
+        fails = row.op_class is OpClass.SC and hart.x[instruction.rd or SINK]
+        if fails or row.op_class in (OpClass.LOAD, OpClass.LR):
             return load
-        if row.kind is OpClass.AMO:
+        if row.op_class is OpClass.AMO:
             value = int.from_bytes(self._bus.peek(address, row.size) or b"", "little")
         else:
             value = self._x[instruction.rs2] & (1 << 8 * row.size) - 1
@@ -88,7 +89,7 @@ class CommitLog:
 
 def _written_csrs(instruction: Instruction) -> tuple[int, ...]:
     """Return the CSRs that an instruction writes and Spike prints."""
-    kind = instruction.row.kind
+    kind = instruction.row.op_class
     if kind is OpClass.XRET:
         addresses = ADDRESSES["mstatus"], ADDRESSES["mstatush"]
         return addresses if instruction.level == MACHINE else addresses[:1]

@@ -93,4 +93,4 @@ def profiling(platform: Platform) -> Iterator[Profile]:
         bus.clock.log.unsubscribe(profile.read)
         word = bus.peek(hart.pc, 4)
         instruction = None if word is None else platform.isa.decode(int.from_bytes(word, "little"))
-        profile.close(platform.cycle, instruction is not None and instruction.row.kind is OpClass.WFI)
+        profile.close(platform.cycle, instruction is not None and instruction.row.op_class is OpClass.WFI)

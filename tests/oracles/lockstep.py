@@ -170,7 +170,7 @@ class _Ours:
             csrs.mtval = 0  # permitted, as is the pc
         if csrs.mcause == Cause.MISALIGNED_FETCH and "target" in last.row.format.text:
             csrs.mtval = csrs.mepc  # it shows the target of jalr, but the pc of jal and branches
-        if last.row.kind is OpClass.AMO:
+        if last.row.op_class is OpClass.AMO:
             csrs.mcause = _FAULTS_OF_LOADS.get(csrs.mcause, csrs.mcause)  # its AMOs load first, and fault as loads do
 
     def text(self, pc: int) -> str:

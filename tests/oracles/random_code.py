@@ -37,7 +37,7 @@ class Coder:
         self.free = [n for n in range(1, 32) if n not in (self.base, self.recovery, self.scratch)]
 
     def deck(self, *kinds: OpClass, where: Callable[[InstructionDef], bool] = lambda row: True) -> Deck:
-        return Deck([row for row in self.isa.rows if row.kind in kinds and where(row)], self.chance)
+        return Deck([row for row in self.isa.rows if row.op_class in kinds and where(row)], self.chance)
 
     def one(self, name: str, **operands: int) -> bytes:
         """The code of one instruction."""

@@ -88,8 +88,8 @@ class _Writer:
         self._isa = isa
         self._chance = chance
         self._double = isa.flen == 64
-        self._rows = [row for row in isa.rows if row.kind is OpClass.FLOAT]
-        self._memory = [row for row in isa.rows if row.floating and row.kind is not OpClass.FLOAT]
+        self._rows = [row for row in isa.rows if row.op_class is OpClass.FLOAT]
+        self._memory = [row for row in isa.rows if row.floating and row.op_class is not OpClass.FLOAT]
         self.words: list[bytes] = []
         self.stored = 0
 

@@ -24,7 +24,7 @@ ISA = Isa("rv32gc")
 COMPILER = make_compiler()
 OPERATIONS = [
     one for one in floating.operations(ISA.rows, fused=COMPILER.fused)
-    if one.row.kind is OpClass.FLOAT and not one.strict
+    if one.row.op_class is OpClass.FLOAT and not one.strict
 ]  # fmt: skip
 TIMES = 1500
 

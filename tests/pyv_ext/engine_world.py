@@ -149,7 +149,7 @@ class Generator:
         self.jumps = jumps
         self.isa = instruction_set(Moods(), xlen)
         self.chance = random.Random(seed)
-        kinds = {kind: [row for row in self.isa.rows if row.kind is kind] for kind in OpClass}
+        kinds = {kind: [row for row in self.isa.rows if row.op_class is kind] for kind in OpClass}
         self.rows = {
             "op": [row for row in kinds[OpClass.OP] if row.name != "c.addi16sp"],  # it writes a register that is kept
             "memory": kinds[OpClass.LOAD] + kinds[OpClass.STORE],
@@ -312,7 +312,7 @@ class Generator:
         csr = ADDRESSES[name] if name in ADDRESSES else int(name, 0)
         writable = name in WRITTEN and chance.random() < 0.5
         given = {"rs1": chance.choice(FREE) if writable else 0, "imm": chance.randrange(32) if writable else 0}
-        if not writable and row.kind is OpClass.CSR_WRITE:
+        if not writable and row.op_class is OpClass.CSR_WRITE:
             row = self.isa.by_name["csrrs"]
         return self.one(row.name, rd=chance.choice((0, *FREE)), csr=csr, **given)
 

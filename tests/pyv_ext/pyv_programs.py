@@ -44,7 +44,7 @@ class _Maker:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.isa = Isa(ISA, custom_instructions([]))
-        rows = {kind: [row.name for row in self.isa.rows if row.kind is kind] for kind in OpClass}
+        rows = {kind: [row.name for row in self.isa.rows if row.op_class is kind] for kind in OpClass}
         self.ops, self.loads, self.stores = rows[OpClass.OP], rows[OpClass.LOAD], rows[OpClass.STORE]
         self.branches, self.customs = rows[OpClass.BRANCH], rows[OpClass.CUSTOM]
         self.csr_rows = rows[OpClass.CSR_WRITE] + rows[OpClass.CSR_UPDATE]

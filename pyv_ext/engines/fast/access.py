@@ -10,7 +10,7 @@ from pyv_ext.bus.bus import Bus
 from pyv_ext.bus.memory import PAGE_BITS
 from pyv_ext.engines.fast import records
 from pyv_ext.engines.fast.blocks import AccessGroup
-from pyv_ext.engines.fast.floating import boxed
+from pyv_ext.engines.fast.floating import box
 from pyv_ext.engines.fast.records import HartFunctions
 from pyv_ext.hart.hart import Hart
 from pyv_ext.isa import InstructionDef, OpClass
@@ -38,7 +38,7 @@ FLAGS, STORE_PCS, STORE_CYCLES, STORE_PAGES, WRITTEN = SHADOW_TABLES = (
 """Fields of `NativeState`: tables of a sanitizer."""
 
 
-def _bytes_of_one(size: int) -> int:
+def _repeated_ones(size: int) -> int:
     """Return an integer of `size` bytes, each with the value 1."""
     return int.from_bytes(b"\1" * size, "little")
 
@@ -89,7 +89,7 @@ class RamAccess:
         )  # fmt: skip
 
     @property
-    def unobserved(self) -> bool:
+    def is_unobserved(self) -> bool:
         """Check whether accesses of this memory are unobserved, so that `check_group` may be used."""
         return not (self._watching or self._shadow) and self._store_size > 0
 
@@ -101,27 +101,27 @@ class RamAccess:
         """Return the offset in this memory of an address for which `holds` is true."""
         return str(address - self._base)
 
-    def check_group(self, ir: Ir, at: Pointers, address: str, group: AccessGroup, leave: Target) -> str:
+    def check_group(self, ir: Ir, pointers: Pointers, address: str, group: AccessGroup, leave: Target) -> str:
         """Emit the checks of a group of accesses, from its lowest address; return its offset in RAM. This memory is
-        `unobserved`. Branches to `leave` unless all accesses are in RAM, aligned if required, permitted by PMP over
+        unobserved. Branches to `leave` unless all accesses are in RAM, aligned if required, permitted by PMP over
         the whole range, and no store is to a line of code."""
-        for right in RIGHTS[group.kind] if self.guarded else ():
-            _permit(ir, at, right, self._index(ir, address), group.bytes, leave)
+        for right in RIGHTS[group.op_class] if self.guarded else ():
+            _permit(ir, pointers, right, self._index(ir, address), group.bytes, leave)
         limit = max(self._load_size - group.bytes + group.size, 0)
         offset = self._ram_offset(ir, address, group.size, limit, leave)
-        code = [self._code(ir, at, ir.value(f"add i64 {offset}, {byte}")) for byte in group.lines]
+        code = [self._code(ir, pointers, ir.value(f"add i64 {offset}, {byte}")) for byte in group.lines]
         if code:
-            marked = code[0]
-            for other in code[1:]:
-                marked = ir.value(f"or i8 {marked}, {other}")
-            ir.unless(ir.value(f"icmp eq i8 {marked}, 0"), leave)
+            code_mark = code[0]
+            for byte_mark in code[1:]:
+                code_mark = ir.value(f"or i8 {code_mark}, {byte_mark}")
+            ir.unless(ir.value(f"icmp eq i8 {code_mark}, 0"), leave)
         return offset
 
-    def unless_code(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str, leave: Target) -> None:
+    def exit_on_code_store(self, ir: Ir, pointers: Pointers, row: InstructionDef, offset: str, leave: Target) -> None:
         """Emit a branch to `leave` for stores at the offset that must go through the bus."""
-        code = self._code(ir, at, offset)
+        code = self._code(ir, pointers, offset)
         if self.misaligned and row.size > 1:
-            code = ir.value(f"or i8 {code}, {self._code(ir, at, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
+            code = ir.value(f"or i8 {code}, {self._code(ir, pointers, ir.value(f'add i64 {offset}, {row.size - 1}'))}")
         ir.unless(ir.value(f"icmp eq i8 {code}, 0"), leave)
 
     def pointers(self, ir: Ir) -> Pointers:
@@ -130,90 +130,91 @@ class RamAccess:
         shadow = {name: records.pointer(ir, f"native.{name}") for name in self._shadow}
         return Pointers(records.registers(ir), ram, code, load_ok, shadow)
 
-    def instruction_at(self, ir: Ir, at: Pointers, pc: str) -> str:
+    def instruction_at(self, ir: Ir, pointers: Pointers, pc: str) -> str:
         """Emit a load of the instruction word (an i32) at an address at least 4 bytes before the end of RAM."""
-        point = ir.at(at.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
-        word = ir.load("i32", point)
+        pointer = ir.at(pointers.ram, self._index(ir, ir.value(f"sub {self._word} {pc}, {self._base}")))
+        word = ir.load("i32", pointer)
         long = ir.value(f"icmp eq i32 {ir.value(f'and i32 {word}, 3')}, 3")
         return ir.value(f"select i1 {long}, i32 {word}, i32 {ir.value(f'and i32 {word}, 65535')}")
 
-    def permit(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> None:
+    def permit(self, ir: Ir, pointers: Pointers, row: InstructionDef, address: str, leave: Target) -> None:
         """Emit a branch to `leave` for accesses that PMP does not permit."""
-        for right in RIGHTS[row.kind] if self.guarded else ():
-            _permit(ir, at, right, self._index(ir, address), row.size, leave)
+        for right in RIGHTS[row.op_class] if self.guarded else ():
+            _permit(ir, pointers, right, self._index(ir, address), row.size, leave)
 
-    def load(self, ir: Ir, at: Pointers, row: InstructionDef, address: str, leave: Target) -> str:
+    def load(self, ir: Ir, pointers: Pointers, row: InstructionDef, address: str, leave: Target) -> str:
         """Emit a load; return its register value (an i64 for an f register). Branches to `leave` if the bus must
         execute it."""
         offset = self._ram_offset(ir, address, row.size, self._load_size, leave)
         if self._watching:
             page = ir.value(f"lshr {self._word} {address}, {PAGE_BITS}")
-            allowed = ir.load("i8", ir.at(at.load_ok, self._index(ir, page)))
+            allowed = ir.load("i8", ir.at(pointers.load_ok, self._index(ir, page)))
             ir.unless(ir.value(f"icmp ne i8 {allowed}, 0"), leave)
-        kind = f"i{8 * row.size}"
+        ir_type = f"i{8 * row.size}"
         if self._shadow:
-            self._unless_observed(ir, at, offset, LOADS, leave)
+            self._exit_if_observed(ir, pointers, offset, LOADS, leave)
         if WRITTEN in self._shadow:
-            written = ir.load(kind, ir.at(at.shadow[WRITTEN], offset))
-            ir.unless(ir.value(f"icmp eq {kind} {written}, {_bytes_of_one(row.size)}"), leave)
-        return self.read(ir, at, row, offset)
+            flags = ir.load(ir_type, ir.at(pointers.shadow[WRITTEN], offset))
+            ir.unless(ir.value(f"icmp eq {ir_type} {flags}, {_repeated_ones(row.size)}"), leave)
+        return self.read(ir, pointers, row, offset)
 
-    def read(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str) -> str:
+    def read(self, ir: Ir, pointers: Pointers, row: InstructionDef, offset: str) -> str:
         """Emit a load that is known to be in RAM, at an i64 offset; return its register value."""
-        kind = f"i{8 * row.size}"
-        value = ir.load(kind, ir.at(at.ram, offset))
+        ir_type = f"i{8 * row.size}"
+        value = ir.load(ir_type, ir.at(pointers.ram, offset))
         if row.floating:
-            return value if row.size == 8 else boxed(ir, value)
-        if kind == self._word:
+            return value if row.size == 8 else box(ir, value)
+        if ir_type == self._word:
             return value
-        return ir.value(f"{'sext' if row.signed else 'zext'} {kind} {value} to {self._word}")
+        return ir.value(f"{'sext' if row.signed else 'zext'} {ir_type} {value} to {self._word}")
 
     def store(
-        self, ir: Ir, at: Pointers, row: InstructionDef, address: str, value: str, point: ProgramPoint, leave: Target
+        self, ir: Ir, pointers: Pointers, row: InstructionDef, address: str, value: str,
+        point: ProgramPoint, leave: Target,
     ) -> None:  # fmt: skip
         """Emit a store of a register's low bytes. Branches to `leave` if the bus must execute it."""
         offset = self._ram_offset(ir, address, row.size, self._store_size, leave)
-        self.unless_code(ir, at, row, offset, leave)
-        kind = f"i{8 * row.size}"
+        self.exit_on_code_store(ir, pointers, row, offset, leave)
+        ir_type = f"i{8 * row.size}"
         if self._shadow:
-            self._unless_observed(ir, at, offset, STORES, leave)
-            self._record_store(ir, at, offset, point)
+            self._exit_if_observed(ir, pointers, offset, STORES, leave)
+            self._record_store(ir, pointers, offset, point)
             if row.size == 8:
-                self._record_store(ir, at, ir.value(f"add i64 {offset}, 4"), point)
+                self._record_store(ir, pointers, ir.value(f"add i64 {offset}, 4"), point)
         if WRITTEN in self._shadow:
-            ir.store(kind, str(_bytes_of_one(row.size)), ir.at(at.shadow[WRITTEN], offset))
-        self.write(ir, at, row, offset, value)
+            ir.store(ir_type, str(_repeated_ones(row.size)), ir.at(pointers.shadow[WRITTEN], offset))
+        self.write(ir, pointers, row, offset, value)
 
-    def write(self, ir: Ir, at: Pointers, row: InstructionDef, offset: str, value: str) -> None:
+    def write(self, ir: Ir, pointers: Pointers, row: InstructionDef, offset: str, value: str) -> None:
         """Emit a store that is known to be in RAM, at an i64 offset."""
-        kind = f"i{8 * row.size}"
+        ir_type = f"i{8 * row.size}"
         register = "i64" if row.floating else self._word
-        if kind != register:
-            value = ir.value(f"trunc {register} {value} to {kind}")
-        ir.store(kind, value, ir.at(at.ram, offset))
+        if ir_type != register:
+            value = ir.value(f"trunc {register} {value} to {ir_type}")
+        ir.store(ir_type, value, ir.at(pointers.ram, offset))
 
     @staticmethod
-    def _code(ir: Ir, at: Pointers, offset: str) -> str:
+    def _code(ir: Ir, pointers: Pointers, offset: str) -> str:
         """Emit a byte that is not 0 if a store must go through the bus."""
-        return ir.load("i8", ir.at(at.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
+        return ir.load("i8", ir.at(pointers.code, ir.value(f"lshr i64 {offset}, {LINE_BITS}")))
 
-    def _unless_observed(self, ir: Ir, at: Pointers, offset: str, bit: int, leave: Target) -> None:
+    def _exit_if_observed(self, ir: Ir, pointers: Pointers, offset: str, bit: int, leave: Target) -> None:
         """Emit a branch to `leave` for accesses that a sanitizer observes."""
         line = ir.value(f"lshr i64 {offset}, {LINE_BITS}")
-        flags = ir.value(f"and i8 {ir.load('i8', ir.at(at.shadow[FLAGS], line))}, {bit}")
+        flags = ir.value(f"and i8 {ir.load('i8', ir.at(pointers.shadow[FLAGS], line))}, {bit}")
         ir.unless(ir.value(f"icmp eq i8 {flags}, 0"), leave)
 
-    def _record_store(self, ir: Ir, at: Pointers, offset: str, point: ProgramPoint) -> None:
+    def _record_store(self, ir: Ir, pointers: Pointers, offset: str, point: ProgramPoint) -> None:
         """Emit the shadow update of a store."""
         word = ir.value(f"lshr i64 {offset}, {WORD_BITS}")
         page = ir.value(f"lshr i64 {offset}, {PAGE_BITS}")
         cycle = self._cycle(ir, point)
-        for table, kind, value, index in (
+        for table, ir_type, value, index in (
             (STORE_PCS, "i32", ir.resize(point.pc, self._word, "i32"), word),
             (STORE_CYCLES, "i64", cycle, word),
             (STORE_PAGES, "i64", cycle, page),
         ):
-            ir.store(kind, value, ir.value(f"getelementptr {kind}, ptr {at.shadow[table]}, i64 {index}"))
+            ir.store(ir_type, value, ir.value(f"getelementptr {ir_type}, ptr {pointers.shadow[table]}, i64 {index}"))
 
     @staticmethod
     def _cycle(ir: Ir, point: ProgramPoint) -> str:
@@ -237,11 +238,11 @@ class RamAccess:
         return ir.resize(value, self._word, "i64")
 
 
-def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Target) -> None:
+def _permit(ir: Ir, pointers: Pointers, right: int, address: str, size: int, leave: Target) -> None:
     """Emit a branch to `leave` unless PMP permits all bytes of an access at an i64 address; compare the last range
     first."""
     first = READABLE if right == pmp.READ else WRITABLE
-    low, end = (ir.load("i64", at.x, 8 * word) for word in (first, first + 1))
+    low, end = (ir.load("i64", pointers.x, 8 * word) for word in (first, first + 1))
     above = ir.value(f"icmp uge i64 {address}, {low}")
     below = ir.value(f"icmp ule i64 {ir.value(f'add i64 {address}, {size}')}, {end}")
     search, permitted = ir.new_label(), ir.new_label()
@@ -255,7 +256,7 @@ def _permit(ir: Ir, at: Pointers, right: int, address: str, size: int, leave: Ta
 def atomic(
     ir: Ir,
     access: RamAccess,
-    at: Pointers,
+    pointers: Pointers,
     hart: HartFunctions,
     row: InstructionDef,
     address: str,
@@ -270,18 +271,18 @@ def atomic(
     """
     word, size = f"i{access.xlen}", f"i{8 * row.size}"
     ir.unless(ir.value(f"icmp eq {word} {ir.value(f'and {word} {address}, {row.size - 1}')}, 0"), leave)
-    old = access.load(ir, at, row, address, leave)
-    if row.kind is OpClass.AMO:
+    old = access.load(ir, pointers, row, address, leave)
+    if row.op_class is OpClass.AMO:
         from pyv_ext.engines.lowering import ExpressionLowering  # not needed if the code is cached
 
         new = ExpressionLowering(ir, access.xlen).value(row.expr, {"a": address, "b": b, "old": old})
-        access.store(ir, at, row, address, new, point, leave)
+        access.store(ir, pointers, row, address, new, point, leave)
         return old
     reservation = ir.resize(address, word, "i64"), ir.resize(ir.resize(old, word, size), size, "i64")
-    if row.kind is OpClass.LR:
+    if row.op_class is OpClass.LR:
         hart.call(machine.reserve, *reservation)
         return old
-    holds = hart.holds(machine.is_reserved, *reservation)
-    access.store(ir, at, row, address, ir.value(f"select i1 {holds}, {word} {b}, {word} {old}"), point, leave)
+    is_held = hart.holds(machine.is_reserved, *reservation)
+    access.store(ir, pointers, row, address, ir.value(f"select i1 {is_held}, {word} {b}, {word} {old}"), point, leave)
     hart.call(machine.cancel_reservation)
-    return ir.value(f"zext i1 {ir.value(f'xor i1 {holds}, true')} to {word}")
+    return ir.value(f"zext i1 {ir.value(f'xor i1 {is_held}, true')} to {word}")

@@ -26,15 +26,16 @@ def ends_block(instruction: Instruction) -> bool:
     """Check whether an instruction ends its block: control may leave the sequence after it, or its cycles are
     unknown."""
     row = instruction.row
-    return row.kind in CONTROL or row.kind in (OpClass.ECALL, OpClass.XRET) or bool(row.extra) or disturbs(instruction)
+    is_jump = row.op_class in CONTROL or row.op_class in (OpClass.ECALL, OpClass.XRET)
+    return is_jump or bool(row.extra) or changes_interrupts(instruction)
 
 
 def accesses_csr(instruction: Instruction) -> bool:
     """Check whether an instruction accesses a CSR of the hart, not of a window."""
-    return instruction.row.kind in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE) and instruction.csr in REGISTERS
+    return instruction.row.op_class in (OpClass.CSR_WRITE, OpClass.CSR_UPDATE) and instruction.csr in REGISTERS
 
 
-def disturbs(instruction: Instruction) -> bool:
+def changes_interrupts(instruction: Instruction) -> bool:
     """Check whether a CSR write may enable an interrupt right after the instruction, or change PMP."""
     address = instruction.csr
     protects = PMPCFG <= address < PMPADDR + ENTRIES
@@ -67,21 +68,21 @@ def target_of(pc: int, instruction: Instruction, mask: int) -> int | None:
 
 def is_direct(row: InstructionDef) -> bool:
     """Check whether a row jumps to its own address plus a constant."""
-    return row.kind is OpClass.BRANCH or (row.kind is OpClass.JUMP and row.format.rs1 is None)
+    return row.op_class is OpClass.BRANCH or (row.op_class is OpClass.JUMP and row.format.rs1 is None)
 
 
 def find_blocks(
     start: int,
     mask: int,
-    at: Callable[[int], Instruction | None],
-    takes: Callable[[int, Instruction], bool],
-    hot: Callable[[int], bool],
+    decode: Callable[[int], Instruction | None],
+    is_translated: Callable[[int, Instruction], bool],
+    is_hot: Callable[[int], bool],
     limit: int,
 ) -> list[BasicBlock]:
     """Find the block at `start` and the blocks reachable from it through hot addresses, of up to `limit` instructions.
 
-    `at` returns the decoded instruction at an address, `takes` whether it is translated, `hot` whether a block at an
-    address is hot. Calls and their return addresses are followed.
+    `decode` returns the instruction at an address, `is_translated` whether it is translated, `is_hot` whether a block
+    at an address is hot. Calls and their return addresses are followed.
     """
     decoded: dict[int, Instruction] = {}
     heads: dict[int, None] = {start: None}
@@ -89,21 +90,21 @@ def find_blocks(
     while worklist and len(decoded) < limit:
         pc = worklist.popleft()
         while pc not in decoded:
-            instruction = at(pc)
+            instruction = decode(pc)
             if instruction is None:
                 break
-            after = pc + instruction.length & mask
+            next_pc = pc + instruction.length & mask
             control = ends_block(instruction)
-            translated = takes(pc, instruction)
+            translated = is_translated(pc, instruction)
             if translated:
                 decoded[pc] = instruction
             if control or not translated:
-                for head in (target_of(pc, instruction, mask), after):
-                    if head is not None and head not in heads and hot(head):
+                for head in (target_of(pc, instruction, mask), next_pc):
+                    if head is not None and head not in heads and is_hot(head):
                         heads[head] = None
                         worklist.append(head)
                 break
-            pc = after
+            pc = next_pc
     return [_block(head, decoded, heads, mask) for head in heads if head in decoded]
 
 
@@ -126,7 +127,7 @@ class AccessGroup(NamedTuple):
     """Offsets from the lowest access of bytes in the lines of the stores; empty if each store is checked by itself."""
     checked: bool
     """Whether the check of the group covers its stores."""
-    kind: OpClass
+    op_class: OpClass
     """LOAD or STORE if all accesses are of this class, else AMO."""
 
 
@@ -151,10 +152,10 @@ def accesses(
     groups: list[list[tuple[int, Instruction]]] = []
     open_groups: dict[tuple[object, int, int], int] = {}
     for index, (pc, instruction) in enumerate(block.instructions):
-        kind = instruction.row.kind
-        name = instruction.row.expr if kind is OpClass.OP else ""
+        op_class = instruction.row.op_class
+        name = instruction.row.expr if op_class is OpClass.OP else ""
         root, offset = values.setdefault(instruction.rs1, (("register", instruction.rs1), 0))
-        if kind is OpClass.LOAD or kind is OpClass.STORE:
+        if op_class is OpClass.LOAD or op_class is OpClass.STORE:
             offset += instruction.imm
             if root is None:
                 positions[index] = None, offset & mask
@@ -163,14 +164,14 @@ def accesses(
                 key = root, size, offset % size
                 number = open_groups.get(key, -1)
                 if number >= 0:
-                    offsets = [each for each, _ in groups[number]] + [offset]
+                    offsets = [position for position, _ in groups[number]] + [offset]
                     number = number if max(offsets) - min(offsets) < MAX_GROUP_SPAN else -1
                 if number < 0:
                     number = open_groups[key] = len(groups)
                     groups.append([])
                 groups[number].append((offset, instruction))
                 positions[index] = number, offset
-        if kind is OpClass.STORE or not instruction.rd:
+        if op_class is OpClass.STORE or not instruction.rd:
             continue
         if name == _ADD and not instruction.row.format.rs2:
             values[instruction.rd] = root, offset + instruction.imm
@@ -183,14 +184,14 @@ def accesses(
             values[instruction.rd] = None, pc + instruction.imm
         else:
             values[instruction.rd] = ("result", index), 0
-    lowest = [min(offset for offset, _ in group) for group in groups]
+    bases = [min(offset for offset, _ in group) for group in groups]
     result: dict[int, BlockAccess] = {}
     for index, (group_id, offset) in positions.items():
         if group_id is None:
             result[index] = BlockAccess(None, offset)
         else:
-            result[index] = BlockAccess(group_id, offset - lowest[group_id], lowest[group_id] - offset)
-    return result, [_group(group, low, misaligned) for group, low in zip(groups, lowest, strict=True)]
+            result[index] = BlockAccess(group_id, offset - bases[group_id], bases[group_id] - offset)
+    return result, [_group(group, low, misaligned) for group, low in zip(groups, bases, strict=True)]
 
 
 _ADD, _LUI, _AUIPC = "(a + b) & M", "b & M", "(pc + b) & M"
@@ -198,17 +199,17 @@ _ADD, _LUI, _AUIPC = "(a + b) & M", "b & M", "(pc + b) & M"
 
 
 def _group(group: Sequence[tuple[int, Instruction]], low: int, misaligned: bool) -> AccessGroup:
-    parts = [(offset - low, instruction.row.size, instruction.row.kind) for offset, instruction in group]
-    stores = [(start, size) for start, size, kind in parts if kind is OpClass.STORE]
+    parts = [(offset - low, instruction.row.size, instruction.row.op_class) for offset, instruction in group]
+    stores = [(start, size) for start, size, op_class in parts if op_class is OpClass.STORE]
     lines: tuple[int, ...] = ()
     if stores:
         last = max(start + (size - 1 if misaligned else 0) for start, size in stores)
         lines = (*range(min(stores)[0], last, LINE), last)
     probed = len(lines) <= MAX_PROBES
-    kinds = {kind for _, _, kind in parts}
-    kind = kinds.pop() if len(kinds) == 1 else OpClass.AMO
+    kinds = {op_class for _, _, op_class in parts}
+    op_class = kinds.pop() if len(kinds) == 1 else OpClass.AMO
     size = 1 if misaligned else group[0][1].row.size
-    return AccessGroup(size, max(start + size for start, size, _ in parts), lines if probed else (), probed, kind)
+    return AccessGroup(size, max(start + size for start, size, _ in parts), lines if probed else (), probed, op_class)
 
 
 def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], mask: int) -> BasicBlock:
@@ -225,18 +226,18 @@ def _block(head: int, decoded: dict[int, Instruction], heads: dict[int, None], m
 
 def words_of(content: bytes) -> list[int]:
     """Split consecutive instructions into their words."""
-    words, at = [], 0
-    while at < len(content):
-        length = 4 if content[at] & 3 == 3 else 2
-        words.append(int.from_bytes(content[at : at + length], "little"))
-        at += length
+    words, offset = [], 0
+    while offset < len(content):
+        length = 4 if content[offset] & 3 == 3 else 2
+        words.append(int.from_bytes(content[offset : offset + length], "little"))
+        offset += length
     return words
 
 
 def addresses_of(blocks: Iterable[BlockWords]) -> Iterator[int]:
     """Yield the addresses of all instructions."""
     for pc, _, words in blocks:
-        at = pc
+        address = pc
         for word in words:
-            yield at
-            at += 4 if word & 3 == 3 else 2
+            yield address
+            address += 4 if word & 3 == 3 else 2

@@ -30,7 +30,7 @@ class CustomCalls:
     def __init__(self, core: Core, execute_slow: Callable[[], object]) -> None:
         """`execute_slow()`: executes the instruction at the hart's pc."""
         self._core = core
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._indices: dict[tuple[int, int], int] = {}
         self._calls: dict[int, Call] = {}
         """Calls of handlers."""
         self.delays = memoryview(bytearray(8 * MAX_CALLS)).cast("Q")
@@ -39,34 +39,34 @@ class CustomCalls:
         self.finish: Callable[[], object] = int
         """Finishes the instruction at which native code has exited: a trap, a wait."""
 
-    def call(self, number: int, acts: int, a: int, b: int) -> int:
+    def call(self, index: int, acts: int, a: int, b: int) -> int:
         """Execute `pyv_ext.machine.hart.call_custom`."""
-        return self._calls[number](acts, a, b)
+        return self._calls[index](acts, a, b)
 
-    def number(self, pc: int, instruction: Instruction) -> int | None:
+    def index_of(self, pc: int, instruction: Instruction) -> int | None:
         """Return the index of an instruction's call; None if it takes the slow path."""
         word = instruction.word
-        number = self._numbers.get((pc, word), len(self._numbers))
-        if number < len(self._numbers):
-            return number
-        if number == MAX_CALLS or instruction.length != 4:
+        index_of = self._indices.get((pc, word), len(self._indices))
+        if index_of < len(self._indices):
+            return index_of
+        if index_of == MAX_CALLS or instruction.length != 4:
             return None
         call = self._python_call(pc, instruction)
         device = (PYTHON_CALL, 0, 0, False) if call is not None else self._device_call(instruction)
         if device is None:
             return None
         if call is not None:
-            self._calls[number] = call
-        self._numbers[pc, word] = number
-        self.delays[number] = instruction.row.issue_cycles(self._core.hart.timing) - 1
-        record = self._core.bus.clock.machine.device_calls[number]
+            self._calls[index_of] = call
+        self._indices[pc, word] = index_of
+        self.delays[index_of] = instruction.row.issue_cycles(self._core.hart.timing) - 1
+        record = self._core.bus.clock.machine.device_calls[index_of]
         record.kind, record.device_id, record.addr, record.stable = device
-        return number
+        return index_of
 
     def _python_call(self, pc: int, instruction: Instruction) -> Call | None:
         """Return the call of a handler that accesses no device; None for any other instruction."""
         custom = instruction.row.custom
-        if instruction.row.kind is not OpClass.CUSTOM or custom is None or custom.handler is None:
+        if instruction.row.op_class is not OpClass.CUSTOM or custom is None or custom.handler is None:
             return None
         if custom.touches == "devices" or custom.ready is not None:
             return None
@@ -75,18 +75,18 @@ class CustomCalls:
     def _device_call(self, instruction: Instruction) -> tuple[int, int, int, bool] | None:
         """Return the fields of `DeviceCall` for an instruction whose device may have native code; None for others."""
         custom, clock = instruction.row.custom, self._core.bus.clock
-        if instruction.row.kind is OpClass.CUSTOM:
-            number = clock.index_of(custom.device) if custom is not None and custom.submits else None
-            return None if number is None else (SUBMIT, number, 0, False)
+        if instruction.row.op_class is OpClass.CUSTOM:
+            index_of = clock.index_of(custom.device) if custom is not None and custom.submits else None
+            return None if index_of is None else (SUBMIT, index_of, 0, False)
         window = self._core.hart.csrs.windows.get(instruction.csr)
         offset, stable = getattr(window, "offset", None), getattr(window, "stable", None)
-        number = clock.index_of(getattr(window, "device", None))
-        if offset is None or number is None:
+        index_of = clock.index_of(getattr(window, "device", None))
+        if offset is None or index_of is None:
             return None
         if instruction.writes_csr:
             stores = instruction.name == "csrrw" and not instruction.rd
-            return (WRITE, number, offset(instruction.csr), False) if stores else None
-        return READ, number, offset(instruction.csr), stable is not None and stable(instruction.csr)
+            return (WRITE, index_of, offset(instruction.csr), False) if stores else None
+        return READ, index_of, offset(instruction.csr), stable is not None and stable(instruction.csr)
 
 
 def _call(

@@ -35,8 +35,8 @@ class _Decoder:
         ir = self._ir
         ir.block("entry")
         ir.goto("next", ("0", "0"))
-        at, ended = ir.block("next", "i64", "i64")
-        self._at, stop = at, ("stop", (at, ended))
+        at, end_flag = ir.block("next", "i64", "i64")
+        self._offset, stop = at, ("stop", (at, end_flag))
         ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 2')}, %size"), stop)
         offset = ir.value(f"mul i64 {ir.value(f'lshr i64 {at}, {entries.STEP.bit_length() - 1}')}, {entries.SIZE}")
         self._entry = ir.at("%entries", offset)
@@ -44,8 +44,8 @@ class _Decoder:
         ir.unless(ir.value(f"icmp eq i16 {operation}, {entries.UNKNOWN}"), stop)
         self._code_pointer = ir.at("%code", at)
         low = ir.value(f"zext i16 {ir.load('i16', self._code_pointer)} to i32")
-        whole = ir.value(f"icmp eq i32 {ir.value(f'and i32 {low}, 3')}, 3")
-        ir.branch(whole, ("long", ()), ("short", ()))
+        is_word = ir.value(f"icmp eq i32 {ir.value(f'and i32 {low}, 3')}, 3")
+        ir.branch(is_word, ("long", ()), ("short", ()))
         ir.block("long")
         ir.unless(ir.value(f"icmp ule i64 {ir.value(f'add i64 {at}, 4')}, %size"), stop)
         groups = self._groups(ir.load("i32", self._code_pointer), 4, stop)
@@ -77,22 +77,22 @@ class _Decoder:
         ir = self._ir
         ir.block(label)
         for row in rows:
-            other = ir.new_label()
+            mismatch = ir.new_label()
             fixed = ir.value(f"and i32 {word}, {row.mask}")
-            ir.unless(ir.value(f"icmp eq i32 {fixed}, {row.match}"), (other, ()))
+            ir.unless(ir.value(f"icmp eq i32 {fixed}, {row.match}"), (mismatch, ()))
             for name in row.nonzero:
                 value = self._operand(getattr(row.format, name), word)
-                ir.unless(ir.value(f"icmp ne i32 {value}, 0"), (other, ()))
-            if row.kind in TRANSLATED and not row.floating:
+                ir.unless(ir.value(f"icmp ne i32 {value}, 0"), (mismatch, ()))
+            if row.op_class in TRANSLATED and not row.floating:
                 block = self._formats.setdefault((row.format, row.length), f"format{len(self._formats)}")
                 direct = is_direct(row) and self._isa.alignment > entries.STEP
                 arguments = (word, str(self._numbers.by_name[row.name]), *(
-                    str(flag).lower() for flag in (row.kind is OpClass.JUMP, direct)
+                    str(flag).lower() for flag in (row.op_class is OpClass.JUMP, direct)
                 ))  # fmt: skip
                 ir.goto(block, arguments)
             else:
                 ir.goto(*stop)
-            ir.block(other)
+            ir.block(mismatch)
         ir.goto(*stop)
 
     def _operand(self, bits: OperandBits | None, word: str) -> str:
@@ -112,7 +112,7 @@ class _Decoder:
         """Emit the block that fills the entry of an instruction of the format, unless it jumps directly to a misaligned
         address."""
         ir = self._ir
-        word, number, jump, direct = ir.block(label, "i32", "i16", "i1", "i1")
+        word, operation, jump, direct = ir.block(label, "i32", "i16", "i1", "i1")
         values = {name: self._operand(getattr(form, name), word) for name in OPERANDS[:4]}
         imm = values["imm"]
         misalignment = ir.value(f"icmp ne i32 {ir.value(f'and i32 {imm}, {self._isa.alignment - 1}')}, 0")
@@ -121,9 +121,9 @@ class _Decoder:
         values["rd"] = ir.value(f"select i1 {discards}, i32 {SINK}, i32 {values['rd']}")
         for offset in range(0, entries.SIZE, 8):
             ir.store("i64", "0", self._entry, offset)
-        ir.store("i16", number, self._entry, entries.OPERATION)
+        ir.store("i16", operation, self._entry, entries.OPERATION)
         for name, offset in (("rd", entries.RD), ("rs1", entries.RS1), ("rs2", entries.RS2)):
             ir.store("i8", ir.value(f"trunc i32 {values[name]} to i8"), self._entry, offset)
         ir.store("i32", imm, self._entry, entries.IMMEDIATE)
-        ended = ir.value(f"zext i1 {ir.value(f'and i1 {jump}, {discards}')} to i64")
-        ir.goto("next", (ir.value(f"add i64 {self._at}, {length}"), ir.value(f"shl i64 {ended}, 32")))
+        end_flag = ir.value(f"zext i1 {ir.value(f'and i1 {jump}, {discards}')} to i64")
+        ir.goto("next", (ir.value(f"add i64 {self._offset}, {length}"), ir.value(f"shl i64 {end_flag}, 32")))

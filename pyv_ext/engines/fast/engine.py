@@ -49,15 +49,15 @@ class FastEngine(Engine):
         if native is None:
             return
         start = self.hart.cycle
-        native.run(min(until, start + self._polling.due))
-        self._polling.executed(self.hart.cycle - start, until)
+        native.run(min(until, start + self._polling.remaining))
+        self._polling.count_cycles(self.hart.cycle - start, until)
 
     def _guarded_burst(self, until: int) -> None:
         hart = self.hart
         if self.tracer is not None or self._warm_up > 0:
-            before = hart.instret
+            previous = hart.instret
             self._execute_instruction()
-            self._warm_up -= hart.instret - before
+            self._warm_up -= hart.instret - previous
         else:
             self._current_native().run(until)
 
@@ -72,10 +72,10 @@ class FastEngine(Engine):
                 self._warm_up = 0
                 self._configuration = False, any(fetchable is not None for fetchable in self._profile.regions)
         if self._warm_up > 0:
-            before = self.hart.instret
+            previous = self.hart.instret
             young = min(until, self.hart.cycle + self._warm_up)
             super()._burst(young)
-            self._warm_up -= self.hart.instret - before
+            self._warm_up -= self.hart.instret - previous
             return None
         return self._current_native()
 

@@ -54,17 +54,17 @@ class Numbers:
 
     def __init__(self, isa: Isa, *, fused: bool) -> None:
         """`fused`: see `floating`."""
-        self.rows = [row for row in isa.rows if row.kind in TRANSLATED and not row.floating]
-        self.rows += [row for row in isa.rows if row.kind in ATOMIC and "." not in row.name.partition(".")[2]]
+        self.rows = [row for row in isa.rows if row.op_class in TRANSLATED and not row.floating]
+        self.rows += [row for row in isa.rows if row.op_class in ATOMIC and "." not in row.name.partition(".")[2]]
         floats = floating.operations(isa.rows, fused=fused)
-        self.by_name = {row.name: number for number, row in enumerate(self.rows, FIRST)}
+        self.by_name = {row.name: code for code, row in enumerate(self.rows, FIRST)}
         self.fence = FIRST + len(self.rows)
         self.custom = self.fence + 1
         self.marked = self.custom + 1
         names = [name for name in SYSTEM if name not in CSR_ROWS or name in isa.by_name]
-        self.system = {name: number for number, name in enumerate(names, self.marked + 1)}
+        self.system = {name: code for code, name in enumerate(names, self.marked + 1)}
         first = self.marked + 1 + len(names)
-        self.by_float = {operation: number for number, operation in enumerate(floats, first)}
+        self.by_float = {operation: code for code, operation in enumerate(floats, first)}
         self.end = first + len(floats)
         """Number after the last operation."""
 
@@ -83,14 +83,14 @@ class Entries:
 
     def put(self, pc: int, entry: bytes) -> None:
         """Fill the entry of `pc`."""
-        page, at = self._locate(pc)
-        page[at : at + SIZE] = entry
+        page, offset = self._locate(pc)
+        page[offset : offset + SIZE] = entry
 
     def address(self, pc: int) -> int:
         """Return the host address of the entry of `pc`; the entries of later addresses follow, up to the end of its
         page."""
-        _, at = self._locate(pc)
-        return self.table[pc >> PAGE_BITS] + at
+        _, offset = self._locate(pc)
+        return self.table[pc >> PAGE_BITS] + offset
 
     def operation(self, pc: int) -> int:
         """Return the operation in the entry of `pc`."""
@@ -106,9 +106,9 @@ class Entries:
 
     def enter(self, pc: int, region: int, block: int) -> None:
         """Let native code enter a block of a region whenever it reaches `pc`; region 0 undoes this."""
-        page, at = self._locate(pc)
-        struct.pack_into("<H", page, at + REGION, region)
-        struct.pack_into("<H", page, at + BLOCK, block)
+        page, offset = self._locate(pc)
+        struct.pack_into("<H", page, offset + REGION, region)
+        struct.pack_into("<H", page, offset + BLOCK, block)
 
     def forget(self, pc: int) -> None:
         """Clear the entry of `pc`."""
@@ -119,16 +119,16 @@ class Entries:
         page = self._pages.get(pc >> PAGE_BITS)
         if page is None:
             return 0
-        at = pc % PAGE // STEP * SIZE + offset
-        return page[at] | page[at + 1] << 8
+        index = pc % PAGE // STEP * SIZE + offset
+        return page[index] | page[index + 1] << 8
 
     def _locate(self, pc: int) -> tuple[bytearray, int]:
-        number = pc >> PAGE_BITS
-        page = self._pages.get(number)
+        page_number = pc >> PAGE_BITS
+        page = self._pages.get(page_number)
         if page is None:
-            page = self._pages[number] = bytearray(SIZE * (_PER_PAGE + 2))
+            page = self._pages[page_number] = bytearray(SIZE * (_PER_PAGE + 2))
             page[SIZE * _PER_PAGE :] = 2 * entry_of(NEXT)
-            self.table[number] = address_of(page)
+            self.table[page_number] = address_of(page)
         return page, pc % PAGE // STEP * SIZE
 
 
@@ -156,12 +156,12 @@ class SelfModifyingEntries:
         """Store the entry of a word at an address, or `ANYWHERE`."""
         tag = (address | word << 32).to_bytes(8, "little")
         slot = ((word ^ address) * MIX & 0xFFFF_FFFF) >> MIX_BITS
-        slot_at, other = slot * SLOT, (slot ^ 1) * SLOT
-        if self._tag(other) == tag:
-            slot_at = other
+        slot_at, alternative = slot * SLOT, (slot ^ 1) * SLOT
+        if self._tag(alternative) == tag:
+            slot_at = alternative
         elif self._tag(slot_at) not in (tag, bytes(8)):
             end = ENTRY_OFFSET + SIZE
-            self.table[other : other + end] = self.table[slot_at : slot_at + end]
+            self.table[alternative : alternative + end] = self.table[slot_at : slot_at + end]
         self.table[slot_at : slot_at + 8] = tag
         self.table[slot_at + ENTRY_OFFSET : slot_at + ENTRY_OFFSET + SIZE] = entry
 
@@ -182,13 +182,13 @@ class MarkedEntries:
 
     def __init__(self) -> None:
         self.table = bytearray((bytes(SIZE) + 2 * entry_of(NEXT)) * MAX_MARKED)
-        self._numbers: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
 
-    def number(self, pc: int, entry: bytes) -> int | None:
+    def index_of(self, pc: int, entry: bytes) -> int | None:
         """Store the entry of the instruction at `pc`, and return its index; None: the table is full."""
-        number = self._numbers.get(pc, len(self._numbers))
-        if number == MAX_MARKED:
+        index = self._indices.get(pc, len(self._indices))
+        if index == MAX_MARKED:
             return None
-        self._numbers[pc] = number
-        self.table[ROW * number : ROW * number + SIZE] = entry
-        return number
+        self._indices[pc] = index
+        self.table[ROW * index : ROW * index + SIZE] = entry
+        return index

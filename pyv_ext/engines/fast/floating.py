@@ -58,12 +58,12 @@ class FloatOperation(NamedTuple):
     @property
     def rounds(self) -> bool:
         """Check whether it depends on the rounding mode in frm."""
-        return self.row.kind is OpClass.FLOAT and self.row.format.imm is not None and not self.towards_zero
+        return self.row.op_class is OpClass.FLOAT and self.row.format.imm is not None and not self.towards_zero
 
     @property
     def inexact(self) -> bool:
         """Check whether it may raise NX."""
-        return self.row.format.imm is not None and self.row.kind is OpClass.FLOAT and self.row.name not in _EXACT
+        return self.row.format.imm is not None and self.row.op_class is OpClass.FLOAT and self.row.name not in _EXACT
 
 
 def operations(rows: Iterable[InstructionDef], *, fused: bool) -> tuple[FloatOperation, ...]:
@@ -77,7 +77,7 @@ def operations(rows: Iterable[InstructionDef], *, fused: bool) -> tuple[FloatOpe
                 result.append(operation)
             if _to_integer(row):
                 result.append(FloatOperation(row, towards_zero=True))
-            if row.format.imm is not None and row.kind is OpClass.FLOAT and has_strict(row, fused=fused):
+            if row.format.imm is not None and row.op_class is OpClass.FLOAT and has_strict(row, fused=fused):
                 result.append(FloatOperation(row, strict=True))
     return tuple(result)
 
@@ -85,7 +85,7 @@ def operations(rows: Iterable[InstructionDef], *, fused: bool) -> tuple[FloatOpe
 def operation_of(instruction: Instruction) -> FloatOperation | None:
     """Return the operation of an instruction; None for RMM and reserved rounding modes."""
     row, mode = instruction.row, instruction.imm
-    if row.kind is not OpClass.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
+    if row.op_class is not OpClass.FLOAT or row.format.imm is None or mode in (RNE, DYNAMIC):
         return FloatOperation(row)
     if mode == RTZ and _to_integer(row):
         return FloatOperation(row, towards_zero=True)
@@ -101,8 +101,8 @@ def host_agrees() -> bool:
 def has_strict(row: InstructionDef, *, fused: bool) -> bool:
     """Check whether `float_functions` has a function of the row on this host."""
     base = row.name.partition(".")[0]
-    supported = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
-    return x86_64_linux() and row.kind is OpClass.FLOAT and supported and (fused or base not in FUSED)
+    is_supported = base in ROUNDING or base in (*COMPARISONS, "fmin", "fmax", "fcvt")
+    return x86_64_linux() and row.op_class is OpClass.FLOAT and is_supported and (fused or base not in FUSED)
 
 
 def _to_integer(row: InstructionDef) -> bool:
@@ -112,8 +112,8 @@ def _to_integer(row: InstructionDef) -> bool:
 def declarations() -> str:
     """Return declarations of the intrinsics that the operations use."""
     return "".join(
-        f"declare {kind} @llvm.sqrt.{name}({kind})\ndeclare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})\n"
-        for kind, name in (("float", "f32"), ("double", "f64"))
+        f"declare {fp} @llvm.sqrt.{name}({fp})\ndeclare {fp} @llvm.fma.{name}({fp}, {fp}, {fp})\n"
+        for fp, name in (("float", "f32"), ("double", "f64"))
     )
 
 
@@ -137,7 +137,7 @@ def sticky(ir: Ir, x: str) -> str:
     return ir.value(f"trunc i64 {accrued(ir, x)} to i1")  # NX is bit 0
 
 
-def boxed(ir: Ir, word: str) -> str:
+def box(ir: Ir, word: str) -> str:
     """Emit the f register (an i64) that holds a single (an i32)."""
     return ir.value(f"or i64 {ir.value(f'zext i32 {word} to i64')}, {_BOX}")
 
@@ -181,75 +181,75 @@ class Floating:
             return self._move(name, operands[0])
         if base == "fcvt":
             return self._convert(parts[1], parts[2], operands[0], towards_zero=operation.towards_zero)
-        kind = TYPES[parts[1]]
+        fp = TYPES[parts[1]]
         count = 3 if base in FUSED else 1 if base in ("fsqrt", "fclass") else 2
-        numbers = [self._read(operand, kind) for operand in operands[:count]]
+        numbers = [self._read(operand, fp) for operand in operands[:count]]
         if base in ROUNDING:
-            return self._write(self._arithmetic(base, kind, numbers), kind)
+            return self._write(self._arithmetic(base, fp, numbers), fp)
         if base == "fclass":
-            return self._class(kind, numbers[0])
+            return self._class(fp, numbers[0])
         if base in ("feq", "flt", "fle"):
-            return self._comparison(base, kind, *numbers)
-        return self._selection(base, kind, *numbers)
+            return self._comparison(base, fp, *numbers)
+        return self._selection(base, fp, *numbers)
 
     # -- registers ---------------------------------------------------------------------------------------------
 
-    def _read(self, register: str, kind: NumberType) -> str:
+    def _read(self, register: str, fp: NumberType) -> str:
         """Emit the number in an f register; a single that is not boxed takes the slow path."""
-        ir, number = self._ir, self._numbers.get((register, kind))
+        ir, number = self._ir, self._numbers.get((register, fp))
         if number is None:
             bits = register
-            if kind is S:
+            if fp is S:
                 upper = ir.value(f"icmp uge i64 {register}, {_BOX}")
                 ir.unless(upper, self._leave)
                 bits = ir.value(f"trunc i64 {register} to i32")
-            number = self._numbers[register, kind] = ir.value(f"bitcast {kind.bits} {bits} to {kind.name}")
+            number = self._numbers[register, fp] = ir.value(f"bitcast {fp.bits} {bits} to {fp.name}")
         return number
 
-    def _write(self, number: str, kind: NumberType) -> str:
-        bits = self._bits(kind, number)
-        register = boxed(self._ir, bits) if kind is S else bits
-        self._numbers[register, kind] = number
+    def _write(self, number: str, fp: NumberType) -> str:
+        bits = self._bits(fp, number)
+        register = box(self._ir, bits) if fp is S else bits
+        self._numbers[register, fp] = number
         return register
 
-    def _bits(self, kind: NumberType, number: str) -> str:
-        return self._ir.value(f"bitcast {kind.name} {number} to {kind.bits}")
+    def _bits(self, fp: NumberType, number: str) -> str:
+        return self._ir.value(f"bitcast {fp.name} {number} to {fp.bits}")
 
-    def _from_bits(self, kind: NumberType, bits: str) -> str:
-        return self._write(self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}"), kind)
+    def _from_bits(self, fp: NumberType, bits: str) -> str:
+        return self._write(self._ir.value(f"bitcast {fp.bits} {bits} to {fp.name}"), fp)
 
     # -- guards of an operation --------------------------------------------------------------------------------
 
-    def _compare(self, condition: str, kind: NumberType, a: str, b: str = "0.0") -> str:
-        return self._ir.value(f"fcmp {condition} {kind.name} {a}, {b}")
+    def _compare(self, condition: str, fp: NumberType, a: str, b: str = "0.0") -> str:
+        return self._ir.value(f"fcmp {condition} {fp.name} {a}, {b}")
 
     def _combine(self, left: str, right: str, operator: str = "and") -> str:
         return self._ir.value(f"{operator} i1 {left}, {right}")
 
-    def _has_exponent(self, kind: NumberType, number: str, minimum: int = 0) -> str:
+    def _has_exponent(self, fp: NumberType, number: str, minimum: int = 0) -> str:
         """Emit whether a number is finite and its exponent field at least `minimum`."""
-        ir, shift = self._ir, kind.form.fraction + 1
-        magnitude = ir.value(f"shl {kind.bits} {self._bits(kind, number)}, 1")
+        ir, shift = self._ir, fp.form.fraction + 1
+        magnitude = ir.value(f"shl {fp.bits} {self._bits(fp, number)}, 1")
         if minimum:
-            magnitude = ir.value(f"sub {kind.bits} {magnitude}, {minimum << shift}")
-        return ir.value(f"icmp ult {kind.bits} {magnitude}, {-(minimum + 1) << shift}")
+            magnitude = ir.value(f"sub {fp.bits} {magnitude}, {minimum << shift}")
+        return ir.value(f"icmp ult {fp.bits} {magnitude}, {-(minimum + 1) << shift}")
 
     def _guard_result(
-        self, kind: NumberType, result: str, min_exponent: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
+        self, fp: NumberType, result: str, min_exponent: int, tiny: Callable[[], str] | None, exact: Callable[[], str]
     ) -> None:
         """Emit guards: leave unless the exponent field is at least `min_exponent`, and the result exact or NX set. With
         `tiny`, a result with a smaller field may also be `tiny`, or finite while UF and NX are set."""
         ir, accepted, rounded, special = self._ir, self._ir.new_label(), self._ir.new_label(), self._ir.new_label()
-        normal = self._has_exponent(kind, result, min_exponent)
+        normal = self._has_exponent(fp, result, min_exponent)
         if tiny is None:
             ir.unless(normal, self._leave)
         else:
             ir.branch(normal, (rounded, ()), (special, ()))
             ir.block(special)
             accrued = ir.value(f"and i64 {self._flags()}, {_UNDERFLOW | _INEXACT}")
-            both = ir.value(f"icmp eq i64 {accrued}, {_UNDERFLOW | _INEXACT}")
+            is_accrued = ir.value(f"icmp eq i64 {accrued}, {_UNDERFLOW | _INEXACT}")
             ir.branch(
-                self._combine(tiny(), self._combine(both, self._has_exponent(kind, result)), "or"),
+                self._combine(tiny(), self._combine(is_accrued, self._has_exponent(fp, result)), "or"),
                 (accepted, ()),
                 self._leave,
             )
@@ -262,29 +262,29 @@ class Floating:
         ir.goto(accepted)
         ir.block(accepted)
 
-    def _is_exact_sum(self, kind: NumberType, a: str, b: str, total: str) -> str:
+    def _is_exact_sum(self, fp: NumberType, a: str, b: str, total: str) -> str:
         """Emit whether `total`, which is a + b rounded, equals a + b: TwoSum."""
-        ir, name = self._ir, kind.name
+        ir, name = self._ir, fp.name
         virtual_b = ir.value(f"fsub {name} {total}, {a}")
-        left = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {virtual_b}')}")
+        a_error = ir.value(f"fsub {name} {a}, {ir.value(f'fsub {name} {total}, {virtual_b}')}")
         right = ir.value(f"fsub {name} {b}, {virtual_b}")
-        return self._compare("oeq", kind, ir.value(f"fadd {name} {left}, {right}"))
+        return self._compare("oeq", fp, ir.value(f"fadd {name} {a_error}, {right}"))
 
-    def _is_product(self, kind: NumberType, a: str, b: str, product: str, guard: str) -> str:
+    def _is_product(self, fp: NumberType, a: str, b: str, product: str, guard: str) -> str:
         """Emit whether `product` equals a . b. The double `guard` has about the same magnitude."""
         ir = self._ir
-        if kind is S:
+        if fp is S:
             a, b, product = map(self._widen, (a, b, product))
             return self._compare("oeq", D, ir.value(f"fmul double {a}, {b}"), product)
         if not self._fused:
             return "false"
-        rest = self._fma(D, a, b, ir.value(f"fneg double {product}"))
-        return self._combine(self._compare("oeq", D, rest), self._has_exponent(D, guard, _TINY))
+        residue = self._fma(D, a, b, ir.value(f"fneg double {product}"))
+        return self._combine(self._compare("oeq", D, residue), self._has_exponent(D, guard, _TINY))
 
-    def _is_fused(self, kind: NumberType, a: str, b: str, c: str, result: str) -> str:
+    def _is_fused(self, fp: NumberType, a: str, b: str, c: str, result: str) -> str:
         """Emit whether `result` provably equals a . b + c; with an inexact product it does not."""
         ir = self._ir
-        if kind is S:
+        if fp is S:
             a, b, c, result = map(self._widen, (a, b, c, result))
             product = ir.value(f"fmul double {a}, {b}")
             total = ir.value(f"fadd double {product}, {c}")
@@ -296,108 +296,108 @@ class Floating:
     def _widen(self, single: str) -> str:
         return self._ir.value(f"fpext float {single} to double")
 
-    def _fma(self, kind: NumberType, a: str, b: str, c: str) -> str:
-        name = kind.name
-        return self._ir.value(f"call {name} @llvm.fma.{kind.short}({name} {a}, {name} {b}, {name} {c})")
+    def _fma(self, fp: NumberType, a: str, b: str, c: str) -> str:
+        name = fp.name
+        return self._ir.value(f"call {name} @llvm.fma.{fp.short}({name} {a}, {name} {b}, {name} {c})")
 
     # -- arithmetic --------------------------------------------------------------------------------------------
 
-    def _arithmetic(self, base: str, kind: NumberType, numbers: Sequence[str]) -> str:
-        ir, name = self._ir, kind.name
+    def _arithmetic(self, base: str, fp: NumberType, numbers: Sequence[str]) -> str:
+        ir, name = self._ir, fp.name
         if base in FUSED:
-            return self._multiply_add(base, kind, *numbers)
+            return self._multiply_add(base, fp, *numbers)
         if base == "fsqrt":
             (a,) = numbers
-            result = ir.value(f"call {name} @llvm.sqrt.{kind.short}({name} {a})")
-            self._guard_result(kind, result, 2, lambda: self._compare("oeq", kind, a),
-                        lambda: self._is_product(kind, result, result, a, a))  # fmt: skip
+            result = ir.value(f"call {name} @llvm.sqrt.{fp.short}({name} {a})")
+            self._guard_result(fp, result, 2, lambda: self._compare("oeq", fp, a),
+                        lambda: self._is_product(fp, result, result, a, a))  # fmt: skip
             return result
         a, b = numbers
         result = ir.value(f"{base} {name} {a}, {b}")
         if base in ("fadd", "fsub"):
             added = ir.value(f"fneg {name} {b}") if base == "fsub" and self._sticky is not None else b
-            self._guard_result(kind, result, 0, None, lambda: self._is_exact_sum(kind, a, added, result))
+            self._guard_result(fp, result, 0, None, lambda: self._is_exact_sum(fp, a, added, result))
         elif base == "fmul":
-            self._guard_result(kind, result, 2, lambda: self._tiny_product(kind, a, b, result),
-                        lambda: self._is_product(kind, a, b, result, result))  # fmt: skip
+            self._guard_result(fp, result, 2, lambda: self._tiny_product(fp, a, b, result),
+                        lambda: self._is_product(fp, a, b, result, result))  # fmt: skip
         else:
-            self._guard_result(kind, result, 2,
-                        lambda: self._combine(self._compare("oeq", kind, a), self._compare("oeq", kind, result)),
-                        lambda: self._is_product(kind, result, b, a, a))  # fmt: skip
+            self._guard_result(fp, result, 2,
+                        lambda: self._combine(self._compare("oeq", fp, a), self._compare("oeq", fp, result)),
+                        lambda: self._is_product(fp, result, b, a, a))  # fmt: skip
         return result
 
-    def _tiny_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
+    def _tiny_product(self, fp: NumberType, a: str, b: str, result: str) -> str:
         """Emit whether a result below the normal numbers equals a . b; for doubles only if it is zero."""
-        if kind is S:
-            return self._is_product(kind, a, b, result, result)
-        return self._zero_product(kind, a, b, result)
+        if fp is S:
+            return self._is_product(fp, a, b, result, result)
+        return self._zero_product(fp, a, b, result)
 
-    def _zero_product(self, kind: NumberType, a: str, b: str, result: str) -> str:
+    def _zero_product(self, fp: NumberType, a: str, b: str, result: str) -> str:
         """Emit whether a or b is zero and the result finite."""
-        zero = self._combine(self._compare("oeq", kind, a), self._compare("oeq", kind, b), "or")
-        return self._combine(zero, self._has_exponent(kind, result))
+        zero = self._combine(self._compare("oeq", fp, a), self._compare("oeq", fp, b), "or")
+        return self._combine(zero, self._has_exponent(fp, result))
 
-    def _multiply_add(self, base: str, kind: NumberType, a: str, b: str, c: str) -> str:
-        ir, name = self._ir, kind.name
+    def _multiply_add(self, base: str, fp: NumberType, a: str, b: str, c: str) -> str:
+        ir, name = self._ir, fp.name
         if base in ("fnmsub", "fnmadd"):
             a = ir.value(f"fneg {name} {a}")
         if base in ("fmsub", "fnmadd"):
             c = ir.value(f"fneg {name} {c}")
-        result = self._fma(kind, a, b, c)
+        result = self._fma(fp, a, b, c)
 
         def zero() -> str:
-            cancelled = self._combine(self._compare("oeq", kind, result), self._is_fused(kind, a, b, c, result))
-            return self._combine(self._zero_product(kind, a, b, result), cancelled, "or")
+            cancelled = self._combine(self._compare("oeq", fp, result), self._is_fused(fp, a, b, c, result))
+            return self._combine(self._zero_product(fp, a, b, result), cancelled, "or")
 
-        self._guard_result(kind, result, 2, zero, lambda: self._combine(
-            self._is_fused(kind, a, b, c, result), self._zero_product(kind, a, b, result), "or"))  # fmt: skip
+        self._guard_result(fp, result, 2, zero, lambda: self._combine(
+            self._is_fused(fp, a, b, c, result), self._zero_product(fp, a, b, result), "or"))  # fmt: skip
         return result
 
     # -- comparison, selection, conversion ---------------------------------------------------------------------
 
-    def _comparison(self, base: str, kind: NumberType, a: str, b: str) -> str:
-        self._ir.unless(self._compare("ord", kind, a, b), self._leave)
-        condition = self._compare(COMPARISONS[base], kind, a, b)
+    def _comparison(self, base: str, fp: NumberType, a: str, b: str) -> str:
+        self._ir.unless(self._compare("ord", fp, a, b), self._leave)
+        condition = self._compare(COMPARISONS[base], fp, a, b)
         return self._ir.value(f"zext i1 {condition} to i32")
 
-    def _selection(self, base: str, kind: NumberType, a: str, b: str) -> str:
+    def _selection(self, base: str, fp: NumberType, a: str, b: str) -> str:
         """Emit minimum, maximum or sign injection, which select bits of their operands."""
-        ir, bits, sign = self._ir, kind.bits, -kind.form.sign
-        a_bits, b_bits = self._bits(kind, a), self._bits(kind, b)
+        ir, bits, sign = self._ir, fp.bits, -fp.form.sign
+        a_bits, b_bits = self._bits(fp, a), self._bits(fp, b)
         if base in ("fmin", "fmax"):
-            ir.unless(self._compare("ord", kind, a, b), self._leave)
+            ir.unless(self._compare("ord", fp, a, b), self._leave)
             low, high = (a_bits, b_bits) if base == "fmin" else (b_bits, a_bits)
-            below = self._compare("olt", kind, a, b)
+            below = self._compare("olt", fp, a, b)
             selected = ir.value(f"select i1 {below}, {bits} {low}, {bits} {high}")
             zeros = ir.value(f"{'or' if base == 'fmin' else 'and'} {bits} {a_bits}, {b_bits}")  # equal but for the sign
-            equal = self._compare("oeq", kind, a, b)
-            return self._from_bits(kind, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {selected}"))
+            equal = self._compare("oeq", fp, a, b)
+            return self._from_bits(fp, ir.value(f"select i1 {equal}, {bits} {zeros}, {bits} {selected}"))
         if base == "fsgnjn":
             b_bits = ir.value(f"xor {bits} {b_bits}, {sign}")
         signed = ir.value(f"and {bits} {b_bits}, {sign}")
-        base_bits = a_bits if base == "fsgnjx" else ir.value(f"and {bits} {a_bits}, {kind.form.sign - 1}")
-        return self._from_bits(kind, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {base_bits}, {signed}"))
+        base_bits = a_bits if base == "fsgnjx" else ir.value(f"and {bits} {a_bits}, {fp.form.sign - 1}")
+        return self._from_bits(fp, ir.value(f"{'xor' if base == 'fsgnjx' else 'or'} {bits} {base_bits}, {signed}"))
 
-    def _class(self, kind: NumberType, number: str) -> str:
+    def _class(self, fp: NumberType, number: str) -> str:
         """Emit `softfloat.classify`."""
-        ir, form = self._ir, kind.form
-        bits = self._bits(kind, number)
-        magnitude = ir.value(f"and {kind.bits} {bits}, {form.sign - 1}")
+        ir, form = self._ir, fp.form
+        bits = self._bits(fp, number)
+        magnitude = ir.value(f"and {fp.bits} {bits}, {form.sign - 1}")
         rank = "0"
         for bound in (form.infinity, 1 << form.fraction, 1):
-            below = ir.value(f"icmp ult {kind.bits} {magnitude}, {bound}")
+            below = ir.value(f"icmp ult {fp.bits} {magnitude}, {bound}")
             rank = ir.value(f"add i32 {rank}, {ir.value(f'zext i1 {below} to i32')}")
-        negative = ir.value(f"icmp slt {kind.bits} {bits}, 0")
+        negative = ir.value(f"icmp slt {fp.bits} {bits}, 0")
         rank = ir.value(f"xor i32 {rank}, {ir.value(f'select i1 {negative}, i32 0, i32 7')}")
-        quiet = ir.value(f"icmp uge {kind.bits} {magnitude}, {form.nan}")
-        nan = ir.value(f"icmp ugt {kind.bits} {magnitude}, {form.infinity}")
+        quiet = ir.value(f"icmp uge {fp.bits} {magnitude}, {form.nan}")
+        nan = ir.value(f"icmp ugt {fp.bits} {magnitude}, {form.infinity}")
         nan_rank = ir.value(f"select i1 {quiet}, i32 9, i32 8")
         return ir.value(f"shl i32 1, {ir.value(f'select i1 {nan}, i32 {nan_rank}, i32 {rank}')}")
 
     def _move(self, name: str, register: str) -> str:
         if name == "fmv.x.w":
             return self._ir.value(f"trunc i64 {register} to i32")
-        return boxed(self._ir, register)
+        return box(self._ir, register)
 
     def _convert(self, to: str, source: str, operand: str, *, towards_zero: bool) -> str:
         ir = self._ir
@@ -405,15 +405,15 @@ class Floating:
             number = self._read(operand, TYPES[source])
             wide = self._widen(number) if source == "s" else number
             return self._integer(wide, (-1 << 31, 1 << 31) if to == "w" else (0, 1 << 32), towards_zero)
-        kind = TYPES[to]
+        fp = TYPES[to]
         if source in ("w", "wu"):
             exact = ir.value(f"{'sitofp' if source == 'w' else 'uitofp'} i32 {operand} to double")
-            return self._write(exact if kind is D else self._narrow(exact), kind)
+            return self._write(exact if fp is D else self._narrow(exact), fp)
         number = self._read(operand, TYPES[source])
-        if kind is S:
-            return self._write(self._narrow(number), kind)
+        if fp is S:
+            return self._write(self._narrow(number), fp)
         ir.unless(self._compare("ord", S, number, number), self._leave)
-        return self._write(self._widen(number), kind)
+        return self._write(self._widen(number), fp)
 
     def _narrow(self, double: str) -> str:
         result = self._ir.value(f"fptrunc double {double} to float")
@@ -428,10 +428,10 @@ class Floating:
         if not towards_zero:
             magic = _constant(_MAGIC)
             rounded = ir.value(f"fsub double {ir.value(f'fadd double {double}, {magic}')}, {magic}")
-        inside = self._combine(
+        is_in_range = self._combine(
             self._compare("ogt", D, rounded, _constant(low - 1)), self._compare("olt", D, rounded, _constant(high))
         )
-        ir.unless(inside, self._leave)
+        ir.unless(is_in_range, self._leave)
         integer = ir.value(f"fptosi double {rounded} to i64")
         if self._sticky is not None:
             back = self._compare("oeq", D, ir.value(f"sitofp i64 {integer} to double"), double)
@@ -489,26 +489,26 @@ class _Function:
         ir.do(f"ret i64 {value}")
         return ir.text(f"internal i64 @strict.{self._name}(i64 %a, i64 %b, i64 %c, i32 %mode, ptr %x)")
 
-    def _operand(self, register: str, kind: NumberType) -> str:
+    def _operand(self, register: str, fp: NumberType) -> str:
         """Emit the bits of a number; a single that is not boxed is NaN."""
         ir = self._ir
-        if kind is D:
+        if fp is D:
             return register
-        boxed = ir.value(f"icmp uge i64 {register}, {BOX - (1 << 64)}")
-        return ir.value(f"select i1 {boxed}, i32 {ir.value(f'trunc i64 {register} to i32')}, i32 {S.form.nan}")
+        box = ir.value(f"icmp uge i64 {register}, {BOX - (1 << 64)}")
+        return ir.value(f"select i1 {box}, i32 {ir.value(f'trunc i64 {register} to i32')}, i32 {S.form.nan}")
 
-    def _number(self, bits: str, kind: NumberType) -> str:
-        return self._ir.value(f"bitcast {kind.bits} {bits} to {kind.name}")
+    def _number(self, bits: str, fp: NumberType) -> str:
+        return self._ir.value(f"bitcast {fp.bits} {bits} to {fp.name}")
 
-    def _magnitude(self, bits: str, kind: NumberType) -> str:
-        return self._ir.value(f"and {kind.bits} {bits}, {kind.form.sign - 1}")
+    def _magnitude(self, bits: str, fp: NumberType) -> str:
+        return self._ir.value(f"and {fp.bits} {bits}, {fp.form.sign - 1}")
 
-    def _is_nan(self, bits: str, kind: NumberType) -> str:
-        return self._ir.value(f"icmp ugt {kind.bits} {self._magnitude(bits, kind)}, {kind.form.infinity}")
+    def _is_nan(self, bits: str, fp: NumberType) -> str:
+        return self._ir.value(f"icmp ugt {fp.bits} {self._magnitude(bits, fp)}, {fp.form.infinity}")
 
-    def _is_signaling(self, bits: str, kind: NumberType) -> str:
-        quiet = self._ir.value(f"icmp ult {kind.bits} {self._magnitude(bits, kind)}, {kind.form.nan}")
-        return self._ir.value(f"and i1 {self._is_nan(bits, kind)}, {quiet}")
+    def _is_signaling(self, bits: str, fp: NumberType) -> str:
+        quiet = self._ir.value(f"icmp ult {fp.bits} {self._magnitude(bits, fp)}, {fp.form.nan}")
+        return self._ir.value(f"and i1 {self._is_nan(bits, fp)}, {quiet}")
 
     def _or(self, left: str, right: str) -> str:
         return self._ir.value(f"or i1 {left}, {right}")
@@ -516,11 +516,11 @@ class _Function:
     def _invalid(self, condition: str) -> str:
         return self._ir.value(f"select i1 {condition}, i32 {_INVALID}, i32 0")
 
-    def _register(self, bits: str, kind: NumberType) -> str:
+    def _register(self, bits: str, fp: NumberType) -> str:
         """Emit the f register with these bits; any NaN becomes the canonical NaN."""
         ir = self._ir
-        value = ir.value(f"select i1 {self._is_nan(bits, kind)}, {kind.bits} {kind.form.nan}, {kind.bits} {bits}")
-        return value if kind is D else boxed(ir, value)
+        value = ir.value(f"select i1 {self._is_nan(bits, fp)}, {fp.bits} {fp.form.nan}, {fp.bits} {bits}")
+        return value if fp is D else box(ir, value)
 
     def _execute(self, result: str, assembly: str, operands: Sequence[tuple[str, str]]) -> tuple[str, str]:
         """Emit an instruction of the host under the rounding mode; return its result, and the exceptions that it
@@ -545,9 +545,9 @@ class _Function:
         constraints = ["=r" if result == "i64" else "=x"]
         tied = "213" in assembly or assembly.endswith("$2, $0")
         constraints += [
-            "0" if tied and not at else "r" if kind == "i64" else "x" for at, (kind, _) in enumerate(operands)
+            "0" if tied and not index else "r" if word == "i64" else "x" for index, (word, _) in enumerate(operands)
         ]
-        arguments = ", ".join(f"{kind} {value}" for kind, value in operands)
+        arguments = ", ".join(f"{word} {value}" for word, value in operands)
         answer = ir.value(f'call {result} asm sideeffect "{assembly}", "{",".join(constraints)}"({arguments})')
         self._status("stmxcsr", control)
         self._status("ldmxcsr", saved)  # as `host_agrees` has checked
@@ -569,82 +569,82 @@ class _Function:
         return flags
 
     def _arithmetic(self) -> tuple[str, str]:
-        ir, base, kind = self._ir, self._base, TYPES[self._types[0]]
+        ir, base, fp = self._ir, self._base, TYPES[self._types[0]]
         fused = base in FUSED
         count = 3 if fused else 1 if base == "fsqrt" else 2
-        bits = [self._operand(register, kind) for register in ("%a", "%b", "%c")[:count]]
-        sign = -kind.form.sign
+        bits = [self._operand(register, fp) for register in ("%a", "%b", "%c")[:count]]
+        sign = -fp.form.sign
         if base in ("fnmsub", "fnmadd"):
-            bits[0] = ir.value(f"xor {kind.bits} {bits[0]}, {sign}")
+            bits[0] = ir.value(f"xor {fp.bits} {bits[0]}, {sign}")
         if base in ("fmsub", "fnmadd"):
-            bits[2] = ir.value(f"xor {kind.bits} {bits[2]}, {sign}")
-        operands = [(kind.name, self._number(each, kind)) for each in bits]
-        suffix = "ss" if kind is S else "sd"
-        number, flags = self._execute(kind.name, _ASSEMBLY[base].format(suffix), operands)
+            bits[2] = ir.value(f"xor {fp.bits} {bits[2]}, {sign}")
+        operands = [(fp.name, self._number(word, fp)) for word in bits]
+        suffix = "ss" if fp is S else "sd"
+        number, flags = self._execute(fp.name, _ASSEMBLY[base].format(suffix), operands)
         if fused:  # infinity times zero is invalid with any addend
-            a_magnitude, b_magnitude = (self._magnitude(each, kind) for each in bits[:2])
+            a_magnitude, b_magnitude = (self._magnitude(word, fp) for word in bits[:2])
             products = []
             for left, right in ((a_magnitude, b_magnitude), (b_magnitude, a_magnitude)):
-                infinite = ir.value(f"icmp eq {kind.bits} {left}, {kind.form.infinity}")
-                products.append(ir.value(f"and i1 {infinite}, {ir.value(f'icmp eq {kind.bits} {right}, 0')}"))
+                infinite = ir.value(f"icmp eq {fp.bits} {left}, {fp.form.infinity}")
+                products.append(ir.value(f"and i1 {infinite}, {ir.value(f'icmp eq {fp.bits} {right}, 0')}"))
             flags = ir.value(f"or i32 {flags}, {self._invalid(self._or(*products))}")
-        return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
+        return self._register(ir.value(f"bitcast {fp.name} {number} to {fp.bits}"), fp), flags
 
     def _comparison(self) -> tuple[str, str]:
-        ir, kind = self._ir, TYPES[self._types[0]]
-        a, b = (self._operand(register, kind) for register in ("%a", "%b"))
+        ir, fp = self._ir, TYPES[self._types[0]]
+        a, b = (self._operand(register, fp) for register in ("%a", "%b"))
         is_invalid = self._is_signaling if self._base == "feq" else self._is_nan
-        invalid = self._or(is_invalid(a, kind), is_invalid(b, kind))
-        left, right = self._number(a, kind), self._number(b, kind)
-        condition = ir.value(f"fcmp {COMPARISONS[self._base]} {kind.name} {left}, {right}")
+        invalid = self._or(is_invalid(a, fp), is_invalid(b, fp))
+        left, right = self._number(a, fp), self._number(b, fp)
+        condition = ir.value(f"fcmp {COMPARISONS[self._base]} {fp.name} {left}, {right}")
         return ir.value(f"zext i1 {condition} to i64"), self._invalid(invalid)
 
     def _selection(self) -> tuple[str, str]:
-        ir, kind = self._ir, TYPES[self._types[0]]
-        a, b = (self._operand(register, kind) for register in ("%a", "%b"))
-        left, right = self._number(a, kind), self._number(b, kind)
+        ir, fp = self._ir, TYPES[self._types[0]]
+        a, b = (self._operand(register, fp) for register in ("%a", "%b"))
+        left, right = self._number(a, fp), self._number(b, fp)
         low, high = (a, b) if self._base == "fmin" else (b, a)
-        below = ir.value(f"fcmp olt {kind.name} {left}, {right}")
-        selected = ir.value(f"select i1 {below}, {kind.bits} {low}, {kind.bits} {high}")
-        zeros = ir.value(f"{'or' if self._base == 'fmin' else 'and'} {kind.bits} {a}, {b}")
-        equal = ir.value(f"fcmp oeq {kind.name} {left}, {right}")
-        selected = ir.value(f"select i1 {equal}, {kind.bits} {zeros}, {kind.bits} {selected}")
-        selected = ir.value(f"select i1 {self._is_nan(b, kind)}, {kind.bits} {a}, {kind.bits} {selected}")
-        selected = ir.value(f"select i1 {self._is_nan(a, kind)}, {kind.bits} {b}, {kind.bits} {selected}")
-        invalid = self._or(self._is_signaling(a, kind), self._is_signaling(b, kind))
-        return self._register(selected, kind), self._invalid(invalid)
+        below = ir.value(f"fcmp olt {fp.name} {left}, {right}")
+        selected = ir.value(f"select i1 {below}, {fp.bits} {low}, {fp.bits} {high}")
+        zeros = ir.value(f"{'or' if self._base == 'fmin' else 'and'} {fp.bits} {a}, {b}")
+        equal = ir.value(f"fcmp oeq {fp.name} {left}, {right}")
+        selected = ir.value(f"select i1 {equal}, {fp.bits} {zeros}, {fp.bits} {selected}")
+        selected = ir.value(f"select i1 {self._is_nan(b, fp)}, {fp.bits} {a}, {fp.bits} {selected}")
+        selected = ir.value(f"select i1 {self._is_nan(a, fp)}, {fp.bits} {b}, {fp.bits} {selected}")
+        invalid = self._or(self._is_signaling(a, fp), self._is_signaling(b, fp))
+        return self._register(selected, fp), self._invalid(invalid)
 
     def _conversion(self) -> tuple[str, str]:
         ir, (to, source) = self._ir, self._types
         if to in ("w", "wu"):
             return self._integer(TYPES[source], (-1 << 31, (1 << 31) - 1) if to == "w" else (0, (1 << 32) - 1))
-        kind = TYPES[to]
-        suffix = "ss" if kind is S else "sd"
+        fp = TYPES[to]
+        suffix = "ss" if fp is S else "sd"
         if source in ("w", "wu"):
             low = ir.value("trunc i64 %a to i32")
             wide = ir.value(f"{'sext' if source == 'w' else 'zext'} i32 {low} to i64")
-            number, flags = self._execute(kind.name, f"cvtsi2{suffix}q $1, $0", [("i64", wide)])
+            number, flags = self._execute(fp.name, f"cvtsi2{suffix}q $1, $0", [("i64", wide)])
         else:
-            other = TYPES[source]
-            number_in = self._number(self._operand("%a", other), other)
-            assembly = f"cvt{'sd' if kind is S else 'ss'}2{suffix} $1, $0"
-            number, flags = self._execute(kind.name, assembly, [(other.name, number_in)])
-        return self._register(ir.value(f"bitcast {kind.name} {number} to {kind.bits}"), kind), flags
+            source_type = TYPES[source]
+            number_in = self._number(self._operand("%a", source_type), source_type)
+            assembly = f"cvt{'sd' if fp is S else 'ss'}2{suffix} $1, $0"
+            number, flags = self._execute(fp.name, assembly, [(source_type.name, number_in)])
+        return self._register(ir.value(f"bitcast {fp.name} {number} to {fp.bits}"), fp), flags
 
-    def _integer(self, kind: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
+    def _integer(self, fp: NumberType, bounds: tuple[int, int]) -> tuple[str, str]:
         """Emit a rounding to an integer within `bounds`; NaN becomes the upper bound. The host's result beyond 64 bits
         is the minimum."""
         ir, (low, high) = self._ir, bounds
-        bits = self._operand("%a", kind)
-        assembly = f"cvt{'ss' if kind is S else 'sd'}2siq $1, $0"
-        result, flags = self._execute("i64", assembly, [(kind.name, self._number(bits, kind))])
-        positive = self._or(ir.value(f"icmp sge {kind.bits} {bits}, 0"), self._is_nan(bits, kind))
-        beyond = ir.value(f"icmp eq i64 {result}, {-1 << 63}")
-        upper = ir.value(f"and i1 {positive}, {beyond}")
+        bits = self._operand("%a", fp)
+        assembly = f"cvt{'ss' if fp is S else 'sd'}2siq $1, $0"
+        result, flags = self._execute("i64", assembly, [(fp.name, self._number(bits, fp))])
+        positive = self._or(ir.value(f"icmp sge {fp.bits} {bits}, 0"), self._is_nan(bits, fp))
+        is_beyond = ir.value(f"icmp eq i64 {result}, {-1 << 63}")
+        upper = ir.value(f"and i1 {positive}, {is_beyond}")
         result = ir.value(f"select i1 {upper}, i64 {(1 << 63) - 1}, i64 {result}")
         above, below = ir.value(f"icmp sgt i64 {result}, {high}"), ir.value(f"icmp slt i64 {result}, {low}")
         clamped = ir.value(f"select i1 {below}, i64 {low}, i64 {result}")
-        inside = ir.value(f"select i1 {above}, i64 {high}, i64 {clamped}")
-        outside = self._or(above, below)
-        flags = ir.value(f"select i1 {outside}, i32 {_INVALID}, i32 {flags}")
-        return ir.value(f"and i64 {inside}, {(1 << 32) - 1}"), flags
+        bounded = ir.value(f"select i1 {above}, i64 {high}, i64 {clamped}")
+        is_outside = self._or(above, below)
+        flags = ir.value(f"select i1 {is_outside}, i32 {_INVALID}, i32 {flags}")
+        return ir.value(f"and i64 {bounded}, {(1 << 32) - 1}"), flags

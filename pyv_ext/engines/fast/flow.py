@@ -53,33 +53,33 @@ def loops(blocks: Sequence[BasicBlock], mask: int) -> list[LiveIn]:
 def _has_known_successors(block: BasicBlock) -> bool:
     """Check whether the successors of a block are known, and it does not end in a call."""
     last = block.instructions[-1][1]
-    jump = last.row.kind is OpClass.JUMP and not last.rd and not last.rs1
-    return not ends_block(last) or bool(last.row.extra) or last.row.kind is OpClass.BRANCH or jump
+    jump = last.row.op_class is OpClass.JUMP and not last.rd and not last.rs1
+    return not ends_block(last) or bool(last.row.extra) or last.row.op_class is OpClass.BRANCH or jump
 
 
 def _successors(block: BasicBlock, mask: int) -> list[int]:
     pc, last = block.instructions[-1]
     target = target_of(pc, last, mask)
-    return [*(() if target is None else (target,)), *(() if last.row.kind is OpClass.JUMP else (block.end,))]
+    return [*(() if target is None else (target,)), *(() if last.row.op_class is OpClass.JUMP else (block.end,))]
 
 
 def _reachable(start: int, edges: Mapping[int, Sequence[int]]) -> set[int]:
-    reached, worklist = {start}, [start]
+    heads, worklist = {start}, [start]
     while worklist:
-        for each in edges.get(worklist.pop(), ()):
-            if each not in reached:
-                reached.add(each)
-                worklist.append(each)
-    return reached
+        for successor in edges.get(worklist.pop(), ()):
+            if successor not in heads:
+                heads.add(successor)
+                worklist.append(successor)
+    return heads
 
 
 def _loop(blocks: Sequence[BasicBlock]) -> LiveIn:
     """Return the registers that a loop accesses; only its upward-exposed reads beyond `LOOP_REGISTERS` of them."""
     uses = [_uses(block) for block in blocks]
-    written = frozenset().union(*(each.written for each in uses))
-    registers = written.union(*(each.read for each in uses))
+    written = frozenset().union(*(use.written for use in uses))
+    registers = written.union(*(use.read for use in uses))
     if len(registers) > LOOP_REGISTERS:
-        registers = frozenset().union(*(each.before for each in uses))
+        registers = frozenset().union(*(use.exposed for use in uses))
     return LiveIn(frozenset(block.pc for block in blocks), tuple(sorted(registers)), written & registers)
 
 
@@ -97,19 +97,19 @@ def live_in(blocks: Sequence[BasicBlock], points: Mapping[int, Sequence[int]], m
     loop_heads = set(result)
     uses = {head: _uses(block) for head, block in by_head.items()}
     source_of = _single_predecessors(by_head, points, mask)
-    needed: dict[int, frozenset[int]] = {}
+    demands: dict[int, frozenset[int]] = {}
     for head in reversed(by_head):
         local = uses[head].read | uses[head].written
-        total = local.union(*(needed[each] for each, source in source_of.items() if source == head))
-        needed[head] = total if len(total) <= LOOP_REGISTERS else local
+        total = local.union(*(demands[successor] for successor, source in source_of.items() if source == head))
+        demands[head] = total if len(total) <= LOOP_REGISTERS else local
     for head, source in source_of.items():
         source_live_in = result.get(source, NO_LIVE_IN)
         if head in result or (source in loop_heads and len(source_live_in.registers) > MAX_EXIT_REGISTERS):
             continue
         available = uses[source].read | uses[source].written | frozenset(source_live_in.registers)
-        registers = needed[head] & available
+        registers = demands[head] & available
         if len(registers) > LOOP_REGISTERS:
-            registers = uses[head].before & available
+            registers = uses[head].exposed & available
         unsaved = registers & (uses[source].written | source_live_in.unsaved)
         result[head] = LiveIn(frozenset((source,)), tuple(sorted(registers)), unsaved)
     return result
@@ -122,9 +122,9 @@ def _single_predecessors(
     sources: dict[int, list[int]] = {}
     for head, block in by_head.items():
         last = block.instructions[-1][1]
-        if not ends_block(last) or last.row.extra or last.row.kind in CONTROL:
-            for each in (*_successors(block, mask), *points.get(head, ())):
-                sources.setdefault(each, []).append(head)
+        if not ends_block(last) or last.row.extra or last.row.op_class in CONTROL:
+            for successor in (*_successors(block, mask), *points.get(head, ())):
+                sources.setdefault(successor, []).append(head)
     order = {head: index for index, head in enumerate(by_head)}
     single = {head: sources[head][0] for head in by_head if len(sources.get(head, ())) == 1}
     return {head: source for head, source in single.items() if order[source] < order[head]}
@@ -135,21 +135,21 @@ class _RegisterUses(NamedTuple):
 
     read: frozenset[int]
     written: frozenset[int]
-    before: frozenset[int]
+    exposed: frozenset[int]
     """Registers that are read before they are written."""
 
 
 def _uses(block: BasicBlock) -> _RegisterUses:
     read: set[int] = set()
     written: set[int] = set()
-    before: set[int] = set()
+    exposed: set[int] = set()
     for _, instruction in block.instructions:
         sources = {instruction.rs1, instruction.rs2, instruction.rs3}
         read |= sources
-        before |= sources - written
-        if instruction.row.kind is not OpClass.STORE:
+        exposed |= sources - written
+        if instruction.row.op_class is not OpClass.STORE:
             written.add(instruction.rd)
-    return _RegisterUses(*(frozenset(numbers - {0}) for numbers in (read, written, before)))
+    return _RegisterUses(*(frozenset(numbers - {0}) for numbers in (read, written, exposed)))
 
 
 # -- returns -------------------------------------------------------------------------------------------------------
@@ -168,22 +168,22 @@ def returns(blocks: Sequence[BasicBlock], mask: int) -> dict[int, tuple[int, ...
     calls: dict[int | None, list[int]] = {}
     for block in blocks:
         pc, last = block.instructions[-1]
-        if last.row.kind is OpClass.JUMP and last.rd == LINK:
+        if last.row.op_class is OpClass.JUMP and last.rd == LINK:
             calls.setdefault(target_of(pc, last, mask), []).append(block.end)
-            after = [block.end]
+            successors = [block.end]
         else:
-            after = _successors(block, mask)
-        edges[block.pc] = [each for each in after if each in by_head]
+            successors = _successors(block, mask)
+        edges[block.pc] = [successor for successor in successors if successor in by_head]
     result: dict[int, dict[int, None]] = {head: {} for head, block in by_head.items() if _is_return(block)}
     for target, points in calls.items():
         if target is not None:
             for head in result.keys() & _reachable(target, edges):
                 result[head].update(dict.fromkeys(points))
     indirect = dict.fromkeys(calls.get(None, ()))
-    targets = {head: tuple(each for each in points or indirect if each in by_head) for head, points in result.items()}
+    targets = {head: tuple(pc for pc in points or indirect if pc in by_head) for head, points in result.items()}
     return {head: points for head, points in targets.items() if len(points) <= MAX_RETURNS}
 
 
 def _is_return(block: BasicBlock) -> bool:
     last = block.instructions[-1][1]
-    return last.row.kind is OpClass.JUMP and not last.rd and last.rs1 == LINK
+    return last.row.op_class is OpClass.JUMP and not last.rd and last.rs1 == LINK

@@ -75,10 +75,10 @@ class Interpreter:
         operations.fence(numbers.fence)
         operations.custom(numbers.custom)
         operations.marked(numbers.marked)
-        for name, number in numbers.system.items():
-            operations.system(number, name)
-        for operation, number in numbers.by_float.items():
-            operations.floating_point(number, operation)
+        for name, operation_code in numbers.system.items():
+            operations.system(operation_code, name)
+        for operation, operation_code in numbers.by_float.items():
+            operations.floating_point(operation_code, operation)
         self._resume(pointers.x)
         self._switch_space(pointers.x)
         self._access_trap()
@@ -86,7 +86,7 @@ class Interpreter:
         helpers = decoder(self._isa, numbers)
         if self._numbers.by_float:
             helpers += floating.declarations()
-            rows = {each.row.name: each.row for each in self._numbers.by_float}.values()
+            rows = {strict.row.name: strict.row for strict in self._numbers.by_float}.values()
             helpers += floating.float_functions(row for row in rows if floating.has_strict(row, fused=self._fused))
         helpers += self._hart.text()
         return declarations(self._isa.xlen) + helpers + ir.text("i64 @interpret(ptr %machine)")
@@ -99,9 +99,9 @@ class Interpreter:
             ir.unless(ir.value(f"icmp ult i64 {page}, {ADDRESS_SPACE >> PAGE_BITS}"), ("nowhere", (pc, progress)))
         base = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {self._table}, i64 {page}"))
         ir.unless(ir.value(f"icmp ne ptr {base}, null"), ("nowhere", (pc, progress)))
-        inside = ir.value(f"and i32 {ir.resize(pc, self._word, 'i32')}, {PAGE - 1}")
-        number = ir.value(f"lshr i32 {inside}, {entries.STEP.bit_length() - 1}")
-        offset = ir.value(f"mul i64 {ir.value(f'zext i32 {number} to i64')}, {entries.SIZE}")
+        page_offset = ir.value(f"and i32 {ir.resize(pc, self._word, 'i32')}, {PAGE - 1}")
+        index = ir.value(f"lshr i32 {page_offset}, {entries.STEP.bit_length() - 1}")
+        offset = ir.value(f"mul i64 {ir.value(f'zext i32 {index} to i64')}, {entries.SIZE}")
         return ir.value(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _block_head(self, functions: str, threshold: int) -> None:
@@ -118,9 +118,9 @@ class Interpreter:
         block = ir.value(f"zext i16 {ir.load('i16', entry, entries.BLOCK)} to i32")
         index = ir.value(f"zext i16 {region} to i64")
         function = ir.load("ptr", ir.value(f"getelementptr ptr, ptr {functions}, i64 {index}"))
-        kind = f"{{i64, {self._word}, i32}}"
-        answer = ir.value(f"call {kind} {function}(ptr %machine, i64 {progress}, i32 {block})")
-        after, target, reason = (ir.value(f"extractvalue {kind} {answer}, {index}") for index in range(3))
+        result_type = f"{{i64, {self._word}, i32}}"
+        answer = ir.value(f"call {result_type} {function}(ptr %machine, i64 {progress}, i32 {block})")
+        after, target, reason = (ir.value(f"extractvalue {result_type} {answer}, {index}") for index in range(3))
         exits = ((RegionExit.STEP, "fetch"), (RegionExit.INTERRUPT, "arrive"))
         ir.switch("i32", reason, exits, ("head", (target, after)), target, after)
 
@@ -135,28 +135,28 @@ class Interpreter:
         pc, progress = self._ir.block("fetch", self._word, "i64")
         self._ir.goto("step", (pc, progress, self._entry(pc, progress)))
 
-    def _step(self, at: Pointers) -> CurrentInstruction:
+    def _step(self, pointers: Pointers) -> CurrentInstruction:
         """Emit the dispatch of one entry, if cycles remain to begin it; its operations follow."""
         ir = self._ir
         pc, progress, entry = ir.block("step", self._word, "i64", "ptr")
         self._require_budget(pc, progress)
-        operations = [(number, f"op{number}") for number in range(entries.FIRST, self._numbers.end)]
-        others = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
-        others += [(kind, "self_modifying") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
+        operations = [(code, f"op{code}") for code in range(entries.FIRST, self._numbers.end)]
+        special = [(entries.UNKNOWN, "decode"), (entries.NEXT, "next")]
+        special += [(kind, "self_modifying") for kind in (entries.SELF_MODIFYING, entries.SELF_MODIFYING_AT_PC)]
         operation = ir.load("i16", entry, entries.OPERATION)
-        ir.switch("i16", operation, [*others, *operations], ("leave", (pc, progress)))
+        ir.switch("i16", operation, [*special, *operations], ("leave", (pc, progress)))
         ir.block("decode")
         ir.goto("unknown", (pc, progress))
         ir.block("next")
         ir.goto("fetch", (pc, progress))
-        self._self_modifying(operation, pc, progress, at)
+        self._self_modifying(operation, pc, progress, pointers)
         return CurrentInstruction(pc, progress, entry)
 
-    def _self_modifying(self, operation: str, pc: str, progress: str, at: Pointers) -> None:
+    def _self_modifying(self, operation: str, pc: str, progress: str, pointers: Pointers) -> None:
         """Emit the dispatch by the current word in memory, if it has an entry."""
         ir = self._ir
         ir.block("self_modifying")
-        word = self._access.instruction_at(ir, at, pc)
+        word = self._access.instruction_at(ir, pointers, pc)
         by_pc = ir.value(f"icmp eq i16 {operation}, {entries.SELF_MODIFYING_AT_PC}")
         low = ir.resize(pc, self._word, "i32")  # its page exists
         address = ir.value(f"select i1 {by_pc}, i32 {low}, i32 {entries.ANYWHERE}")
@@ -168,8 +168,8 @@ class Interpreter:
         neighbour = ir.value(f"xor i64 {slot}, 1")
         for index, otherwise in ((slot, ("second", ())), (neighbour, ("unknown", (pc, progress)))):
             slot_at = ir.at(table, ir.value(f"mul i64 {index}, {entries.SLOT}"))
-            same = ir.value(f"icmp eq i64 {ir.load('i64', slot_at)}, {tag}")
-            ir.branch(same, ("step", (pc, progress, ir.at(slot_at, entries.ENTRY_OFFSET))), otherwise)
+            is_match = ir.value(f"icmp eq i64 {ir.load('i64', slot_at)}, {tag}")
+            ir.branch(is_match, ("step", (pc, progress, ir.at(slot_at, entries.ENTRY_OFFSET))), otherwise)
             if index is slot:
                 ir.block("second")
 
@@ -191,7 +191,7 @@ class Interpreter:
         end = records.cycle_of(ir, progress)
         records.write_hart(ir, self._word, pc, progress)
         cycles = records.call(ir, bus.proceed, end)
-        records.unless_raised(ir, ("fault", (pc, progress)))
+        records.exit_on_exception(ir, ("fault", (pc, progress)))
         on = records.progress_at(ir, progress, end)
         ir.branch(ir.value(f"icmp ne i64 {cycles}, 0"), ("arrive", (pc, on)), ("over", (pc, on)))
 
@@ -213,7 +213,7 @@ class Interpreter:
         pc, progress = ir.block("wait", self._word, "i64")
         records.write_hart(ir, self._word, pc, progress)
         woken = records.call(ir, bus.wait_for_interrupt, records.cycle_of(ir, progress))
-        records.unless_raised(ir, ("waiting", (pc, progress)))
+        records.exit_on_exception(ir, ("waiting", (pc, progress)))
         ir.unless(ir.value(f"icmp sge i64 {woken}, 0"), ("waiting", (pc, progress)))
         retired = ir.value(f"add i64 {progress}, {1 << 32}")
         end = ir.value(f"add i64 {woken}, {self._timing.wfi}")
@@ -224,8 +224,8 @@ class Interpreter:
         ir = self._ir
         wide_pc = ir.resize(pc, self._word, "i64")
         same_pc = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_pc')}, {wide_pc}")
-        same = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_at')}, {progress}")
-        marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same}')} to i64")
+        same_progress = ir.value(f"icmp eq i64 {records.get(ir, 'native.marked_at')}, {progress}")
+        marked = ir.value(f"zext i1 {ir.value(f'and i1 {same_pc}, {same_progress}')} to i64")
         records.put(ir, "native.marked_at", "-1")
         records.write_hart(ir, self._word, pc, progress)
         answer = records.call(ir, hart.execute_instruction, marked)
@@ -237,7 +237,7 @@ class Interpreter:
         """Emit the resume check after a helper call."""
         ir = self._ir
         answer, pc, progress = ir.block("answered", "i64", self._word, "i64")
-        records.unless_raised(ir, ("fault", (pc, progress)))
+        records.exit_on_exception(ir, ("fault", (pc, progress)))
         ir.branch(ir.value(f"icmp ne i64 {answer}, 0"), ("begin", ()), ("end", ()))
         ir.block("end")
         ir.do(f"ret i64 {Exit.BUDGET}")
@@ -257,7 +257,7 @@ class Interpreter:
         after = ir.value(f"sub i64 {progress}, {self._timing.irq}")
         records.write_hart(ir, self._word, handler, after)
         records.call(ir, log.log_trap, records.cycle_of(ir, progress), self._timing.irq, wide_pc, cause)
-        records.unless_raised(ir, ("fault", (handler, after)))
+        records.exit_on_exception(ir, ("fault", (handler, after)))
         same_context = ir.value(f"icmp eq i64 {ir.load('i64', x, 8 * CONTEXT_CHANGED)}, 0")
         ir.branch(same_context, ("head", (handler, after)), ("follow", (handler, after)))
 
@@ -289,7 +289,7 @@ class Interpreter:
         ir.goto("mode", (pc, progress))
         ir.block("ask")
         records.call(ir, hart.find_space)
-        records.unless_raised(ir, ("fault", (pc, progress)))
+        records.exit_on_exception(ir, ("fault", (pc, progress)))
         ir.goto("mode", (pc, progress))
 
     def _exits(self) -> None:

@@ -69,7 +69,7 @@ class Native:
         fused = self._compiler.fused
         self._numbers = Numbers(isa, fused=fused)
         access, unguarded = (
-            RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=each) for each in (guarded, False)
+            RamAccess(core.hart, core.bus, misaligned=core.misaligned, guarded=flag) for flag in (guarded, False)
         )
         self._accesses = unguarded, access
         self._custom_calls = CustomCalls(core, self.execute_slow)
@@ -82,12 +82,12 @@ class Native:
         for declaration, call in calls.items():
             core.bus.clock.records.link(declaration, call)
         self._keys = CacheKeys(isa, timing, fused=fused)
-        hot = space.HOT
+        threshold = space.HOT
 
         def text() -> str:
             from pyv_ext.engines.fast.interpreter import Interpreter
 
-            return Interpreter(isa, timing, access, self._numbers, fused=fused).text(hot) + caller("interpret")
+            return Interpreter(isa, timing, access, self._numbers, fused=fused).text(threshold) + caller("interpret")
 
         def region(access: RamAccess, blocks: Sequence[BasicBlock]) -> str:
             from pyv_ext.engines.fast.region import region_text
@@ -95,7 +95,7 @@ class Native:
             return region_text(isa, timing, access, blocks, fused=fused)
 
         self._region_text = region
-        cache_keys = self._keys.interpreter(access.key, hot)
+        cache_keys = self._keys.interpreter(access.key, threshold)
         pointers = {RECORDS: self._arena.address}
         self._interpreter = self._compiler.load_cached(cache_keys, text, "call", DECODE, pointers=pointers)
         self._call: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(self._interpreter.address("call"))
@@ -170,15 +170,15 @@ class Native:
     def _execute(self, marked: int) -> int:
         machine = self._machine
         machine.synchronized = False
-        on = (
+        resumes = (
             self._execute_slow(True, bool(marked))
             and self._bus.watching is self._watching
             and self._core.tracer is None
         )
         machine.guarded = bool(self._bus.guards)
-        if on:
+        if resumes:
             self._proceed()
-        return int(on)
+        return int(resumes)
 
     def _wait(self) -> None:
         """Suspend the hart in the WFI that native code has begun."""
@@ -195,14 +195,14 @@ class Native:
 
     def drop(self, pcs: Iterable[int]) -> None:
         """Invalidate the instructions at these addresses, which have changed or are hooked."""
-        for each in self.spaces.values():
-            each.drop(pcs)
+        for item in self.spaces.values():
+            item.drop(pcs)
 
     # -- privilege modes ---------------------------------------------------------------------------------------
 
     def _current_space(self) -> TranslationCache:
         """Return the translation cache that native code used when it exited."""
-        return next(each for each in self.spaces.values() if each.address == self._state.space)
+        return next(item for item in self.spaces.values() if item.address == self._state.space)
 
     def _select_space(self) -> int:
         """Select the translation cache of the hart's mode, and pass those of other contexts to native code. Returns
@@ -237,8 +237,8 @@ class Native:
         space = self.spaces.get(fetchable)
         if space is None:
             self._contexts.clear()
-            for each in [each for each in self.spaces if each is not None][: 1 - MAX_SPACES]:
-                del self.spaces[each]
+            for ranges in [ranges for ranges in self.spaces if ranges is not None][: 1 - MAX_SPACES]:
+                del self.spaces[ranges]
             space = self.spaces[fetchable] = TranslationCache(
                 self._core, self._code, self._numbers, self._compiler, self._keys,
                 self._accesses[fetchable is not None], self._region_text,

@@ -64,14 +64,14 @@ class Operations:
         self._word = f"i{isa.xlen}"
         self._hart = functions
 
-    def operation(self, number: int, row: InstructionDef) -> None:
+    def operation(self, code: int, row: InstructionDef) -> None:
         ir = self._ir
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         operands = self._operands(row)
         cost = row.cost(self._timing)
         after = ir.value(f"add i64 {self._progress}, {advance(cost)}")
         next_pc = ir.value(f"add {self._word} {self._pc}, {row.length}")
-        if row.kind is OpClass.OP:
+        if row.op_class is OpClass.OP:
             if row.extra:
                 extra = self._extend(self._lower.value(row.extra, operands))
                 after = ir.value(f"sub i64 {after}, {extra}")
@@ -79,16 +79,16 @@ class Operations:
             if row.extra:  # a block begins after it
                 ir.goto("head", (next_pc, after))
                 return
-        elif row.kind is OpClass.LOAD:
+        elif row.op_class is OpClass.LOAD:
             self._load(row, self._address(operands), next_pc, after)
             return
-        elif row.kind is OpClass.STORE:
+        elif row.op_class is OpClass.STORE:
             self._store(row, self._address(operands), self._register(entries.RS2), next_pc, after)
             return
-        elif row.kind in ATOMIC:
+        elif row.op_class in ATOMIC:
             self._atomic(row, next_pc, after)
             return
-        elif row.kind is OpClass.BRANCH:
+        elif row.op_class is OpClass.BRANCH:
             progress_taken = ir.value(f"add i64 {self._progress}, {advance(self._timing.taken)}")
             target = ir.value(f"add {self._word} {self._pc}, {self._immediate()}")
             condition = self._lower.condition(row.expr, operands)
@@ -103,15 +103,15 @@ class Operations:
             return
         self._next(next_pc, after, row.length)
 
-    def system(self, number: int, name: str) -> None:
+    def system(self, code: int, name: str) -> None:
         """Emit an operation of `entries.SYSTEM`. Logged traps and returns take the slow path."""
         ir, functions = self._ir, self._hart
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         if name in entries.CSR_ROWS or name == entries.CSR_READ:
             self._csr(name)
             return
         if name in _LOGGED:
-            self._unless_logged(_LOGGED[name])
+            self._exit_if_logged(_LOGGED[name])
         next_pc = ir.value(f"add {self._word} {self._pc}, 4")
         if name == entries.WFI:
             ir.unless(functions.holds(hart.permits_wait), self._leave)
@@ -146,36 +146,36 @@ class Operations:
         address = ir.value(f"zext i32 {ir.value(f'lshr i32 {immediate}, 5')} to i64")
         writes = int(name != entries.CSR_READ)
         cycle, retired = records.point(ir, self._progress)
-        old = functions.call(csr.load_csr, address, writes, cycle, retired)
+        previous = functions.call(csr.load_csr, address, writes, cycle, retired)
         ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'absent')}, 0"), self._leave)
-        shown = ir.resize(old, "i64", self._word)
+        value_read = ir.resize(previous, "i64", self._word)
         if writes:
             bits = ir.resize(ir.value(f"and i32 {immediate}, 31"), "i32", self._word)
             operand = ir.value(f"or {self._word} {self._register(entries.RS1)}, {bits}")
-            value = self._lower.value(self._isa.by_name[name].expr, {"a": operand, "old": shown})
+            value = self._lower.value(self._isa.by_name[name].expr, {"a": operand, "old": value_read})
             end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
             functions.call(csr.write_csr, address, self._extend(value), end, retired)
-        self._write(shown)
-        self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), self._after(self._timing.csr), 4)
+        self._write(value_read)
+        self._next_or_interrupt(ir.value(f"add {self._word} {self._pc}, 4"), self._after(self._timing.csr), 4)
 
     def _jump(self, pc: str, progress: str) -> None:
         """Emit a jump; an interrupt or another privilege mode may take effect before its target."""
         is_interruptible = self._hart.holds(hart.is_interruptible)
         self._ir.branch(is_interruptible, ("arrive", (pc, progress)), ("head", (pc, progress)))
 
-    def _unless_logged(self, kind: LogKind) -> None:
+    def _exit_if_logged(self, kind: LogKind) -> None:
         """Emit an exit to the slow path if the kind is logged."""
         self._ir.unless(self._ir.value(f"xor i1 {records.logs(self._ir, kind)}, true"), self._leave)
 
-    def floating_point(self, number: int, operation: FloatOperation) -> None:
+    def floating_point(self, code: int, operation: FloatOperation) -> None:
         ir, row = self._ir, operation.row
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         after = ir.value(f"add i64 {self._progress}, {advance(row.cost(self._timing))}")
         next_pc = ir.value(f"add {self._word} {self._pc}, {row.length}")
-        if row.kind is not OpClass.FLOAT:
+        if row.op_class is not OpClass.FLOAT:
             ir.unless(floating.ready(ir, self._pointers.x, rounds=False), self._leave)
             address = ir.value(f"add {self._word} {self._register(entries.RS1)}, {self._immediate()}")
-            if row.kind is OpClass.LOAD:
+            if row.op_class is OpClass.LOAD:
                 self._load(row, address, next_pc, after)
             else:
                 self._store(row, address, self._load_slot(self._slot(entries.RS2)), next_pc, after)
@@ -187,7 +187,7 @@ class Operations:
         to_x = row.format.rd is not None and row.format.rd.base < F0
         strict = floating.has_strict(row, fused=self._fused)
         if not operation.strict:
-            leave: Target = (f"strict{number}", ()) if strict else self._leave
+            leave: Target = (f"strict{code}", ()) if strict else self._leave
             ir.unless(floating.ready(ir, self._pointers.x, rounds=operation.rounds), leave)
             from_x = row.format.rs1 is not None and row.format.rs1.base < F0
             operands = [ir.load("i32", slots[0])] if from_x else [self._load_slot(slot) for slot in slots]
@@ -198,7 +198,7 @@ class Operations:
             self._next(next_pc, after, row.length)
         if strict:
             if not operation.strict:
-                ir.block(f"strict{number}")
+                ir.block(f"strict{code}")
             self._strict(row, slots, to_x=to_x)
             self._next(next_pc, after, row.length)
 
@@ -229,12 +229,12 @@ class Operations:
         self._next(next_pc, after, row.length)
         ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
-        answer, later = self._call_access(accesses.load, wide, (wide, row.size), (1,))
+        answer, progress = self._call_access(accesses.load, wide, (wide, row.size), (1,))
         if row.floating:
-            ir.store("i64", answer if row.size == 8 else floating.boxed(ir, ir.resize(answer, "i64", "i32")), register)
+            ir.store("i64", answer if row.size == 8 else floating.box(ir, ir.resize(answer, "i64", "i32")), register)
         else:
-            ir.store(self._word, self._loaded(row, answer), register)
-        self._unless_disturbed(next_pc, later, row.length)
+            ir.store(self._word, self._register_value(row, answer), register)
+        self._next_or_interrupt(next_pc, progress, row.length)
 
     def _store(self, row: InstructionDef, address: str, value: str, next_pc: str, after: str) -> None:
         ir, bus_access = self._ir, self._ir.new_label()
@@ -253,9 +253,9 @@ class Operations:
             last = ir.value(f"add {word} {ir.value(f'sub {word} {address}, {next_pc}')}, {row.size - 1}")
             ir.unless(ir.value(f"icmp uge {word} {last}, {LONGEST + row.size - 1}"), self._leave)
         wide = self._extend(address)
-        _, later = self._call_access(accesses.store, wide, (wide, row.size, value))
+        _, progress = self._call_access(accesses.store, wide, (wide, row.size, value))
         self._log_store(address, records.get(ir, "cycles"))
-        self._unless_disturbed(next_pc, later, row.length)
+        self._next_or_interrupt(next_pc, progress, row.length)
 
     def _atomic(self, row: InstructionDef, next_pc: str, after: str) -> None:
         ir, bus_access = self._ir, self._ir.new_label()
@@ -268,41 +268,41 @@ class Operations:
         self._next(next_pc, after, row.length)
         ir.block(bus_access)
         wide, register = self._extend(address), self._slot(entries.RD)
-        if row.kind is OpClass.LR:
-            answer, later = self._call_access(accesses.load_reserved, wide, (wide, row.size))
-        elif row.kind is OpClass.SC:
+        if row.op_class is OpClass.LR:
+            answer, progress = self._call_access(accesses.load_reserved, wide, (wide, row.size))
+        elif row.op_class is OpClass.SC:
             arguments, cost = (wide, row.size, self._extend(operand)), row.cost(self._timing)
-            answer, later = self._call_access(accesses.store_conditional, wide, arguments, (cost,))
+            answer, progress = self._call_access(accesses.store_conditional, wide, arguments, (cost,))
         else:
             answer, _ = self._call_access(accesses.load_atomic, wide, (wide, row.size, 1))
-            operands = {"a": address, "b": operand, "old": self._loaded(row, answer)}
+            operands = {"a": address, "b": operand, "old": self._register_value(row, answer)}
             value = self._extend(self._lower.value(row.expr, operands))
-            _, later = self._call_access(accesses.store_atomic, wide, (wide, row.size, value))
-        ir.store(self._word, self._loaded(row, answer), register)
-        self._unless_disturbed(next_pc, later, row.length)
+            _, progress = self._call_access(accesses.store_atomic, wide, (wide, row.size, value))
+        ir.store(self._word, self._register_value(row, answer), register)
+        self._next_or_interrupt(next_pc, progress, row.length)
 
-    def _loaded(self, row: InstructionDef, answer: str) -> str:
+    def _register_value(self, row: InstructionDef, answer: str) -> str:
         """Emit the register value of a load from its i64 result."""
-        kind = f"i{8 * row.size}"
-        return self._ir.resize(self._ir.resize(answer, "i64", kind), kind, self._word, signed=row.signed)
+        ir_type = f"i{8 * row.size}"
+        return self._ir.resize(self._ir.resize(answer, "i64", ir_type), ir_type, self._word, signed=row.signed)
 
     def _call_access(
-        self, function: Definition, address: str, arguments: Sequence[str | int], rest: Sequence[str | int] = ()
+        self, function: Definition, address: str, arguments: Sequence[str | int], trailing: Sequence[str | int] = ()
     ) -> tuple[str, str]:
         """Emit an access of a device, or of memory by the bus; return (value, progress after the instruction). The call
-        may invalidate this entry. `arguments`: those before the cycle, `rest`: those after it."""
+        may invalidate this entry. `arguments`: those before the cycle, `trailing`: those after it."""
         ir = self._ir
         start, fault = records.cycle_of(ir, self._progress), ("fault", (self._pc, self._progress))
         records.write_hart(ir, self._word, self._pc, self._progress)
-        answer = records.call(ir, function, *arguments, start, *rest)
-        records.unless_raised(ir, fault)
+        answer = records.call(ir, function, *arguments, start, *trailing)
+        records.exit_on_exception(ir, fault)
         traps = "access_trap", (self._pc, self._progress, address)
         ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'fault')}, 0"), traps)
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
         end = ir.value(f"add i64 {start}, {records.get(ir, 'cycles')}")
         return answer, records.progress_at(ir, retired, end)
 
-    def _unless_disturbed(self, next_pc: str, after: str, length: int) -> None:
+    def _next_or_interrupt(self, next_pc: str, after: str, length: int) -> None:
         """Emit the dispatch of the next entry, unless an interrupt may precede it."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.is_interruptible), ("arrive", (next_pc, after)), (quiet, ()))
@@ -319,9 +319,9 @@ class Operations:
         ir.goto(over)
         ir.block(over)
 
-    def fence(self, number: int) -> None:
+    def fence(self, code: int) -> None:
         ir = self._ir
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         start = records.cycle_of(ir, self._progress)
         immediate = self._extend(self._immediate())
         cycles = records.call(ir, accesses.fence, immediate, start, self._timing.fence)
@@ -329,46 +329,46 @@ class Operations:
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
         self._next(ir.value(f"add {self._word} {self._pc}, 4"), ir.value(f"sub i64 {retired}, {cycles}"), 4)
 
-    def custom(self, number: int) -> None:
+    def custom(self, code: int) -> None:
         ir = self._ir
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         index = ir.value(f"zext i32 {self._immediate_bits()} to i64")
-        later = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {index}, 3")))
+        delay = ir.load("i64", ir.at(records.pointer(ir, "native.custom"), ir.value(f"shl i64 {index}, 3")))
         a, b = (self._extend(self._register(field)) for field in (entries.RS1, entries.RS2))
-        acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {later}")
+        acts = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {delay}")
         register = self._slot(entries.RD)  # before the call, which may invalidate this entry
         records.put(ir, "synchronized", "0")
         records.write_hart(ir, self._word, self._pc, self._progress)
         answer = records.call(ir, device_calls.call_device, index, acts, a, b)
         fault = "fault", (self._pc, self._progress)
-        records.unless_raised(ir, fault)
+        records.exit_on_exception(ir, fault)
         ir.unless(ir.value(f"icmp ne i64 {answer}, {device_calls.SLOW}"), self._leave)
         ir.unless(ir.value(f"icmp sge i64 {answer}, 0"), fault)
         ir.store(self._word, ir.resize(records.get(ir, "answer"), "i64", self._word), register)
-        cycles = ir.value(f"add i64 {answer}, {ir.value(f'add i64 {later}, 1')}")
+        cycles = ir.value(f"add i64 {answer}, {ir.value(f'add i64 {delay}, 1')}")
         end = ir.value(f"add i64 {records.cycle_of(ir, self._progress)}, {cycles}")
         retired = ir.value(f"add i64 {self._progress}, {1 << 32}")
-        self._unless_disturbed(ir.value(f"add {self._word} {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
+        self._next_or_interrupt(ir.value(f"add {self._word} {self._pc}, 4"), records.progress_at(ir, retired, end), 4)
 
-    def marked(self, number: int) -> None:
+    def marked(self, code: int) -> None:
         """Emit the log record of a submit function's entry or return, and the dispatch of the instruction's entry in
         `entries.MarkedEntries`."""
         ir = self._ir
-        ir.block(f"op{number}")
+        ir.block(f"op{code}")
         guarded = ir.load("i64", self._pointers.x, 8 * GUARDED)
         ir.unless(ir.value(f"icmp eq i64 {guarded}, 0"), self._leave)
         pc, ra, sp = map(self._extend, (self._pc, self._load_x(RA), self._load_x(SP)))
         records.write_hart(ir, self._word, self._pc, self._progress)
         records.call(ir, log.mark, pc, ra, sp, records.cycle_of(ir, self._progress))
-        records.unless_raised(ir, ("fault", (self._pc, self._progress)))
+        records.exit_on_exception(ir, ("fault", (self._pc, self._progress)))
         records.put(ir, "native.marked_pc", pc)
         records.put(ir, "native.marked_at", self._progress)
         index = ir.value(f"mul i32 {self._immediate_bits()}, {entries.ROW}")
         entry = ir.at(records.pointer(ir, "native.marked"), ir.value(f"zext i32 {index} to i64"))
         ir.goto("step", (self._pc, self._progress, entry))
 
-    def _load_x(self, number: int) -> str:
-        return self._ir.load(self._word, self._pointers.x, 8 * number)
+    def _load_x(self, index: int) -> str:
+        return self._ir.load(self._word, self._pointers.x, 8 * index)
 
     def _next(self, pc: str, progress: str, length: int) -> None:
         """Emit the dispatch of the entry after this one."""
@@ -383,7 +383,7 @@ class Operations:
         operands = {"pc": self._pc}
         if row.format.rs1:
             operands["a"] = self._register(entries.RS1)
-        if row.kind in (OpClass.LOAD, OpClass.STORE) or not row.format.rs2:
+        if row.op_class in (OpClass.LOAD, OpClass.STORE) or not row.format.rs2:
             operands["b"] = self._immediate()
         else:
             operands["b"] = self._register(entries.RS2)
@@ -400,8 +400,8 @@ class Operations:
         return self._ir.load("i32", self._current, entries.IMMEDIATE)
 
     def _slot(self, field: int) -> str:
-        number = self._ir.value(f"zext i8 {self._ir.load('i8', self._current, field)} to i64")
-        return self._ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {number}")
+        index = self._ir.value(f"zext i8 {self._ir.load('i8', self._current, field)} to i64")
+        return self._ir.value(f"getelementptr i64, ptr {self._pointers.x}, i64 {index}")
 
     def _register(self, field: int) -> str:
         return self._ir.load(self._word, self._slot(field))

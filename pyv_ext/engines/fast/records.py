@@ -138,8 +138,8 @@ def progress_at(ir: Ir, progress: str, end: str) -> str:
 def _extend_deadline(ir: Ir, cycle: str) -> str:
     """Emit an update of the deadline, which is never before a cycle; return it."""
     limit = get(ir, "limit")
-    later = ir.value(f"icmp sgt i64 {limit}, {cycle}")
-    limit = ir.value(f"select i1 {later}, i64 {limit}, i64 {cycle}")
+    has_budget = ir.value(f"icmp sgt i64 {limit}, {cycle}")
+    limit = ir.value(f"select i1 {has_budget}, i64 {limit}, i64 {cycle}")
     put(ir, "native.deadline", limit)
     return limit
 
@@ -170,7 +170,7 @@ def call(ir: Ir, function: Definition, *arguments: str | int) -> str:
     return ir.value(f"call i64 {address}({', '.join(operands if is_callback(function) else [_MACHINE, *operands])})")
 
 
-def unless_raised(ir: Ir, target: Target) -> None:
+def exit_on_exception(ir: Ir, target: Target) -> None:
     """Emit a branch to `target` if a callback has raised an exception."""
     ir.unless(ir.value(f"icmp eq i64 {ir.load('i64', MACHINE, WORD * STATUS)}, 0"), target)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyv_ext.engines.fast import floating, records
 from pyv_ext.engines.fast.access import Pointers, ProgramPoint, RamAccess, atomic
-from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, BasicBlock, accesses, disturbs, ends_block, target_of
+from pyv_ext.engines.fast.blocks import ATOMIC, SYSTEM, BasicBlock, accesses, changes_interrupts, ends_block, target_of
 from pyv_ext.engines.fast.floating import Floating
 from pyv_ext.engines.fast.flow import NO_LIVE_IN, LiveIn, live_in, returns
 from pyv_ext.engines.fast.records import BIAS, HartFunctions, RegionExit, advance
@@ -23,8 +23,8 @@ from pyv_ext.machine.accesses import O_BEFORE, fence
 from pyv_ext.timing import CoreTiming
 from pyv_native.ir import Ir, Target
 
-_LEFT, _RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
-_JOINS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
+_SHIFT_LEFT, _SHIFT_RIGHT = "(a << (b & SHIFT)) & M", "(a >> (b & SHIFT)) & M"
+_COMBINATIONS = ("(a | b) & M", "(a ^ b) & M", "(a + b) & M")
 """Expressions that combine two shifts to a rotation."""
 
 
@@ -38,27 +38,27 @@ class _Registers:
         self._word = word
         self._x = x
         self._values = {0: "0", **live_in}
-        self.unsaved = {number: live_in[number] for number in unsaved}
+        self.unsaved = {index: live_in[index] for index in unsaved}
 
-    def __getitem__(self, number: int) -> str:
-        value = self._values.get(number)
+    def __getitem__(self, index: int) -> str:
+        value = self._values.get(index)
         if value is None:
-            value = self._values[number] = self._ir.load(kind_of(self._word, number), self._x, 8 * number)
+            value = self._values[index] = self._ir.load(register_type(self._word, index), self._x, 8 * index)
         return value
 
-    def __setitem__(self, number: int, value: str) -> None:
-        if number:
-            self._values[number] = self.unsaved[number] = value
+    def __setitem__(self, index: int, value: str) -> None:
+        if index:
+            self._values[index] = self.unsaved[index] = value
 
     def save(self, values: dict[int, str]) -> None:
         """Emit stores of values to the state array. Bits of a slot beyond the register stay zero."""
-        for number, value in values.items():
-            self._ir.store(kind_of(self._word, number), value, self._x, 8 * number)
+        for index, value in values.items():
+            self._ir.store(register_type(self._word, index), value, self._x, 8 * index)
 
 
-def kind_of(word: str, number: int) -> str:
+def register_type(word: str, index: int) -> str:
     """Return the IR type of a register; `word`: that of integer registers."""
-    return word if number < F0 else "i64"
+    return word if index < F0 else "i64"
 
 
 MAX_REPEATED = 24
@@ -70,7 +70,7 @@ class _SideExit(NamedTuple):
 
     label: str
     pc: int
-    before: int
+    position: int
     """Number of instructions before it, whose cycles are `cycles`."""
     cycles: int
     unsaved: dict[int, str]
@@ -118,8 +118,8 @@ class _Region:
         """Type of the result."""
         return f"{{i64, {self._word}, i32}}"
 
-    def _kind(self, number: int) -> str:
-        return kind_of(self._word, number)
+    def _register_type(self, index: int) -> str:
+        return register_type(self._word, index)
 
     def _cost(self, instruction: Instruction) -> int:
         return instruction.row.cost(self._timing)
@@ -132,9 +132,9 @@ class _Region:
         (self._progress,) = ir.block(label, "i64")
         values_in: Sequence[str] = ()
         if live_in.sources:
-            values = [ir.load(self._kind(number), self._pointers.x, 8 * number) for number in live_in.registers]
+            values = [ir.load(self._register_type(index), self._pointers.x, 8 * index) for index in live_in.registers]
             ir.goto(f"i{label}", (self._progress, *values))
-            self._progress, *values_in = ir.block(f"i{label}", "i64", *map(self._kind, live_in.registers))
+            self._progress, *values_in = ir.block(f"i{label}", "i64", *map(self._register_type, live_in.registers))
         self._cycles = 0
         """Cycles of the instructions of the block so far."""
         self._x = _Registers(
@@ -149,9 +149,9 @@ class _Region:
         self._safe_point: _SideExit | None = None
         self._exit_stubs: list[tuple[str, dict[int, str], Target]] = []
         """Stubs of edges that save registers: label, registers to save, target."""
-        unobserved, misaligned = self._access.unobserved, self._access.misaligned
+        is_unobserved, misaligned = self._access.is_unobserved, self._access.misaligned
         self._accesses, self._groups = (
-            accesses(block, self._isa.mask, misaligned=misaligned) if unobserved else ({}, [])
+            accesses(block, self._isa.mask, misaligned=misaligned) if is_unobserved else ({}, [])
         )
         self._offsets: dict[int, str] = {}
         """Offsets in RAM of the checked groups."""
@@ -162,9 +162,9 @@ class _Region:
         fits = ir.value(f"icmp ugt i32 {budget}, {BIAS + before_last}")
         ir.unless(fits, self._side_exit(block.pc, 0))
         self._floats = Floating(ir, partial(floating.accrued, ir, self._pointers.x), fused=self._fused)
-        needed = [floating.operation_of(each) for _, each in block.instructions if each.row.floating]
-        if needed:
-            rounds, inexact = (any(getattr(operation, name) for operation in needed) for name in ("rounds", "inexact"))
+        needs = [floating.operation_of(item) for _, item in block.instructions if item.row.floating]
+        if needs:
+            rounds, inexact = (any(getattr(operation, name) for operation in needs) for name in ("rounds", "inexact"))
             ready = floating.ready(ir, self._pointers.x, rounds=rounds, inexact=inexact)
             ir.unless(ready, self._side_exit(block.pc, 0))
         for count, (pc, instruction) in enumerate(block.instructions):
@@ -176,7 +176,7 @@ class _Region:
         for safe in self._side_exits:
             ir.block(safe.label)
             self._x.save(safe.unsaved)
-            ir.goto("step", (str(safe.pc), self._after(safe.before, safe.cycles)))
+            ir.goto("step", (str(safe.pc), self._after(safe.position, safe.cycles)))
         for label_out, unsaved, target in self._exit_stubs:
             ir.block(label_out)
             self._x.save(unsaved)
@@ -198,8 +198,8 @@ class _Region:
         label, live_in, x = self._labels.get(pc), self._live_in_of(pc), self._x
         target: Target = (label, (progress,)) if label else ("jump", (str(pc), progress))
         if live_in.sources:
-            target = f"i{label}", (progress, *(x[number] for number in live_in.registers))
-        unsaved = {number: value for number, value in self._unwritten.items() if number not in live_in.registers}
+            target = f"i{label}", (progress, *(x[index] for index in live_in.registers))
+        unsaved = {index: value for index, value in self._unwritten.items() if index not in live_in.registers}
         if not unsaved:
             return target
         stub = self._ir.new_label()
@@ -208,10 +208,10 @@ class _Region:
 
     def _write_back(self, *pcs: int) -> None:
         """Emit write-backs of the registers that are live-in for none of the successors at `pcs`."""
-        live_in = {number for pc in pcs for number in self._live_in_of(pc).registers}
+        live_in = {index for pc in pcs for index in self._live_in_of(pc).registers}
         unsaved = self._x.unsaved
-        self._unwritten = {number: value for number, value in unsaved.items() if number in live_in}
-        self._x.save({number: value for number, value in unsaved.items() if number not in live_in})
+        self._unwritten = {index: value for index, value in unsaved.items() if index in live_in}
+        self._x.save({index: value for index, value in unsaved.items() if index not in live_in})
 
     def _side_exit(self, pc: int, count: int) -> Target:
         """Return the side exit before the instruction at `pc`.
@@ -220,7 +220,7 @@ class _Region:
         values. So a value that is overwritten between two safe points need not be written back.
         """
         safe = self._safe_point
-        if safe is None or count - safe.before >= MAX_REPEATED:
+        if safe is None or count - safe.position >= MAX_REPEATED:
             safe = self._safe_point = _SideExit(self._ir.new_label(), pc, count, self._cycles, dict(self._x.unsaved))
             self._side_exits.append(safe)
         return safe.label, ()
@@ -232,39 +232,39 @@ class _Region:
     def _instruction(self, pc: int, instruction: Instruction, count: int) -> None:
         ir, x, row = self._ir, self._x, instruction.row
         point = ProgramPoint(str(pc), self._progress, self._cycles)
-        if row.kind is OpClass.FENCE:
+        if row.op_class is OpClass.FENCE:
             start, _ = self._point(count)
             cycles = self._hart.call(fence, instruction.imm, start, self._timing.fence)
             if instruction.imm & O_BEFORE:
                 ir.unless(ir.value(f"icmp eq i64 {cycles}, {self._timing.fence}"), self._side_exit(pc, count))
             return
         immediate = str(instruction.imm)
-        if row.kind in SYSTEM:
+        if row.op_class in SYSTEM:
             self._system(pc, instruction, count)
             return
-        if row.kind in ATOMIC:
-            address, other, leave = x[instruction.rs1], x[instruction.rs2], self._side_exit(pc, count)
+        if row.op_class in ATOMIC:
+            address, b, leave = x[instruction.rs1], x[instruction.rs2], self._side_exit(pc, count)
             self._access.permit(ir, self._pointers, row, address, leave)
-            x[instruction.rd] = atomic(ir, self._access, self._pointers, self._hart, row, address, other, point, leave)
+            x[instruction.rd] = atomic(ir, self._access, self._pointers, self._hart, row, address, b, point, leave)
             self._end_safe_point()
             return
-        if row.kind is OpClass.FLOAT:
+        if row.op_class is OpClass.FLOAT:
             self._float(pc, instruction, count)
             return
         operands = {"pc": str(pc), "a": x[instruction.rs1]}
         operands["b"] = x[instruction.rs2] if row.format.rs2 else immediate
         if row.extra:
             self._timed(pc, instruction, count, operands)
-        elif row.kind is OpClass.OP:
+        elif row.op_class is OpClass.OP:
             x[instruction.rd] = self._rotation(instruction) or self._compute(row, operands)
-        elif row.kind is OpClass.LOAD or row.kind is OpClass.STORE:
+        elif row.op_class is OpClass.LOAD or row.op_class is OpClass.STORE:
             self._memory(pc, instruction, count, operands, point)
         else:
             self._control(pc, instruction, count, operands)
 
     def _compute(self, row: InstructionDef, operands: dict[str, str]) -> str:
         value = self._lower.value(row.expr, operands)
-        if row.expr in (_LEFT, _RIGHT) and not row.format.rs2:
+        if row.expr in (_SHIFT_LEFT, _SHIFT_RIGHT) and not row.format.rs2:
             self._shifts[value] = row.expr, operands["a"], int(operands["b"])
         return value
 
@@ -281,14 +281,14 @@ class _Region:
     def _rotation(self, instruction: Instruction) -> str | None:
         """Emit a rotation for an instruction that joins two shifts; None for any other."""
         row, x = instruction.row, self._x
-        if row.expr not in _JOINS or not row.format.rs2:
+        if row.expr not in _COMBINATIONS or not row.format.rs2:
             return None
         (shift_a, a, bits), (shift_b, b, right_bits) = (
             self._shifts.get(x[register], ("", "", 0)) for register in (instruction.rs1, instruction.rs2)
         )
-        if {shift_a, shift_b} != {_LEFT, _RIGHT} or a != b or bits + right_bits != self._isa.xlen:
+        if {shift_a, shift_b} != {_SHIFT_LEFT, _SHIFT_RIGHT} or a != b or bits + right_bits != self._isa.xlen:
             return None
-        right = bits if shift_a == _RIGHT else right_bits
+        right = bits if shift_a == _SHIFT_RIGHT else right_bits
         word = self._word
         return self._ir.value(f"call {word} @llvm.fshr.{word}({word} {a}, {word} {a}, {word} {right})")
 
@@ -299,7 +299,7 @@ class _Region:
         ir, x, row, access = self._ir, self._x, instruction.row, self._access
         address = ir.value(f"add {self._word} {operands['a']}, {instruction.imm}")
         offset = self._offset(pc, instruction, count, address)
-        if row.kind is OpClass.LOAD:
+        if row.op_class is OpClass.LOAD:
             if offset is None:
                 leave = self._side_exit(pc, count)
                 access.permit(ir, self._pointers, row, address, leave)
@@ -330,24 +330,24 @@ class _Region:
         else:
             group = self._groups[access_info.base]
             if access_info.base not in self._offsets:
-                lowest = ir.value(f"add {self._word} {address}, {access_info.group_distance}")
+                base = ir.value(f"add {self._word} {address}, {access_info.group_distance}")
                 self._offsets[access_info.base] = access.check_group(
-                    ir, self._pointers, lowest, group, self._side_exit(pc, count)
+                    ir, self._pointers, base, group, self._side_exit(pc, count)
                 )
             offset, checked = self._offsets[access_info.base], group.checked
             if access_info.offset:
                 offset = ir.value(f"add i64 {offset}, {access_info.offset}")
-        if instruction.row.kind is OpClass.STORE and not checked:
-            access.unless_code(ir, self._pointers, instruction.row, offset, self._side_exit(pc, count))
+        if instruction.row.op_class is OpClass.STORE and not checked:
+            access.exit_on_code_store(ir, self._pointers, instruction.row, offset, self._side_exit(pc, count))
         return offset
 
     def _system(self, pc: int, instruction: Instruction, count: int) -> None:
         """Emit a CSR instruction, ECALL, MRET or SRET."""
-        ir, x, kind, functions = self._ir, self._x, instruction.row.kind, self._hart
+        ir, x, op_class, functions = self._ir, self._x, instruction.row.op_class, self._hart
         leave, cost = self._side_exit(pc, count), self._cycles + self._cost(instruction)
         cycle, retired = self._point(count)
-        if kind is OpClass.ECALL or kind is OpClass.XRET:
-            if kind is OpClass.ECALL:
+        if op_class is OpClass.ECALL or op_class is OpClass.XRET:
+            if op_class is OpClass.ECALL:
                 target = functions.call(hart.call_environment, pc, retired)
                 after = self._after(count, self._cycles + self._timing.trap)
             else:
@@ -356,13 +356,13 @@ class _Region:
             ir.unless(ir.value(f"icmp ne i64 {target}, {hart.NONE}"), leave)
             x.save(x.unsaved)
             target_pc = ir.resize(target, "i64", self._word)
-            self._unless_disturbed(target_pc, after)
+            self._exit_if_interruptible(target_pc, after)
             ir.goto("dispatch", (target_pc, after))
             return
         writes = instruction.writes_csr
-        old = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
+        previous = functions.call(csr.load_csr, instruction.csr, int(writes), cycle, retired)
         ir.unless(ir.value(f"icmp eq i64 {records.get(ir, 'absent')}, 0"), leave)
-        operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.resize(old, "i64", self._word)}
+        operands = {"a": x[instruction.rs1], "b": str(instruction.imm), "old": ir.resize(previous, "i64", self._word)}
         x[instruction.rd] = operands["old"]
         if not writes:
             return
@@ -370,17 +370,17 @@ class _Region:
         end = ir.value(f"add i64 {cycle}, {self._timing.csr}")
         functions.call(csr.write_csr, instruction.csr, value, end, retired)
         self._end_safe_point()
-        if disturbs(instruction):
+        if changes_interrupts(instruction):
             x.save(x.unsaved)
             next_pc, after = pc + instruction.length & self._isa.mask, self._after(count + 1, cost)
-            self._unless_disturbed(str(next_pc), after)
+            self._exit_if_interruptible(str(next_pc), after)
             ir.goto(*self._target(next_pc, after))
 
     def _point(self, count: int) -> tuple[str, str]:
         """Emit the cycle in which an instruction begins, and the count of those retired before."""
         return records.point(self._ir, self._after(count, self._cycles))
 
-    def _unless_disturbed(self, pc: str, progress: str) -> None:
+    def _exit_if_interruptible(self, pc: str, progress: str) -> None:
         """Emit an exit to the interpreter if an interrupt may precede the instruction at `pc`."""
         quiet = self._ir.new_label()
         self._ir.branch(self._hart.holds(hart.is_interruptible), ("interrupt", (pc, progress)), (quiet, ()))
@@ -398,7 +398,7 @@ class _Region:
         next_pc = pc + instruction.length & self._isa.mask
         target = target_of(pc, instruction, self._isa.mask)
         after = self._after(count + 1, self._cycles + self._cost(instruction))
-        if row.kind is OpClass.BRANCH:
+        if row.op_class is OpClass.BRANCH:
             assert target is not None
             condition = self._lower.condition(row.expr, operands)
             progress_taken = self._after(count + 1, self._cycles + self._timing.taken)
@@ -426,10 +426,10 @@ class _Region:
         """Emit the dispatch of indirect jumps to the block at a pc."""
         ir, word = self._ir, self._word
         pc, progress = ir.block("dispatch", word, "i64")
-        lowest = min(self._labels)
-        offset = ir.value(f"sub {word} {pc}, {lowest}")
+        base = min(self._labels)
+        offset = ir.value(f"sub {word} {pc}, {base}")
         index = ir.value(f"call {word} @llvm.fshr.{word}({word} {offset}, {word} {offset}, {word} 1)")
-        cases = [(pc_of_block - lowest >> 1, label) for pc_of_block, label in self._labels.items()]
+        cases = [(pc_of_block - base >> 1, label) for pc_of_block, label in self._labels.items()]
         ir.switch(word, index, cases, ("jump", (pc, progress)), progress)
 
     def _exits(self) -> None:

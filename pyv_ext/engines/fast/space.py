@@ -76,7 +76,7 @@ class DecodedWord(NamedTuple):
     """Length in bytes."""
     ends_block: bool
     """Whether control may leave the sequence after it (`blocks.ends_block`)."""
-    supported: bool
+    is_supported: bool
     """Whether regions may contain it."""
     entry: bytes | None
     """Its entry; None if that depends on the address."""
@@ -152,12 +152,12 @@ class TranslationCache:
         """Invalidate the instructions at these addresses, which have changed or are hooked, and the regions that
         contain them."""
         stale = frozenset(pcs)
-        for number, region in tuple(self.regions.items()):
+        for region_id, region in tuple(self.regions.items()):
             if not stale.isdisjoint(region.pcs):
                 for head in region.heads:
-                    if self._entries.region(head) == number:
+                    if self._entries.region(head) == region_id:
                         self._entries.enter(head, 0, 0)
-                del self.regions[number]
+                del self.regions[region_id]
         for pc in stale:
             self._entries.forget(pc)
 
@@ -168,15 +168,15 @@ class TranslationCache:
         False if there is no memory."""
         first, end = pc, (pc | PAGE - 1) + 1
         while pc < end and self._entries.operation(pc) in entries.UNDECODED:
-            after, ended = self._decode_plain(pc)
-            if after == pc:
+            next_pc, is_end = self._decode_plain(pc)
+            if next_pc == pc:
                 decoded = self._decode(pc)
                 if decoded is None:
                     return pc != first
-                after, ended = pc + decoded.length, decoded.ends_block
-            if ended:
+                next_pc, is_end = pc + decoded.length, decoded.ends_block
+            if is_end:
                 break
-            pc = after
+            pc = next_pc
         return True
 
     def _decode_plain(self, pc: int) -> tuple[int, bool]:
@@ -261,18 +261,18 @@ class TranslationCache:
         instruction, entry = decoded.instruction, decoded.entry
         if instruction is None or entry is None or self._core.fetches_ahead or not self._code.has_only_mark(pc):
             return _LEAVE
-        if not decoded.supported or instruction.row.kind not in TRANSLATED or instruction.row.floating:
+        if not decoded.is_supported or instruction.row.op_class not in TRANSLATED or instruction.row.floating:
             return _LEAVE
-        number = self._marked_entries.number(pc, entry)
-        return _LEAVE if number is None else entry_of(self._numbers.marked, immediate=number)
+        index = self._marked_entries.index_of(pc, entry)
+        return _LEAVE if index is None else entry_of(self._numbers.marked, immediate=index)
 
     def _custom(self, pc: int, instruction: Instruction) -> bytes:
         """Return the entry of a custom instruction, whose operands are those of an R-type, whatever its syntax."""
-        number, word = self._custom_calls.number(pc, instruction), instruction.word
-        if number is None:
+        index, word = self._custom_calls.index_of(pc, instruction), instruction.word
+        if index is None:
             return _LEAVE
         rd = instruction.rd or SINK
-        return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, number)
+        return entry_of(self._numbers.custom, rd, word >> 15 & 31, word >> 20 & 31, index)
 
     def _decoded_word(self, word: int) -> DecodedWord:
         """Return the decoding of a word, which is cached."""
@@ -290,48 +290,48 @@ class TranslationCache:
             return DecodedWord(None, 4 if word & 3 == 3 else 2, True, False, trap)
         row, _, rd, rs1, rs2, imm, _, rs3 = instruction
         rd = rd or SINK
-        if row.kind in TRANSLATED and not row.floating:
-            supported = not targets_misaligned(instruction, self._isa.alignment)
-            plain_entry = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if supported else _LEAVE
-            return DecodedWord(instruction, row.length, row.kind in CONTROL, supported, plain_entry)
-        supported, operation = self._is_supported(instruction), self._system_operation(instruction)
+        if row.op_class in TRANSLATED and not row.floating:
+            is_supported = not targets_misaligned(instruction, self._isa.alignment)
+            plain_entry = entry_of(self._numbers.by_name[row.name], rd, rs1, rs2, imm) if is_supported else _LEAVE
+            return DecodedWord(instruction, row.length, row.op_class in CONTROL, is_supported, plain_entry)
+        is_supported, operation = self._is_supported(instruction), self._system_operation(instruction)
         entry = None
         if operation is not None:
             imm = instruction.csr << 5 | imm if accesses_csr(instruction) else instruction.level
             entry = entry_of(self._numbers.system[operation], rd, rs1, immediate=imm)
-        elif supported or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
-            immediate = rs3 | imm << entries.MODE if row.kind is OpClass.FLOAT else imm
-            entry = entry_of(self._number(instruction), rd, rs1, rs2, immediate)
-        return DecodedWord(instruction, instruction.length, ends_block(instruction), supported, entry)
+        elif is_supported or (row.floating and floating.operation_of(instruction) in self._numbers.by_float):
+            immediate = rs3 | imm << entries.MODE if row.op_class is OpClass.FLOAT else imm
+            entry = entry_of(self._operation_code(instruction), rd, rs1, rs2, immediate)
+        return DecodedWord(instruction, instruction.length, ends_block(instruction), is_supported, entry)
 
-    def _number(self, instruction: Instruction) -> int:
+    def _operation_code(self, instruction: Instruction) -> int:
         """Return the number of the operation of a supported instruction that is not plain."""
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             assert operation is not None  # else it is not supported
             return self._numbers.by_float[operation]
-        if instruction.row.kind is OpClass.FENCE:
+        if instruction.row.op_class is OpClass.FENCE:
             return self._numbers.fence
-        assert instruction.row.kind in ATOMIC
+        assert instruction.row.op_class in ATOMIC
         return self._numbers.by_name[".".join(instruction.name.split(".")[:2])]  # acquire and release have no effect
 
     def _system_operation(self, instruction: Instruction) -> str | None:
         """Return the operation of `entries.SYSTEM` of an instruction; None if native code does not execute it."""
         if accesses_csr(instruction):
             return instruction.name.removesuffix("i") if instruction.writes_csr else entries.CSR_READ
-        kind = instruction.row.kind
-        return None if self._shadowed and kind is OpClass.XRET else _SYSTEM.get(kind)
+        op_class = instruction.row.op_class
+        return None if self._shadowed and op_class is OpClass.XRET else _SYSTEM.get(op_class)
 
     def _is_supported(self, instruction: Instruction) -> bool:
         """Check whether regions may contain an instruction that is not plain."""
-        kind = instruction.row.kind
+        op_class = instruction.row.op_class
         if instruction.row.floating:
             operation = floating.operation_of(instruction)
             return operation is not None and operation in self._numbers.by_float and not operation.strict
-        if kind in ATOMIC or kind is OpClass.XRET:
+        if op_class in ATOMIC or op_class is OpClass.XRET:
             return not self._shadowed
         csr = accesses_csr(instruction) and instruction.csr not in FLOAT  # blocks check the rounding mode once
-        return kind is OpClass.FENCE or kind is OpClass.ECALL or csr
+        return op_class is OpClass.FENCE or op_class is OpClass.ECALL or csr
 
     def _permitted(self, pc: int, length: int) -> bool:
         """Check whether an instruction may be fetched at `pc`."""
@@ -358,7 +358,7 @@ class TranslationCache:
 
         budget = ABSORB * _size(self._find(pc, is_untranslated))
         absorbed = set()
-        for number in sorted(neighbours, key=lambda number: len(self.regions[number].pcs)):
+        for number in sorted(neighbours, key=lambda region_id: len(self.regions[region_id].pcs)):
             budget -= len(self.regions[number].pcs)
             if budget >= 0:
                 absorbed.add(number)
@@ -380,25 +380,25 @@ class TranslationCache:
             if operation in entries.UNDECODED or operation in (entries.LEAVE, self._numbers.marked):
                 return
         with suppress(LookupError):
-            self._add(blocks, region, lambda: self._text([self._block(*each) for each in blocks]))
+            self._add(blocks, region, lambda: self._text([self._block(*block) for block in blocks]))
 
     def _block(self, pc: int, end: int, words: Sequence[int]) -> BasicBlock:
         """Decode a block of the profile. LookupError if regions do not support one of its instructions, or one
         before the last ends the block: custom instructions may have changed since."""
         instructions: list[tuple[int, Instruction]] = []
-        for at, word in zip(addresses_of([(pc, end, words)]), words, strict=True):
+        for address, word in zip(addresses_of([(pc, end, words)]), words, strict=True):
             decoded = self._decoded_word(word)
             if (
                 decoded.instruction is None
-                or not decoded.supported
+                or not decoded.is_supported
                 or (instructions and ends_block(instructions[-1][1]))
             ):
-                raise LookupError(f"{word:#x} at {at:#x}")
-            instructions.append((at, decoded.instruction))
+                raise LookupError(f"{word:#x} at {address:#x}")
+            instructions.append((address, decoded.instruction))
         return BasicBlock(pc, tuple(instructions), end)
 
-    def _find(self, pc: int, hot: Callable[[int], bool]) -> list[BasicBlock]:
-        return find_blocks(pc, self._isa.mask, self._instruction_at, self._is_translatable, hot, REGION)
+    def _find(self, pc: int, is_hot: Callable[[int], bool]) -> list[BasicBlock]:
+        return find_blocks(pc, self._isa.mask, self._instruction_at, self._is_translatable, is_hot, REGION)
 
     def _instruction_at(self, pc: int) -> Instruction | None:
         if self._entries.operation(pc) in entries.UNDECODED:
@@ -408,28 +408,28 @@ class TranslationCache:
 
     def _is_translatable(self, pc: int, instruction: Instruction) -> bool:
         """Check whether a region may contain the instruction at `pc`."""
-        supported = self._decoded_word(instruction.word).supported and pc not in self._code.hooks
-        return supported and self._permitted(pc, instruction.length)
+        is_supported = self._decoded_word(instruction.word).is_supported and pc not in self._code.hooks
+        return is_supported and self._permitted(pc, instruction.length)
 
     def _install(self, blocks: Sequence[BasicBlock]) -> bool:
         """Translate the blocks; False if there are none, or `REGIONS` is reached."""
-        words = [(block.pc, block.end, [each.word for _, each in block.instructions]) for block in blocks]
+        words = [(block.pc, block.end, [instruction.word for _, instruction in block.instructions]) for block in blocks]
         return self._add(words, [*map(self._block_image, blocks)], lambda: self._text(blocks))
 
     def _add(self, blocks: Sequence[BlockWords], block_images: Sequence[BlockImage], text: Callable[[], str]) -> bool:
         """Add a region; `text` generates its IR, unless it is cached. False as for `_install`."""
-        number = next((number for number in range(1, REGIONS) if number not in self.regions), None)
-        if number is None or not blocks:
+        region_id = next((region_id for region_id in range(1, REGIONS) if region_id not in self.regions), None)
+        if region_id is None or not blocks:
             return False  # there is enough translated code; the interpreter executes the rest
         native = self._compiler.load_cached(self._keys.region(self._access.key, blocks), text, "region")
         heads = tuple(pc for pc, _, _ in blocks)
-        self.regions[number] = TranslatedRegion(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
-        self._functions[number] = native.address("region")
+        self.regions[region_id] = TranslatedRegion(native, heads, frozenset(addresses_of(blocks)), tuple(block_images))
+        self._functions[region_id] = native.address("region")
         for index, head in enumerate(heads):
-            self._entries.enter(head, number, index)
-        for old, region in tuple(self.regions.items()):
-            if all(self._entries.region(head) != old for head in region.heads):
-                del self.regions[old]
+            self._entries.enter(head, region_id, index)
+        for old_id, region in tuple(self.regions.items()):
+            if all(self._entries.region(head) != old_id for head in region.heads):
+                del self.regions[old_id]
         return True
 
     def _text(self, blocks: Sequence[BasicBlock]) -> str:

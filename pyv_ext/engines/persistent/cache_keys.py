@@ -62,8 +62,8 @@ def generator() -> str:
     return sources_digest(_ROOT, IMPORT_TIME)
 
 
-def sources_digest(root: "str | Path", started: float) -> str:
-    """Digest the sources below a folder for a process that began to import them at `started`; empty if it may have
+def sources_digest(root: "str | Path", import_time: float) -> str:
+    """Digest the sources below a folder for a process that began to import them at `import_time`; empty if it may have
     imported others.
 
     It covers names, inodes, sizes and times of the files, not their content: reading all of them takes longer than the
@@ -75,7 +75,7 @@ def sources_digest(root: "str | Path", started: float) -> str:
             with os.scandir(f"{root}/{folder}") as files:
                 entries = sorted((file.name, file.stat()) for file in files if file.name.endswith(".py"))
             for name, about in entries:
-                if about.st_ctime > started - _MIN_AGE:
+                if about.st_ctime > import_time - _MIN_AGE:
                     return ""
                 lines.append(f"{folder}/{name} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
     except OSError:

@@ -39,10 +39,10 @@ class ProfileImage:
     def __init__(self, core: Core) -> None:
         """Load the profile of the program whose first instruction is the next of `core`."""
         page = core.hart.pc & -PAGE
-        watched = " and a shadow" if core.bus.shadow is not None else ""
-        about = f"regions by map of {core.isa.name}{watched} at {page:#x}\n".encode()
+        suffix = " and a shadow" if core.bus.shadow is not None else ""
+        about = f"regions by map of {core.isa.name}{suffix} at {page:#x}\n".encode()
         self.key = b"last run" + _short_digest(about + (core.bus.peek(page, PAGE) or b""))
-        self._form = b"interpreter" + _short_digest(repr((core.isa.name, watched, core.hart.timing)).encode())
+        self._form = b"interpreter" + _short_digest(repr((core.isa.name, suffix, core.hart.timing)).encode())
         self.cache = code_cache() if MAX_STORES else None
         self._stores = 0
         image = self.cache.get(self.key) if self.cache is not None else None
@@ -88,11 +88,11 @@ def _unpacked(image: bytes) -> Regions:
     reader = _Reader(image)
     try:
         while reader.remaining:
-            count = reader.number()
+            count = reader.read_count()
             spans = None if count == _ANYWHERE else tuple((low, high) for low, high in reader.records(_SPAN, count))
             regions[spans] = [
-                [BlockImage(*fields) for fields in reader.records(_BLOCK, reader.number())]
-                for _ in range(reader.number())
+                [BlockImage(*fields) for fields in reader.records(_BLOCK, reader.read_count())]
+                for _ in range(reader.read_count())
             ]
     except ValueError:
         return {}
@@ -112,5 +112,5 @@ class _Reader:
         self.remaining = self.remaining[size:]
         return records
 
-    def number(self) -> int:
+    def read_count(self) -> int:
         return self.records(_COUNT, 1)[0][0]

@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     call.progress.say(f"getting {args.source}")
-    folder = pinned.bring(args.source)
+    folder = pinned.store_copy(args.source)
     call.progress.done()
     show(f"Py-V, commit {pinned.COMMIT[:7]}, is in {folder}; `--core pyv` uses it")
     if other := loader.home():

@@ -131,7 +131,7 @@ class Profile:
 
     def retire(self, pc: int, start: int, end: int, instruction: Instruction) -> None:
         row, stacks = instruction.row, self.stacks
-        if row.kind in (OpClass.LOAD, OpClass.STORE):
+        if row.op_class in (OpClass.LOAD, OpClass.STORE):
             self._bus.clock.log.read()
         self.instructions[pc] += 1
         self.mnemonics[row.name] += 1
@@ -139,20 +139,20 @@ class Profile:
         if stacks.handling:
             self.cycles[Charge(stacks.now, pc, Activity.HANDLER)] += cycles
             self._forget()
-        elif row.kind is OpClass.WFI:
+        elif row.op_class is OpClass.WFI:
             self.cycles[Charge(stacks.now, pc, Activity.WFI)] += cycles
             self._moved_on()
         elif self._access is not None or self._load is not None:
             self._device(pc, cycles)
-        elif row.kind is OpClass.CUSTOM:
+        elif row.op_class is OpClass.CUSTOM:
             self._custom(pc, cycles, instruction)
-        elif row.kind in _CSRS and instruction.csr in self._hart.csrs.windows:
+        elif row.op_class in _CSRS and instruction.csr in self._hart.csrs.windows:
             value = int(self._hart.x[instruction.rd])
             self._look(pc, cycles, instruction.csr, value, Activity.CUSTOM, Activity.POLLING)
         else:
-            waits = row.kind is OpClass.FENCE and cycles > row.cost(self._timing)
+            waits = row.op_class is OpClass.FENCE and cycles > row.cost(self._timing)
             self._add(pc, cycles, Activity.MMIO if waits else Activity.EXECUTING)
-        if row.kind is OpClass.JUMP or row.kind is OpClass.XRET:
+        if row.op_class is OpClass.JUMP or row.op_class is OpClass.XRET:
             stacks.retired(pc, instruction)
 
     def trap(self, pc: int, cause: int, value: int, start: int, end: int, interrupt: bool) -> None:

@@ -53,7 +53,7 @@ class Stacks:
 
     def retired(self, pc: int, instruction: Instruction) -> None:
         """Follow a retired instruction; the hart's pc is already that of the next one."""
-        kind = instruction.row.kind
+        kind = instruction.row.op_class
         if kind is OpClass.XRET:
             self._resume()
         elif kind is OpClass.JUMP:

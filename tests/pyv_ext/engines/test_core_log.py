@@ -66,7 +66,7 @@ class Tracer(Reader):
         self._hart = rig.engine.hart
 
     def retire(self, pc, start, end, instruction):
-        kind, x = instruction.row.kind, self._hart.x
+        kind, x = instruction.row.op_class, self._hart.x
         address = int(x[instruction.rs1]) + instruction.imm
         if kind is OpClass.FENCE:
             self.add(LogKind.FENCE, start, end - start)
@@ -157,7 +157,7 @@ def test_native_code_is_not_left_for_it(request):
         return execute(tried, marked)
 
     native._execute_slow = counted
-    machine.engine._polling.due = 1 << 30
+    machine.engine._polling.remaining = 1 << 30
     traps = machine.hart.traps
     machine.engine.run(40_000)
     assert machine.hart.traps - traps > 10

@@ -35,7 +35,7 @@ def made(isa: str = ISAS[1], program: str = "") -> tuple[Rig, space.TranslationC
 def is_plain(rig: Rig, word: int) -> bool:
     """Whether native code decodes it, where it may."""
     instruction = rig.isa.decode(word)
-    if instruction is None or instruction.row.kind not in TRANSLATED or instruction.row.floating:
+    if instruction is None or instruction.row.op_class not in TRANSLATED or instruction.row.floating:
         return False
     return not targets_misaligned(instruction, rig.isa.alignment)
 
@@ -43,7 +43,7 @@ def is_plain(rig: Rig, word: int) -> bool:
 def ends(rig: Rig, word: int) -> bool:
     """Whether what follows a plain word may be data."""
     instruction = rig.isa.decode(word)
-    return instruction is not None and instruction.row.kind is OpClass.JUMP and not instruction.rd
+    return instruction is not None and instruction.row.op_class is OpClass.JUMP and not instruction.rd
 
 
 def entry_at(of: space.TranslationCache, pc: int) -> bytes:

@@ -109,7 +109,7 @@ def test_a_hook_does_not_leave_native_code():
         native._call = lambda: entered.append(made.hart.cycle) or call()
         execute = native._execute_slow
         native._execute_slow = lambda *given: slow.append(made.hart.pc) or execute(*given)
-        made.engine._polling.due = 1 << 30
+        made.engine._polling.remaining = 1 << 30
         traps = made.hart.traps
         made.engine.run(20_000)
         assert made.hart.traps - traps == 30

@@ -85,7 +85,7 @@ def operation(row: InstructionDef, chance: random.Random) -> bytes:
         if max(instruction.rd, instruction.rs1, instruction.rs2) >= FREE:
             continue
         code = word.to_bytes(row.length, "little")
-        if row.kind is OpClass.OP:
+        if row.op_class is OpClass.OP:
             return code
         if row.length == 2:
             return assemble(ISA, f"add x{instruction.rs1},x30,x0") + code
@@ -117,9 +117,9 @@ def program(seed: int) -> bytes:
     plain = [
         row
         for row in ISA.rows
-        if row.kind in (OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.LR, OpClass.SC, OpClass.AMO)
+        if row.op_class in (OpClass.OP, OpClass.LOAD, OpClass.STORE, OpClass.LR, OpClass.SC, OpClass.AMO)
     ]
-    control = [row for row in ISA.rows if row.kind is OpClass.BRANCH or row.name in ("jal", "c.j", "c.jal")]
+    control = [row for row in ISA.rows if row.op_class is OpClass.BRANCH or row.name in ("jal", "c.j", "c.jal")]
     items = [f"li x{n},{chance.getrandbits(32):#x}" for n in range(1, FREE)]
     items += [f"li x30,{DATA:#x}", "addi x29,x0,0"]
     code = assemble(ISA, ";".join(items))

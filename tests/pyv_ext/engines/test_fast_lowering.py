@@ -28,7 +28,7 @@ def function(name, xlen, row):
     ir, word = Ir(), f"i{xlen}"
     ir.block("entry")
     lower = ExpressionLowering(ir, xlen)
-    if row.kind is OpClass.BRANCH:
+    if row.op_class is OpClass.BRANCH:
         value = ir.value(f"zext i1 {lower.condition(row.expr, GIVEN)} to {word}")
     else:
         value = lower.value(row.expr, GIVEN)

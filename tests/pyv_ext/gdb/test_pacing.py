@@ -60,7 +60,7 @@ def test_slices_settle_where_they_take_about_a_glance(speed: float) -> None:
 def test_snapshots_take_a_small_share_and_no_more_than_one_in_a_gap(costs: list[float], slice_: float) -> None:
     clock = Clock()
     intervals = Intervals(clock)
-    assert intervals.due
+    assert intervals.is_due
     spent = ran = 0.0
     for cost in costs:
         intervals.begin()
@@ -68,7 +68,7 @@ def test_snapshots_take_a_small_share_and_no_more_than_one_in_a_gap(costs: list[
         intervals.end()
         spent += cost
         start = clock.now
-        while not intervals.due:
+        while not intervals.is_due:
             clock.now += slice_
         assert clock.now - start >= FIRST_GAP * 0.99
         ran += clock.now - start
@@ -82,6 +82,6 @@ def test_the_gap_doubles() -> None:
     intervals.begin()
     intervals.end()
     clock.now = 1.5 * FIRST_GAP
-    assert not intervals.due
+    assert not intervals.is_due
     clock.now = 2 * FIRST_GAP
-    assert intervals.due
+    assert intervals.is_due

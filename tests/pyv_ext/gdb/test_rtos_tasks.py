@@ -68,7 +68,7 @@ def test_lists_of_every_form(lists: Lists) -> None:
     tasks = tasks_of(machine(lists, (THREE, TWO)), rtos(lists))
     assert [str(thread) for thread in tasks.threads()] == ["one: running", "two: ready", "3: ready"]
     assert [thread.task for thread in tasks.threads()] == [ONE, TWO, THREE]
-    assert [thread.number for thread in tasks.threads()] == [2, 3, 4]
+    assert [thread.thread_id for thread in tasks.threads()] == [2, 3, 4]
     assert tasks.saved_registers(TWO) == {"pc": STACK, "ra": STACK + 4, "a0": STACK + 8}
     assert tasks.stack_pointer(TWO) == STACK + 16
     assert tasks.saved_registers(THREE) == {} and tasks.stack_pointer(THREE) is None
@@ -85,10 +85,10 @@ def test_an_array_of_lists_is_as_long_as_its_symbol() -> None:
 def test_numbers_stay_when_tasks_come_and_go() -> None:
     rig = machine(CIRCLE, (TWO, THREE))
     tasks = tasks_of(rig, rtos(CIRCLE))
-    assert [(thread.number, thread.task) for thread in tasks.threads()] == [(2, ONE), (3, TWO), (4, THREE)]
+    assert [(thread.thread_id, thread.task) for thread in tasks.threads()] == [(2, ONE), (3, TWO), (4, THREE)]
     rig.bus.poke(CURRENT, THREE.to_bytes(4, "little"))
     rig.bus.poke(READY, bytes(4))
-    assert [(thread.number, thread.task) for thread in tasks.threads()] == [(4, THREE)]
+    assert [(thread.thread_id, thread.task) for thread in tasks.threads()] == [(4, THREE)]
 
 
 def test_before_the_first_task_there_is_none() -> None:
@@ -128,7 +128,7 @@ def test_whatever_memory_holds_looking_ends(data: st.DataObject, lists: Lists) -
     tasks = Tasks(rtos(lists), program(ready=64), read)
     threads = tasks.threads()
     assert len(threads) <= MAX_TASKS
-    assert len({thread.number for thread in threads}) == len(threads)
+    assert len({thread.thread_id for thread in threads}) == len(threads)
     for thread in threads:
         tasks.saved_registers(thread.task), str(thread)
 

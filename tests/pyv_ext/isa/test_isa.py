@@ -62,7 +62,7 @@ def test_only_the_named_extensions_decode():
     ):
         assert [word for word in (mul, lr, clz, csrrw) if Isa(name).decode(word)] == legal
     assert Isa("rv32i").decode(0x0001) is None
-    assert Isa("rv32i").decode(0x3020_0073).row.kind is OpClass.XRET
+    assert Isa("rv32i").decode(0x3020_0073).row.op_class is OpClass.XRET
 
 
 def test_custom_rows_decode_strictly_and_disassemble():
@@ -97,8 +97,8 @@ def test_bad_custom_rows_are_refused(rows, message):
 def test_reserved_fields_of_fences_are_ignored():
     isa = Isa("rv32i_zifencei")
     for word in (0xFFFF_8F8F, 0x0FF0_000F, 0x8330_000F):
-        assert isa.decode(word).row.kind is OpClass.FENCE
-    assert isa.decode(0xFFFF_9F8F).row.kind is OpClass.FENCE_I
+        assert isa.decode(word).row.op_class is OpClass.FENCE
+    assert isa.decode(0xFFFF_9F8F).row.op_class is OpClass.FENCE_I
 
 
 @pytest.mark.parametrize("word", [0, 0xFFFF_FFFF, 0x0000_0004, 0x6101, 0x6081, 0x4002, 0x8002, 0x9C01, 0x1002])

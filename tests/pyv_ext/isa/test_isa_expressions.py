@@ -201,8 +201,8 @@ def test_a_row_on_words_is_that_of_32_bits_with_its_sign(row):
 @pytest.mark.parametrize("row", [row for row in ISA.rows if row.length == 2], ids=lambda row: row.name)
 def test_compressed_rows_are_rows_of_the_base_set(row):
     assert any(
-        (row.kind, row.expr, row.size, row.signed, row.timing)
-        == (other.kind, other.expr, other.size, other.signed, other.timing)
+        (row.op_class, row.expr, row.size, row.signed, row.timing)
+        == (other.op_class, other.expr, other.size, other.signed, other.timing)
         for other in EXTENSIONS["i"]
     )
 
@@ -279,7 +279,7 @@ def test_wrapping_64_bit_arithmetic_gives_the_same(expr, values):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_values_end_in_a_mask_and_conditions_compare(row):
-    if row.kind is OpClass.BRANCH:
+    if row.op_class is OpClass.BRANCH:
         assert isinstance(parse(row.expr), ast.Compare)
     else:
         value = evaluator(row.expr, 32)(0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
