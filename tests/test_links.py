@@ -31,6 +31,15 @@ def test_links_lead_to_headings(page: Path) -> None:
     assert [(target.name, anchor) for target, anchor in targets if anchor not in anchors(target)] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_paragraph_ends_before_a_list_or_a_table(page: Path) -> None:
+    """Check that no line within a paragraph begins like a list, such as "16. The", and no table follows text."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    item, row = r"(?:[-*+] |\d+\. )", r"\|"
+    assert re.findall(rf"^(?!{item}|  |#)\S.*\n({item}.*)", text, re.MULTILINE) == []
+    assert re.findall(rf"^(?!{row})\S.*\n({row}.*)|^{row}.*\n(?!{row})(\S.*)", text, re.MULTILINE) == []
+
+
 def test_pages_of_the_site_have_names_of_their_own() -> None:
     text = (ROOT / "scripts" / "site_pages.py").read_text(encoding="utf-8")
     match = re.search(r"^ROOT_PAGES = ({.*?})", text, re.MULTILINE | re.DOTALL)
