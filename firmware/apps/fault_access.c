@@ -1,10 +1,10 @@
-/* Accesses that a device or the bus refuses: causes 1 and 4 to 7, mtval = the address, mepc exact, execution goes on. */
+/* Accesses that a device or the bus rejects: mcause 1 and 4 to 7, mtval = address, exact mepc; execution continues. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
 #include "trap.h"
 
-/* Instructions that use a0 as the address and a1 as the value. */
+/* Instruction words with the address in a0 and the value in a1. */
 enum {
     LB = 0x00050583,
     LH = 0x00051583,
@@ -16,10 +16,10 @@ enum {
     SW = 0x00b52023,
     LR_W = 0x100525af,
     AMOADD_W = 0x00b525af,
-    JR = 0x00050067, /* jalr x0, 0(a0): a tail call, so ra leads back */
+    JR = 0x00050067, /* jalr x0, 0(a0): a tail call, ra is the return address */
 };
 
-#define NOWHERE 0x20000000u
+#define UNMAPPED 0x20000000u
 
 struct row {
     const char *text;
@@ -32,11 +32,11 @@ static void expect_fault(const struct row *row)
 {
     (void)trap_word(row->word, row->address, 0);
     bool fetch = row->cause == TRAP_FETCH_FAULT;
-    bool good = trap_record.count == 1 && trap_record.cause == row->cause && trap_record.mtval == row->address &&
+    bool ok = trap_record.count == 1 && trap_record.cause == row->cause && trap_record.mtval == row->address &&
                 trap_record.mepc == (fetch ? row->address : trap_word_address);
     print("%s at 0x%08x: traps %u, mcause %u, mtval 0x%08x\n", row->text, (unsigned)row->address,
           (unsigned)trap_record.count, (unsigned)trap_record.cause, (unsigned)trap_record.mtval);
-    expect_true("fault", good);
+    expect_true("fault", ok);
 }
 
 #define EXPECT_FAULTS(rows)                                                \
@@ -44,8 +44,8 @@ static void expect_fault(const struct row *row)
         expect_fault(&(rows)[i]);                                          \
     }
 
-/* The NPU refuses these, and counts each as a bad access. */
-static void refused_by_npu(void)
+/* Check accesses that the NPU rejects and counts in BAD_ACCESSES. */
+static void npu_rejections(void)
 {
     uint32_t base = npu.base;
     uint32_t engines = npu_read(NPU_REG_TE_COUNT) * npu_read(NPU_REG_CLUSTERS);
@@ -66,8 +66,8 @@ static void refused_by_npu(void)
     expect_equal("BAD_ACCESSES", npu_counter(BAD_ACCESSES) - before, sizeof(rows) / sizeof(rows[0]));
 }
 
-/* The bus refuses these before a device sees them. */
-static void refused_by_bus(void)
+/* Check accesses that the bus rejects before they reach a device. */
+static void bus_rejections(void)
 {
     uint32_t base = npu.base, ram = (uint32_t)(uintptr_t)ram_word;
     const struct row rows[] = {
@@ -78,11 +78,11 @@ static void refused_by_bus(void)
         {"sh misaligned", SH, base + NPU_REG_IRQ_MASK + 3, TRAP_STORE_MISALIGNED},
         {"lw misaligned in RAM", LW, ram + 1, TRAP_LOAD_MISALIGNED},
         {"sw misaligned in RAM", SW, ram + 2, TRAP_STORE_MISALIGNED},
-        {"lw unmapped", LW, NOWHERE, TRAP_LOAD_FAULT},
-        {"lbu unmapped", LBU, NOWHERE + 3, TRAP_LOAD_FAULT},
-        {"sw unmapped", SW, NOWHERE, TRAP_STORE_FAULT},
+        {"lw unmapped", LW, UNMAPPED, TRAP_LOAD_FAULT},
+        {"lbu unmapped", LBU, UNMAPPED + 3, TRAP_LOAD_FAULT},
+        {"sw unmapped", SW, UNMAPPED, TRAP_STORE_FAULT},
         {"lw address 0", LW, 0, TRAP_LOAD_FAULT},
-        {"jump to unmapped", JR, NOWHERE, TRAP_FETCH_FAULT},
+        {"jump to unmapped", JR, UNMAPPED, TRAP_FETCH_FAULT},
         {"jump into the registers", JR, base, TRAP_FETCH_FAULT},
     };
     uint32_t before = npu_counter(BAD_ACCESSES);
@@ -101,7 +101,7 @@ static void atomics_on_registers(void)
     }
 }
 
-/* Writes that the architecture ignores: no trap, no effect, but counted. */
+/* Check writes without effect: no trap, register unchanged, counted in BAD_ACCESSES. */
 static void ignored_writes(void)
 {
     static const uint32_t registers[] = {NPU_REG_IRQ_STATUS, NPU_REG_COMPLETED, NPU_REG_ID_VERSION, NPU_REG_CAPS,
@@ -120,7 +120,7 @@ static void ignored_writes(void)
     expect_equal("BAD_ACCESSES", npu_counter(BAD_ACCESSES) - before, sizeof(registers) / sizeof(registers[0]));
 }
 
-/* What can only be written reads as 0. */
+/* Check that write-only registers read as 0. */
 static void write_only(void)
 {
     uint32_t before = npu_counter(BAD_ACCESSES);
@@ -129,7 +129,7 @@ static void write_only(void)
     expect_equal("BAD_ACCESSES", npu_counter(BAD_ACCESSES) - before, 0);
 }
 
-static void scratchpad_takes_bytes(void)
+static void scratchpad_byte_accesses(void)
 {
     volatile uint8_t *bytes = (volatile uint8_t *)(uintptr_t)boot->spm_base;
     trap_record_start();
@@ -149,12 +149,12 @@ int main(void)
         return 1;
     }
     print("mode %s\n", npu.tight ? "tight" : "loose");
-    refused_by_npu();
-    refused_by_bus();
+    npu_rejections();
+    bus_rejections();
     atomics_on_registers();
     ignored_writes();
     write_only();
-    scratchpad_takes_bytes();
+    scratchpad_byte_accesses();
     int32_t ticket = npu_submit(NPU_DESC(OPCODE, NPU_OPCODE_NOP), 0, 0, 0, 0, 0, 0, 0);
     expect_equal("a command afterwards", (uint32_t)npu_wait(ticket), 0);
     return expect_result("fault_access");

@@ -1,6 +1,6 @@
-/* Invalid descriptors: each ends in an error ticket with its code, nothing traps, and the queue goes on.
+/* Invalid descriptors: each completes with its error code, without a trap, and the queue continues.
 
-   Not here: E_WORKSPACE and E_POSITION, which only commands in macro form meet. */
+   Not covered: E_WORKSPACE and E_POSITION, which only commands in macro form can raise. */
 #include "busy.h"
 #include "expect.h"
 #include "npu_driver.h"
@@ -9,13 +9,13 @@
 NPU_NEEDS_SPM(BUSY_SPM);
 
 #define UNMAPPED 0x20000000u
-#define SPM_OUT 0x40000u /* of the result, from the start of the scratchpad */
+#define SPM_OUT 0x40000u /* offset of the result in the scratchpad */
 
 enum { EDITS = 3, SIDE = 16 };
 
 static uint32_t in_dram[SIDE * SIDE / 4] __attribute__((aligned(64)));
 
-/* An edit replaces the bits of `mask` in the word at `offset` of a good descriptor. */
+/* Replacement of the bits in `mask` of the word at `offset` of a valid descriptor. */
 struct edit {
     uint32_t offset, mask, value;
 };
@@ -23,7 +23,7 @@ struct edit {
 struct row {
     const char *text;
     int32_t code;
-    uint32_t opcode; /* GEMM_T or LOAD: the good descriptor to begin with */
+    uint32_t opcode; /* opcode of the valid descriptor: GEMM_T or LOAD */
     struct edit edits[EDITS];
 };
 
@@ -66,31 +66,31 @@ static const struct row rows[] = {
      {{PART(op, EXTENDED), NPU_DESC_EXTENDED_MASK}, {WORD(param1), UNMAPPED}}},
 };
 
-/* Only on devices with fewer units than the field can name. */
+/* Rows for devices with fewer units than the field can encode. */
 static const struct row cluster_row = {
     "cluster 3", NPU_E_CLUSTER, GEMM, {{PART(op, CLUSTER), NPU_DESC(CLUSTER, 3)}}};
 static const struct row bank_row = {
     "a bank mask that names no bank", NPU_E_BANK_MASK, GEMM, {{PART(flags, BANK_MASK), NPU_DESC(BANK_MASK, 1)}}};
 
-static struct npu_descriptor good(uint32_t opcode)
+static struct npu_descriptor valid_descriptor(uint32_t opcode)
 {
     uint32_t spm = boot->spm_base;
-    struct npu_descriptor made = {
+    struct npu_descriptor descriptor = {
         .op = NPU_DESC(OPCODE, opcode), .in0_addr = spm, .out_addr = spm + SPM_OUT, .tile_m = SIDE, .tile_k = SIDE};
     if (opcode == NPU_OPCODE_LOAD) {
-        made.in0_addr = (uint32_t)(uintptr_t)in_dram;
-        made.quant = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_OUT, NPU_TYPE_INT8);
+        descriptor.in0_addr = (uint32_t)(uintptr_t)in_dram;
+        descriptor.quant = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_OUT, NPU_TYPE_INT8);
     } else {
-        made.in1_addr = spm + SIDE * SIDE;
-        made.tile_n = SIDE;
-        made.quant = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_IN1, NPU_TYPE_INT8) |
+        descriptor.in1_addr = spm + SIDE * SIDE;
+        descriptor.tile_n = SIDE;
+        descriptor.quant = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8) | NPU_DESC(TYPE_IN1, NPU_TYPE_INT8) |
                      NPU_DESC(TYPE_OUT, NPU_TYPE_INT32);
     }
-    return made;
+    return descriptor;
 }
 
-/* The 64 bytes that the device read: where it writes the status back. */
-static const volatile struct npu_descriptor *read_by_device(const struct npu_descriptor *submitted)
+/* Return the descriptor that the device read, to which it writes the status back. */
+static const volatile struct npu_descriptor *device_descriptor(const struct npu_descriptor *submitted)
 {
     return npu.tight ? submitted : &npu_ring[(npu.tail - 1) & npu.mask];
 }
@@ -107,14 +107,14 @@ static void expect_error_state(const char *text, int32_t ticket, int32_t code)
 static void expect_good(const char *text)
 {
     static struct npu_descriptor descriptor;
-    descriptor = good(NPU_OPCODE_GEMM_T);
+    descriptor = valid_descriptor(NPU_OPCODE_GEMM_T);
     expect_equal(text, (uint32_t)npu_wait(npu_submit_prebuilt(&descriptor)), 0);
 }
 
 static void expect_row(const struct row *row)
 {
     static struct npu_descriptor descriptor;
-    descriptor = good(row->opcode);
+    descriptor = valid_descriptor(row->opcode);
     for (uint32_t i = 0; i < EDITS; i++) {
         const struct edit *edit = &row->edits[i];
         uint32_t *word = (uint32_t *)((uintptr_t)&descriptor + edit->offset);
@@ -135,23 +135,23 @@ static void expect_row(const struct row *row)
 static void status_words(void)
 {
     static struct npu_descriptor descriptor;
-    descriptor = good(NPU_OPCODE_GEMM_T);
+    descriptor = valid_descriptor(NPU_OPCODE_GEMM_T);
     descriptor.flags = NPU_DESC(WRITE_STATUS, 1);
     int32_t ticket = npu_submit_prebuilt(&descriptor);
     (void)npu_wait(ticket);
-    expect_equal("status word: done", read_by_device(&descriptor)->status, NPU_STATUS_DONE);
-    expect_equal("status word: ticket", read_by_device(&descriptor)->ticket, (uint32_t)ticket);
+    expect_equal("status word: done", device_descriptor(&descriptor)->status, NPU_STATUS_DONE);
+    expect_equal("status word: ticket", device_descriptor(&descriptor)->ticket, (uint32_t)ticket);
 
-    descriptor = good(NPU_OPCODE_GEMM_T);
+    descriptor = valid_descriptor(NPU_OPCODE_GEMM_T);
     descriptor.flags = NPU_DESC(WRITE_STATUS, 1);
     descriptor.tile_m = 0;
     ticket = npu_submit_prebuilt(&descriptor);
     (void)npu_wait(ticket);
-    expect_equal("status word: error", read_by_device(&descriptor)->status, NPU_STATUS_ERROR | NPU_E_SHAPE << 8);
-    expect_equal("status word: ticket", read_by_device(&descriptor)->ticket, (uint32_t)ticket);
+    expect_equal("status word: error", device_descriptor(&descriptor)->status, NPU_STATUS_ERROR | NPU_E_SHAPE << 8);
+    expect_equal("status word: ticket", device_descriptor(&descriptor)->ticket, (uint32_t)ticket);
 }
 
-/* Put a descriptor with a ticket of its own into the ring, past the driver. */
+/* Bypass the driver: publish a descriptor with a given ticket in the ring. */
 static void publish(uint32_t ticket)
 {
     struct npu_descriptor *slot = &npu_ring[npu.tail & npu.mask];
@@ -162,7 +162,7 @@ static void publish(uint32_t ticket)
     npu_write(NPU_REG_DOORBELL, npu.tail);
 }
 
-/* An invalid host ticket gets one of the device's that carries the error; the older one is untouched. */
+/* Check invalid host tickets: the device reports the error by a ticket of its own; an older ticket is unchanged. */
 static void host_tickets(void)
 {
     uint32_t errors = npu_counter(ERRORS);
@@ -182,7 +182,7 @@ static void host_tickets(void)
     expect_equal("reuse after completion", (uint32_t)npu_result(older), 0);
 }
 
-/* A ring outside memory: HEAD advances over what cannot be fetched. */
+/* Check a ring at an unmapped address: HEAD advances past descriptors that cannot be fetched. */
 static void ring_outside_memory(void)
 {
     uint32_t head = npu_read(NPU_REG_QUEUE_HEAD), errors = npu_counter(ERRORS);

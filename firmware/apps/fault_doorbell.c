@@ -1,4 +1,4 @@
-/* Doorbells that claim more than the ring has room for, or go backwards: ignored and reported; then the queue goes on. */
+/* Doorbells beyond the capacity of the ring or backwards: ignored and reported, and the queue continues. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -9,7 +9,7 @@ static void ring(uint32_t tail)
     npu_write(NPU_REG_DOORBELL, tail);
 }
 
-/* The doorbell of `tail` is ignored: TAIL stays, nothing is submitted, RING_OVERFLOW says so. */
+/* Check that the doorbell `tail` is ignored: TAIL unchanged, nothing submitted, RING_OVERFLOW set. */
 static void expect_ignored(const char *text, uint32_t tail)
 {
     uint32_t before = npu_read(NPU_REG_QUEUE_TAIL), submitted = npu_counter(SUBMITTED);
@@ -23,7 +23,7 @@ static void expect_ignored(const char *text, uint32_t tail)
     expect_equal("submitted", npu_counter(SUBMITTED) - submitted, 0);
 }
 
-/* NOPs under one doorbell. */
+/* Publish NOPs by one doorbell. */
 static void publish(uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -35,7 +35,7 @@ static void publish(uint32_t count)
 
 int main(void)
 {
-    if (npu_open(NPU_MODE_LOOSE) != 0) { /* ring and doorbell also work with the custom instructions */
+    if (npu_open(NPU_MODE_LOOSE) != 0) { /* available in tight mode, too */
         print("no NPU\n");
         return 1;
     }
@@ -50,14 +50,14 @@ int main(void)
     ring(start);
     expect_equal("the same tail again: RING_OVERFLOW", npu_read(NPU_REG_IRQ_STATUS), 0);
 
-    /* Exactly the size of the ring under one doorbell is legal. */
+    /* A doorbell for exactly the size of the ring is legal. */
     publish(size);
     expect_equal("a whole ring: RING_OVERFLOW", npu_read(NPU_REG_IRQ_STATUS) & NPU_IRQ_RING_OVERFLOW_MASK, 0);
     npu_drain();
     expect_equal("a whole ring: completed", npu_completed() - completed, size);
     expect_equal("a whole ring: HEAD", npu_read(NPU_REG_QUEUE_HEAD), start + size);
 
-    /* A disabled device fetches nothing: what waits in the ring counts. */
+    /* A disabled device fetches nothing, so published descriptors occupy the ring. */
     npu_write(NPU_REG_CTRL, 0);
     completed = npu_completed();
     publish(size / 2);

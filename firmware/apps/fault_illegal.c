@@ -1,4 +1,4 @@
-/* Words that are no instruction: mcause 2, mtval = the word, mepc = its address, and execution goes on behind them. */
+/* Illegal instruction words: mcause 2, mtval = the word, mepc = its address; execution continues after them. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -13,7 +13,7 @@
 
 enum { A0 = 10, A1 = 11, MISA_X = 1 << 23 };
 
-/* The encodings of the build's opcode slot. */
+/* Encodings in the opcode slot of the build. */
 #define IN_SLOT(word) (((word) & ~0x7fu) | NPU_CUSTOM_OPCODE)
 #define ENQCMD_T IN_SLOT(NPU_ENQCMD_T_MATCH)
 #define TWAIT IN_SLOT(NPU_TWAIT_MATCH)
@@ -25,7 +25,7 @@ struct row {
     uint32_t word;
 };
 
-/* Legal exactly where CAPS shows the instruction, in the order of its bits. */
+/* Legal only if CAPS has the instruction; in the order of the bits of CAPS. */
 static const struct row instructions[] = {
     {"ENQCMD_T a0, a0, x0", ENQCMD_T | RD(A0) | RS1(A0)},
     {"TWAIT a0, a0, 0", TWAIT | RD(A0) | RS1(A0)},
@@ -33,7 +33,7 @@ static const struct row instructions[] = {
     {"TSTAT a0", TSTAT | RD(A0)},
 };
 
-/* Illegal always: decoding is strict. */
+/* Always illegal: reserved fields are decoded strictly. */
 static const struct row illegal[] = {
     {"ENQCMD_T, funct7 0x2f", ENQCMD_T | 1u << 25 | RD(A0) | RS1(A0)},
     {"ENQCMD_T, funct7 0", (ENQCMD_T & ~NPU_ENQCMD_T_MASK) | NPU_CUSTOM_OPCODE | RD(A0) | RS1(A0)},
@@ -65,14 +65,14 @@ static struct npu_descriptor nop;
 static void expect_illegal(const struct row *row)
 {
     (void)trap_word(row->word, (uintptr_t)&nop, 0);
-    bool good = trap_record.count == 1 && trap_record.cause == TRAP_ILLEGAL && trap_record.mtval == row->word &&
+    bool ok = trap_record.count == 1 && trap_record.cause == TRAP_ILLEGAL && trap_record.mtval == row->word &&
                 trap_record.mepc == trap_word_address;
     print("%s 0x%08x: traps %u, mcause %u, mtval 0x%08x\n", row->text, (unsigned)row->word,
           (unsigned)trap_record.count, (unsigned)trap_record.cause, (unsigned)trap_record.mtval);
-    expect_true("illegal", good);
+    expect_true("illegal", ok);
 }
 
-/* It does not trap. TWAIT asks for ticket 0, which does not exist, and returns at once. */
+/* Check that a word does not trap. TWAIT returns immediately: ticket 0 does not exist. */
 static void expect_legal(const struct row *row, uintptr_t a0)
 {
     (void)trap_word(row->word, a0, 0);

@@ -1,11 +1,11 @@
-/* C = A B, 256x256x256, int8 to int32, in tiles of 128x128x64 through the scratchpad with double buffering. The core then
-   checks the product: Freivalds' test with three vectors, and 64 elements computed directly. */
+/* C = A B, 256x256x256, int8 to int32, in double-buffered tiles of 128x128x64 in the scratchpad. The core checks the
+   product by Freivalds' test with three vectors and computes 64 elements directly. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
 
 NPU_ARG(0, seed, 1)
-NPU_ARG(1, values, 1) /* 0: the NPU computes nothing, so results are not checked; the platform says it */
+NPU_ARG(1, values, 1) /* set by the platform; 0: timing only, results are not checked */
 
 enum { SIZE = 256, TILE_M = 128, TILE_N = 128, TILE_K = 64, STEPS = SIZE / TILE_K, BUFFERS = 2, VECTORS = 3, SAMPLES = 64 };
 
@@ -49,7 +49,7 @@ static void load(const void *from, uint32_t to, uint32_t rows, uint32_t columns)
                      NPU_K(columns, SIZE), types(NPU_TYPE_INT8, NPU_TYPE_NONE, NPU_TYPE_INT8));
 }
 
-/* Everything is submitted at once: the device keeps each command behind those whose bytes it reads or overwrites. */
+/* Submit all commands without waiting: the device orders commands whose operands overlap. */
 static void multiply(void)
 {
     const uint32_t a_tiles = boot->spm_base;
@@ -77,7 +77,7 @@ static void multiply(void)
     }
 }
 
-/* y = M x modulo 2^32. */
+/* Compute y = M x modulo 2^32. */
 #define MATRIX_TIMES_VECTOR(matrix, x, y)                       \
     for (uint32_t row = 0; row < SIZE; row++) {                 \
         uint32_t sum = 0;                                       \
@@ -87,7 +87,7 @@ static void multiply(void)
         (y)[row] = sum;                                         \
     }
 
-/* C x = A (B x) for random x: a wrong C passes one vector with probability below 2^-31 or so. */
+/* Check C x = A (B x) for a random x. A wrong C passes with a probability of about 2^-31. */
 static uint32_t freivalds(void)
 {
     static uint32_t x[SIZE], bx[SIZE], abx[SIZE], cx[SIZE];

@@ -1,6 +1,6 @@
-/* Generates tokens with a compiled decoder: the prompt at once, then the same commands for every token, which read the
-   position when they start. `pyv-npu run DECODER.onnx --generate N` makes its image (docs/llm.md). With NPU_GENERATED,
-   code that was generated for the decoder submits them (docs/mlir.md). With NPU_KERNELS some are work of the core. */
+/* Token generation with a compiled decoder: commands of the prompt, then the same commands for each token, which read
+   the position when they start. `pyv-npu run DECODER.onnx --generate N` builds the image (docs/llm.md). NPU_GENERATED:
+   generated code submits the commands (docs/mlir.md). NPU_KERNELS: the core executes some of them. */
 #include "kernels.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -11,20 +11,20 @@ NPU_ARG(2, prefill, 0)
 NPU_ARG(3, conversation, 0)
 NPU_ARG(4, stride, 0)
 #ifdef NPU_KERNELS
-NPU_ARG(5, kernels, 0) /* how many of the commands are work of the core */
+NPU_ARG(5, kernels, 0) /* number of commands that the core executes */
 #endif
 
-/* What host and firmware share. toolchain/decoders/generation.py writes it. */
+/* Data shared with the host, written by toolchain/decoders/generation.py. */
 struct conversation {
-    volatile uint32_t *position; /* of the token that a step takes */
-    volatile uint32_t *id; /* the token that a step takes */
-    const volatile uint32_t *first; /* where the prompt leaves the token after it */
-    const volatile uint32_t *next; /* where a step leaves the token after it */
-    uint32_t prompt, given, total; /* tokens: of the prompt; known beforehand, with the prompt; in all */
+    volatile uint32_t *position; /* position of the input token of a step */
+    volatile uint32_t *id; /* input token of a step */
+    const volatile uint32_t *first; /* output token of the prompt */
+    const volatile uint32_t *next; /* output token of a step */
+    uint32_t prompt, given, total; /* token counts: prompt; fixed in advance, prompt included; total */
     uint32_t tokens[];
 };
 
-/* Waiting for the last command first lets the hart sleep where TWAIT exists. */
+/* Wait for the last command first: with TWAIT the hart is idle meanwhile. */
 static void wait_for(int32_t last)
 {
     if (last > 0) {
@@ -89,7 +89,7 @@ int main(void)
         return 1;
     }
     const struct npu_descriptor *prompt = (const struct npu_descriptor *)(uintptr_t)arg_descriptors();
-    /* Where every token has commands of its own, `stride` of them; 0: the same commands take every token. */
+    /* Commands per token if each token has its own; 0: all tokens share the same commands. */
     const uint32_t stride = arg_stride();
     const struct npu_descriptor *step = prompt + arg_prefill();
     const struct npu_descriptor *end = stride == 0 ? prompt + arg_commands() : step + stride;

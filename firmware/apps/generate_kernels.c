@@ -1,4 +1,4 @@
-/* The program `generate` for a decoder of which some layers are kernels on the core (docs/firmware.md, "Kernels"). It is
-   one of its own, so that decoders without them are submitted as fast as without the question. */
+/* Variant of `generate` for decoders with kernels on the core (docs/firmware.md, "Kernels"). A separate program: other
+   decoders are submitted without a check for kernels. */
 #define NPU_KERNELS
 #include "generate.c"

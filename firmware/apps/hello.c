@@ -1,8 +1,8 @@
-/* Where am I? Prints platform, NPU and modes; runs on any platform with the UART and the finisher of QEMU virt. */
+/* Prints platform, NPU and modes. Runs on any platform with the UART and the finisher of QEMU's virt machine. */
 #include "npu_driver.h"
 #include "runtime.h"
 
-NPU_ARG(0, code, 0) /* the exit code, to try the host's side */
+NPU_ARG(0, code, 0) /* exit code, to test how the host handles it */
 
 int main(void)
 {

@@ -1,4 +1,4 @@
-/* Completion by interrupt: one handler call for each paced command, none lost in a burst, none without the flag. */
+/* Completion interrupts: one call per paced command, no lost completion in a burst, no call without the flag. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -9,13 +9,13 @@ NPU_ARG_IN(0, n, 64, 0, NPU_COUNT_MAX) /* commands of each part */
 enum { N_MAX = 1024 };
 
 static volatile int32_t tickets[N_MAX];
-static volatile uint32_t submitted; /* tickets[0..submitted) wait for completion */
-static volatile uint32_t complete; /* of these, known to be complete: they complete in order */
-static volatile uint32_t calls; /* of the handler */
-static volatile uint32_t spurious; /* calls that found nothing new */
+static volatile uint32_t submitted; /* number of entries in tickets[] */
+static volatile uint32_t complete; /* entries seen complete; they complete in order */
+static volatile uint32_t calls; /* handler calls */
+static volatile uint32_t spurious; /* handler calls without a new completion */
 static volatile uint32_t failed; /* completions with an error */
 
-/* The scan of the handler: tickets of one stream retire in order. */
+/* Scan tickets in the handler. Tickets of one stream retire in order. */
 static void scan(void)
 {
     uint32_t before = complete;
@@ -31,7 +31,7 @@ static void scan(void)
     spurious += complete == before;
 }
 
-/* Nothing is pending: the PLIC keeps a request whose line has fallen, so let that one come before the count starts. */
+/* Reset the counters with no interrupt pending: the PLIC latches a request even if the line falls, so take it first. */
 static void begin(void)
 {
     (void)npu_irq_acknowledge(NPU_IRQ_ALL);
@@ -48,7 +48,7 @@ static void submit(uint32_t flags)
     submitted++;
 }
 
-/* Sleep until all that was submitted is known to be complete. */
+/* Sleep until all submitted commands are complete. */
 static void sleep_until_complete(void)
 {
     while (complete < submitted && npu_sleep() == 0) {
@@ -68,8 +68,8 @@ static void paced(uint32_t n)
     expect_equal("paced: errors", failed, 0);
 }
 
-/* The handler runs in the middle of submissions. A ticket is listed only after npu_submit has returned, so a call that
-   comes before finds nothing: not an error, and the scan after the burst finds it. */
+/* The handler may run during a submission. A ticket is recorded only after npu_submit returns, so a handler call before
+   that finds no new completion. This is not an error: the scan after the burst covers it. */
 static void burst(uint32_t n)
 {
     begin();
@@ -103,15 +103,15 @@ static void masked(void)
 {
     begin();
     npu_write(NPU_REG_IRQ_MASK, 0);
-    (void)npu_read(NPU_REG_IRQ_MASK); /* the posted write has arrived */
+    (void)npu_read(NPU_REG_IRQ_MASK); /* flush the posted write */
     interrupts_on();
     submit(NPU_DESC(IRQ, 1));
     npu_drain();
     expect_equal("masked: handler calls", calls, 0);
     expect_equal("masked: IRQ_STATUS", npu_read(NPU_REG_IRQ_STATUS), NPU_IRQ_DONE_MASK);
-    npu_write(NPU_REG_IRQ_MASK, NPU_IRQ_DONE_MASK | NPU_IRQ_ERROR_MASK); /* the line is a level: it rises now */
+    npu_write(NPU_REG_IRQ_MASK, NPU_IRQ_DONE_MASK | NPU_IRQ_ERROR_MASK); /* level-triggered: the line rises now */
     (void)npu_read(NPU_REG_IRQ_MASK);
-    for (uint32_t i = 0; i < 64 && calls == 0; i++) { /* through the PLIC it takes a while */
+    for (uint32_t i = 0; i < 64 && calls == 0; i++) { /* the PLIC adds latency */
     }
     interrupts_off();
     expect_equal("unmasked: handler calls", calls, 1);
@@ -121,7 +121,7 @@ static void masked(void)
 static void with_error(void)
 {
     begin();
-    (void)npu_submit(NPU_DESC(OPCODE, NPU_DESC_OPCODE_MASK), 0, 0, 0, 0, 0, 0, 0); /* no such opcode, no irq flag */
+    (void)npu_submit(NPU_DESC(OPCODE, NPU_DESC_OPCODE_MASK), 0, 0, 0, 0, 0, 0, 0); /* invalid opcode, no IRQ flag */
     for (uint32_t i = 0; i < 1000 && calls == 0; i++) {
         interrupts_on();
         interrupts_off();

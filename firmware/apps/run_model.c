@@ -1,13 +1,13 @@
-/* Submits the commands of a compiled model, as they lie in memory, and waits for them. `pyv-npu compile` makes an image of
-   this program and a model; the arguments then say where the commands are. With NPU_GENERATED, code that was generated
-   for the model submits them (docs/mlir.md). */
+/* Submits the commands of a compiled model from memory and waits for completion. `pyv-npu compile` builds an image
+   of this program and a model; the arguments locate the commands. NPU_GENERATED: generated code submits them
+   (docs/mlir.md). */
 #include "kernels.h"
 #include "npu_driver.h"
 #include "runtime.h"
 
 NPU_ARG(0, commands, 0)
 NPU_ARG(1, descriptors, 0)
-NPU_ARG(2, kernels, 0) /* how many of the commands are work of the core */
+NPU_ARG(2, kernels, 0) /* number of commands that the core executes */
 
 #ifdef NPU_GENERATED
 #include "npu_generated.h"
@@ -26,7 +26,7 @@ static void submit(struct npu_descriptor *next, uint32_t count)
         }
         return;
     }
-    for (uint32_t left = count; left > 0; left--, next++) {
+    for (uint32_t remaining = count; remaining > 0; remaining--, next++) {
         (void)npu_submit_prebuilt(next);
     }
 }
@@ -45,7 +45,7 @@ int main(void)
         return 1;
     }
     uint32_t errors, start, submitted, done, repeats = 0;
-    do { /* inputs and weights stay as they are: with a time-out a model whose commands failed runs again */
+    do { /* inputs and weights are unchanged, so after failed commands the model can run again (time-out) */
         errors = npu_counter(ERRORS);
         start = cycles();
         submit(first, count);

@@ -1,22 +1,22 @@
-/* The scheduler of an LLM server: requests arrive at a port, each step takes tokens of some of them, blocks of the caches
-   are taken on demand, and a request gives its own back where none is free. The rules are those of docs/serving.md, and
-   the decisions those of the host's scheduler. `pyv-npu serve MODEL --scheduler firmware` gives it a port. */
+/* Scheduler of an LLM server: requests arrive at a port, each step computes tokens of some of them, KV-cache blocks are
+   allocated on demand, and the last request is preempted if none is free. Same rules (docs/serving.md) and decisions as
+   the scheduler on the host. `pyv-npu serve MODEL --scheduler firmware` provides the port. */
 #include "npu_driver.h"
 #include "runtime.h"
 #include "trap.h"
 
-NPU_ARG(0, port, 0) /* address of the port; 0: there is none */
+NPU_ARG(0, port, 0) /* address of the port; 0: none */
 NPU_ARG(1, blocks, 0)
 NPU_ARG(2, block_size, 16)
-NPU_ARG(3, budget, 2048) /* tokens of a step */
-NPU_ARG(4, most, 256) /* requests that run */
-NPU_ARG(5, gate, 1) /* all tokens of a request must have room, not its first chunk alone */
-NPU_ARG(6, watermark, 0) /* blocks that admission leaves free */
-NPU_ARG(7, chunks, 1) /* a prompt may come in chunks */
-NPU_ARG(8, swap_blocks, 0) /* of swap space: where keys and values of preempted requests are kept */
-NPU_ARG(9, source, 12) /* of the port, at the PLIC */
+NPU_ARG(3, budget, 2048) /* maximum tokens per step */
+NPU_ARG(4, most, 256) /* maximum running requests */
+NPU_ARG(5, gate, 1) /* 1: admission needs blocks for all tokens of a request; 0: for its first chunk */
+NPU_ARG(6, watermark, 0) /* blocks reserved at admission */
+NPU_ARG(7, chunks, 1) /* 1: prompts may be split into chunks */
+NPU_ARG(8, swap_blocks, 0) /* blocks of swap space for keys and values of preempted requests */
+NPU_ARG(9, source, 12) /* PLIC source of the port */
 
-/* Registers of the port: pyv_npu/serving/port.py. */
+/* Registers of the port (pyv_npu/serving/port.py). */
 enum {
     PORT_ARRIVED = 0x00, PORT_ID = 0x04, PORT_PROMPT = 0x08, PORT_ANSWER = 0x0c, PORT_POP = 0x10, PORT_STEP = 0x14,
     PORT_STATUS = 0x18, PORT_ACK = 0x1c, PORT_ANSWERED = 0x20, PORT_SLEEP = 0x24
@@ -27,13 +27,13 @@ enum { SLOTS = 8192, RUN_MAX = 1024, BLOCKS_MAX = 1 << 18 };
 #define NONE 0xffffffffu
 
 struct request {
-    uint32_t id, answer; /* tokens asked for */
-    uint32_t tokens, computed, answered; /* prompt and what was generated; in the caches; generated */
-    uint32_t held, first, last; /* blocks: how many, and their list */
-    uint32_t swapped; /* blocks of swap space */
+    uint32_t id, answer; /* answer: requested tokens */
+    uint32_t tokens, computed, answered; /* prompt and generated tokens; tokens in the KV cache; generated tokens */
+    uint32_t block_count, first, last; /* list of blocks */
+    uint32_t swapped; /* blocks in swap space */
 };
 
-/* What the port reads when a step begins. */
+/* Step descriptor, read by the port when a step begins. */
 static struct {
     uint32_t count, preempted, swapped, running, waiting, used;
     uint32_t schedule, allocate, submit, wait; /* cycles since the last step */
@@ -43,17 +43,17 @@ static struct {
     uint32_t out[RUN_MAX];
     struct {
         uint32_t id, tokens;
-    } swap[RUN_MAX]; /* to swap space where requests were preempted, else back */
+    } swap[RUN_MAX]; /* swapped out if requests were preempted, else swapped in */
 } step;
 
 static struct request slot[SLOTS];
-static uint16_t queue[SLOTS]; /* waiting: a ring */
+static uint16_t queue[SLOTS]; /* ring of waiting requests */
 static uint32_t queue_first, queue_count;
-static uint16_t unused[SLOTS];
-static uint32_t unused_count;
-static uint16_t running[RUN_MAX], chosen[RUN_MAX];
+static uint16_t free_slots[SLOTS];
+static uint32_t free_slot_count;
+static uint16_t running[RUN_MAX], scheduled[RUN_MAX];
 static uint32_t running_count;
-static uint32_t next[BLOCKS_MAX]; /* the block behind a block, in a request or in the list of free ones */
+static uint32_t next[BLOCKS_MAX]; /* links of block lists: of requests and of free blocks */
 static uint32_t free_first, free_last, free_count, swap_count;
 static struct npu_descriptor command[2 * RUN_MAX];
 static uint32_t allocating;
@@ -75,7 +75,7 @@ static void on_interrupt(void)
     if (source == arg_source()) {
         done = done || (get(PORT_STATUS) & STATUS_DONE) != 0;
         put(PORT_ACK, 1);
-        (void)get(PORT_STATUS); /* the posted write has arrived, the line is down */
+        (void)get(PORT_STATUS); /* flush the posted write: the line is low */
     }
     mmio_write32(NPU_MAP_PLIC_BASE + PLIC_CLAIM, source);
     (void)mmio_read32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD);
@@ -83,29 +83,29 @@ static void on_interrupt(void)
 
 /* -- blocks ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t needed(uint32_t tokens)
+static uint32_t blocks_for(uint32_t tokens)
 {
     const uint32_t size = arg_block_size();
     return (tokens + size - 1) / size;
 }
 
-/* Blocks for so many more tokens, if there are. */
-static bool grow(struct request *r, uint32_t tokens)
+/* Allocate blocks for `tokens` more tokens. Return false if too few are free. */
+static bool allocate_blocks(struct request *r, uint32_t tokens)
 {
-    const uint32_t begin = cycles(), want = needed(r->computed + tokens);
-    const bool fits = want <= r->held + free_count;
-    while (fits && r->held < want) {
+    const uint32_t begin = cycles(), required_blocks = blocks_for(r->computed + tokens);
+    const bool fits = required_blocks <= r->block_count + free_count;
+    while (fits && r->block_count < required_blocks) {
         const uint32_t block = free_first;
         free_first = next[block];
         free_count--;
         next[block] = NONE;
-        if (r->held == 0) {
+        if (r->block_count == 0) {
             r->first = block;
         } else {
             next[r->last] = block;
         }
         r->last = block;
-        r->held++;
+        r->block_count++;
     }
     allocating += cycles() - begin;
     return fits;
@@ -114,15 +114,15 @@ static bool grow(struct request *r, uint32_t tokens)
 static void release(struct request *r)
 {
     const uint32_t begin = cycles();
-    if (r->held != 0) {
+    if (r->block_count != 0) {
         if (free_count == 0) {
             free_first = r->first;
         } else {
             next[free_last] = r->first;
         }
         free_last = r->last;
-        free_count += r->held;
-        r->held = 0;
+        free_count += r->block_count;
+        r->block_count = 0;
     }
     allocating += cycles() - begin;
 }
@@ -131,26 +131,26 @@ static void release(struct request *r)
 
 static void take_arrivals(void)
 {
-    for (uint32_t n = get(PORT_ARRIVED); n > 0 && unused_count > 0; n--) {
-        const uint16_t at = unused[--unused_count];
+    for (uint32_t n = get(PORT_ARRIVED); n > 0 && free_slot_count > 0; n--) {
+        const uint16_t at = free_slots[--free_slot_count];
         slot[at] = (struct request){.id = get(PORT_ID), .tokens = get(PORT_PROMPT), .answer = get(PORT_ANSWER)};
         put(PORT_POP, 1);
         queue[(queue_first + queue_count++) % SLOTS] = at;
     }
 }
 
-static void choose(uint16_t at, uint32_t tokens)
+static void schedule_chunk(uint16_t at, uint32_t tokens)
 {
     struct request *r = &slot[at];
-    chosen[step.count] = at;
+    scheduled[step.count] = at;
     step.chunk[step.count].id = r->id;
     step.chunk[step.count].tokens = tokens;
     step.chunk[step.count].context = r->computed;
     step.count++;
 }
 
-/* The keys and values of a request are copied before the step. */
-static void copy(const struct request *r)
+/* Record that the keys and values of a request are copied before the step. */
+static void record_swap(const struct request *r)
 {
     step.swap[step.swapped].id = r->id;
     step.swap[step.swapped++].tokens = r->computed;
@@ -160,12 +160,12 @@ static void preempt_last(void)
 {
     const uint16_t at = running[--running_count];
     struct request *r = &slot[at];
-    const uint32_t keep = needed(r->computed);
+    const uint32_t swap_size = blocks_for(r->computed);
     release(r);
-    if (keep != 0 && keep <= swap_count) {
-        swap_count -= keep;
-        r->swapped = keep;
-        copy(r);
+    if (swap_size != 0 && swap_size <= swap_count) {
+        swap_count -= swap_size;
+        r->swapped = swap_size;
+        record_swap(r);
     } else {
         r->computed = 0;
     }
@@ -175,7 +175,7 @@ static void preempt_last(void)
     step.out[step.preempted++] = r->id;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t min(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -186,38 +186,38 @@ static void schedule(void)
     step.count = step.preempted = step.swapped = 0;
     for (uint32_t i = 0; i < running_count && budget > 0;) {
         struct request *r = &slot[running[i]];
-        const uint32_t tokens = least(r->tokens - r->computed, budget);
-        if (!grow(r, tokens)) {
+        const uint32_t tokens = min(r->tokens - r->computed, budget);
+        if (!allocate_blocks(r, tokens)) {
             preempt_last();
             continue;
         }
-        choose(running[i], tokens);
+        schedule_chunk(running[i], tokens);
         budget -= tokens;
         i++;
     }
     while (step.preempted == 0 && budget > 0 && running_count < arg_most() && queue_count > 0) {
         const uint16_t at = queue[queue_first];
         struct request *r = &slot[at];
-        const uint32_t missing = r->tokens - r->computed, tokens = least(missing, budget);
-        const uint32_t room = needed(arg_gate() != 0 ? r->tokens : r->computed + tokens) + arg_watermark();
-        if ((tokens < missing && arg_chunks() == 0) || room > free_count) {
+        const uint32_t missing = r->tokens - r->computed, tokens = min(missing, budget);
+        const uint32_t required = blocks_for(arg_gate() != 0 ? r->tokens : r->computed + tokens) + arg_watermark();
+        if ((tokens < missing && arg_chunks() == 0) || required > free_count) {
             break;
         }
         queue_first = (queue_first + 1) % SLOTS;
         queue_count--;
-        (void)grow(r, tokens);
+        (void)allocate_blocks(r, tokens);
         if (r->swapped != 0) {
             swap_count += r->swapped;
             r->swapped = 0;
-            copy(r);
+            record_swap(r);
         }
         running[running_count++] = at;
-        choose(at, tokens);
+        schedule_chunk(at, tokens);
         budget -= tokens;
     }
 }
 
-/* The descriptor of each copy gets its tokens, that of each request its chunk, its context and its first block. */
+/* Submit a descriptor per copy (tokens) and per request (tokens of the chunk, context, first block). */
 static void submit(void)
 {
     struct npu_descriptor *d = command;
@@ -230,42 +230,42 @@ static void submit(void)
         d->op = NPU_DESC(OPCODE, NPU_OPCODE_NOP);
         d->tile_m = step.chunk[i].tokens;
         d->tile_n = step.chunk[i].context;
-        d->tile_k = slot[chosen[i]].first;
+        d->tile_k = slot[scheduled[i]].first;
         (void)npu_submit_prebuilt(d);
     }
 }
 
-/* The step is over: those whose tokens are all computed have a new one. */
+/* Finish a step: requests whose tokens are all computed have generated a new token. */
 static void commit(void)
 {
     for (uint32_t i = 0; i < step.count; i++) {
-        struct request *r = &slot[chosen[i]];
+        struct request *r = &slot[scheduled[i]];
         r->computed += step.chunk[i].tokens;
         if (r->computed == r->tokens) {
             r->tokens++;
             r->answered++;
         }
     }
-    uint32_t left = 0;
+    uint32_t remaining = 0;
     for (uint32_t i = 0; i < running_count; i++) {
         struct request *r = &slot[running[i]];
         if (r->answered == r->answer) {
             release(r);
             put(PORT_ANSWERED, r->id);
-            unused[unused_count++] = running[i];
+            free_slots[free_slot_count++] = running[i];
         } else {
-            running[left++] = running[i];
+            running[remaining++] = running[i];
         }
     }
-    running_count = left;
+    running_count = remaining;
 }
 
 static void set_up(void)
 {
     for (uint32_t i = 0; i < SLOTS; i++) {
-        unused[i] = (uint16_t)i;
+        free_slots[i] = (uint16_t)i;
     }
-    unused_count = SLOTS;
+    free_slot_count = SLOTS;
     for (uint32_t i = 0; i < arg_blocks(); i++) {
         next[i] = i + 1;
     }
@@ -294,7 +294,7 @@ int main(void)
         return 1;
     }
     set_up();
-    uint32_t steps = 0, waited = 0, begin = cycles();
+    uint32_t steps = 0, wait_cycles = 0, begin = cycles();
     for (;;) {
         take_arrivals();
         schedule();
@@ -303,29 +303,29 @@ int main(void)
                 break;
             }
             put(PORT_SLEEP, 1);
-            (void)get(PORT_STATUS); /* an arrival from now on interrupts */
+            (void)get(PORT_STATUS); /* flush: arrivals interrupt from now on */
             (void)npu_sleep();
             begin = cycles();
             allocating = 0;
             continue;
         }
-        const uint32_t decided = cycles();
+        const uint32_t schedule_end = cycles();
         step.running = running_count;
         step.waiting = queue_count;
         step.used = arg_blocks() - free_count;
         step.allocate = allocating;
-        step.schedule = decided - begin - allocating;
+        step.schedule = schedule_end - begin - allocating;
         submit();
-        step.submit = cycles() - decided;
-        step.wait = waited;
+        step.submit = cycles() - schedule_end;
+        step.wait = wait_cycles;
         done = false;
         put(PORT_STEP, (uint32_t)(uintptr_t)&step);
-        const uint32_t asleep = cycles();
+        const uint32_t sleep_start = cycles();
         while (!done) {
             (void)npu_sleep();
         }
         begin = cycles();
-        waited = begin - asleep;
+        wait_cycles = begin - sleep_start;
         allocating = 0;
         commit();
         steps++;

@@ -1,6 +1,6 @@
-/* Submits n commands in each of several ways, for the host to measure: as fast as the queue takes them, paced, with an
-   interrupt for each completion, from descriptors that lie in memory; on request tiles that are loaded before they are
-   multiplied, and several descriptors under one doorbell. Both modes leave the same scratchpad. */
+/* Submits n commands per phase, for latency measurement by the host: back to back, paced, with an interrupt for each
+   completion, from prebuilt descriptors in memory; on request also tiles that are loaded before they are multiplied,
+   and batches of descriptors per doorbell. Both modes produce the same scratchpad contents. */
 #include "expect.h"
 #include "npu_driver.h"
 #include "runtime.h"
@@ -12,12 +12,12 @@ NPU_ARG_IN(2, gap, 500, 0, NPU_COUNT_MAX) /* paced: cycles from one submission t
 NPU_ARG(3, op, NPU_OPCODE_GEMM_T) /* 3 GEMM_T, 0 NOP */
 NPU_ARG(4, tile, 64) /* GEMM_T: rows, columns and depth, at most 128 */
 NPU_ARG_IN(5, warmup, 0, 0, NPU_COUNT_MAX) /* commands before the phases */
-NPU_ARG_IN(6, burst, 16, 0, NPU_COUNT_MAX) /* all but paced and tiles: commands until the queue is drained, 0 never */
-NPU_ARG(7, prefetch, 1) /* tiles: how many tiles the loads run ahead, at most 15 */
-NPU_ARG(8, batch, 8) /* batches: descriptors under one doorbell, at most 64 and the ring */
-NPU_ARG(9, values, 1) /* 0: the NPU computes nothing, so results are not checked; the platform says it */
+NPU_ARG_IN(6, burst, 16, 0, NPU_COUNT_MAX) /* all but paced and tiles: commands between two drains, 0 no drain */
+NPU_ARG(7, prefetch, 1) /* tiles: distance of loads ahead of products in tiles, at most 15 */
+NPU_ARG(8, batch, 8) /* batches: descriptors per doorbell, at most 64 and the queue size */
+NPU_ARG(9, values, 1) /* set by the platform; 0: timing only, results are not checked */
 
-volatile uint32_t npu_commands; /* to be submitted, for the host's progress bar */
+volatile uint32_t npu_commands; /* total number of commands, for the progress bar of the host */
 
 enum {
     PHASE_BURST = 1,
@@ -33,25 +33,25 @@ enum {
     BATCH_MAX = 64,
 };
 
-/* TILES int8 operands, one identity matrix, TILES int32 results, buffers for tiles on their way. */
+/* TILES int8 operands, an identity matrix, TILES int32 results, PREFETCH_MAX + 1 buffers for loaded tiles. */
 NPU_NEEDS_SPM(0xe4000);
 
-/* What npu_submit takes, ready to be loaded into registers: a burst shall not wait for its program. */
+/* Precomputed arguments of npu_submit, so that a burst measures only the submission. */
 struct command {
     uint32_t op, in0, in1, out, mn, k, quant;
 };
 static struct command commands[TILES]; /* operand i times the identity */
-static struct command loads[PREFETCH_MAX + 1][TILES]; /* tile i from memory into a buffer */
-static struct command buffered[PREFETCH_MAX + 1][TILES]; /* a buffer times the identity into result i */
+static struct command loads[PREFETCH_MAX + 1][TILES]; /* memory tile i to a buffer */
+static struct command buffered[PREFETCH_MAX + 1][TILES]; /* buffer times the identity, to result i */
 
 static struct npu_descriptor prebuilt[TILES];
 static uint8_t in_memory[TILES][TILE_BYTES] __attribute__((section(".noinit"), aligned(64)));
-static uint32_t operands, identity, results, buffers; /* in the scratchpad */
+static uint32_t operands, identity, results, buffers; /* scratchpad addresses */
 static uint32_t tile;
-static uint32_t used; /* result tiles that some command wrote */
+static uint32_t used_tiles; /* number of result tiles written */
 
-static volatile uint32_t seen; /* completions that the interrupt handler knows of */
-static uint32_t repeated; /* commands that failed and were submitted again */
+static volatile uint32_t completions; /* COMPLETED as of the last interrupt */
+static uint32_t retried; /* failed commands that were submitted again */
 
 static uint32_t operand(uint32_t i)
 {
@@ -63,7 +63,7 @@ static uint32_t result(uint32_t i)
     return results + i % TILES * TILE_BYTES * sizeof(int32_t);
 }
 
-/* Different tiles times the identity: command i leaves tile i % TILES in result i % TILES, whatever the timing. */
+/* Fill operands and identity. Command i writes tile i % TILES to result i % TILES, independent of the timing. */
 static void fill_scratchpad(void)
 {
     operands = boot->spm_base;
@@ -72,14 +72,14 @@ static void fill_scratchpad(void)
     buffers = results + TILES * TILE_BYTES * sizeof(int32_t);
     uint32_t state = 1;
     for (uint32_t i = 0; i < TILES; i++) {
-        for (uint32_t at = 0; at < tile * tile; at += 4) {
+        for (uint32_t offset = 0; offset < tile * tile; offset += 4) {
             state = state * 1664525 + 1013904223;
-            *(volatile uint32_t *)(operand(i) + at) = state;
-            *(volatile uint32_t *)&in_memory[i][at] = state;
+            *(volatile uint32_t *)(operand(i) + offset) = state;
+            *(volatile uint32_t *)&in_memory[i][offset] = state;
         }
     }
-    for (uint32_t at = 0; at < tile * tile; at += 4) {
-        *(volatile uint32_t *)(identity + at) = 0;
+    for (uint32_t offset = 0; offset < tile * tile; offset += 4) {
+        *(volatile uint32_t *)(identity + offset) = 0;
     }
     for (uint32_t row = 0; row < tile; row++) {
         *(volatile uint8_t *)(identity + row * tile + row) = 1;
@@ -88,16 +88,16 @@ static void fill_scratchpad(void)
 
 static void check_scratchpad(void)
 {
-    print("result tiles: %u\n", (unsigned)used);
+    print("result tiles: %u\n", (unsigned)used_tiles);
     if (arg_values() == 0) {
         return;
     }
     uint32_t wrong = 0;
-    for (uint32_t i = 0; i < used; i++) {
-        const int8_t *wanted = (const int8_t *)operand(i);
-        const int32_t *made = (const int32_t *)result(i);
-        for (uint32_t at = 0; at < tile * tile; at++) {
-            wrong += made[at] != wanted[at];
+    for (uint32_t i = 0; i < used_tiles; i++) {
+        const int8_t *expected = (const int8_t *)operand(i);
+        const int32_t *output = (const int32_t *)result(i);
+        for (uint32_t offset = 0; offset < tile * tile; offset++) {
+            wrong += output[offset] != expected[offset];
         }
     }
     expect_equal("wrong elements", wrong, 0);
@@ -124,10 +124,10 @@ static void build_commands(void)
                                               .tile_k = tile,
                                               .quant = types};
         for (uint32_t buffer = 0; buffer <= PREFETCH_MAX; buffer++) {
-            uint32_t at = buffers + buffer * TILE_BYTES;
+            uint32_t offset = buffers + buffer * TILE_BYTES;
             loads[buffer][i] = (struct command){NPU_DESC(OPCODE, NPU_OPCODE_LOAD), (uint32_t)(uintptr_t)in_memory[i], 0,
-                                                at, NPU_MN(tile, 0), k, int8};
-            buffered[buffer][i] = (struct command){gemm, at, identity, result(i), mn, k, types};
+                                                offset, NPU_MN(tile, 0), k, int8};
+            buffered[buffer][i] = (struct command){gemm, offset, identity, result(i), mn, k, types};
         }
     }
 }
@@ -137,35 +137,35 @@ NPU_INLINE void submit(const struct command *c, uint32_t flags)
     (void)npu_submit(c->op, flags, c->in0, c->in1, c->out, c->mn, c->k, c->quant);
 }
 
-static void note_used(uint32_t n)
+static void update_used_tiles(uint32_t n)
 {
     uint32_t tiles = n < TILES ? n : TILES;
-    used = used > tiles ? used : tiles;
+    used_tiles = used_tiles > tiles ? used_tiles : tiles;
 }
 
 static void on_completion(void)
 {
-    seen = npu_completed();
+    completions = npu_completed();
 }
 
-/* Commands until the next drain. */
-static uint32_t burst_of(uint32_t left)
+/* Return the number of commands until the next drain. */
+static uint32_t burst_length(uint32_t remaining)
 {
-    uint32_t most = arg_burst();
-    return most == 0 || left < most ? left : most;
+    uint32_t limit = arg_burst();
+    return limit == 0 || remaining < limit ? remaining : limit;
 }
 
-/* Nothing but the call between two submissions. */
+/* Submit back to back, with minimal work between two calls. */
 static void burst(uint32_t n, uint32_t flags)
 {
     const struct command *c = commands;
     while (n > 0) {
-        uint32_t now = burst_of(n);
-        n -= now;
+        uint32_t count = burst_length(n);
+        n -= count;
         do {
             submit(c, flags);
             c = c + 1 == commands + TILES ? commands : c + 1;
-        } while (--now > 0);
+        } while (--count > 0);
         if (n > 0) {
             npu_drain();
         }
@@ -175,17 +175,17 @@ static void burst(uint32_t n, uint32_t flags)
 static void paced(uint32_t n)
 {
     const uint32_t gap = arg_gap();
-    uint32_t due = cycles();
+    uint32_t deadline = cycles();
     for (uint32_t i = 0; i < n; i++) {
-        while ((int32_t)(cycles() - due) < 0) {
+        while ((int32_t)(cycles() - deadline) < 0) {
         }
-        due += gap;
+        deadline += gap;
         submit(&commands[i % TILES], 0);
     }
 }
 
-/* A load and a product for each tile; loads run `prefetch` tiles ahead, each into the next of prefetch + 1 buffers. The
-   device keeps a product behind its load, and a load behind the product that reads its buffer. */
+/* Submit a load and a product per tile. Loads run `prefetch` tiles ahead, round robin over prefetch + 1 buffers. The
+   device orders a product after its load, and a load after the product that reads its buffer. */
 static void tiles(uint32_t n)
 {
     const uint32_t ahead = arg_prefetch(), count = ahead + 1;
@@ -200,35 +200,35 @@ static void tiles(uint32_t n)
     }
 }
 
-/* `batch` descriptors under one doorbell; tight mode has no doorbell and submits each by itself. */
+/* Submit `batch` descriptors per doorbell. Tight mode has no doorbell and submits each separately. */
 static void batches(uint32_t n)
 {
     const uint32_t batch = arg_batch();
     const struct command *c = commands;
-    for (uint32_t left = n, until_drain = burst_of(n); left > 0;) {
-        uint32_t now = left < batch ? left : batch;
-        left -= now;
-        until_drain -= until_drain < now ? until_drain : now;
+    for (uint32_t remaining = n, until_drain = burst_length(n); remaining > 0;) {
+        uint32_t count = remaining < batch ? remaining : batch;
+        remaining -= count;
+        until_drain -= until_drain < count ? until_drain : count;
         do {
             (void)npu_submit_stage(c->op, 0, c->in0, c->in1, c->out, c->mn, c->k, c->quant);
             c = c + 1 == commands + TILES ? commands : c + 1;
-        } while (--now > 0);
+        } while (--count > 0);
         npu_submit_staged();
         if (until_drain == 0) {
             npu_drain();
-            until_drain = burst_of(left);
+            until_drain = burst_length(remaining);
         }
     }
 }
 
-/* Sleeps until the handler has seen all completions. wfi wakes with interrupts off, so none is missed. */
-static void with_interrupts(uint32_t n, uint32_t wanted)
+/* Sleep until the handler has seen all completions. wfi wakes up with interrupts disabled, so none is missed. */
+static void with_interrupts(uint32_t n, uint32_t target)
 {
     npu_irq_enable(NPU_IRQ_DONE_MASK | NPU_IRQ_ERROR_MASK, on_completion);
     interrupts_on();
     burst(n, NPU_DESC(IRQ, 1));
     interrupts_off();
-    while ((int32_t)(seen - wanted) < 0 && npu_sleep() == 0) {
+    while ((int32_t)(completions - target) < 0 && npu_sleep() == 0) {
     }
     npu_irq_disable();
 }
@@ -237,12 +237,12 @@ static void from_memory(uint32_t n)
 {
     const struct npu_descriptor *descriptor = prebuilt;
     while (n > 0) {
-        uint32_t now = burst_of(n);
-        n -= now;
+        uint32_t count = burst_length(n);
+        n -= count;
         do {
             (void)npu_submit_prebuilt(descriptor);
             descriptor = descriptor + 1 == prebuilt + TILES ? prebuilt : descriptor + 1;
-        } while (--now > 0);
+        } while (--count > 0);
         if (n > 0) {
             npu_drain();
         }
@@ -273,15 +273,15 @@ static void submit_all(uint32_t kind, uint32_t n, uint32_t before)
     }
 }
 
-/* Commands leave the same results however often they are executed: with a time-out, failed ones are submitted again. */
+/* Commands are idempotent: with a time-out, a phase with failed commands is repeated. */
 static void phase(uint32_t kind, const char *name, uint32_t n)
 {
     if ((arg_phases() & kind) == 0 || n == 0) {
         return;
     }
-    note_used(n);
+    update_used_tiles(n);
     uint32_t start, before, submitted, done, errors, failed, repeats = 0;
-    bool again;
+    bool retry;
     do {
         before = npu_completed();
         errors = npu_counter(ERRORS);
@@ -291,15 +291,15 @@ static void phase(uint32_t kind, const char *name, uint32_t n)
         (void)npu_drain();
         done = cycles() - start;
         failed = npu_counter(ERRORS) - errors;
-        again = npu_repeat(repeats++, start, failed);
-        repeated += again ? failed : 0;
-    } while (again);
+        retry = npu_repeat(repeats++, start, failed);
+        retried += retry ? failed : 0;
+    } while (retry);
     print("phase %s: %u commands, submitted in %u cycles, complete in %u\n", name, (unsigned)n, (unsigned)submitted,
           (unsigned)done);
     expect_equal("completed", npu_completed() - before, kind == PHASE_TILES ? 2 * n : n);
 }
 
-/* Commands of all phases. */
+/* Return the number of commands of all phases. */
 static uint32_t total(uint32_t n)
 {
     uint32_t count = arg_warmup();
@@ -340,7 +340,7 @@ int main(void)
     uint32_t n = arg_n();
     npu_commands = total(n);
     uint32_t errors = npu_counter(ERRORS);
-    note_used(arg_warmup());
+    update_used_tiles(arg_warmup());
     burst(arg_warmup(), 0);
     npu_drain();
     phase(PHASE_BURST, "burst", n);
@@ -350,7 +350,7 @@ int main(void)
     phase(PHASE_TILES, "tiles", n);
     phase(PHASE_BATCHES, "batches", n);
 
-    expect_equal("errors", npu_counter(ERRORS) - errors - repeated, 0);
+    expect_equal("errors", npu_counter(ERRORS) - errors - retried, 0);
     if (arg_op() == NPU_OPCODE_GEMM_T) {
         check_scratchpad();
     }

@@ -1,6 +1,6 @@
-/* A queue under load: commands that arrive by themselves (npu_arrivals, written by the host), or as fast as a number of
-   them in flight allows; in several streams and priorities, with background transfers that take bandwidth, with an interrupt for
-   each completion, and with a back-off when the queue is full. The policy of a full queue is the platform's
+/* Queue under load. Open loop: commands at arrival times from the host (npu_arrivals). Closed loop: a fixed number of
+   commands in flight. Options: streams, priorities, background transfers that take bandwidth, an interrupt for each
+   completion, back-off on a full queue. The policy of a full queue is set by the platform
    (npu.queue.full_policy). */
 #include "expect.h"
 #include "npu_driver.h"
@@ -8,26 +8,26 @@
 #include "trap.h"
 
 NPU_ARG_IN(0, n, 500, 0, NPU_COUNT_MAX) /* closed loop: commands */
-NPU_ARG_IN(1, window, 8, 0, NPU_COUNT_MAX) /* closed loop: commands in flight, 0 any number */
+NPU_ARG_IN(1, window, 8, 0, NPU_COUNT_MAX) /* closed loop: maximum commands in flight, 0 no limit */
 NPU_ARG(2, tile, 32) /* rows, columns and depth of a command, at most 64 */
-NPU_ARG(3, streams, 1) /* commands take turns in so many streams, at most 15 */
-NPU_ARG(4, priorities, 1) /* and in so many priorities, at most 16 */
-NPU_ARG(5, background, 0) /* bytes of a transfer before each command, at most 65536, not measured */
+NPU_ARG(3, streams, 1) /* number of streams, used round robin, at most 15 */
+NPU_ARG(4, priorities, 1) /* number of priorities, used round robin, at most 16 */
+NPU_ARG(5, background, 0) /* bytes of a transfer before each command, below 65536, not measured */
 NPU_ARG(6, interrupts, 0) /* 1: an interrupt for each completion */
-NPU_ARG_IN(7, backoff, 0, 0, NPU_COUNT_MAX) /* cycles from a refusal to the next attempt */
+NPU_ARG_IN(7, backoff, 0, 0, NPU_COUNT_MAX) /* cycles between a rejected attempt and the next attempt */
 
 enum { CAPACITY = 8192, TILES = 8, TILE_MAX = 64, TILE_BYTES = TILE_MAX * TILE_MAX, BACKGROUND_MAX = 65536 };
 
 NPU_NEEDS_SPM(0x39000); /* TILES operands and results, an identity matrix, the target of transfers */
 
-/* The host fills in count and distances; see pyv_npu/observe/latency/arrivals.py. */
+/* The host writes count and distances (pyv_npu/observe/latency/arrivals.py). */
 struct arrivals {
     uint32_t epoch, count, distance[CAPACITY];
 };
 struct arrivals npu_arrivals __attribute__((section(".noinit"))); /* start-up must not clear what the host wrote */
 
 static uint8_t memory[BACKGROUND_MAX] __attribute__((section(".noinit"), aligned(64)));
-static uint32_t operands, results, identity, target; /* in the scratchpad */
+static uint32_t operands, results, identity, target; /* scratchpad addresses */
 static uint32_t backoff;
 static volatile uint32_t interrupts, traps;
 
@@ -37,7 +37,7 @@ static void wait_until(uint32_t cycle)
     }
 }
 
-/* Policy trap: the instruction runs again when the handler returns. */
+/* Handle policy trap: the instruction is executed again when the handler returns. */
 static void on_full_queue(struct trap_frame *frame)
 {
     (void)frame;
@@ -50,32 +50,32 @@ static void on_completion(void)
     interrupts++;
 }
 
-/* What the loop needs of the arguments: no divisions and no calls between two submissions. */
+/* Precomputed arguments, so that the loop has no divisions and no calls between two submissions. */
 static uint32_t mn, k, background, streams, priorities, irq;
 static uint32_t next_tile, next_stream, next_priority;
 
-static uint32_t turn(uint32_t *next, uint32_t count)
+static uint32_t round_robin(uint32_t *next, uint32_t count)
 {
-    uint32_t now = *next;
-    *next = now + 1 == count ? 0 : now + 1;
-    return now;
+    uint32_t current = *next;
+    *next = current + 1 == count ? 0 : current + 1;
+    return current;
 }
 
-/* One command of the load, and what goes with it; whether it was accepted. */
-static bool serve(void)
+/* Submit a command and its background transfer. Return whether the command was accepted. */
+static bool submit_command(void)
 {
     const uint32_t int8 = NPU_DESC(TYPE_IN0, NPU_TYPE_INT8);
     if (background != 0) {
         (void)npu_send(NPU_DESC(OPCODE, NPU_OPCODE_LOAD), NPU_DESC(STREAM, 15), (uint32_t)(uintptr_t)memory, 0, target,
                        NPU_MN(1, 0), NPU_K(background, 0), int8);
     }
-    const uint32_t at = turn(&next_tile, TILES) * TILE_BYTES;
-    const uint32_t flags = NPU_DESC(STREAM, turn(&next_stream, streams)) |
-                           NPU_DESC(PRIO, turn(&next_priority, priorities)) | NPU_DESC(IRQ, irq);
+    const uint32_t offset = round_robin(&next_tile, TILES) * TILE_BYTES;
+    const uint32_t flags = NPU_DESC(STREAM, round_robin(&next_stream, streams)) |
+                           NPU_DESC(PRIO, round_robin(&next_priority, priorities)) | NPU_DESC(IRQ, irq);
     const uint32_t types = int8 | NPU_DESC(TYPE_IN1, NPU_TYPE_INT8) | NPU_DESC(TYPE_OUT, NPU_TYPE_INT32);
     int32_t ticket;
-    while ((ticket = npu_submit_once(NPU_DESC(OPCODE, NPU_OPCODE_GEMM_T), flags, operands + at, identity,
-                                     results + 4 * at, mn, k, types)) == -NPU_EBUSY) {
+    while ((ticket = npu_submit_once(NPU_DESC(OPCODE, NPU_OPCODE_GEMM_T), flags, operands + offset, identity,
+                                     results + 4 * offset, mn, k, types)) == -NPU_EBUSY) {
         wait_until(cycles() + backoff);
     }
     return ticket > 0;
@@ -88,7 +88,7 @@ static uint32_t open_loop(void)
     npu_arrivals.epoch = epoch;
     for (uint32_t i = 0; i < npu_arrivals.count; i++) {
         wait_until(epoch + npu_arrivals.distance[i]);
-        accepted += serve();
+        accepted += submit_command();
     }
     return accepted;
 }
@@ -107,7 +107,7 @@ static uint32_t closed_loop(void)
                 return accepted;
             }
         }
-        accepted += serve();
+        accepted += submit_command();
     }
     return accepted;
 }

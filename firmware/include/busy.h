@@ -1,4 +1,4 @@
-/* Commands that take long, for tests that need a busy device. */
+/* Long-running commands for tests that need a busy device. */
 #ifndef BUSY_H
 #define BUSY_H
 
@@ -8,17 +8,17 @@
 extern "C" {
 #endif
 
-/* Scratchpad that they use, from its start: a program with NPU_NEEDS_SPM(BUSY_SPM) has room for it. */
+/* Bytes at the start of the scratchpad that the commands write. The program must declare NPU_NEEDS_SPM(BUSY_SPM). */
 #define BUSY_SPM 0x100000
 
-/* Such a command. Each waits for the one before, since all write the same bytes: k of them take k times as long. */
+/* Fill in the descriptor of a long command. All write the same bytes, so k of them take k times as long. */
 void busy_descriptor(struct npu_descriptor *descriptor);
 
-/* How many take at least `wanted` cycles. The first call runs one to find out. */
-uint32_t busy_count(uint32_t wanted);
+/* Return the number of commands that take at least `min_cycles`. The first call runs one command to measure it. */
+uint32_t busy_count(uint32_t min_cycles);
 
-/* Submit as many as keep the device busy for at least `wanted` cycles: the ticket of the last one. */
-int32_t busy_for(uint32_t wanted);
+/* Submit commands that keep the device busy for at least `min_cycles`. Return the last ticket. */
+int32_t busy_for(uint32_t min_cycles);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Characters on the UART: below print() and below the C library's stdin and stdout. */
+/* Character I/O on the UART, used by print() and by the C library's stdin and stdout. */
 #ifndef CONSOLE_H
 #define CONSOLE_H
 
@@ -6,11 +6,11 @@
 extern "C" {
 #endif
 
-/* Characters leave at the end of a line, when 128 of them wait, and with console_flush(). */
+/* Buffer a character. The buffer is sent at a newline, when it is full (128 characters), and by console_flush(). */
 void console_put(char c);
 void console_flush(void);
 
-/* Waits for a character. */
+/* Flush the output, then wait for a character and return it (0..255). */
 int console_get(void);
 
 #ifdef __cplusplus

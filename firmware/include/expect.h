@@ -1,4 +1,4 @@
-/* Checks of a test program: each prints what it saw; the last line says PASS or FAIL. */
+/* Checks of a test program. Each prints the actual value and returns whether it passed. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-bool expect_equal(const char *what, uint32_t seen, uint32_t wanted);
-bool expect_range(const char *what, uint32_t seen, uint32_t low, uint32_t high);
-bool expect_true(const char *what, bool seen);
+bool expect_equal(const char *name, uint32_t actual, uint32_t expected);
+bool expect_range(const char *name, uint32_t actual, uint32_t low, uint32_t high);
+bool expect_true(const char *name, bool actual);
 
-/* Print the result and return the exit code for main: 0, or 1 when anything failed. */
+/* Print PASS or FAIL with the number of checks. Return the exit code for main: 0, or 1 if any check failed. */
 int expect_result(const char *program);
 
 #ifdef __cplusplus

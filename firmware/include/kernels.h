@@ -1,4 +1,4 @@
-/* Operators that no engine has, as C kernels on the core (docs/firmware.md, "Kernels"). */
+/* C kernels on the core for operators that no engine implements (docs/firmware.md, "Kernels"). */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -8,14 +8,14 @@
 extern "C" {
 #endif
 
-/* Whether a command is work of the core. */
+/* Return whether the core executes this command. */
 NPU_INLINE bool is_kernel(const struct npu_descriptor *command)
 {
     return (command->op & NPU_DESC_OPCODE_MASK) == NPU_OPCODE_CORE << NPU_DESC_OPCODE_SHIFT;
 }
 
-/* Wait until all earlier commands are complete, do the work of a CORE command, and write begin and cycles of it into
-   tile_m and tile_n: submit it then, and the device writes them down. */
+/* Wait until all earlier commands are complete, then execute a CORE command. Its start cycle and duration are stored in
+   tile_m and tile_n. The caller submits the command afterwards, so that the device records them. */
 void kernel_run(struct npu_descriptor *command);
 
 #ifdef __cplusplus

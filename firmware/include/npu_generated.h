@@ -1,13 +1,13 @@
-/* Code that is generated for a model (toolchain/mlir/npu/lowering.py) in place of a list of commands. Programs that call
-   it are built with -DNPU_GENERATED, and linked with it. */
+/* Interface to code generated for a model (toolchain/mlir/npu/lowering.py), which replaces its command list. Programs
+   that call it are built with -DNPU_GENERATED and linked with the generated object. */
 #ifndef NPU_GENERATED_H
 #define NPU_GENERATED_H
 
 #include "kernels.h"
 #include "npu_driver.h"
 
-/* Generated code calls it before it submits work of the core. `tail`: of the ring in loose mode. It is defined here, as
-   a program has generated code once. */
+/* Execute a CORE command; generated code calls this before submitting it. `tail`: tail of the ring in loose mode.
+   Include this header in one source only: it defines the function. */
 void npu_generated_kernel(uint32_t tail, struct npu_descriptor *command);
 void npu_generated_kernel(uint32_t tail, struct npu_descriptor *command)
 {
@@ -21,8 +21,8 @@ typedef int32_t npu_generated_tight(uint32_t position, uint32_t token);
 typedef uint32_t npu_generated_loose(struct npu_descriptor *ring, uintptr_t registers, uint32_t tail, uint32_t mask,
                                      uint32_t position, uint32_t token);
 
-/* The function `name` of generated code in the mode that is open: it submits its commands and returns the last ticket.
-   Functions that take a token write it, and its position, where their commands read them. */
+/* Define generated_name(), which submits the commands of a generated function in the open mode and returns the last
+   ticket. Functions that take a token store it and its position where their commands read them. */
 #define NPU_GENERATED_FUNCTION(name)                                                                                 \
     npu_generated_tight npu_generated_tight_##name;                                                                  \
     npu_generated_loose npu_generated_loose_##name, npu_generated_loose_tail_##name;                                 \

@@ -1,4 +1,4 @@
-/* The four custom instructions and the CSRs, each as one C expression. They are illegal where CAPS does not show them. */
+/* The four custom instructions and the CSRs as C expressions. Instructions without their bit in CAPS are illegal. */
 #ifndef NPU_INSN_H
 #define NPU_INSN_H
 
@@ -6,7 +6,7 @@
 
 #include "npu_abi.h"
 
-/* Opcode slot of the build (custom-0..custom-3); the ELF note carries it. */
+/* Opcode slot of the build (custom-0..custom-3), also recorded in the ELF note. */
 #ifndef NPU_CUSTOM_SLOT
 #define NPU_CUSTOM_SLOT NPU_DEFAULT_SLOT
 #endif
@@ -16,7 +16,7 @@
 
 #define NPU_INLINE static inline __attribute__((always_inline))
 
-/* Submit the 64 bytes at `descriptor`. Ticket > 0, 0 when dropped, or a negative code. operand[7:0]: priority, stream. */
+/* Submit the 64 bytes at `descriptor`. Return ticket > 0; 0: dropped; < 0: error. operand[7:0]: priority, stream. */
 NPU_INLINE int32_t npu_enqcmd_t(const volatile void *descriptor, uint32_t operand)
 {
     int32_t result;
@@ -28,7 +28,7 @@ NPU_INLINE int32_t npu_enqcmd_t(const volatile void *descriptor, uint32_t operan
     return result;
 }
 
-/* Wait for a ticket: 0, or minus its error code. `units`: a constant; 0 waits for ever, else units * 1024 cycles. */
+/* Wait for a ticket. Return 0 or minus its error code. Constant `units`: limit in 1024 cycles; 0: no limit. */
 NPU_INLINE int32_t npu_twait(int32_t ticket, const int units)
 {
     int32_t result;
@@ -39,14 +39,14 @@ NPU_INLINE int32_t npu_twait(int32_t ticket, const int units)
     return result;
 }
 
-/* Barrier: `immediate` is a constant, scope | stream << NPU_TBAR_STREAM_SHIFT. */
+/* Issue a barrier. `immediate`: constant, scope | stream << NPU_TBAR_STREAM_SHIFT. */
 NPU_INLINE void npu_tbar(const int immediate)
 {
     __asm__ volatile(".insn i %0, %1, x0, x0, %2" ::"i"(NPU_CUSTOM_OPCODE), "i"(NPU_TBAR_FUNCT3), "i"(immediate)
                      : "memory");
 }
 
-/* Queue depth, idle percent of the tensor engines, in flight, sticky error: NPU_TSTAT_*_MASK. */
+/* Read the status word: queue depth, idle percentage of tensor engines, in flight, sticky error (NPU_TSTAT_*_MASK). */
 NPU_INLINE uint32_t npu_tstat(void)
 {
     uint32_t result;
@@ -57,7 +57,7 @@ NPU_INLINE uint32_t npu_tstat(void)
     return result;
 }
 
-/* The CSR that mirrors a register; `csr` is one of NPU_CSR_*. */
+/* Read or write a CSR that mirrors a register; `csr`: NPU_CSR_*. */
 #define NPU_CSR_READ(csr)                                                              \
     __extension__({                                                                    \
         uint32_t csr_value;                                                            \

@@ -1,4 +1,4 @@
-/* What every program has: console, exit, boot information, arguments, cycles. */
+/* Runtime of every program: console, exit, boot information, arguments, cycle counter. */
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
@@ -24,7 +24,7 @@ extern "C" {
 #define CSR_SET(csr, bits) __asm__ volatile("csrs " #csr ", %0" ::"rK"(bits) : "memory")
 #define CSR_CLEAR(csr, bits) __asm__ volatile("csrc " #csr ", %0" ::"rK"(bits) : "memory")
 
-/* Low half of mcycle: differences are exact up to 2^32 cycles. */
+/* Read the low word of mcycle. Differences below 2^32 cycles are exact. */
 static inline uint32_t cycles(void)
 {
     return CSR_READ(mcycle);
@@ -44,21 +44,21 @@ static inline void mmio_write32(uintptr_t address, uint32_t value)
 
 /* -- console and exit ------------------------------------------------------------------------------------------- */
 
-/* printf for the few conversions that reports need: %d %u %x %c %s %%, a width with 0 or blanks, ll. */
+/* Minimal printf: %d %u %x %c %s %%, a field width padded with zeros or blanks, and the length modifier ll. */
 void print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* End the run. 0 is success; the host sees codes up to 65535. main's return value does the same. */
+/* End the run with an exit code of 0 (success) to 65535. Returning from main has the same effect. */
 void firmware_exit(int code) __attribute__((noreturn));
 
 /* -- boot information and arguments ----------------------------------------------------------------------------- */
 
-/* The platform's npu_bootinfo, or the header's defaults on a platform without one. Never NULL after start-up. */
+/* npu_bootinfo of the platform, or the defaults of npu_abi.h on a platform without it. Never NULL after start-up. */
 extern const struct npu_bootinfo *boot;
 
-/* Value of an argument, or `otherwise` on a platform without npu_bootinfo. Programs use NPU_ARG. */
+/* Return the value of an argument, or `otherwise` on a platform without npu_bootinfo. Programs use NPU_ARG. */
 uint32_t npu_arg(uint32_t index, uint32_t otherwise);
 
-#define NPU_NOTE_NAME_BYTES 8 /* NPU_NOTE_OWNER with its zero, padded to words */
+#define NPU_NOTE_NAME_BYTES 8 /* NPU_NOTE_OWNER with its terminator, padded to words */
 
 /* Declare the argument `name` (--arg name=value) in the ELF note, and a function arg_name() that returns it. */
 #define NPU_ARG(number, name, otherwise)                                                                       \
@@ -69,15 +69,15 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
         return npu_arg((number), (otherwise));                                                                 \
     }
 
-/* As NPU_ARG, of an argument that must be low..high, unsigned: the platform refuses other values. */
+/* As NPU_ARG, with the unsigned range low..high: the platform rejects other values. */
 #define NPU_ARG_IN(number, name, otherwise, low, high)                                                         \
     NPU_NUMBERS_NOTE(npu_range_##name, NPU_NOTE_RANGE, (low), (high), #name);                                  \
     NPU_STATIC_ASSERT((low) <= (otherwise) && (otherwise) <= (high), "the default lies outside of the range"); \
     NPU_ARG(number, name, otherwise)
 
-#define NPU_COUNT_MAX 0x7fffffffu /* the largest of an argument that counts: what is less than 0 is more than that */
+#define NPU_COUNT_MAX 0x7fffffffu /* upper limit of a count; negative values exceed it */
 
-/* A note of two numbers and a text. */
+/* ELF note with two numbers and a text. */
 #define NPU_NUMBERS_NOTE(note, kind, first, second, name)                                                      \
     static const struct {                                                                                      \
         uint32_t owner_bytes, body_bytes, type;                                                                \
@@ -87,8 +87,8 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
     } note __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                                    \
         sizeof(NPU_NOTE_OWNER), 8 + (sizeof(name) + 3) / 4 * 4, kind, NPU_NOTE_OWNER, {(first), (second)}, name}
 
-/* Declare numbers that the program prints and that are no results, such as times: each # of the text stands for one.
-   Injected faults are judged by the rest of what it prints. At most one on a line of the source. */
+/* Declare printed numbers that are not results, such as times. Each # in the text matches one number. Fault campaigns
+   compare the rest of the output. Use at most one per source line. */
 #define NPU_NOISE(text) NPU_NOISE_ON(__LINE__, text)
 #define NPU_NOISE_ON(line, text) NPU_NOISE_NOTE(line, text)
 #define NPU_NOISE_NOTE(line, text)                                                                             \
@@ -99,7 +99,7 @@ uint32_t npu_arg(uint32_t index, uint32_t otherwise);
     } npu_noise_##line __attribute__((section(NPU_NOTE_SECTION), used, aligned(4))) = {                        \
         sizeof(NPU_NOTE_OWNER), (sizeof(text) + 3) / 4 * 4, NPU_NOTE_NOISE, NPU_NOTE_OWNER, text}
 
-/* The program needs that much scratchpad, a constant expression: the platform refuses it otherwise. Once per program. */
+/* Declare the scratchpad bytes that the program needs (constant, once): platforms with less refuse to load it. */
 #define NPU_NEEDS_SPM(bytes)                                                                                   \
     __attribute__((used)) static void npu_needs_spm(void)                                                      \
     {                                                                                                          \

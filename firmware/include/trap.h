@@ -1,4 +1,4 @@
-/* Traps in C: a table of handlers for exceptions and one for interrupts. */
+/* Trap handling in C: handler tables for exceptions and interrupts. */
 #ifndef TRAP_H
 #define TRAP_H
 
@@ -30,19 +30,19 @@ enum trap_interrupt_cause {
     TRAP_INTERRUPTS = 16
 };
 
-/* Everything an exception interrupted; a handler may change it. Without a change the instruction runs again. */
+/* Context of an exception, which the handler may modify. If mepc is unchanged, the instruction is executed again. */
 struct trap_frame {
-    uintptr_t x[32]; /* x[0] is 0, x[2] the interrupted sp: changes of these two are ignored */
+    uintptr_t x[32]; /* x[0] is 0, x[2] the interrupted sp: writes to these two are ignored */
     uintptr_t mepc, mstatus, mcause, mtval;
 };
 
 typedef void trap_exception_handler(struct trap_frame *frame);
 typedef void trap_interrupt_handler(void);
 
-/* Install a handler and return the previous one; NULL is the default: print cause, mepc and mtval, and exit. */
+/* Install a handler and return the previous one. NULL: default handler, prints cause, mepc and mtval and exits. */
 trap_exception_handler *trap_on_exception(uint32_t cause, trap_exception_handler *handler);
 
-/* Install a handler and enable its bit in mie; NULL disables it. mstatus.MIE is the program's. */
+/* Install a handler and set its bit in mie; NULL clears the bit. The caller controls mstatus.MIE. */
 void trap_on_interrupt(uint32_t cause, trap_interrupt_handler *handler);
 
 static inline void interrupts_on(void)
@@ -59,20 +59,20 @@ static inline void interrupts_off(void)
 
 struct trap_record {
     uint32_t count, cause;
-    uintptr_t mtval, mepc; /* of the latest exception */
+    uintptr_t mtval, mepc; /* of the last exception, like cause */
 };
 
-/* While recording, exceptions are counted and their instruction is skipped (a jump into nowhere returns to ra). */
+/* While recording, exceptions are counted and the instruction is skipped (fetch faults return to ra). */
 extern volatile struct trap_record trap_record;
 void trap_record_start(void);
 void trap_record_stop(void);
 
-/* Execute one instruction word with a0 and a1 as given and record what it does: false when it trapped. Its mepc is
-   trap_word_address. The word may change t0-t6 and a0-a7 only. */
+/* Execute one instruction word with the operands a0 and a1 while recording. Return false if it trapped, with mepc
+   equal to trap_word_address. The instruction may modify only t0-t6 and a0-a7. */
 bool trap_word(uint32_t word, uintptr_t a0, uintptr_t a1);
 extern const uintptr_t trap_word_address;
 
-/* Read a word that may not be there. */
+/* Read a word at an address that may be unmapped. Return false on an access fault; *value is then unchanged. */
 bool trap_probe_read(uintptr_t address, uint32_t *value);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Loads and stores of a whole register, and its bytes, for assembly. */
+/* Assembly macros for XLEN: load and store of a register, and its size in bytes. */
 #if __riscv_xlen == 64
 #define LOAD     ld
 #define STORE    sd

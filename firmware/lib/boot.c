@@ -1,4 +1,4 @@
-/* Boot information, arguments, exit, and the note that says what the image needs. */
+/* Boot information, arguments, exit, and the ELF note with the requirements of the image. */
 #include "console.h"
 #include "runtime.h"
 
@@ -6,7 +6,7 @@
 #define NPU_CUSTOM_SLOT NPU_DEFAULT_SLOT
 #endif
 
-extern const char __image_bytes[]; /* symbols of the linker script: their addresses are the values */
+extern const char __image_bytes[]; /* symbols of the linker script; the address is the value */
 extern const char __spm_bytes[];
 
 static const struct __attribute__((packed)) {
@@ -30,12 +30,12 @@ static const struct npu_bootinfo defaults = {
 
 const struct npu_bootinfo *boot = &defaults;
 
-void boot_start(const struct npu_bootinfo *given);
+void boot_start(const struct npu_bootinfo *info);
 
-void boot_start(const struct npu_bootinfo *given)
+void boot_start(const struct npu_bootinfo *info)
 {
-    if (given != NULL && (uintptr_t)given % sizeof(uint32_t) == 0 && given->magic == NPU_BOOTINFO_MAGIC) {
-        boot = given;
+    if (info != NULL && (uintptr_t)info % sizeof(uint32_t) == 0 && info->magic == NPU_BOOTINFO_MAGIC) {
+        boot = info;
     }
 }
 

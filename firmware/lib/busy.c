@@ -1,4 +1,4 @@
-/* Large loads into one place, hence one after the other: much time for the device, little work for its model. */
+/* Large loads to the same address, hence in sequence: long on the device, but cheap to simulate. */
 #include "busy.h"
 
 #include "npu_driver.h"
@@ -7,13 +7,13 @@ enum { ROWS = 1024, COLUMNS = 1024 };
 
 NPU_STATIC_ASSERT(ROWS * COLUMNS == BUSY_SPM, "BUSY_SPM");
 
-static uint32_t duration; /* of one, 0 unknown */
+static uint32_t duration; /* cycles of one command; 0: not measured yet */
 
 void busy_descriptor(struct npu_descriptor *descriptor)
 {
     *descriptor = (struct npu_descriptor){
         .op = NPU_DESC(OPCODE, NPU_OPCODE_LOAD),
-        .in0_addr = NPU_MAP_DRAM_BASE + boot->dram_size - ROWS * COLUMNS, /* which nothing else uses */
+        .in0_addr = NPU_MAP_DRAM_BASE + boot->dram_size - ROWS * COLUMNS, /* unused by the runtime */
         .out_addr = boot->spm_base,
         .tile_m = ROWS,
         .tile_k = COLUMNS,
@@ -21,7 +21,7 @@ void busy_descriptor(struct npu_descriptor *descriptor)
     };
 }
 
-/* Busy cycles of all DMA channels. */
+/* Return the sum of busy cycles of all DMA channels. */
 static uint32_t channel_cycles(void)
 {
     uint32_t channels = npu_read(NPU_REG_DMA_COUNT) * npu_read(NPU_REG_CLUSTERS), sum = 0;
@@ -38,7 +38,7 @@ static int32_t busy_submit(void)
     return npu_submit_prebuilt(&descriptor);
 }
 
-uint32_t busy_count(uint32_t wanted)
+uint32_t busy_count(uint32_t min_cycles)
 {
     if (duration == 0) {
         npu_drain();
@@ -46,13 +46,13 @@ uint32_t busy_count(uint32_t wanted)
         (void)npu_wait(busy_submit());
         duration = channel_cycles() - before;
     }
-    return duration == 0 ? 1 : wanted / duration + 1;
+    return duration == 0 ? 1 : min_cycles / duration + 1;
 }
 
-int32_t busy_for(uint32_t wanted)
+int32_t busy_for(uint32_t min_cycles)
 {
     int32_t ticket = 0;
-    for (uint32_t count = busy_count(wanted); count > 0; count--) {
+    for (uint32_t count = busy_count(min_cycles); count > 0; count--) {
         ticket = busy_submit();
     }
     return ticket;

@@ -1,4 +1,4 @@
-/* What the C library (picolibc) and C++ ask of the platform: console, exit, heap, time, operator new. */
+/* Platform hooks of the C library (picolibc) and C++: console, exit, heap, time, operator new. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,13 +37,13 @@ FILE *const stdin = &console;
 FILE *const stdout = &console;
 FILE *const stderr = &console;
 
-/* exit() and the return from main end here. */
+/* Called by exit() and on return from main. */
 void _exit(int code)
 {
     firmware_exit(code);
 }
 
-/* raise(), abort() and assert() end here, with the exit code that a shell shows. */
+/* Called by raise(), abort() and assert(); exits with 128 + signal, as a shell reports it. */
 int kill(pid_t process, int signal)
 {
     (void)process;
@@ -55,14 +55,14 @@ pid_t getpid(void)
     return 1;
 }
 
-/* The heap: from the end of the image to the end of DRAM. */
+/* Extend the heap, which spans from the end of the image to the end of DRAM. */
 void *sbrk(ptrdiff_t bytes)
 {
     extern char __heap_start[];
     static char *end = __heap_start;
     ptrdiff_t used = end - __heap_start;
-    ptrdiff_t most = (char *)(uintptr_t)(NPU_MAP_DRAM_BASE + boot->dram_size) - __heap_start;
-    if (bytes < -used || bytes > most - used) {
+    ptrdiff_t capacity = (char *)(uintptr_t)(NPU_MAP_DRAM_BASE + boot->dram_size) - __heap_start;
+    if (bytes < -used || bytes > capacity - used) {
         errno = ENOMEM;
         return (void *)-1;
     }
@@ -86,7 +86,7 @@ static uint64_t microseconds(void)
     return count / boot->clock_hz * 1000000 + count % boot->clock_hz * 1000000 / boot->clock_hz;
 }
 
-/* Simulated time since reset. */
+/* Return simulated time since reset. */
 int gettimeofday(struct timeval *time, void *zone)
 {
     (void)zone;
@@ -103,9 +103,9 @@ clock_t times(struct tms *times)
     return ticks;
 }
 
-/* C++ without its library: names as the compiler writes them (Itanium C++ ABI). */
+/* C++ support without libstdc++: mangled names of the Itanium C++ ABI. */
 #if __riscv_xlen == 64
-#define SIZED "m" /* size_t in such a name */
+#define SIZED "m" /* mangled size_t */
 #else
 #define SIZED "j"
 #endif
@@ -120,7 +120,7 @@ void pure_virtual(void) __asm__("__cxa_pure_virtual") __attribute__((noreturn));
 void *operator_new(size_t bytes)
 {
     void *memory = malloc(bytes == 0 ? 1 : bytes);
-    if (memory == NULL) { /* without exceptions there is no other way to say so */
+    if (memory == NULL) { /* exceptions are disabled, so std::bad_alloc is not available */
         print("operator new: no memory for %u bytes\n", (unsigned)bytes);
         abort();
     }

@@ -1,4 +1,4 @@
-/* Text on the UART (16550). Lines leave in bursts of a transmit FIFO, so the status is read once in 16 characters. */
+/* Text output on the UART (16550). A line is sent in bursts of the transmit FIFO: one status read per 16 characters. */
 #include <stdarg.h>
 
 #include "console.h"
@@ -39,7 +39,7 @@ void console_put(char c)
 
 int console_get(void)
 {
-    console_flush(); /* a question comes before its answer */
+    console_flush(); /* show a prompt before waiting for input */
     while ((uart[UART_LSR] & LSR_DATA_READY) == 0) {
     }
     return uart[UART_RBR];

@@ -1,4 +1,4 @@
-# Start-up: a0 = hart id, a1 = address of npu_bootinfo (or anything, on another platform).
+# Start-up code. a0: hart id; a1: address of npu_bootinfo (arbitrary on other platforms).
 
 #include "width.h"
 
@@ -11,7 +11,7 @@ _start:
     la      gp, __global_pointer$
     .option pop
     la      sp, __stack_top
-    la      tp, __tls_base          # the one thread's variables
+    la      tp, __tls_base          # thread-local variables; single-threaded
     la      t0, trap_vectors
     ori     t0, t0, 1               # vectored
     csrw    mtvec, t0

@@ -5,36 +5,36 @@
 
 static uint32_t checks, failures;
 
-static bool check(bool good)
+static bool check(bool ok)
 {
     checks++;
-    failures += !good;
-    return good;
+    failures += !ok;
+    return ok;
 }
 
-bool expect_equal(const char *what, uint32_t seen, uint32_t wanted)
+bool expect_equal(const char *name, uint32_t actual, uint32_t expected)
 {
-    bool good = check(seen == wanted);
-    if (good) {
-        print("ok   %s: 0x%x\n", what, (unsigned)seen);
+    bool ok = check(actual == expected);
+    if (ok) {
+        print("ok   %s: 0x%x\n", name, (unsigned)actual);
     } else {
-        print("FAIL %s: 0x%x, expected 0x%x\n", what, (unsigned)seen, (unsigned)wanted);
+        print("FAIL %s: 0x%x, expected 0x%x\n", name, (unsigned)actual, (unsigned)expected);
     }
-    return good;
+    return ok;
 }
 
-bool expect_range(const char *what, uint32_t seen, uint32_t low, uint32_t high)
+bool expect_range(const char *name, uint32_t actual, uint32_t low, uint32_t high)
 {
-    bool good = check(seen >= low && seen <= high);
-    print("%s %s: %u, expected %u..%u\n", good ? "ok  " : "FAIL", what, (unsigned)seen, (unsigned)low, (unsigned)high);
-    return good;
+    bool ok = check(actual >= low && actual <= high);
+    print("%s %s: %u, expected %u..%u\n", ok ? "ok  " : "FAIL", name, (unsigned)actual, (unsigned)low, (unsigned)high);
+    return ok;
 }
 
-bool expect_true(const char *what, bool seen)
+bool expect_true(const char *name, bool actual)
 {
-    bool good = check(seen);
-    print("%s %s\n", good ? "ok  " : "FAIL", what);
-    return good;
+    bool ok = check(actual);
+    print("%s %s\n", ok ? "ok  " : "FAIL", name);
+    return ok;
 }
 
 int expect_result(const char *program)
@@ -44,4 +44,4 @@ int expect_result(const char *program)
     return failures == 0 ? 0 : 1;
 }
 
-NPU_NOISE("#, expected #..#"); /* a range says what a result may be */
+NPU_NOISE("#, expected #..#"); /* any value in the range is a valid result */

@@ -1,16 +1,16 @@
-/* Set-up, completion and status: everything of the driver that is not the hot path. */
+/* Slow path of the driver: set-up, completion and status. */
 #include "npu_driver.h"
 
 #include "runtime.h"
 #include "trap.h"
 
-NPU_ARG(15, tail_write, 0) /* 1: write QUEUE_TAIL before each doorbell, as the plan has it */
+NPU_ARG(15, tail_write, 0) /* 1: write QUEUE_TAIL before each doorbell */
 
-enum { HISTORY = 65536 /* completions whose ticket state the device keeps */ };
+enum { HISTORY = 65536 /* completed tickets whose state the device retains */ };
 
-NPU_ARG(13, timeout, 0) /* cycles without progress until a wait looks for what was lost; 0: it waits for ever */
+NPU_ARG(13, timeout, 0) /* cycles without progress before a wait starts recovery; 0: waits are unbounded */
 
-static void choose(bool tight)
+static void select_functions(bool tight)
 {
     const bool tail_write = arg_tail_write() != 0;
     npu.tight = tight;
@@ -42,11 +42,11 @@ int32_t npu_open(enum npu_mode mode)
         return -NPU_ENOENT;
     }
     npu.caps = npu_read(NPU_REG_CAPS);
-    bool can_be_tight = (npu.caps & NPU_CAPS_ENQCMD_T) != 0;
-    if (mode == NPU_MODE_TIGHT && !can_be_tight) {
+    bool has_enqcmd = (npu.caps & NPU_CAPS_ENQCMD_T) != 0;
+    if (mode == NPU_MODE_TIGHT && !has_enqcmd) {
         return -NPU_EINVAL;
     }
-    choose(can_be_tight && mode != NPU_MODE_LOOSE);
+    select_functions(has_enqcmd && mode != NPU_MODE_LOOSE);
 
     uint32_t control = npu_read(NPU_REG_CTRL) & NPU_CTRL_FULL_POLICY_MASK;
     npu_write(NPU_REG_CTRL, control);
@@ -72,8 +72,8 @@ void npu_full_policy(uint32_t policy)
 
 /* -- completion --------------------------------------------------------------------------------------------------- */
 
-/* Whether a ticket that the device does not know is one of the driver's that is still in the ring. */
-static bool on_its_way(int32_t ticket)
+/* Return whether a ticket that is unknown to the device is still in the ring. */
+static bool is_in_ring(int32_t ticket)
 {
     uint32_t age = npu.tail - (uint32_t)ticket;
     if (npu.tail > INT32_MAX) { /* tickets wrap at 2^31, the tail does not */
@@ -95,7 +95,7 @@ int32_t npu_result(int32_t ticket)
     case NPU_TICKET_ERROR:
         return -(int32_t)(status >> NPU_TICKET_STATUS_CODE_SHIFT);
     case NPU_TICKET_UNKNOWN:
-        return on_its_way(ticket) ? -NPU_EBUSY : -NPU_ENOENT;
+        return is_in_ring(ticket) ? -NPU_EBUSY : -NPU_ENOENT;
     default:
         return -NPU_EBUSY;
     }

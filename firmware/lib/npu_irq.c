@@ -1,19 +1,19 @@
-/* Interrupts of the NPU, in the order of docs/interface.md: acknowledge, read back, scan tickets, return.
+/* NPU interrupts, handled in the order of docs/interface.md: acknowledge, read back, scan tickets, return.
 
-   Acknowledging before the scan loses nothing: a command that completes during the scan raises its bit again. */
+   Acknowledging before the scan is safe: a command that completes during the scan sets its bit again. */
 #include "npu_driver.h"
 #include "runtime.h"
 #include "trap.h"
 
 NPU_ARG(14, plic, 0) /* 1: the NPU interrupts through the PLIC only (platform.irq: plic) */
 
-enum { MTIMECMP = 0x4000, MTIME = 0xbff8, TICK = 120 /* cycles of mtime's tick, about */ };
+enum { MTIMECMP = 0x4000, MTIME = 0xbff8, TICK = 120 /* approximate cycles per tick of mtime */ };
 enum { PLIC_PRIORITY = 0, PLIC_ENABLE = 0x2000, PLIC_THRESHOLD = 0x200000, PLIC_CLAIM = 0x200004 };
 
 static uint32_t enabled;
 static void (*scan_tickets)(void);
 
-/* The interrupted code may be between its write of TICKET_SEL and its read of TICKET_STATUS. */
+/* Preserve TICKET_SEL: the interrupted code may be between writing it and reading TICKET_STATUS. */
 static void scan(void)
 {
     uint32_t selected = npu.selected;
@@ -47,7 +47,7 @@ static void handle_plic(void)
         handle();
     }
     mmio_write32(NPU_MAP_PLIC_BASE + PLIC_CLAIM, source);
-    (void)mmio_read32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD); /* the posted completion has arrived */
+    (void)mmio_read32(NPU_MAP_PLIC_BASE + PLIC_THRESHOLD); /* flush the posted completion */
 }
 
 void npu_irq_enable(uint32_t mask, void (*scan_function)(void))
@@ -66,8 +66,8 @@ void npu_irq_enable(uint32_t mask, void (*scan_function)(void))
     }
 }
 
-/* mtime at the end of the wait; the interrupt of the timer stays masked in mstatus, it only wakes. */
-static void timer(uint64_t when)
+/* Set mtimecmp. mstatus.MIE may be clear: the pending interrupt then only ends wfi. */
+static void set_timer(uint64_t when)
 {
     const uintptr_t compare = NPU_MAP_CLINT_BASE + MTIMECMP;
     mmio_write32(compare + 4, UINT32_MAX);
@@ -75,7 +75,7 @@ static void timer(uint64_t when)
     mmio_write32(compare + 4, (uint32_t)(when >> 32));
 }
 
-static uint64_t now(void)
+static uint64_t read_mtime(void)
 {
     uint32_t high, low;
     do {
@@ -92,12 +92,12 @@ int32_t npu_sleep_watched(void)
         npu_watch_begin(&watch);
     }
     uint32_t since = cycles();
-    timer(now() + npu.timeout / TICK + 1);
+    set_timer(read_mtime() + npu.timeout / TICK + 1);
     CSR_SET(mie, 1u << TRAP_TIMER);
     __asm__ volatile("wfi" ::: "memory");
     CSR_CLEAR(mie, 1u << TRAP_TIMER);
     bool woken = (CSR_READ(mip) & 1u << TRAP_EXTERNAL) != 0;
-    timer(UINT64_MAX);
+    set_timer(UINT64_MAX);
     interrupts_on();
     interrupts_off();
     if (woken) {
@@ -111,12 +111,12 @@ int32_t npu_sleep_watched(void)
     return npu_watch(&watch);
 }
 
-static struct npu_watch dog;
+static struct npu_watch watchdog;
 
-static void look_again(void)
+static void on_watchdog_timer(void)
 {
-    (void)npu_watch(&dog);
-    timer(now() + npu.timeout / TICK + 1);
+    (void)npu_watch(&watchdog);
+    set_timer(read_mtime() + npu.timeout / TICK + 1);
 }
 
 void npu_watchdog(bool on)
@@ -125,14 +125,14 @@ void npu_watchdog(bool on)
         return;
     }
     if (on) {
-        npu_watch_begin(&dog);
-        timer(now() + npu.timeout / TICK + 1);
-        trap_on_interrupt(TRAP_TIMER, look_again);
+        npu_watch_begin(&watchdog);
+        set_timer(read_mtime() + npu.timeout / TICK + 1);
+        trap_on_interrupt(TRAP_TIMER, on_watchdog_timer);
         interrupts_on();
     } else {
         interrupts_off();
         trap_on_interrupt(TRAP_TIMER, NULL);
-        timer(UINT64_MAX);
+        set_timer(UINT64_MAX);
     }
 }
 
@@ -140,5 +140,5 @@ void npu_irq_disable(void)
 {
     trap_on_interrupt(TRAP_EXTERNAL, NULL);
     npu_write(NPU_REG_IRQ_MASK, 0);
-    (void)npu_read(NPU_REG_IRQ_MASK); /* the posted write has arrived: no interrupt after this */
+    (void)npu_read(NPU_REG_IRQ_MASK); /* flush the posted write: no interrupt after this */
 }

@@ -1,11 +1,11 @@
-/* The hot path: what latency is measured on. Each function is one complete submission and calls nothing.
+/* Hot path, on which latency is measured. Each function is one complete submission without calls.
 
-   Both modes write the same 64 bytes from the same registers; loose publishes them with a fence and a doorbell, tight
-   hands them over with one instruction. */
+   Both modes write the same 64 bytes from the same registers. Loose mode publishes them with a fence and a doorbell,
+   tight mode with one instruction. */
 #include "npu_driver.h"
 #include "runtime.h"
 
-/* In .sbss, so that gp reaches it in one instruction. */
+/* In .sbss, so that it is addressed relative to gp in one instruction. */
 struct npu npu __attribute__((section(".sbss.npu")));
 struct npu_descriptor npu_ring[NPU_RING_CAPACITY]
     __attribute__((section(".noinit"), aligned(2 * NPU_BUFFERS * sizeof(struct npu_descriptor))));
@@ -34,7 +34,7 @@ NPU_INLINE void fill(struct npu_descriptor *slot, uint32_t op, uint32_t flags, u
     slot->ticket = ticket;
 }
 
-/* All words but the ticket. Unrolled: a loop would cost a third more instructions. */
+/* Copy all words but the ticket. Unrolled: a loop would take a third more instructions. */
 NPU_INLINE void copy(struct npu_descriptor *slot, const struct npu_descriptor *descriptor, uint32_t ticket)
 {
     const word *from = (const word *)descriptor;
@@ -46,17 +46,17 @@ NPU_INLINE void copy(struct npu_descriptor *slot, const struct npu_descriptor *d
     slot->ticket = ticket;
 }
 
-/* Wait until the ring has room, and return the slot. Reading HEAD costs a round trip, so it is done only when the ring
-   looks full. */
+/* Wait for a free slot in the ring and return it. Reading HEAD costs a round trip, so it is read only when the ring
+   appears full. */
 NPU_INLINE struct npu_descriptor *ring_slot(uint32_t tail)
 {
-    while (__builtin_expect(tail == npu.limit, 0)) { /* unlikely: no taken branch on the way */
+    while (__builtin_expect(tail == npu.limit, 0)) { /* unlikely: no taken branch on the fast path */
         npu.limit = npu_read(NPU_REG_QUEUE_HEAD) + npu.mask + 1;
     }
     return &npu_ring[tail & npu.mask];
 }
 
-/* Publish: the stores to memory go before the store to the device. The ticket is the new tail without its top bit. */
+/* Publish: the fence orders the stores to memory before the doorbell. The ticket is the new tail without its top bit. */
 NPU_INLINE int32_t ring_doorbell(uint32_t tail, const bool tail_write)
 {
     __asm__ volatile("fence w, o" ::: "memory");
@@ -96,7 +96,7 @@ NPU_INLINE int32_t prebuilt_loose(const struct npu_descriptor *descriptor, const
     return ring_doorbell(tail, tail_write);
 }
 
-/* The buffers are the first of the ring, whose alignment leaves their size's bit clear: wrap by clearing it. */
+/* Return the next buffer. The alignment of the ring allows wrapping by clearing one address bit. */
 NPU_INLINE struct npu_descriptor *next_buffer(struct npu_descriptor *buffer)
 {
     return (struct npu_descriptor *)((uintptr_t)(buffer + 1) & ~(uintptr_t)(NPU_BUFFERS * sizeof(*buffer)));
@@ -201,13 +201,13 @@ HOT int32_t npu_submit_once_tight(uint32_t op, uint32_t flags, uint32_t in0, uin
     return ticket;
 }
 
-/* -- with waits that end ----------------------------------------------------------------------------------------- */
+/* -- bounded waits ----------------------------------------------------------------------------------------------- */
 
-/* What waits is called last and from nowhere else, so that a submission which need not wait saves no registers for it. */
+/* Slow paths are tail calls and never inlined, so that the fast path saves no registers. */
 #define COLD __attribute__((noinline, noclone, cold))
 
-/* Wait until the ring has room. A reset empties it and moves its tail: look at that after this. */
-COLD static void wait_for_room(void)
+/* Wait for a free slot in the ring. A reset empties the ring and changes npu.tail: reload it afterwards. */
+COLD static void wait_for_slot(void)
 {
     struct npu_watch watch;
     npu_watch_begin(&watch);
@@ -216,21 +216,21 @@ COLD static void wait_for_room(void)
     }
 }
 
-COLD static int32_t loose_later(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
+COLD static int32_t loose_slow_path(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                                 uint32_t k_param, uint32_t quant)
 {
-    wait_for_room();
+    wait_for_slot();
     return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
 }
 
-COLD static int32_t prebuilt_later(const struct npu_descriptor *descriptor)
+COLD static int32_t prebuilt_slow_path(const struct npu_descriptor *descriptor)
 {
-    wait_for_room();
+    wait_for_slot();
     return prebuilt_loose(descriptor, npu.tail_write);
 }
 
-/* A queue that has not moved for a time-out is asked four times in each, not all the time. */
-COLD static int32_t enqueue_later(const struct npu_descriptor *descriptor)
+/* Retry ENQCMD_T until accepted. After a time-out without progress, retry only four times per time-out. */
+COLD static int32_t enqueue_slow_path(const struct npu_descriptor *descriptor)
 {
     struct npu_watch watch;
     int32_t ticket;
@@ -250,7 +250,7 @@ HOT int32_t npu_submit_loose_watched(uint32_t op, uint32_t flags, uint32_t in0, 
 {
     uint32_t tail = npu.tail;
     if (__builtin_expect(tail == npu.limit || npu.tail_write, 0)) {
-        return loose_later(op, flags, in0, in1, out, mn, k_param, quant);
+        return loose_slow_path(op, flags, in0, in1, out, mn, k_param, quant);
     }
     struct npu_descriptor *slot = &npu_ring[tail & npu.mask];
     tail++;
@@ -262,7 +262,7 @@ HOT int32_t npu_submit_prebuilt_loose_watched(const struct npu_descriptor *descr
 {
     uint32_t tail = npu.tail;
     if (__builtin_expect(tail == npu.limit || npu.tail_write, 0)) {
-        return prebuilt_later(descriptor);
+        return prebuilt_slow_path(descriptor);
     }
     struct npu_descriptor *slot = &npu_ring[tail & npu.mask];
     tail++;
@@ -277,25 +277,25 @@ HOT int32_t npu_submit_tight_watched(uint32_t op, uint32_t flags, uint32_t in0, 
     fill(buffer, op, flags, in0, in1, out, mn, k_param, quant, 0);
     int32_t ticket = npu_enqcmd_t(buffer, 0);
     npu.next = next_buffer(buffer);
-    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_later(buffer) : ticket;
+    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_slow_path(buffer) : ticket;
 }
 
 HOT int32_t npu_submit_prebuilt_tight_watched(const struct npu_descriptor *descriptor)
 {
     int32_t ticket = npu_enqcmd_t(descriptor, 0);
-    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_later(descriptor) : ticket;
+    return __builtin_expect(ticket == -NPU_EBUSY, 0) ? enqueue_slow_path(descriptor) : ticket;
 }
 
 HOT int32_t npu_submit_stage_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                                      uint32_t k_param, uint32_t quant)
 {
     if (npu.tail == npu.limit) {
-        wait_for_room();
+        wait_for_slot();
     }
     return npu_submit_stage_loose(op, flags, in0, in1, out, mn, k_param, quant);
 }
 
-/* The wait goes on over attempts. */
+/* The state of the wait persists across attempts. */
 HOT int32_t npu_submit_once_watched(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, uint32_t out, uint32_t mn,
                                     uint32_t k_param, uint32_t quant)
 {
@@ -317,7 +317,7 @@ HOT int32_t npu_send(uint32_t op, uint32_t flags, uint32_t in0, uint32_t in1, ui
 {
     if (!npu.tight) {
         if (npu.timeout != 0 && npu.tail == npu.limit) {
-            wait_for_room();
+            wait_for_slot();
         }
         return loose(op, flags, in0, in1, out, mn, k_param, quant, npu.tail_write);
     }

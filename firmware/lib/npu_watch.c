@@ -1,13 +1,13 @@
-/* Recovery: waits that end, what they look for, and the record of what was found (docs/reliability.md). A driver without
-   a time-out (driver.timeout) calls nothing of this. */
+/* Recovery: bounded waits, the checks on expiry, and the recovery log (docs/reliability.md). Unused without
+   driver.timeout. */
 #include "npu_driver.h"
 #include "runtime.h"
 
-enum { LOOKS = 8 /* without progress, each after twice the time of the one before: then the device is reset */ };
+enum { MAX_CHECKS = 8 /* checks without progress before a device reset; the interval doubles each time */ };
 
 struct npu_recoveries npu_recoveries;
 
-static const char *const text[] = {
+static const char *const recovery_text[] = {
     [NPU_RECOVERY_DOORBELL] = "doorbell lost, rung again",
     [NPU_RECOVERY_INTERRUPT] = "interrupt lost, completions polled",
     [NPU_RECOVERY_LATE] = "no progress, waiting on",
@@ -17,21 +17,21 @@ static const char *const text[] = {
 
 void npu_recovered(uint32_t what, uint32_t since, uint32_t detail)
 {
-    const uint32_t found = cycles(), index = npu_recoveries.count++;
+    const uint32_t now = cycles(), index = npu_recoveries.count++;
     if (index < NPU_RECOVERIES) {
-        npu_recoveries.log[index] = (struct npu_recovery){what, since, found, detail};
-        print("npu: %s, %u cycles after the last progress\n", text[what], (unsigned)(found - since));
+        npu_recoveries.log[index] = (struct npu_recovery){what, since, now, detail};
+        print("npu: %s, %u cycles after the last progress\n", recovery_text[what], (unsigned)(now - since));
     }
 }
 
-/* Anything that changes while the device works. */
+/* Return a sum that changes whenever the device makes progress. */
 static uint32_t progress(void)
 {
     uint32_t head = npu.tight ? 0 : npu_read(NPU_REG_QUEUE_HEAD);
     return head + npu_counter(ACCEPTED) + npu_completed() + npu_counter(NOC_BYTES);
 }
 
-/* Costs a wait that ends soon next to nothing: what progress is measured against is read at half the time. */
+/* The reference value of progress is read only after half the time-out, so that short waits stay cheap. */
 void npu_watch_begin(struct npu_watch *watch)
 {
     watch->began = watch->since = cycles();
@@ -45,7 +45,7 @@ void npu_restart(void)
     (void)npu_open(npu.tight ? NPU_MODE_TIGHT : NPU_MODE_LOOSE);
 }
 
-static int32_t look(struct npu_watch *watch)
+static int32_t check_progress(struct npu_watch *watch)
 {
     const uint32_t now = progress();
     if (!watch->known || now != watch->progress) {
@@ -56,22 +56,22 @@ static int32_t look(struct npu_watch *watch)
         watch->progress = now;
         watch->since = cycles();
         watch->looks = 0;
-        if (watch->limit > npu.timeout) { /* a wait that has become long stays so, but does not add up */
+        if (watch->limit > npu.timeout) { /* cap the interval */
             watch->limit = npu.timeout;
         }
         return 0;
     }
     watch->since = cycles();
-    const uint32_t arrived = npu.tight ? npu.tail : npu_read(NPU_REG_QUEUE_TAIL);
-    if (arrived != npu.tail) {
-        npu_recovered(NPU_RECOVERY_DOORBELL, watch->began, npu.tail - arrived);
+    const uint32_t device_tail = npu.tight ? npu.tail : npu_read(NPU_REG_QUEUE_TAIL);
+    if (device_tail != npu.tail) {
+        npu_recovered(NPU_RECOVERY_DOORBELL, watch->began, npu.tail - device_tail);
         npu_write(NPU_REG_DOORBELL, npu.tail);
         return 0;
     }
     if (watch->looks++ == 0) {
         npu_recovered(NPU_RECOVERY_LATE, watch->began, npu_counter(ACCEPTED) - npu_completed());
     }
-    if (watch->looks > LOOKS) {
+    if (watch->looks > MAX_CHECKS) {
         npu_recovered(NPU_RECOVERY_RESET, watch->began, npu_counter(ACCEPTED) - npu_completed());
         npu_restart();
         npu_watch_begin(watch);
@@ -83,7 +83,7 @@ static int32_t look(struct npu_watch *watch)
 
 int32_t npu_watch(struct npu_watch *watch)
 {
-    return cycles() - watch->since < watch->limit ? 0 : look(watch);
+    return cycles() - watch->since < watch->limit ? 0 : check_progress(watch);
 }
 
 bool npu_repeat(uint32_t repeats, uint32_t since, uint32_t failed)

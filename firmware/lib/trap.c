@@ -1,4 +1,4 @@
-/* Dispatch of traps, and the recorder that test programs use. Entered from trap_entry.S. */
+/* Trap dispatch, called from trap_entry.S, and the trap recorder of test programs. */
 #include "trap.h"
 
 #include "runtime.h"
@@ -49,7 +49,7 @@ void trap_exception(struct trap_frame *frame)
 /* -- recording --------------------------------------------------------------------------------------------------- */
 
 volatile struct trap_record trap_record;
-static trap_exception_handler *before[TRAP_EXCEPTIONS];
+static trap_exception_handler *previous_handlers[TRAP_EXCEPTIONS];
 
 static void record(struct trap_frame *frame)
 {
@@ -65,18 +65,18 @@ void trap_record_start(void)
 {
     trap_record = (struct trap_record){0};
     for (uint32_t cause = 0; cause < TRAP_EXCEPTIONS; cause++) {
-        before[cause] = trap_on_exception(cause, record);
+        previous_handlers[cause] = trap_on_exception(cause, record);
     }
 }
 
 void trap_record_stop(void)
 {
     for (uint32_t cause = 0; cause < TRAP_EXCEPTIONS; cause++) {
-        trap_on_exception(cause, before[cause]);
+        trap_on_exception(cause, previous_handlers[cause]);
     }
 }
 
-static uint32_t word_code[2]; /* the word, and a return */
+static uint32_t word_code[2]; /* the instruction word, followed by ret */
 const uintptr_t trap_word_address = (uintptr_t)word_code;
 
 bool trap_word(uint32_t word, uintptr_t a0, uintptr_t a1)

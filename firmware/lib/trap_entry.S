@@ -1,5 +1,5 @@
-# Trap vectors. Interrupts save what a C function may clobber; exceptions save the whole register file as a
-# struct trap_frame that their handler may change; f registers are saved where the program may use them. Both save mepc and mstatus, so that an exception inside a handler is safe.
+# Trap vectors. Interrupts save caller-saved registers; exceptions save all x registers as a struct trap_frame.
+# Both save caller-saved f registers (builds with F or D), mepc and mstatus, so that traps in handlers are safe.
 
 #include "width.h"
 
@@ -17,7 +17,7 @@
     .equ    FLOAT_BYTES, __riscv_flen / 8
     .equ    FRAME_FLOAT, 32 * FLOAT_BYTES + 16
 
-    .macro  each_float operation    # what a C function may clobber
+    .macro  each_float operation    # caller-saved f registers
     .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
     \operation f\n, FLOAT_BYTES * \n(sp)
     .endr
