@@ -238,6 +238,10 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
                 constants[name] = self._external[name]
             elif name in self._tensors and name not in constants:
                 constants[name] = np.asarray(numpy_helper.to_array(self._tensors[name]))
+        open_inputs = any(name and name not in self.info and name not in constants for name in proto.input)
+        if open_inputs and any(node.domain not in (*_ONNX, on_core.DOMAIN) for node in self._nodes):
+            self._append(proto)  # the importer refuses the operator before it by name
+            return
         parts = decomposed(proto, self._name, self._version, self.info, constants)
         for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))

@@ -131,6 +131,18 @@ def test_random_numbers_are_an_input(operator: str) -> None:
     )
 
 
+def test_an_unknown_operator_is_named_and_not_one_behind_it_that_needs_its_shape() -> None:
+    behind = helper.make_node(
+        "EmbedLayerNormalization", ["ids", "", "words", "places", "", "scale", "offset"], ["y"], domain="com.microsoft"
+    )
+    unknown = helper.make_node("Gelu", ["x"], ["ids"], name="n", domain="com.example")
+    tables = [numpy_helper.from_array(np.ones((4, 2), np.float32), name) for name in ("words", "places")]
+    tables += [numpy_helper.from_array(np.ones(2, np.float32), name) for name in ("scale", "offset")]
+    proto = model([unknown, behind], [1, 3], domains=("com.example", "com.microsoft"))
+    proto.graph.initializer.extend(tables)
+    assert refused(proto).startswith("node n (Gelu, opset 18): this operator of com.example is not supported")
+
+
 def test_every_node_that_is_not_supported_is_named_at_once() -> None:
     regions = helper.make_node("Constant", [], ["r"], value=numpy_helper.from_array(np.zeros((1, 5), np.float32)))
     pooled = [
