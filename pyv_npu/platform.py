@@ -508,19 +508,19 @@ class Platform:
         if self._probe is not None:
             self._probe.custom(name, operands, outcome)
         if self.sanitizer is not None:
-            self.sanitizer.custom(name, operands, outcome)
+            self.sanitizer.boundary.custom(name, operands, outcome)
         for observer in self._custom_observers:
             observer(name, operands, outcome)
 
     def _observe_csr_write(self, address: int, now: int) -> None:
         if self.sanitizer is not None:
-            self.sanitizer.csr_written(address, now)
+            self.sanitizer.boundary.csr_written(address, now)
 
     def _observe_csr(self, address: int, value: int, now: int) -> None:
         if self._probe is not None:
             self._probe.csr_read(address, value, now)
         if self.sanitizer is not None:
-            self.sanitizer.csr_read(address, value, now)
+            self.sanitizer.boundary.csr_read(address, value, now)
 
 
 def check_engine(config: Config) -> None:

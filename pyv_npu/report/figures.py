@@ -200,7 +200,7 @@ def gantt_chart(
             {
                 "name": name,
                 "engine": _engine(name),
-                "colour": lane_colour(name),
+                "colour": LANE_COLOURS[name.rstrip("0123456789")],
                 "count": len(rows),
                 "start": differences(rows["start"]),
                 "length": differences(rows["end"] - rows["start"]),
@@ -235,11 +235,6 @@ def _engine(name: str) -> str:
     """Return the kind of engine of a lane; empty for the core and the queue."""
     kind = name.rstrip("0123456789")
     return kind if kind in ("te", "ve", "dma") else ""
-
-
-def lane_colour(name: str) -> str:
-    """Return the colour of a lane: the core, the queue, or a kind of engine."""
-    return LANE_COLOURS[name.rstrip("0123456789")]
 
 
 def differences(values: Integers) -> list[int]:

@@ -11,7 +11,6 @@ from pyv_npu.config import Effective, with_values
 from pyv_npu.csv_table import write_csv
 from pyv_npu.observe.analysis.metrics import Metric, metrics
 from pyv_npu.observe.latency.rows import Submissions
-from pyv_npu.observe.latency.table import Latency
 from pyv_npu.report.figures import Series, gantt_chart, lanes, series, write_series_csv
 from pyv_npu.report.pictures import cumulative, distribution_steps
 from pyv_npu.report.run_folder import RunFolder
@@ -99,7 +98,8 @@ def write_report(
     shown = extended(sections, results, {"latency": curves, "sweeps": sweep_charts}, gantts)
     for name, table in csv_tables(shown).items():
         write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
-    _write_cdf(folder / "latency_cdf.csv", latencies)
+    steps = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
+    write_csv(folder / "latency_cdf.csv", ("mode", "stage", "cycles", "submissions_at_most"), steps)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
     _write_metrics(folder / "metrics.csv", results)
@@ -123,11 +123,6 @@ def _gantt(run: Result[Any], binned: Series) -> dict[str, Any]:
     shown = lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
     tickets = run.spans.commands["ticket"]
     return gantt_chart(shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz)
-
-
-def _write_cdf(path: Path, latencies: Mapping[str, Latency]) -> None:
-    rows = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
-    write_csv(path, ("mode", "stage", "cycles", "submissions_at_most"), rows)
 
 
 def _write_sweeps(path: Path, sweeps: Sequence[Mapping[str, Any]]) -> None:

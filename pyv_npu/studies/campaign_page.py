@@ -75,7 +75,11 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
             Section(f"runs-{campaign.mode}", f"Runs, {campaign.mode}", _runs(campaign, command, faults))
             for campaign in campaigns
         ),
-        Section("meaning", "Meaning of the outcomes", [Table(("outcome", "meaning"), _legend())]),
+        Section(
+            "meaning",
+            "Meaning of the outcomes",
+            [Table(("outcome", "meaning"), [(outcome.value, text) for outcome, text in TEXT.items()])],
+        ),
     ]
     head = Note("Each run has one fault, drawn at random, and goes on from a snapshot before it.", "muted")
     return render(f"{program}: fault campaign", [head, Verdict(list(map(_sentence, campaigns)))], tiles, sections)
@@ -145,7 +149,3 @@ def _row(mode: str, run: CampaignRun) -> list[Value]:
     outcome = Cell(verdict.outcome.value, f"{mode}.{run.number}.outcome", kind="text")
     return [str(run.number), outcome, run.fault.do, str(run.fault), run.acted,
             ", ".join(verdict.detected_by), verdict.cycles_lost, file]  # fmt: skip
-
-
-def _legend() -> list[tuple[str, str]]:
-    return [(outcome.value, text) for outcome, text in TEXT.items()]

@@ -145,11 +145,7 @@ def program_lines(uart: str, program: Program) -> list[str]:
 def run_both(prepared: PreparedWorkload[D], config: Config, plain: Session, injected: Session) -> Result[D]:
     """Run without faults, then with the faults of the session `injected`; return that run with its outcome."""
     reference = prepared.run(config, plain)
-    return with_faults(reference, prepared.run(limit_run(config, reference.cycles or 0), injected))
-
-
-def with_faults(reference: Result[Any], run: Result[D]) -> Result[D]:
-    """Add the outcome of its faults to a run, for its JSON and its summary."""
+    run = prepared.run(limit_run(config, reference.cycles or 0), injected)
     return replace(run, faults=to_json(reference, run, judge(evidence_of(reference), evidence_of(run))))
 
 

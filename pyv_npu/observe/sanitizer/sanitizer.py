@@ -2,7 +2,6 @@
 
 from pyv_ext.bus.shadow import Shadow
 from pyv_ext.elf import Program
-from pyv_ext.protocols import Operands, Outcome
 from pyv_npu.observe.sanitizer.boundary import Boundary, WatchedParts
 from pyv_npu.observe.sanitizer.findings import AccessSide, Findings, Notebook, SanitizerRule
 
@@ -20,7 +19,7 @@ class Sanitizer:
         self._shadow = Shadow(platform.hart, platform.bus.rams, bytes_written=memory)
         platform.bus.add_shadow(self._shadow)
         self._shadow.on_unwritten = self._unwritten
-        self._boundary = Boundary(platform, self._shadow, program, self._notebook)
+        self.boundary = Boundary(platform, self._shadow, program, self._notebook)
 
     def loaded(self, program: Program) -> None:
         """Mark the zeros after the content of each segment as unwritten: only the start-up code initialises them."""
@@ -31,19 +30,7 @@ class Sanitizer:
     def restored(self) -> None:
         """Clear the submissions in flight after a restore; all memory counts as written."""
         self._shadow.clear()
-        self._boundary.restored()
-
-    def custom(self, name: str, operands: Operands, outcome: Outcome) -> None:
-        """Observe the NPU's answer to a custom instruction."""
-        self._boundary.custom(name, operands, outcome)
-
-    def csr_read(self, address: int, value: int, now: int) -> None:
-        """Observe a firmware read of an NPU CSR."""
-        self._boundary.csr_read(address, value, now)
-
-    def csr_written(self, address: int, now: int) -> None:
-        """Observe a firmware write of an NPU CSR."""
-        self._boundary.csr_written(address, now)
+        self.boundary.restored()
 
     def findings(self) -> Findings:
         """Return all findings so far."""

@@ -49,7 +49,7 @@ def module_of(graph: Graph) -> b.ModuleOp:
     order = b.ArrayAttr([b.StringAttr(name) for name in graph.tensors])
     order_op = dialect.GraphOp.create(operands=[values[name] for name in graph.outputs], attributes={"order": order})
     block.add_op(order_op)
-    function = FuncOp(_symbol(graph.name), ((), ()), Region(block))
+    function = FuncOp(_hint(graph.name) or "graph", ((), ()), Region(block))
     function.attributes["npu.graph"] = b.StringAttr(graph.name)
     return b.ModuleOp([function])
 
@@ -57,10 +57,6 @@ def module_of(graph: Graph) -> b.ModuleOp:
 def _hint(name: str) -> str | None:
     identifier = "".join(letter if letter.isalnum() else "_" for letter in name)
     return f"t_{identifier}" if not identifier[:1].isalpha() else identifier
-
-
-def _symbol(name: str) -> str:
-    return _hint(name) or "graph"
 
 
 def _memref(tensor: TensorIR) -> b.MemRefType:
