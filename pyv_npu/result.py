@@ -213,7 +213,7 @@ class Result(Generic[D]):
         """Events of the run. UsageError for a level without events."""
         if self.events is None:
             raise UsageError(f"no events: {self.config.run.sim_level} has no time; run at IA_TIMING or CA_HYBRID")
-        return self.events.kept()
+        return self.events.batches()
 
     @cached_property
     def spans(self) -> "Spans":

@@ -32,7 +32,7 @@ KV = "kv"
 ROLES = ("activation", "weight", "kv")
 MOVED_AS = {2: DataType.INT2, 4: DataType.INT4, 8: DataType.INT8, 16: DataType.FP16, 32: DataType.FP32}
 """qbits -> element type of a move."""
-TYPES = tuple(kind.name for kind in DataType if kind)
+TYPES = tuple(dtype.name for dtype in DataType if dtype)
 COMPUTE = tuple(op.name for op in Opcode if op not in (Opcode.NOP, Opcode.LOAD, Opcode.STORE, Opcode.BARRIER))
 OPCODES = (LOAD_TILE, STORE_TILE, KV_UPDATE, *COMPUTE, Opcode.BARRIER.name, Opcode.NOP.name)
 SCOPES = tuple(scope.name.lower() for scope in Scope)
@@ -94,8 +94,8 @@ def _list(item: Check, low: int, high: int) -> Check:
         if not isinstance(value, list) or not low <= len(value) <= high:
             yield Fault(Code.TYPE, field, value, f"must be a list of {low} to {high}")
             return
-        for index, one in enumerate(value):
-            yield from item(f"{field}[{index}]", one)
+        for index, item_value in enumerate(value):
+            yield from item(f"{field}[{index}]", item_value)
 
     return check
 
@@ -110,16 +110,16 @@ def _words(field: str, value: Any) -> Iterator[Fault]:
     if not isinstance(value, dict):
         yield Fault(Code.TYPE, field, value, "must be a table of the extended block's words")
         return
-    for name, one in value.items():
+    for name, word in value.items():
         if name == "own":
-            if not isinstance(one, dict) or "own" in one:
-                yield Fault(Code.TYPE, f"{field}.own", one, "must be a table of the operation's own words")
+            if not isinstance(word, dict) or "own" in word:
+                yield Fault(Code.TYPE, f"{field}.own", word, "must be a table of the operation's own words")
             else:
-                yield from _words(f"{field}.own", one)
+                yield from _words(f"{field}.own", word)
         elif name == "per_op":
-            yield Fault(Code.UNKNOWN, f"{field}.per_op", one, "no such field; give the operation's words in own")
-        elif not all(type(part) is int for part in (one if isinstance(one, list) else [one])):
-            yield Fault(Code.TYPE, f"{field}.{name}", one, "must be an integer, or a list of integers")
+            yield Fault(Code.UNKNOWN, f"{field}.per_op", word, "no such field; give the operation's words in own")
+        elif not all(type(part) is int for part in (word if isinstance(word, list) else [word])):
+            yield Fault(Code.TYPE, f"{field}.{name}", word, "must be an integer, or a list of integers")
 
 
 _OPERAND: Mapping[str, Check] = {
@@ -158,7 +158,7 @@ _DMA: Mapping[str, Check] = {
     "tensor_role": _one_of(*ROLES), "qbits": _one_of(*MOVED_AS), "dram_addr": _integer(0, MAX_64),
     "num_elements": _integer(1, MAX_32), "spm_bank": _integer(0, 63), "spm_offset": _integer(0, MAX_32),
 }  # fmt: skip
-_OWN: Mapping[str, Check] = {
+_MOVE: Mapping[str, Check] = {
     "dtype": _one_of(*TYPES), "alignment": _integer(1, MAX_32), "bank_mask": _integer(0, 255),
 }  # fmt: skip
 """Optional fields of all moves."""
@@ -171,7 +171,7 @@ _KV: Mapping[str, Check] = {
     "params": _list(_integer(0, MAX_32), 2, 2),
 }  # fmt: skip
 """Optional fields of moves of role kv."""
-_PLACE = tuple(name for name in _DMA if name.startswith(("dram_", "spm_")))
+_LOCATION = tuple(name for name in _DMA if name.startswith(("dram_", "spm_")))
 _COMPUTE: Mapping[str, Check] = {
     "in": _list(_operand, 0, 2), "out": _operand, "tile": _list(_integer(0, MAX_32), 3, 3), "flags": _table(_FLAGS),
     "params": _list(_integer(0, MAX_32), 2, 2), "macro": _words,
@@ -185,8 +185,8 @@ _LAYOUT: Mapping[str, Check] = {
 
 def _tile_of_cache(field: str, value: Any) -> Iterator[Fault]:
     """Yield faults of k or v of KV_UPDATE."""
-    rules = {name: _DMA[name] for name in _PLACE} | {"layout": _table(_LAYOUT, tuple(_LAYOUT))}
-    yield from _table(rules, _PLACE)(field, value)
+    rules = {name: _DMA[name] for name in _LOCATION} | {"layout": _table(_LAYOUT, tuple(_LAYOUT))}
+    yield from _table(rules, _LOCATION)(field, value)
 
 
 def _fields(
@@ -206,25 +206,25 @@ def _fields(
 def faults(document: Any) -> list[Fault]:
     """Return all faults of a list that do not depend on a configuration. Dependencies refer to `id`."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else document
-        return [Fault(Code.SCHEMA, "schema", found, f"must be {SCHEMA}")]
-    found = [
+        errors = document.get("schema") if isinstance(document, dict) else document
+        return [Fault(Code.SCHEMA, "schema", errors, f"must be {SCHEMA}")]
+    errors = [
         Fault(Code.UNKNOWN, name, document[name], "no such field; fields are schema, commands")
         for name in document
         if name not in ("schema", "commands")
     ]
     commands = document.get("commands")
     if not isinstance(commands, list) or not 0 < len(commands) <= MAX_COMMANDS:
-        return [*found, Fault(Code.TYPE, "commands", commands, f"must be a list of 1 to {MAX_COMMANDS}")]
-    seen: set[int] = set()
+        return [*errors, Fault(Code.TYPE, "commands", commands, f"must be a list of 1 to {MAX_COMMANDS}")]
+    ids: set[int] = set()
     for index, command in enumerate(commands):
         field = f"commands[{index}]"
         if not isinstance(command, dict):
-            found.append(Fault(Code.TYPE, field, command, "must be a table"))
+            errors.append(Fault(Code.TYPE, field, command, "must be a table"))
             continue
-        found += _command(field + ".", command)
-        found += _references(field + ".", command, seen)
-    return found
+        errors += _command(field + ".", command)
+        errors += _references(field + ".", command, ids)
+    return errors
 
 
 def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
@@ -232,13 +232,13 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
     rules: dict[str, Check] = dict(_COMMON)
     required: tuple[str, ...] = ("opcode",)
     if opcode in (LOAD_TILE, STORE_TILE):
-        rules |= {**_DMA, **_OWN, **(_KV if command.get("tensor_role") == KV else _ROWS)}
+        rules |= {**_DMA, **_MOVE, **(_KV if command.get("tensor_role") == KV else _ROWS)}
         required += tuple(_DMA)
     elif opcode == KV_UPDATE:
-        needed = ("qbits", "num_elements", "k", "v")
-        rules |= {name: _DMA[name] for name in needed[:2]} | {"k": _tile_of_cache, "v": _tile_of_cache, **_KV}
-        rules |= {name: _OWN[name] for name in ("dtype", "alignment")}
-        required += needed
+        fields = ("qbits", "num_elements", "k", "v")
+        rules |= {name: _DMA[name] for name in fields[:2]} | {"k": _tile_of_cache, "v": _tile_of_cache, **_KV}
+        rules |= {name: _MOVE[name] for name in ("dtype", "alignment")}
+        required += fields
     elif opcode == Opcode.BARRIER.name:
         rules["scope"] = _one_of(*SCOPES)
         required += ("scope",)
@@ -251,13 +251,13 @@ def _command(prefix: str, command: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(Code.RANGE, prefix + "num_elements", count, f"must be a multiple of rows {rows}")
 
 
-def _references(prefix: str, command: Mapping[str, Any], seen: set[int]) -> Iterator[Fault]:
+def _references(prefix: str, command: Mapping[str, Any], ids: set[int]) -> Iterator[Fault]:
     deps = command.get("deps", ())
     for dep in deps if isinstance(deps, list) else ():
-        if isinstance(dep, int) and dep not in seen:
+        if isinstance(dep, int) and dep not in ids:
             yield Fault(Code.DEPENDENCY, prefix + "deps", dep, "must be the id of an earlier command")
-    own = command.get("id")
-    if isinstance(own, int):
-        if own in seen:
-            yield Fault(Code.DUPLICATE, prefix + "id", own, "must not be given twice")
-        seen.add(own)
+    command_id = command.get("id")
+    if isinstance(command_id, int):
+        if command_id in ids:
+            yield Fault(Code.DUPLICATE, prefix + "id", command_id, "must not be given twice")
+        ids.add(command_id)

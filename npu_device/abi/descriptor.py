@@ -125,15 +125,15 @@ ATTN_WORDS = (
 
 def check_layout(words: tuple[Word, ...], size: int, start: int = 0) -> None:
     """Raise AbiError for gaps, overlaps, misalignment and a total other than `size`."""
-    at = start
+    end = start
     for word in words:
-        if word.offset != at:
-            raise AbiError(f"field {word.name} at {word.offset}: must start at {at}, fields leave no gap or overlap")
+        if word.offset != end:
+            raise AbiError(f"field {word.name} at {word.offset}: must start at {end}, fields leave no gap or overlap")
         if word.size <= 8 and word.offset % word.size:
             raise AbiError(f"field {word.name} at {word.offset}: must be aligned to its {word.size} bytes")
-        at += word.size * word.repeat
-    if at != size:
-        raise AbiError(f"fields end at {at}: must end at {size}")
+        end += word.size * word.repeat
+    if end != size:
+        raise AbiError(f"fields end at {end}: must end at {size}")
     names = [word.name for word in words]
     if len(set(names)) != len(names):
         raise AbiError("field names must be unique")
@@ -145,13 +145,13 @@ def check_parts(parts: tuple[Part, ...], words: tuple[Word, ...]) -> None:
     for name in dict.fromkeys(part.word for part in parts):
         if name not in sizes:
             raise AbiError(f"part of unknown word {name}")
-        at = 0
+        bit = 0
         for part in (p for p in parts if p.word == name):
-            if part.low != at or part.width < 1:
-                raise AbiError(f"{name}.{part.name} starts at bit {part.low}: must start at {at}")
-            at += part.width
-        if at != 8 * sizes[name]:
-            raise AbiError(f"parts of {name} end at bit {at}: must end at {8 * sizes[name]}")
+            if part.low != bit or part.width < 1:
+                raise AbiError(f"{name}.{part.name} starts at bit {part.low}: must start at {bit}")
+            bit += part.width
+        if bit != 8 * sizes[name]:
+            raise AbiError(f"parts of {name} end at bit {bit}: must end at {8 * sizes[name]}")
 
 
 _STRUCT = struct.Struct("<2I3Q8I")

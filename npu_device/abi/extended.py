@@ -155,8 +155,8 @@ def pack_words(words: tuple[Word, ...], values: dict[str, Any]) -> bytes:
         if len(parts) != word.repeat or not all(
             isinstance(part, int) and low <= part < low + (1 << 8 * word.size) for part in parts
         ):
-            kind = f"{'' if word.signed else 'un'}signed {8 * word.size}-bit"
-            raise AbiError(f"extended block field {word.name}: {value!r} is not {word.repeat} {kind} value(s)")
+            type_name = f"{'' if word.signed else 'un'}signed {8 * word.size}-bit"
+            raise AbiError(f"extended block field {word.name}: {value!r} is not {word.repeat} {type_name} value(s)")
         flat += parts
     return _format(words).pack(*flat)
 
@@ -215,7 +215,7 @@ class Extended(NamedTuple):
             raise AbiError(f"alignments {self.alignments:#x}: bits above [29] must be 0")
         if not self.alignments:
             return {}
-        codes = ((name, self.alignments >> _ALIGNMENT_BITS * at & 0x1F) for at, name in enumerate(ALIGNED))
+        codes = ((name, self.alignments >> _ALIGNMENT_BITS * order & 0x1F) for order, name in enumerate(ALIGNED))
         return {name: 1 << code - 1 for name, code in codes if code}
 
     def leftover(self, opcode: Opcode) -> bool:

@@ -82,12 +82,12 @@ def match_mask(row: CustomEncoding, slot: int = DEFAULT_SLOT) -> tuple[int, int]
 
 def check_instructions(rows: tuple[CustomEncoding, ...], csrs: tuple[CsrEntry, ...]) -> None:
     """Raise AbiError for encodings that share a word, a CAPS bit used twice, and duplicate CSRs."""
-    for one, other in combinations(rows, 2):
-        (match, mask), (other_match, other_mask) = match_mask(one), match_mask(other)
+    for row, twin_row in combinations(rows, 2):
+        (match, mask), (other_match, other_mask) = match_mask(row), match_mask(twin_row)
         if (match ^ other_match) & mask & other_mask == 0:
-            raise AbiError(f"instructions {one.name} and {other.name} share a word: their fixed bits must differ")
-        if one.caps_bit == other.caps_bit:
-            raise AbiError(f"instructions {one.name} and {other.name}: both use bit {one.caps_bit} of CAPS")
+            raise AbiError(f"instructions {row.name} and {twin_row.name} share a word: their fixed bits must differ")
+        if row.caps_bit == twin_row.caps_bit:
+            raise AbiError(f"instructions {row.name} and {twin_row.name}: both use bit {row.caps_bit} of CAPS")
     for csr, twin in combinations(csrs, 2):
         if csr.address == twin.address or csr.name == twin.name:
             raise AbiError(f"CSRs {csr.name} and {twin.name}: names and addresses must be unique")

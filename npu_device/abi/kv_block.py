@@ -78,9 +78,9 @@ class KvHalf(NamedTuple):
         """Read 32 bytes. Raise AbiError for another length. The device validates the values."""
         if len(data) != KV_HALF_SIZE:
             raise AbiError(f"half of a parameter block of {len(data)} bytes: must be {KV_HALF_SIZE}")
-        policy, code, *rest = _LAYOUT.unpack(data)
-        low, inner_low, inner_high, high = rest[:4]
-        return cls((low, inner_low, inner_high, high), policy, code, rest[4], rest[5], rest[6], tuple(rest[7:]))
+        policy, code, *words = _LAYOUT.unpack(data)
+        low, inner_low, inner_high, high = words[:4]
+        return cls((low, inner_low, inner_high, high), policy, code, words[4], words[5], words[6], tuple(words[7:]))
 
 
 check_layout(KV_BLOCK_WORDS, KV_HALF_SIZE)

@@ -74,8 +74,7 @@ NOTE_RANGE = 5
 
 def pack_bootinfo(values: dict[str, int], args: list[int]) -> bytes:
     """Return `npu_bootinfo`: the words of BOOTINFO_FIELDS, then args[16]."""
-    padded = args + [0] * (BOOTINFO_ARGS - len(args))
-    words = [values[name] for name in BOOTINFO_FIELDS] + padded
+    words = [values[name] for name in BOOTINFO_FIELDS] + args + [0] * (BOOTINFO_ARGS - len(args))
     return struct.pack(f"<{len(words)}I", *(word & 0xFFFF_FFFF for word in words))
 
 

@@ -185,9 +185,9 @@ def check_registers(registers: tuple[Register, ...], units: tuple[UnitCounters, 
     for name in names:
         if names.count(name) > 1:
             raise AbiError(f"register {name}: declared twice, names must be unique")
-    for (low, size, name), (following, _, other) in pairwise(spans):
-        if low + size > following:
-            raise AbiError(f"register {name} at {low:#x} overlaps {other} at {following:#x}")
+    for (low, size, name), (next_low, _, next_name) in pairwise(spans):
+        if low + size > next_low:
+            raise AbiError(f"register {name} at {low:#x} overlaps {next_name} at {next_low:#x}")
     for offset, size, name in spans:
         if offset % 4 or offset + size > window:
             raise AbiError(f"register {name} at {offset:#x}: must be 4-byte aligned and inside {window:#x} bytes")

@@ -41,7 +41,7 @@ class Work(NamedTuple):
     def __add__(self, other: object) -> "Work":
         """Return the sum of both."""
         assert isinstance(other, Work)
-        return Work(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "Work":
         """Multiply all cycles by `count`."""
@@ -89,22 +89,22 @@ def tiles(chain: ChainedConfig, queries: int, keys: int, ahead: int = 0, causal:
     side = 2 * t if dataflow else t
     past = min(ahead, keys) if causal else keys
     row = np.arange(max(0, ceil_div(queries, side)))
-    across = ceil_div(keys - past, side)
+    blocks = ceil_div(keys - past, side)
     first = np.full_like(row, -ceil_div(past, side))
-    last = np.minimum(row, across - 1)
-    seen, depth = np.ones_like(row), np.full_like(row, -1)
+    last = np.minimum(row, blocks - 1)
+    counts, depth = np.ones_like(row), np.full_like(row, -1)
     if window:
         lowest = ahead + row * side - window + 1
         column = (lowest - past) // side
         depth = np.where((column >= first) & (column < last), lowest - past - column * side, -1)
         first = np.maximum(first, column)
-        seen = (lowest < keys).astype(np.int64)
-    seen *= np.maximum(0, last - first + 1)
-    low, high = (np.clip(past + at * side, 0, keys) for at in (first, last + 1))
-    read = int((np.maximum(0, high - low) * (seen > 0)).sum())
-    diagonal = int(((row < across) & (seen > 0)).sum()) if dataflow else 0
-    edge = tuple(int(((depth == at) & (seen > 0)).sum()) if dataflow else 0 for at in (0, 1))
-    return Tiles(side, diagonal, (edge[0], edge[1]), int(seen.sum()) - diagonal - sum(edge), read)
+        counts = (lowest < keys).astype(np.int64)
+    counts *= np.maximum(0, last - first + 1)
+    low, high = (np.clip(past + offset * side, 0, keys) for offset in (first, last + 1))
+    keys_read = int((np.maximum(0, high - low) * (counts > 0)).sum())
+    diagonal = int(((row < blocks) & (counts > 0)).sum()) if dataflow else 0
+    edge = tuple(int(((depth == offset) & (counts > 0)).sum()) if dataflow else 0 for offset in (0, 1))
+    return Tiles(side, diagonal, (edge[0], edge[1]), int(counts.sum()) - diagonal - sum(edge), keys_read)
 
 
 def pairs(queries: int, keys: int, ahead: int = 0, causal: bool = True, window: int = 0) -> int:
@@ -128,9 +128,9 @@ def read_cycles(chain: ChainedConfig, width: int, bits: int, vectors: int = 1) -
     return chain.lat + vectors * ceil_div(width * bits, 8 * chain.channel_bytes)
 
 
-def _tile(chain: ChainedConfig, steps: int, read: int) -> Work:
+def _tile(chain: ChainedConfig, steps: int, read_time: int) -> Work:
     """Return the work of a tile whose keys are read during the previous tile."""
-    return Work(steps, 0, max(0, read - steps), 0, chain.restart)
+    return Work(steps, 0, max(0, read_time - steps), 0, chain.restart)
 
 
 def masked(
@@ -143,10 +143,10 @@ def masked(
     count = pairs(queries, keys, ahead, causal, window)
     useful = ceil_div(count * step, t)
     if queries == 1:
-        seen = keys if chain.mask_skip == "none" else count
-        steps = ceil_div(seen, t)
+        key_count = keys if chain.mask_skip == "none" else count
+        steps = ceil_div(key_count, t)
         wait = steps * max(0, once - step)
-        return Work(steps * step, useful, wait, 0, ceil_div(steps, t) * chain.restart, seen)
+        return Work(steps * step, useful, wait, 0, ceil_div(steps, t) * chain.restart, key_count)
     grid = tiles(chain, queries, keys, ahead, causal, window)
     if grid.side == t:
         work = _tile(chain, t * step, once).times(grid.other)
@@ -171,8 +171,8 @@ def attention(chain: ChainedConfig, rows: int, sight: Sight, bits: int) -> Work:
             members[ceil_div(rows - first, sight.group), sight.ahead + (sight.phase + first) // sight.group] += 1
     work = Work()
     for (queries, ahead), count in members.items():
-        one = masked(chain, queries, sight.keys, sight.width, bits, ahead, sight.causal, sight.window)
-        work += one.times(count)
+        member_work = masked(chain, queries, sight.keys, sight.width, bits, ahead, sight.causal, sight.window)
+        work += member_work.times(count)
     return work
 
 
@@ -201,34 +201,35 @@ def product(chain: ChainedConfig, m: int, n: int, k: int, bits_a: int, bits_w: i
     return rows
 
 
-def _broadcast(chain: ChainedConfig, held: int, passing: int, k: int, bits_held: int, bits_passing: int) -> Broadcast:
-    """Return `held` stationary vectors, T at a time, by `passing` broadcast ones; a single one is in a register."""
+def _broadcast(chain: ChainedConfig, fixed: int, moving: int, k: int, bits_s: int, bits_b: int) -> Broadcast:
+    """Return the product of `fixed` stationary vectors, T at a time, and `moving` broadcast vectors. A single vector is
+    in a register."""
     t, step = chain.T, step_cycles(chain, k)
-    load = read_cycles(chain, k, bits_held)
-    each = max(step, read_cycles(chain, k, bits_passing)) if passing > 1 else step
-    groups = ceil_div(held, t)
-    steps = groups * passing
-    wait = groups * max(load, passing * each) - steps * step
-    work = Work(steps * step, ceil_div(held * passing * step, t), wait, 0, ceil_div(steps, t) * chain.restart)
-    return Broadcast(work, (Fraction(1), Fraction(groups if passing > 1 else 1)))
+    load = read_cycles(chain, k, bits_s)
+    interval = max(step, read_cycles(chain, k, bits_b)) if moving > 1 else step
+    groups = ceil_div(fixed, t)
+    steps = groups * moving
+    wait = groups * max(load, moving * interval) - steps * step
+    work = Work(steps * step, ceil_div(fixed * moving * step, t), wait, 0, ceil_div(steps, t) * chain.restart)
+    return Broadcast(work, (Fraction(1), Fraction(groups if moving > 1 else 1)))
 
 
 def plain(chain: ChainedConfig, queries: int, keys: int, width: int, bits: int, ahead: int = 0) -> Work:
     """Return the work of causal attention on engines without chain that skip wholly masked tiles of T x T."""
     grid = tiles(replace(chain, mask_skip="tile"), queries, keys, ahead)
     t, step = chain.T, step_cycles(chain, width)
-    one = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
+    tile_work = Work(t * step, 0, t * max(0, read_cycles(chain, width, bits) - step), 0, chain.restart)
     useful = ceil_div(pairs(queries, keys, ahead) * step, t)
-    return one.times(grid.other)._replace(useful=useful, keys_read=grid.keys_read)
+    return tile_work.times(grid.other)._replace(useful=useful, keys_read=grid.keys_read)
 
 
 def alike(ahead: Column, queries: Column, keys: Column, causal: bool, window: int) -> Column:
     """Return `ahead` of many tiles, normalised for tiles without masked pairs, so that these compare equal."""
     if not causal and not window:
         return np.zeros_like(ahead)
-    whole = np.ones(len(ahead), bool)
+    unmasked = np.ones(len(ahead), bool)
     if causal:
-        whole &= ahead >= keys
+        unmasked &= ahead >= keys
     if window:
-        whole &= ahead + queries <= window
-    return np.where(whole, keys, ahead)
+        unmasked &= ahead + queries <= window
+    return np.where(unmasked, keys, ahead)

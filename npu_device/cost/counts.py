@@ -100,14 +100,14 @@ def _transfer(piece: Transfer, links: Links) -> Iterator[tuple[Count, int]]:
     yield Count(Event.NOC, piece.role), round(piece.aligned * links[piece.write])
 
 
-def _vector(piece: Compute, kind: DataType) -> Iterator[tuple[Count, int]]:
-    yield Count(Event.VECTOR, kinds=(_width(piece.bits_a, kind),)), piece.operations
+def _vector(piece: Compute, dtype: DataType) -> Iterator[tuple[Count, int]]:
+    yield Count(Event.VECTOR, kinds=(_width(piece.bits_a, dtype),)), piece.operations
     yield from _scratchpad(piece, Product(0), (Role.ACTIVATION, Role.ACTIVATION))
 
 
-def _width(bits: int, kind: DataType) -> DataType:
+def _width(bits: int, dtype: DataType) -> DataType:
     """Return the element type of a vector operation, which is FP32 for scores whatever the type of the operands."""
-    return DataType.FP32 if bits == 32 and kind is not DataType.INT32 else kind
+    return DataType.FP32 if bits == 32 and dtype is not DataType.INT32 else dtype
 
 
 def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> Iterator[tuple[Count, int]]:
@@ -123,9 +123,9 @@ def _product(piece: Compute, te: TeConfig, kinds: tuple[DataType, DataType]) -> 
         yield Count(Event.SHIFT, roles[index]), macs * bits[index]
     if not chained:  # engines of a chain add up their lanes before the sum register
         yield Count(Event.SHIFT), macs * SUM_BITS
-    stays = piece.weights_kept and k <= rows and n <= columns
+    is_resident = piece.weights_kept and k <= rows and n <= columns
     operand = flow.stationary
-    if operand is not None and not stays:
+    if operand is not None and not is_resident:
         yield Count(Event.WEIGHT_LOAD, roles[operand]), (k * n if operand else m * k) * bits[operand]
     folds = 1 if operand is None else ceil_div(k, rows)
     for event in (Event.ACCUMULATOR_READ, Event.ACCUMULATOR_WRITE):

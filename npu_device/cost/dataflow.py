@@ -41,23 +41,23 @@ class Engines:
     """Number of key accesses; each reads a key per engine in parallel, on plain engines one key for all."""
     late_queries: int = 0
     """Number of queries that were not buffered when an engine needed them, and were read one by one."""
-    most_queries: int = 0
+    max_queries: int = 0
     """Maximum number of queries in buffers at a time; the same for keys below."""
-    most_keys: int = 0
+    max_keys: int = 0
 
     def load_queries(self, count: int) -> None:
         """Read the queries of a row of tiles, up to the capacity of the buffers."""
-        held = count if self.double_buffer else min(count, self.engines)
-        self.most_queries = max(self.most_queries, held)
+        capacity = count if self.double_buffer else min(count, self.engines)
+        self.max_queries = max(self.max_queries, capacity)
 
     def _load_keys(self, count: int) -> None:
         """Read the keys of a tile, T at a time."""
         self.key_reads += count // self.engines
-        self.most_keys = max(self.most_keys, count)
+        self.max_keys = max(self.max_keys, count)
 
     def broadcast(self) -> Iterator[Row]:
         """Yield the rows of a tile on plain engines: each key is broadcast to all engines."""
-        self.most_keys = max(self.most_keys, 1)
+        self.max_keys = max(self.max_keys, 1)
         for key in range(self.engines):
             self.key_reads += 1
             yield list(range(self.engines)), [key] * self.engines
@@ -65,7 +65,7 @@ class Engines:
     def square(self) -> Iterator[Row]:
         """Yield the rows of a tile of T queries by T keys: the keys rotate once."""
         self._load_keys(self.engines)
-        yield from self._around(list(range(self.engines)), 0)
+        yield from self._rotate(list(range(self.engines)), 0)
 
     def squares(self) -> Iterator[Row]:
         """Yield the rows of a tile of 2T by 2T: each half of the keys rotates once for each half of the queries."""
@@ -73,9 +73,9 @@ class Engines:
         self._load_keys(2 * t)
         forward, backward = list(range(t)), list(range(2 * t - 1, t - 1, -1))
         for queries, first in ((forward, 0), (backward, 0), (backward, t), (forward, t)):
-            yield from self._around(queries, first)
+            yield from self._rotate(queries, first)
 
-    def _around(self, queries: list[int], first: int) -> Iterator[Row]:
+    def _rotate(self, queries: list[int], first: int) -> Iterator[Row]:
         keys = list(range(first, first + self.engines))
         for _ in range(self.engines):
             yield queries, keys
@@ -92,14 +92,14 @@ class Engines:
             if cycle <= t:  # engine `cycle` - 1 has processed key 0, the last of its query
                 queries[cycle - 1] = 2 * t - cycle
                 self.late_queries += not self.double_buffer
-            entering = keys[-1] if cycle <= t else next(second)
-            keys = [entering, *keys[:-1]]
+            next_key = keys[-1] if cycle <= t else next(second)
+            keys = [next_key, *keys[:-1]]
             yield queries[:], keys
 
     def single(self, keys: int) -> Iterator[Row]:
         """Yield the rows of a single query by T keys at a time. Each engine reads its own keys; none is shifted."""
         t = self.engines
-        self.most_keys = max(self.most_keys, t)
+        self.max_keys = max(self.max_keys, t)
         for first in range(0, keys, t):
             self.key_reads += 1
             yield [0] * t, list(range(first, first + t))
@@ -114,26 +114,26 @@ def run(chain: Engines, queries: int, past: int = 0, form: str = "dataflow") -> 
     t = chain.engines
     if queries == 1 and form != "plain":
         chain.load_queries(1)
-        yield _placed(chain.single(past + 1), (0, 0), (1, past + 1), False)
+        yield _schedule(chain.single(past + 1), (0, 0), (1, past + 1), False)
         return
-    doubled = form == "dataflow" and queries > t
-    side = 2 * t if doubled else t
-    every = form == "none"
-    diagonal_at, before = (0, 0) if every else (past, -(-past // side))
+    is_double = form == "dataflow" and queries > t
+    side = 2 * t if is_double else t
+    is_dense = form == "none"
+    diagonal_at, past_blocks = (0, 0) if is_dense else (past, -(-past // side))
     for row in range(-(-queries // side)):
         chain.load_queries(side)
-        for block in range(-before, -(-(past + queries) // side) if every else row + 1):
-            diagonal = doubled and block == row
+        for block in range(-past_blocks, -(-(past + queries) // side) if is_dense else row + 1):
+            diagonal = is_double and block == row
             if diagonal:
                 cycles = chain.triangle()
             else:
-                cycles = chain.squares() if doubled else chain.broadcast() if form == "plain" else chain.square()
-            yield _placed(cycles, (row * side, diagonal_at + block * side), (queries, past + queries), diagonal)
+                cycles = chain.squares() if is_double else chain.broadcast() if form == "plain" else chain.square()
+            yield _schedule(cycles, (row * side, diagonal_at + block * side), (queries, past + queries), diagonal)
 
 
-def _placed(cycles: Iterator[Row], at: tuple[int, int], extent: tuple[int, int], diagonal: bool) -> Tile:
+def _schedule(cycles: Iterator[Row], origin: tuple[int, int], extent: tuple[int, int], diagonal: bool) -> Tile:
     table: Places = np.array(list(cycles), np.int64)
-    query, key = table[:, 0] + at[0], table[:, 1] + at[1]
+    query, key = table[:, 0] + origin[0], table[:, 1] + origin[1]
     return Tile(query, key, (query < extent[0]) & (key >= 0) & (key < extent[1]), diagonal)
 
 

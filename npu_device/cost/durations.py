@@ -27,8 +27,8 @@ def vector_operations(costs: VeOperations, opcode: Opcode, function: int = 0) ->
     if opcode is Opcode.POOL:
         return 1
     rms = opcode is Opcode.LAYERNORM and function == Norm.RMS
-    made: int = getattr(costs, "rms" if rms else opcode.name.lower())
-    return made
+    operations: int = getattr(costs, "rms" if rms else opcode.name.lower())
+    return operations
 
 
 VECTOR_OPS = {
@@ -64,8 +64,8 @@ def partial_lines(region: Region, alignment: int) -> int:
     starts = region.address + np.arange(region.rows, dtype=np.int64) * region.stride
     ends = starts + region.row_bytes
     first, last = starts % alignment != 0, ends % alignment != 0
-    one = starts // alignment == ends // alignment
-    return int((first | last).sum() + (first & last & ~one).sum())
+    single_line = starts // alignment == ends // alignment
+    return int((first | last).sum() + (first & last & ~single_line).sum())
 
 
 def vector_rate(ve: VeConfig, activation_bits: int) -> Fraction:
@@ -104,7 +104,7 @@ class Cost(NamedTuple):
     write: bool
     cycles: int
     """Cycles on the engine; for a transfer the minimum from the first byte to the last (bursts, ports of banks)."""
-    alone: int
+    duration: int
     """Cycles from start to end without contention and with a warm pipeline."""
     drain: int
     """Cycles from the end to the result; for a write the minimum latency of the memory."""
@@ -119,8 +119,8 @@ class Cost(NamedTuple):
     `cycles`."""
     channels: tuple[int, ...] = ()
     """Transfer: aligned bytes on each DRAM channel."""
-    least: int = 0
-    """Transfer: `alone` if the L2 holds all of it."""
+    cached_duration: int = 0
+    """Transfer: `duration` if the L2 holds all of it."""
     rows: tuple[int, ...] = ()
     """Transfer: number of rows in DRAM, bytes of each, and stride."""
     conversion: Conversion = NO_CONVERSION
@@ -175,8 +175,8 @@ class Timing:
         if not isinstance(piece, Transfer):
             return piece
         address, rows, row_bytes, stride = piece.dram
-        matters = dram % self.turn
-        return piece if address == matters else piece._replace(dram=Region(matters, rows, row_bytes, stride))
+        offset = dram % self.turn
+        return piece if address == offset else piece._replace(dram=Region(offset, rows, row_bytes, stride))
 
     def first(self, cost: Cost) -> Cost:
         """Return a step's cost if it is its command's first on the tensor engine."""
@@ -197,19 +197,19 @@ class Timing:
     def _transfer(self, piece: Transfer) -> Cost:
         bursts = 0 if self._config.dma.bytes_per_cycle is None else self.core_cycles(piece.bursts)
         channels = self._channels(piece)
-        data = self.rates.alone(*channels)
+        data = self.rates.duration(*channels)
         lookups = self.core_cycles(self.lookups(piece))
         engine = self.conversion(piece)
-        own = demands([Access(piece.spm, not piece.write)], self._config.spm)
-        ports, stalls = _own_stalls(own, max(bursts, lookups, engine.stream, data))
+        port_demands = demands([Access(piece.spm, not piece.write)], self._config.spm)
+        ports, stalls = _own_stalls(port_demands, max(bursts, lookups, engine.stream, data))
         bare = max(bursts, lookups, ports)
         cycles = max(bare, engine.stream)
         cached = self._cached(piece)
         latency = self.hit_latency if cached else self.latency
         lead = engine.lead if piece.write else self.latency
-        alone = lead + max(cycles, data) + engine.tail
-        beside = max(cycles, self.rates.beside_dram(piece.aligned)) + engine.tail
-        least = (engine.lead if piece.write else latency) + beside if cached else alone
+        duration = lead + max(cycles, data) + engine.tail
+        cached_time = max(cycles, self.rates.cached_duration(piece.aligned)) + engine.tail
+        cached_duration = (engine.lead if piece.write else latency) + cached_time if cached else duration
         aux = piece.aux | piece.write * WRITES | piece.role * ROLE | cached * CACHED
         rows = piece.dram.rows, piece.dram.row_bytes, piece.dram.stride
         alignment = piece.alignment or self._config.dma.alignment
@@ -217,16 +217,16 @@ class Timing:
             Kind.DMA,
             piece.write,
             cycles,
-            alone,
+            duration,
             latency if piece.write else 0,
             0,
             piece.payload,
             piece.aligned,
             aux,
-            own,
+            port_demands,
             stalls,
             channels,
-            least,
+            cached_duration,
             rows,
             engine,
             bare,
@@ -246,14 +246,14 @@ class Timing:
         if piece.role is not Role.KV or not piece.elements:
             return NO_CONVERSION
         if piece.write:
-            passed = ceil_div(piece.elements, engine.w_q)
-            busy = self.core_cycles(piece.passes * passed + engine.d_q)
-            lead = self.core_cycles((piece.passes - 1) * passed + engine.d_q) if engine.overlap else busy
+            pass_cycles = ceil_div(piece.elements, engine.w_q)
+            busy = self.core_cycles(piece.passes * pass_cycles + engine.d_q)
+            lead = self.core_cycles((piece.passes - 1) * pass_cycles + engine.d_q) if engine.overlap else busy
             return Conversion(lead, busy - lead)
         stream = ceil_div(piece.elements, engine.w_dq)
         busy = self.core_cycles(stream + engine.d_dq)
-        beside = self.core_cycles(stream) if engine.overlap else 0
-        return Conversion(0, beside, busy - beside)
+        overlap = self.core_cycles(stream) if engine.overlap else 0
+        return Conversion(0, overlap, busy - overlap)
 
     def _cached(self, piece: Transfer) -> bool:
         """Check whether a transfer uses the L2. Writes do only if the L2 is write-back."""
@@ -295,12 +295,12 @@ class Timing:
             Access(region, False, cost.reads[min(i, 1)] * unpack.get(widths[min(i, 1)], 1))
             for i, region in enumerate(piece.reads)
         ]
-        own = demands([*accesses, *(Access(region, True, cost.writes) for region in piece.writes)], config.spm)
-        ports, stalls = _own_stalls(own, cycles)
+        port_demands = demands([*accesses, *(Access(region, True, cost.writes) for region in piece.writes)], config.spm)
+        ports, stalls = _own_stalls(port_demands, cycles)
         cycles = max(cycles, ports)
         drain, cold = self.core_cycles(cost.drain), self.core_cycles(cost.cold)
         stalls = (*stalls, *self._lost(cost.lost))
-        return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, own, stalls)
+        return Cost(piece.kind, False, cycles, cycles, drain, cold, payload, 0, piece.aux, port_demands, stalls)
 
     def _lost(self, lost: Sequence[tuple[Cause, int]]) -> Iterator[tuple[int, Cause, int]]:
         """Yield the losses of an engine in core cycles, rounded so that their sum is exact."""
@@ -311,15 +311,15 @@ class Timing:
             yield ENGINE, cause, self._ratio[0] * total // self._ratio[1] - begin
 
 
-def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
+def _own_stalls(demand_list: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[int, Cause, int], ...]]:
     """Return the cycles of a step's own port accesses, and the stalls by which they lengthen it.
 
     The excess of a phase over `length` is port bound. Further excess of the phases' sum on a port is a bank conflict.
     """
-    if not own:
+    if not demand_list:
         return 0, ()
-    longest = max(own, key=lambda demand: demand.longest)
-    fullest = max(own, key=lambda demand: demand.cycles)
+    longest = max(demand_list, key=lambda demand: demand.longest)
+    fullest = max(demand_list, key=lambda demand: demand.cycles)
     bound = max(0, longest.longest - length)
     conflict = max(0, fullest.cycles - length - bound)
     stalls = []
@@ -330,4 +330,4 @@ def _own_stalls(own: Sequence[Demand], length: int) -> tuple[int, tuple[tuple[in
     return fullest.cycles, tuple(stalls)
 
 
-assert all(BITS[expanded(kind)] in SPEEDS for kind in BITS), "every element width has a speed"
+assert all(BITS[expanded(dtype)] in SPEEDS for dtype in BITS), "every element width has a speed"

@@ -16,9 +16,9 @@ MIN_CREDITS = 64
 """Minimum credits per cycle of a memory, so that shares of it do not round to 0."""
 
 
-def part(size: int, whole: int) -> int:
-    """Return the share of `size` in `whole` bytes, in 1/WHOLE, rounded up."""
-    return ((size << FRACTION_BITS) + whole - 1) // whole if size else 0
+def part(size: int, total: int) -> int:
+    """Return the share of `size` in `total` bytes, in 1/WHOLE, rounded up."""
+    return ((size << FRACTION_BITS) + total - 1) // total if size else 0
 
 
 class Rates:
@@ -36,10 +36,10 @@ class Rates:
         self.noc_is_lowest = noc is not None and (dram is None or noc < dram)
         self.uniform = self._channels == 1 and not config.l2.enabled and config.noc.topology == "link"
         """Whether all transfers use a single DRAM channel and the NoC equally; the lower rate then limits both."""
-        one = None if dram is None else dram / self._channels
-        lowest = min((rate for rate in (one, noc) if rate is not None), default=None)
+        per_channel = None if dram is None else dram / self._channels
+        lowest = min((rate for rate in (per_channel, noc) if rate is not None), default=None)
         timed = config.dram.model == "timed"
-        limits = (channel, lowest) if self.uniform and not timed else (channel, one, noc)
+        limits = (channel, lowest) if self.uniform and not timed else (channel, per_channel, noc)
         rates = [rate for rate in limits if rate is not None]
         self.per_byte = lcm(*(rate.denominator for rate in rates)) if rates else 1
         least = MIN_CREDITS if self.uniform else MIN_CREDITS * max(16, self._channels)
@@ -51,7 +51,7 @@ class Rates:
         """Rate of priority accesses over one DRAM channel and the NoC."""
         self.total = self.first if self.uniform else 0
         """Rate of DRAM and NoC together, if transfers are uniform."""
-        self.dram = self.first if self.uniform else self._credits(one)
+        self.dram = self.first if self.uniform else self._credits(per_channel)
         """Rate of one DRAM channel."""
         self.noc = self.first if self.uniform else self._credits(noc)
         self.shared_total = (self._credits(noc) if timed else self.total) if self.uniform else 0
@@ -84,19 +84,19 @@ class Rates:
         """Return the DRAM channel of an address."""
         return address // self._interleave % self._channels
 
-    def lone(self, *channels: int) -> int:
+    def uncontended_rate(self, *channels: int) -> int:
         """Return the rate of a transfer with these bytes on each DRAM channel without contention, credits per cycle."""
-        whole = sum(channels)
-        limits = [self.dram * WHOLE // part(size, whole) for size in channels if size and self.dram]
+        total = sum(channels)
+        limits = [self.dram * WHOLE // part(size, total) for size in channels if size and self.dram]
         limits += [rate for rate in (self.channel, self.noc) if rate]
         return min(limits, default=0)
 
-    def alone(self, *channels: int) -> int:
+    def duration(self, *channels: int) -> int:
         """Return the core cycles of a transfer with these bytes on each DRAM channel without contention."""
-        rate = self.lone(*channels)
+        rate = self.uncontended_rate(*channels)
         return ceil_div(sum(channels) * self.per_byte, rate) if rate else 0
 
-    def beside_dram(self, size: int) -> int:
+    def cached_duration(self, size: int) -> int:
         """Return the core cycles of `size` bytes that do not use DRAM, without contention."""
         rate = min((rate for rate in (self.channel, self.noc) if rate), default=0)
         return ceil_div(size * self.per_byte, rate) if rate else 0

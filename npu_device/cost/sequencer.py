@@ -21,15 +21,15 @@ from npu_device.trace.events import Role
 
 def classes(*columns: Column) -> tuple[Column, Column]:
     """Return (sorted distinct rows, index of each row among them) of a table of columns."""
-    combined = np.zeros(len(columns[0]), np.int64)
+    code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column) or column.min() == column.max():
             continue
         rank = _rank(column)
-        combined = _rank(combined * (1 + rank.max(initial=0)) + rank)
-    first = np.zeros(1 + combined.max(initial=-1), np.int64)
-    first[combined[::-1]] = np.arange(len(combined))[::-1]
-    return np.stack([column[first] for column in columns], axis=1), combined
+        code = _rank(code * (1 + rank.max(initial=0)) + rank)
+    first = np.zeros(1 + code.max(initial=-1), np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return np.stack([column[first] for column in columns], axis=1), code
 
 
 def _rank(column: Column) -> Column:
@@ -37,9 +37,9 @@ def _rank(column: Column) -> Column:
     low, high = column.min(), column.max()
     if high - low > 4 * len(column) + 1024:
         return np.unique(column, return_inverse=True)[1].astype(np.int64)
-    there = np.zeros(high - low + 1, np.int64)
-    there[column - low] = 1
-    rank: Column = (np.cumsum(there) - 1)[column - low]
+    presence = np.zeros(high - low + 1, np.int64)
+    presence[column - low] = 1
+    rank: Column = (np.cumsum(presence) - 1)[column - low]
     return rank
 
 
@@ -79,13 +79,13 @@ class Slots(NamedTuple):
 
     def at(self, buffer: Column) -> Column:
         """Return the addresses of buffers, whose indices count over all lanes."""
-        lane, turn = np.divmod(buffer, len(self.addresses))
-        return np.array(self.addresses, np.int64)[turn] + lane * self.lane_stride
+        lane, slot = np.divmod(buffer, len(self.addresses))
+        return np.array(self.addresses, np.int64)[slot] + lane * self.lane_stride
 
     def region(self, buffer: int, size: int) -> Region:
         """Return the region of the first `size` bytes of a buffer."""
-        lane, turn = divmod(buffer, len(self.addresses))
-        return Region(self.addresses[turn] + lane * self.lane_stride, 1, size, size)
+        lane, slot = divmod(buffer, len(self.addresses))
+        return Region(self.addresses[slot] + lane * self.lane_stride, 1, size, size)
 
     def turns(self, lane: Column) -> Column:
         """Return the buffer of each move from its lane."""
@@ -136,7 +136,7 @@ class Stream:
         """Return the distinct transfers, and the index of each move's transfer."""
         phase = self.address % (self.alignment or bus.alignment)
         distinct, index = classes(self.rows, self.row_bytes, phase, bus.distinct(self.buffer))
-        made: list[Piece] = []
+        pieces: list[Piece] = []
         for rows, row_bytes, offset, buffer in distinct.tolist():
             region = make_region(offset, rows, row_bytes, self.stride)
             aligned, bursts = bus.size(region, self.write, self.alignment)
@@ -144,9 +144,9 @@ class Stream:
             expanded = size * self.expansion
             spm = self.slots.region(buffer, min(expanded, self.inside) if self.inside else expanded)
             elements = expanded * 8 // BITS[VQ_EXPANDED] if self.expansion > 1 else 0
-            moved = self.write, self.role, size, aligned, bursts, spm, region, self.aux
-            made.append(Transfer(*moved, elements, self.alignment, passes=self.passes))
-        return made, index
+            values = self.write, self.role, size, aligned, bursts, spm, region, self.aux
+            pieces.append(Transfer(*values, elements, self.alignment, passes=self.passes))
+        return pieces, index
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +191,8 @@ def lanes_of(chain: Column, lanes: int) -> Column:
 def side_by_side(lane: Column, phase: Column | None = None) -> Column:
     """Return the order that interleaves the rows of all lanes, phase by phase. Steps of one class start in the order of
     the plan, so this keeps an engine from waiting for the rows of another."""
-    when = np.zeros_like(lane) if phase is None else phase
-    order: Column = np.lexsort((lane, _rank_in_lane(lane, when), when))
+    phases = np.zeros_like(lane) if phase is None else phase
+    order: Column = np.lexsort((lane, _rank_in_lane(lane, phases), phases))
     return order
 
 
@@ -218,14 +218,14 @@ class _After:
 
     def __init__(self, steps: int) -> None:
         self.rows = np.full((steps, MAX_AFTER), NONE, np.int64)
-        self._used = np.zeros(steps, np.int64)
+        self._counts = np.zeros(steps, np.int64)
 
     def add(self, steps: Column, earlier: Column) -> None:
         """Make each of `steps` wait for the step of `earlier` at the same index, unless that is NONE."""
-        there = (steps != NONE) & (earlier != NONE)
-        steps, earlier = steps[there], earlier[there]
-        self.rows[steps, self._used[steps]] = earlier
-        self._used[steps] += 1
+        exists = (steps != NONE) & (earlier != NONE)
+        steps, earlier = steps[exists], earlier[exists]
+        self.rows[steps, self._counts[steps]] = earlier
+        self._counts[steps] += 1
 
     def add_once(self, steps: Column, earlier: Column) -> None:
         """Add dependencies as `add` does, without those that exist already."""
@@ -246,14 +246,14 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     addresses: list[Column] = []
     zeros = np.zeros(tiles, np.int64)
 
-    def add(made: Sequence[Piece], index: Column, address: Column) -> None:
+    def add(new_pieces: Sequence[Piece], index: Column, address: Column) -> None:
         kinds.append(np.where(index == NONE, NONE, index + len(pieces)))
         addresses.append(address)
-        pieces.extend(made)
+        pieces.extend(new_pieces)
 
     def move(stream: Stream) -> None:
-        made, index = stream.pieces(bus)
-        add(made, _scatter(tiles, stream.tile, index), _scatter(tiles, stream.tile, stream.address))
+        new_pieces, index = stream.pieces(bus)
+        add(new_pieces, _scatter(tiles, stream.tile, index), _scatter(tiles, stream.tile, stream.address))
 
     for stream in nest.reads:
         move(stream)
@@ -265,21 +265,21 @@ def sequence(nest: Nest, bus: Bus, buffers: Buffers) -> Plan:
     for stream in nest.writes:
         move(stream)
 
-    kind = np.stack(kinds, axis=1)
+    piece = np.stack(kinds, axis=1)
     order = side_by_side(nest.lane, nest.phase)
-    present = kind != NONE
-    step = np.full(kind.shape, NONE, np.int64)
+    present = piece != NONE
+    step = np.full(piece.shape, NONE, np.int64)
     step[order] = np.where(present[order], np.cumsum(present[order]).reshape(present.shape) - 1, NONE)
     after = _After(int(present.sum()))
     _order_lanes(nest, buffers, step, after)
     for index, stream in enumerate(nest.reads):
         _order_resident(stream, step[:, index], step[:, len(nest.reads)], after)
-    whole = np.arange(tiles) if nest.whole is None else nest.whole
-    tile = np.broadcast_to(whole[:, None], present.shape)
-    on = np.broadcast_to(nest.lane[:, None], present.shape)
+    tile_of = np.arange(tiles) if nest.whole is None else nest.whole
+    tile = np.broadcast_to(tile_of[:, None], present.shape)
+    lane = np.broadcast_to(nest.lane[:, None], present.shape)
     present = present[order]
-    kind, tile, address, on = (column[order][present] for column in (kind, tile, np.stack(addresses, axis=1), on))
-    return Plan(tuple(pieces), kind, tile, address, after.rows, on)
+    piece, tile, address, lane = (column[order][present] for column in (piece, tile, np.stack(addresses, axis=1), lane))
+    return Plan(tuple(pieces), piece, tile, address, after.rows, lane)
 
 
 def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> None:
@@ -290,12 +290,12 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
     reads = len(nest.reads)
     compute, vector = step[:, reads], step[:, reads + 1]
     writes = step[:, reads + 2 :]
-    done = np.where(vector != NONE, vector, compute)
-    ended = done if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
-    written = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
-    freed = np.where(written != NONE, written, ended) if buffers.serial else compute if nest.work is not None else ended
-    whole = np.arange(len(tiles)) if nest.whole is None else nest.whole[tiles]
-    earlier = _tiles_before(freed, whole, lane, buffers.inputs)
+    result = np.where(vector != NONE, vector, compute)
+    end = result if nest.work is not None else (writes[:, 0] if nest.writes else step[:, 0])
+    writer = writes[:, 0] if nest.writes else np.full(len(tiles), NONE, np.int64)
+    release = np.where(writer != NONE, writer, end) if buffers.serial else compute if nest.work is not None else end
+    tile_of = np.arange(len(tiles)) if nest.whole is None else nest.whole[tiles]
+    earlier = _tiles_before(release, tile_of, lane, buffers.inputs)
     table = next((index for index, stream in enumerate(nest.reads) if stream.table), NONE)
     for index, stream in enumerate(nest.reads):
         after.add(step[:, index], earlier)
@@ -308,8 +308,8 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
             consumer = writes[:, 0]
         after.add(consumer, step[:, index])
         if stream.shared:
-            at = stream.tile[0]
-            after.add(compute[begins], np.where(lane[begins] == nest.lane[at], NONE, steps[at, index]))
+            tile = stream.tile[0]
+            after.add(compute[begins], np.where(lane[begins] == nest.lane[tile], NONE, steps[tile, index]))
     if nest.vector is not None:
         after.add(vector, compute)
         after.add(compute[1:], np.where(lane[1:] == lane[:-1], vector[:-1], NONE))
@@ -317,11 +317,11 @@ def _order_lanes(nest: Nest, buffers: Buffers, steps: Column, after: _After) -> 
         if stream.early:
             _order_early(nest, index, step, tiles, after)
             continue
-        after.add(writes[:, index], done)
-        moved = _positions(tiles, stream.tile)
-        first = _positions(tiles, nest.outputs) if len(nest.outputs) else moved
-        later, sooner = _pairs(lane, first, moved, buffers.outputs * nest.parts)
-        after.add(compute[later], writes[sooner, index])
+        after.add(writes[:, index], result)
+        moves = _positions(tiles, stream.tile)
+        first = _positions(tiles, nest.outputs) if len(nest.outputs) else moves
+        readers, writers = _pairs(lane, first, moves, buffers.outputs * nest.parts)
+        after.add(compute[readers], writes[writers, index])
 
 
 def _order_resident(stream: Stream, read: Column, compute: Column, after: _After) -> None:
@@ -338,21 +338,21 @@ def _order_early(nest: Nest, index: int, step: Column, tiles: Column, after: _Af
     """Make a write without a computation wait for the reads of its tile, and the next read into its buffer for the
     write."""
     write = step[:, len(nest.reads) + 2 + index]
-    for which, stream in enumerate(nest.reads):
-        after.add(write, step[:, which])
+    for column, stream in enumerate(nest.reads):
+        after.add(write, step[:, column])
         copies = len(stream.slots.addresses)
         if stream.slots is nest.writes[index].slots:
-            moved = _positions(tiles, stream.tile)
-            later, sooner = _pairs(nest.lane[tiles], moved, moved, copies)
-            after.add(step[later, which], write[sooner])
+            moves = _positions(tiles, stream.tile)
+            readers, writers = _pairs(nest.lane[tiles], moves, moves, copies)
+            after.add(step[readers, column], write[writers])
 
 
-def _tiles_before(step: Column, whole: Column, lane: Column, distance: int) -> Column:
-    """Return for each row the last step of the tile `distance` before its own in its lane. `whole`: tile of a row."""
-    ends = np.flatnonzero(np.diff(whole, append=-1))
+def _tiles_before(step: Column, tile_of: Column, lane: Column, distance: int) -> Column:
+    """Return for each row the last step of the tile `distance` before its own in its lane. `tile_of`: tile of a row."""
+    ends = np.flatnonzero(np.diff(tile_of, append=-1))
     tile = np.searchsorted(ends, np.arange(len(step)))
-    before = ends[np.maximum(tile - distance, 0)]
-    return np.where((tile >= distance) & (lane[before] == lane), step[before], NONE)
+    previous = ends[np.maximum(tile - distance, 0)]
+    return np.where((tile >= distance) & (lane[previous] == lane), step[previous], NONE)
 
 
 def _pairs(lane: Column, later: Column, sooner: Column, distance: int) -> tuple[Column, Column]:
@@ -363,8 +363,8 @@ def _pairs(lane: Column, later: Column, sooner: Column, distance: int) -> tuple[
     return later[alike], sooner[alike]
 
 
-def _positions(tiles: Column, chosen: Column) -> Column:
-    """Return the indices of `tiles` that are in `chosen`."""
+def _positions(tiles: Column, selection: Column) -> Column:
+    """Return the indices of `tiles` that are in `selection`."""
     marks = np.zeros(len(tiles), bool)
-    marks[chosen] = True
+    marks[selection] = True
     return np.flatnonzero(marks[tiles])

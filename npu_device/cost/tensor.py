@@ -67,8 +67,8 @@ def product(
     if te.kind == "chained_ve":
         from npu_device.cost import chained  # most machines have none
 
-        made = chained.product(te.chained, m, n, k, bits_a, bits_w)
-        return Product(made.work.cycles, reads=made.reads, lost=made.work.lost)
+        broadcast = chained.product(te.chained, m, n, k, bits_a, bits_w)
+        return Product(broadcast.work.cycles, reads=broadcast.reads, lost=broadcast.work.lost)
     r, c = te.rows, te.columns
     if te.kind == "roofline":
         rate = gemm_rate(te, bits_w, bits_a) if te.speed == "by_bits" else Fraction(r * c)
@@ -85,18 +85,18 @@ def product(
     }[te.kind]
     folds = ceil_div(spatial_rows, r) * ceil_div(spatial_columns, c)
     preload = r if te.form == "paper" or te.kind != "systolic_os" else 0
-    again = (ceil_div(n, c), ceil_div(m, r)) if te.kind == "systolic_os" else (1, 1)
-    return Product(folds * (temporal + preload + r + c - 2) - (te.form == "rtl"), reads=again)
+    reads = (ceil_div(n, c), ceil_div(m, r)) if te.kind == "systolic_os" else (1, 1)
+    return Product(folds * (temporal + preload + r + c - 2) - (te.form == "rtl"), reads=reads)
 
 
 def _grouped(te: TeConfig, m: int, n: int, k: int, bits_a: int, bits_w: int, groups: int) -> Product:
     """Return the cost of sequential products of n columns and k rows of weights each. A weight stationary array
     executes as many groups at once as fit on its diagonal."""
     holds_weights = te.kind in ("systolic_ws", "systolic_ws_pipe")
-    at_once = max(1, min(te.rows // k, te.columns // n, groups)) if holds_weights else 1
-    count = ceil_div(groups, at_once)
-    one = product(te, m, at_once * n, at_once * k, bits_a, bits_w)
-    return one._replace(cycles=count * one.cycles, lost=tuple((cause, count * lost) for cause, lost in one.lost))
+    concurrent = max(1, min(te.rows // k, te.columns // n, groups)) if holds_weights else 1
+    count = ceil_div(groups, concurrent)
+    step = product(te, m, concurrent * n, concurrent * k, bits_a, bits_w)
+    return step._replace(cycles=count * step.cycles, lost=tuple((cause, count * lost) for cause, lost in step.lost))
 
 
 def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
@@ -105,12 +105,12 @@ def attention(te: TeConfig, rows: int, sight: Sight, bits: int) -> Product:
         return Product(0)
     from npu_device.cost import chained
 
-    made = chained.attention(te.chained, rows, sight, bits)
+    work = chained.attention(te.chained, rows, sight, bits)
     unmasked = Fraction(chained.unmasked_rows(rows, sight), rows * sight.keys)
-    keys = Fraction(made.keys_read, sight.keys)
+    keys = Fraction(work.keys_read, sight.keys)
     if sight.scores:
-        return Product(made.cycles, reads=(1, keys), writes=unmasked, lost=made.lost)
-    return Product(made.cycles, reads=(unmasked, keys), lost=made.lost)
+        return Product(work.cycles, reads=(1, keys), writes=unmasked, lost=work.lost)
+    return Product(work.cycles, reads=(unmasked, keys), lost=work.lost)
 
 
 def product_of(te: TeConfig, piece: Compute) -> Product:

@@ -30,10 +30,10 @@ class Network(NamedTuple):
         """Return the hops of a cluster to the farthest memory port."""
         return max(route.hops for route in self.routes[cluster])
 
-    def crossed(self, cluster: int, channels: int) -> tuple[Fraction, Fraction]:
+    def link_shares(self, cluster: int, channels: int) -> tuple[Fraction, Fraction]:
         """Return the links that a byte crosses from DRAM to a cluster, and back, on average over DRAM channels."""
         routes = [self.routes[cluster][channel % self.ports] for channel in range(channels)]
-        reads, writes = (sum(len(way) for way in ways) for ways in zip(*(route[1:] for route in routes), strict=True))
+        reads, writes = (sum(len(path) for path in ways) for ways in zip(*(route[1:] for route in routes), strict=True))
         return Fraction(reads, channels), Fraction(writes, channels)
 
 
@@ -63,7 +63,7 @@ def _mesh(clusters: int) -> Network:
     def link(begin: tuple[int, int], end: tuple[int, int]) -> int:
         return index.setdefault((begin, end), len(index))
 
-    def way(begin: tuple[int, int], end: tuple[int, int]) -> tuple[int, ...]:
+    def path(begin: tuple[int, int], end: tuple[int, int]) -> tuple[int, ...]:
         links, (x, y) = [], begin
         while x != end[0]:
             step = 1 if end[0] > x else -1
@@ -81,8 +81,8 @@ def _mesh(clusters: int) -> Network:
         to_ports = []
         for row in range(rows):
             router, port = (0, row), (-1, row)
-            reads = (link(port, router), *way(router, position))
-            writes = (*way(position, router), link(router, port))
+            reads = (link(port, router), *path(router, position))
+            writes = (*path(position, router), link(router, port))
             to_ports.append(Route(len(reads), reads, writes))
         routes.append(tuple(to_ports))
     return Network(len(index), rows, tuple(routes))

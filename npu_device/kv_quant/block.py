@@ -34,8 +34,8 @@ def pack_block(sides: Sequence[Side], heads: int, head_dim: int) -> bytes:
 
 def halves_of(data: bytes) -> list[KvHalf]:
     """Return the halves of a block from `pack_block`: one if its table, or the end, follows the first half."""
-    alone = len(data) == KV_HALF_SIZE or KvHalf.unpack(data[:KV_HALF_SIZE]).table == KV_HALF_SIZE
-    return [KvHalf.unpack(data[at : at + KV_HALF_SIZE]) for at in ((0,) if alone else (0, KV_HALF_SIZE))]
+    is_single = len(data) == KV_HALF_SIZE or KvHalf.unpack(data[:KV_HALF_SIZE]).table == KV_HALF_SIZE
+    return [KvHalf.unpack(data[begin : begin + KV_HALF_SIZE]) for begin in ((0,) if is_single else (0, KV_HALF_SIZE))]
 
 
 def without_values(data: bytes) -> bytes:
@@ -43,7 +43,7 @@ def without_values(data: bytes) -> bytes:
     return b"".join(KvHalf(policy=half.policy, no_values=1, table=half.table).pack() for half in halves_of(data))
 
 
-def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Side]:
+def unpack_block(data: bytes, heads: int, head_dim: int, location: str) -> list[Side]:
     """Return the sides of a block from `pack_block`, with values. Raise NpuDeviceError for invalid words."""
     sides = []
     for index, half in enumerate(halves_of(data)):
@@ -51,7 +51,7 @@ def unpack_block(data: bytes, heads: int, head_dim: int, where: str) -> list[Sid
         codec = CODECS[half.policy]
         size = codec.table_bytes(heads, head_dim)
         table = data[begin + half.table : begin + half.table + size] if size else b""
-        sides.append(Side(codec, codec.parameters(half, table, where)))
+        sides.append(Side(codec, codec.parameters(half, table, location)))
     return sides
 
 

@@ -124,8 +124,8 @@ class Rotary(NamedTuple):
     def pack(self, head_dim: int) -> bytes:
         """Return the number of pairs and their form, u16 each, then `head_dim` / 2 frequencies in fp32."""
         words = np.array([len(self.frequencies), self.neighbours], "<u2").tobytes()
-        rest = np.zeros(head_dim // 2 - len(self.frequencies))
-        return words + np.concatenate((self.frequencies, rest)).astype("<f4").tobytes()
+        padding = np.zeros(head_dim // 2 - len(self.frequencies))
+        return words + np.concatenate((self.frequencies, padding)).astype("<f4").tobytes()
 
     def turn(self, x: Floats, head_dim: int, first: int, *, back: bool = False) -> Floats:
         """Rotate tokens, shape (tokens, C), by their positions from `first` on. `back`: invert the rotation."""
@@ -134,15 +134,15 @@ class Rotary(NamedTuple):
             return x
         angles = np.arange(first, first + len(x))[:, None, None] * self.frequencies.astype(np.float64)
         cos, sin = np.cos(angles).astype(np.float32), np.sin(-angles if back else angles).astype(np.float32)
-        turned = x.reshape(len(x), -1, head_dim).copy()
-        at = (
+        result = x.reshape(len(x), -1, head_dim).copy()
+        elements = (
             (slice(0, 2 * count, 2), slice(1, 2 * count, 2))
             if self.neighbours
             else (slice(count), slice(count, 2 * count))
         )
-        a, b = (turned[..., part].copy() for part in at)
-        turned[..., at[0]], turned[..., at[1]] = a * cos - b * sin, b * cos + a * sin
-        return turned.reshape(x.shape)
+        a, b = (result[..., part].copy() for part in elements)
+        result[..., elements[0]], result[..., elements[1]] = a * cos - b * sin, b * cos + a * sin
+        return result.reshape(x.shape)
 
 
 NO_POSITIONS = Rotary(np.zeros(0, np.float32))
@@ -228,13 +228,13 @@ class KvCodec(ABC):
         """Return the entries per 1,000 elements in runs without values. `permille`: the configured assumption."""
         return permille
 
-    def parameters(self, half: KvHalf, table: bytes, where: str) -> Parameters:
+    def parameters(self, half: KvHalf, table: bytes, location: str) -> Parameters:
         """Return the parameters in half a block. Raise NpuDeviceError for words that are invalid for this codec."""
         for name, value, rule in (("outlier_code", half.outlier_code, 0), ("chunk", half.chunk, KV_CHUNK)):
             if value != rule:
-                raise NpuDeviceError(f"{name} {value} at {where}: must be {rule}")
+                raise NpuDeviceError(f"{name} {value} at {location}: must be {rule}")
         if any(half.kv_reserved) or any(half.thresholds):
-            raise NpuDeviceError(f"a reserved word at {where} is not zero")
+            raise NpuDeviceError(f"a reserved word at {location} is not zero")
         return Parameters(table=table)
 
     def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
@@ -280,15 +280,15 @@ class KvCodec(ABC):
 
     def store(self, x: Floats, head_dim: int, parameters: Parameters) -> StoredTokens:
         """Store the keys or values of a text, shape (tokens, C). Raise NpuDeviceError as `encode`."""
-        count, parts, waiting = self.coded(len(x)), list[NDArray[np.float16]](), to_fp16(x)
+        count, parts, tail = self.coded(len(x)), list[NDArray[np.float16]](), to_fp16(x)
         counts, size = np.zeros((0, 0), np.uint8), FP16_BYTES * (len(x) - self.coded(len(x))) * x.shape[1]
         if count:
-            encoded = self.encode(waiting[:count].astype(np.float32) if self.tail else x[:count], head_dim, parameters)
+            encoded = self.encode(tail[:count].astype(np.float32) if self.tail else x[:count], head_dim, parameters)
             parts.append(self.decode(encoded, head_dim, parameters))
             counts, size = encoded.counts, size + encoded.payload
-        numbers = np.concatenate([*parts, waiting[count:]]).astype(np.float32)
+        numbers = np.concatenate([*parts, tail[count:]]).astype(np.float32)
         coded = np.array([self.coded(token + 1) for token in range(len(x))], np.int64)
-        return StoredTokens(numbers, waiting.astype(np.float32) if self.tail else None, coded, size, counts)
+        return StoredTokens(numbers, tail.astype(np.float32) if self.tail else None, coded, size, counts)
 
     def read_back(self, x: Floats, head_dim: int, parameters: Parameters) -> Floats:
         """Return keys or values, shape (tokens, C), after storing and reading them."""

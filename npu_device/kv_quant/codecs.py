@@ -91,22 +91,22 @@ class OakenCodec(KvCodec):
         entries, outer = len(encoded.sparse), int(np.count_nonzero(encoded.sparse & np.uint8(64)))
         return {"outer": outer, "inner": entries - outer, "b_slide": 4 + 2 * entries / max(1, encoded.dense.size)}
 
-    def parameters(self, half: KvHalf, table: bytes, where: str) -> Parameters:
+    def parameters(self, half: KvHalf, table: bytes, location: str) -> Parameters:
         for name, value, rule in (("outlier_code", half.outlier_code, tuple(OutlierCode)),
                                   ("chunk", half.chunk, (KV_CHUNK,))):  # fmt: skip
             if value not in rule:
-                numbers = ", ".join(str(int(number)) for number in rule)
-                raise NpuDeviceError(f"{name} {value} at {where}: must be {numbers}")
+                numbers = ", ".join(str(int(value_id)) for value_id in rule)
+                raise NpuDeviceError(f"{name} {value} at {location}: must be {numbers}")
         if any(half.kv_reserved) or half.table:
-            raise NpuDeviceError(f"a reserved word at {where} is not zero")
+            raise NpuDeviceError(f"a reserved word at {location} is not zero")
         limits = np.array(half.thresholds, np.uint16).view(np.float16).astype(float).tolist()
-        thresholds = Thresholds(*limits).check(f"thresholds at {where}")
+        thresholds = Thresholds(*limits).check(f"thresholds at {location}")
         return Parameters(thresholds, OUTLIER_CODES[OutlierCode(half.outlier_code)])
 
     def pack_parameters(self, parameters: Parameters, table: int = 0) -> bytes:
         low, inner_low, inner_high, high = np.array(parameters.thresholds, np.float16).view(np.uint16).tolist()
-        number = next(number for number, name in OUTLIER_CODES.items() if name == parameters.code)
-        return KvHalf((low, inner_low, inner_high, high), outlier_code=number).pack()
+        code = next(code for code, name in OUTLIER_CODES.items() if name == parameters.code)
+        return KvHalf((low, inner_low, inner_high, high), outlier_code=code).pack()
 
 
 class TokenCodec(KvCodec):
@@ -241,15 +241,15 @@ class LevelsCodec(KvCodec):
 
     @staticmethod
     def _decoded(encoded: Encoded, numbers: Floats) -> NDArray[np.float16]:
-        read = to_fp16(numbers)
+        decoded = to_fp16(numbers)
         counts = encoded.counts.sum(axis=1, dtype=np.int64)
         if int(counts.sum()) * 4 != len(encoded.sparse):
             raise NpuDeviceError(f"KVQuant: {len(encoded.sparse)} bytes of entries: counts of chunks ask for others")
         entries = np.ascontiguousarray(encoded.sparse).view("<u2").reshape(-1, 2)
-        if int(entries[:, 0].max(initial=0)) >= read.shape[1]:
+        if int(entries[:, 0].max(initial=0)) >= decoded.shape[1]:
             raise NpuDeviceError(f"KVQuant: an entry of element {int(entries[:, 0].max())}: a token has fewer")
-        read[np.repeat(np.arange(len(read)), counts), entries[:, 0]] = entries[:, 1].view(np.float16)
-        return read
+        decoded[np.repeat(np.arange(len(decoded)), counts), entries[:, 0]] = entries[:, 1].view(np.float16)
+        return decoded
 
 
 class ChannelLevelsCodec(LevelsCodec):
@@ -280,8 +280,8 @@ class ChannelLevelsCodec(LevelsCodec):
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
         codes = unpack(encoded.dense, 4)
         (levels, middle, reach), rotary = self._table(parameters, codes.shape[1], head_dim)
-        read = self._decoded(encoded, levels[codes] * reach + middle)
-        return to_fp16(rotary.turn(read.astype(np.float32), head_dim, parameters.first))
+        decoded = self._decoded(encoded, levels[codes] * reach + middle)
+        return to_fp16(rotary.turn(decoded.astype(np.float32), head_dim, parameters.first))
 
     def _table(self, parameters: Parameters, width: int, head_dim: int) -> tuple[list[Floats], Rotary]:
         """Return ([levels, midpoints, half-ranges of channels], positions). Raise NpuDeviceError for another size or
@@ -321,7 +321,7 @@ class TokenLevelsCodec(LevelsCodec):
         outlier = np.zeros(x.shape, bool)
         np.put_along_axis(outlier, order[:, :count], True, axis=1)
         np.put_along_axis(outlier, order[:, -count:], True, axis=1)
-        low, high = (np.take_along_axis(x, order[:, [at]], axis=1)[:, 0] for at in (count, -count - 1))
+        low, high = (np.take_along_axis(x, order[:, [rank]], axis=1)[:, 0] for rank in (count, -count - 1))
         return outlier, *middle_and_reach(low, high)
 
     def encode(self, x: Floats, head_dim: int, parameters: Parameters) -> Encoded:
@@ -367,10 +367,10 @@ class ChannelShiftsCodec(KvCodec):
         return dense_only(pack(codes.astype(np.uint8)[:, order], self.bits), np.zeros((len(x), 0), np.uint8))
 
     def decode(self, encoded: Encoded, head_dim: int, parameters: Parameters) -> NDArray[np.float16]:
-        permuted = unpack(encoded.dense, self.bits)
-        scale, order, middle = self._table(parameters, permuted.shape[1])
-        codes = np.empty_like(permuted)
-        codes[:, order] = permuted
+        columns = unpack(encoded.dense, self.bits)
+        scale, order, middle = self._table(parameters, columns.shape[1])
+        codes = np.empty_like(columns)
+        codes[:, order] = columns
         return to_fp16((codes.astype(np.float32) - np.float32(self.max_code)) * scale + middle)
 
     @staticmethod

@@ -18,7 +18,7 @@ from npu_device.kv_quant.thresholds import RATIOS
 from npu_device.memory.bitwidth import bytes_total
 from npu_device.memory.kv import SCALE_BYTES, KvCache
 
-Both = tuple[KvCodec, KvCodec]
+CodecPair = tuple[KvCodec, KvCodec]
 """Codecs of keys and of values."""
 SIDES = ("k", "v")
 FLOAT8 = {DataType.E4M3FN: ml_dtypes.float8_e4m3fn, DataType.E5M2: ml_dtypes.float8_e5m2}
@@ -31,7 +31,7 @@ class KvMethod:
     name: str
     element: DataType = DataType.FP16
     """Element type of plain numbers."""
-    codecs: Both | None = None
+    codecs: CodecPair | None = None
     """Codecs; None for plain numbers, whose type is in the descriptor."""
     outliers: int = 100
     """Assumed permille of Oaken's elements with an entry in runs without values; reported with every figure."""
@@ -68,11 +68,11 @@ class KvMethod:
         assert self.codecs is not None
         return self.codecs[1]
 
-    def kind(self, number: DataType) -> DataType:
-        """Return the element type of a cache. `number`: the type for plain numbers other than FP8."""
+    def kind(self, plain_type: DataType) -> DataType:
+        """Return the element type of a cache. `plain_type`: the type for plain numbers other than FP8."""
         if self.codecs is not None:
             return DataType.ENCODED
-        return self.element if self.element in FLOAT8 else number
+        return self.element if self.element in FLOAT8 else plain_type
 
     def caches(self, heads: int, t_max: int, head_dim: int) -> tuple[EncodedCache, ...]:
         """Return the caches of keys and values of a layer and request, for an encoded method."""
@@ -135,9 +135,9 @@ class KvMethod:
             return {}
         parts, elements = self._pages(cache, tokens), 2 * tokens * cache.heads * cache.head_dim
         count, payload = sum(part.bytes // part.page_bytes for part in parts), sum(part.payload for part in parts)
-        assumed = [codec.entries(self.outliers) / 1000 for codec in self.codecs or () if codec.entry_bytes]
+        shares = [codec.entries(self.outliers) / 1000 for codec in self.codecs or () if codec.entry_bytes]
         return {
-            "method": self.name, "p_out": max(assumed, default=0.0), "b_eff": 8 * payload / elements, "pages": count,
+            "method": self.name, "p_out": max(shares, default=0.0), "b_eff": 8 * payload / elements, "pages": count,
             "page_bytes": self.page_bytes, "pages_slack": count * self.page_bytes / payload - 1,
             "bursts": sum(part.bursts for part in parts),
         }  # fmt: skip
@@ -175,8 +175,8 @@ def read_numbers(x: Floats, element: DataType, head_dim: int) -> Floats:
         return np.clip(x, -largest, largest).astype(FLOAT8[element]).astype(np.float32)
     heads, top = x.reshape(len(x), -1, head_dim), np.float32((1 << BITS[element] - 1) - 1)
     scale = np.maximum(np.abs(heads).max(axis=2, keepdims=True), np.float32(1e-6)) / top
-    read: Floats = (np.clip(np.rint(heads / scale), -top - 1, top) * scale).astype(np.float32).reshape(x.shape)
-    return read
+    numbers: Floats = (np.clip(np.rint(heads / scale), -top - 1, top) * scale).astype(np.float32).reshape(x.shape)
+    return numbers
 
 
 FP16 = KvMethod("fp16")

@@ -54,8 +54,8 @@ class _Scale(NamedTuple):
     @property
     def sigma(self) -> Floats:
         """Reciprocal of the step; 0 for a group with a single value."""
-        made: Floats = np.divide(np.float32(1), self.step, out=np.zeros_like(self.step), where=self.step > 0)
-        return made
+        reciprocal: Floats = np.divide(np.float32(1), self.step, out=np.zeros_like(self.step), where=self.step > 0)
+        return reciprocal
 
     def values(self, top: int) -> Floats:
         """Return the shifted value of each code, shape (tokens, codes)."""
@@ -72,12 +72,12 @@ def _scale(low: Floats, high: Floats, top: int) -> _Scale:
 def _sided(scale: _Scale, has_low: NDArray[np.bool_], has_high: NDArray[np.bool_], top: int) -> _Scale:
     """Adjust min and step by one fp16 ulp if rounding left the low or the high group without a code."""
     low, step = scale.low.copy(), scale.step.copy()
-    short = has_low & (low >= 0)
-    step[short & has_high & (step == 0)] = _TINY
-    low[short] = -np.maximum(step[short], _TINY)
+    misses = has_low & (low >= 0)
+    step[misses & has_high & (step == 0)] = _TINY
+    low[misses] = -np.maximum(step[misses], _TINY)
     last = np.float32(top) * step + low
-    short = has_high & (last < 0)
-    step[short] = np.nextafter(step[short].astype(np.float16), np.float16(np.inf)).astype(np.float32)
+    misses = has_high & (last < 0)
+    step[misses] = np.nextafter(step[misses].astype(np.float16), np.float16(np.inf)).astype(np.float32)
     return _Scale(low, step)
 
 
@@ -105,7 +105,7 @@ def encode(x: NDArray[Any], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
     check_code(code)
     check_values("Oaken", x)
     step = max(1, _BLOCK // x.shape[1])
-    parts = [_encode(x[at : at + step], t, code) for at in range(0, len(x), step)] or [_encode(x, t, code)]
+    parts = [_encode(x[first : first + step], t, code) for first in range(0, len(x), step)] or [_encode(x, t, code)]
     if len(parts) == 1:
         return parts[0]
     fields = ("dense", "counts", "sparse", "meta")
@@ -118,15 +118,15 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
     v = np.take(_shifts(t), region)
     np.subtract(x, v, out=v)
     middle = (region & np.uint8(1)).view(np.bool_)
-    at = np.flatnonzero(~middle)
+    index = np.flatnonzero(~middle)
     # the middle group, with neutral numbers in place of the others
     flat = v.reshape(-1)
-    outliers = flat[at]
-    flat[at] = np.inf
+    outliers = flat[index]
+    flat[index] = np.inf
     low = v.min(axis=1)
-    flat[at] = -np.inf
+    flat[index] = -np.inf
     scale = _scale(low, v.max(axis=1), MIDDLE_TOP)
-    flat[at] = 0
+    flat[index] = 0
     if code == MSB_CLAMP:
         scale = _sided(scale, (region == 1).any(axis=1), (region == 3).any(axis=1), MIDDLE_TOP)
     np.subtract(v, scale.low[:, None], out=v)
@@ -144,31 +144,33 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
     meta = np.zeros((tokens, 2 * 3), np.float16)
     meta[:, 2 * MIDDLE], meta[:, 2 * MIDDLE + 1] = scale.low, scale.step
     # outliers
-    token, found = at // width, region.reshape(-1)[at]
+    token, groups = index // width, region.reshape(-1)[index]
     numbers = outliers
-    outer = found != 2
-    codes = np.zeros(len(at), np.uint8)
-    for group, chosen in ((OUTER, outer), (INNER, ~outer)):
-        rows, some = token[chosen], numbers[chosen]
-        above = found[chosen] == 4
+    outer = groups != 2
+    codes = np.zeros(len(index), np.uint8)
+    for group, members in ((OUTER, outer), (INNER, ~outer)):
+        rows, values = token[members], numbers[members]
+        above = groups[members] == 4
         magnitude = group == OUTER and code == SIGN_MAG
         top = MIDDLE_TOP if magnitude else OUTLIER_TOP
-        some = np.abs(some) if magnitude else some
-        scale = _scale(*_extremes(some, rows, tokens), top)
+        values = np.abs(values) if magnitude else values
+        scale = _scale(*_extremes(values, rows, tokens), top)
         if group == OUTER and not magnitude:
-            there = [np.bincount(rows[one], minlength=tokens) > 0 for one in (~above, above)]
-            scale = _sided(scale, there[0], there[1], top)
-        made = np.clip(np.rint((some - scale.low[rows]) * scale.sigma[rows]), 0, top).astype(np.uint8)
+            presence = [np.bincount(rows[side], minlength=tokens) > 0 for side in (~above, above)]
+            scale = _sided(scale, presence[0], presence[1], top)
+        q_group = np.clip(np.rint((values - scale.low[rows]) * scale.sigma[rows]), 0, top).astype(np.uint8)
         if magnitude:
-            made |= above.view(np.uint8) << np.uint8(4)
+            q_group |= above.view(np.uint8) << np.uint8(4)
         elif group == OUTER:
             zero = _first_high(scale, top)[rows]
-            made = np.where(above, np.maximum(made, zero), np.minimum(made, np.maximum(zero, 1) - np.uint8(1)))
-        codes[chosen] = made
+            q_group = np.where(above, np.maximum(q_group, zero), np.minimum(q_group, np.maximum(zero, 1) - np.uint8(1)))
+        codes[members] = q_group
         meta[:, 2 * group], meta[:, 2 * group + 1] = scale.low, scale.step
-    q.reshape(-1)[at] = codes & np.uint8(15)
-    sparse = (at % CHUNK).astype(np.uint8) | outer.view(np.uint8) << np.uint8(6) | (codes >> np.uint8(4)) << np.uint8(7)
-    counts = np.bincount(at // CHUNK, minlength=x.size // CHUNK).astype(np.uint8).reshape(tokens, -1)
+    q.reshape(-1)[index] = codes & np.uint8(15)
+    sparse = (
+        (index % CHUNK).astype(np.uint8) | outer.view(np.uint8) << np.uint8(6) | (codes >> np.uint8(4)) << np.uint8(7)
+    )
+    counts = np.bincount(index // CHUNK, minlength=x.size // CHUNK).astype(np.uint8).reshape(tokens, -1)
     pairs = q.view("<u2")
     dense = (pairs | pairs >> 4).astype(np.uint8)
     return Encoded(dense, counts, sparse, meta.view(np.uint8).reshape(tokens, -1))
@@ -176,8 +178,8 @@ def _encode(x: Floats, t: Thresholds, code: str) -> Encoded:
 
 def _first_high(scale: _Scale, top: int) -> Bytes:
     """Return each token's first code with a shifted value of at least 0."""
-    made: Bytes = (scale.values(top) < 0).sum(axis=1).astype(np.uint8)
-    return made
+    codes: Bytes = (scale.values(top) < 0).sum(axis=1).astype(np.uint8)
+    return codes
 
 
 def _extremes(numbers: Floats, rows: NDArray[np.int64], tokens: int) -> tuple[Floats, Floats]:
@@ -209,16 +211,16 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
     ]
     with np.errstate(over="ignore"):
         outer, middle, inner = (np.clip(table, -MAX_FP16, MAX_FP16).astype(np.float16) for table in tables)
-    made = np.empty((tokens, width), np.float16)
+    numbers = np.empty((tokens, width), np.float16)
     step = max(1, _BLOCK // width)
-    for at in range(0, tokens, step):
-        dense = encoded.dense[at : at + step]
+    for first in range(0, tokens, step):
+        dense = encoded.dense[first : first + step]
         # table of the two numbers of each of the 256 byte values, by token
         pairs = np.empty((len(dense), 256, 2), np.float16)
-        pairs[..., 0] = np.tile(middle[at : at + step], 16)
-        pairs[..., 1] = np.repeat(middle[at : at + step], 16, axis=1)
+        pairs[..., 0] = np.tile(middle[first : first + step], 16)
+        pairs[..., 1] = np.repeat(middle[first : first + step], 16, axis=1)
         index = dense + (np.arange(len(dense)) * 256)[:, None]
-        made[at : at + step] = pairs.reshape(-1, 2).view(np.uint32).reshape(-1)[index].view(np.float16)
+        numbers[first : first + step] = pairs.reshape(-1, 2).view(np.uint32).reshape(-1)[index].view(np.float16)
     chunk = np.repeat(np.arange(len(counts)), counts)
     entry = encoded.sparse
     position = chunk * CHUNK + (entry & np.uint8(CHUNK - 1))
@@ -226,8 +228,8 @@ def decode(encoded: Encoded, t: Thresholds, code: str = MSB_CLAMP) -> NDArray[np
     codes = nibble | (entry >> np.uint8(7)) << np.uint8(4)
     at_code = position // width * (OUTLIER_TOP + 1) + codes
     is_outer = (entry & np.uint8(CHUNK)).view(np.bool_)
-    made.reshape(-1)[position] = np.where(is_outer, outer.reshape(-1)[at_code], inner.reshape(-1)[at_code])
-    return made
+    numbers.reshape(-1)[position] = np.where(is_outer, outer.reshape(-1)[at_code], inner.reshape(-1)[at_code])
+    return numbers
 
 
 def _unshifted(v: Floats, low: float, high: float) -> Floats:

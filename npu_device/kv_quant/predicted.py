@@ -96,9 +96,9 @@ class PredictedCodec(KvCodec):
 
     def _predict(self, integers: Integers) -> Integers:
         """Return the integers (tokens, C) of the previous token; zeros for the first token of a group."""
-        before = np.roll(integers, 1, axis=0)
-        before[:: self.group] = 0
-        return before
+        previous = np.roll(integers, 1, axis=0)
+        previous[:: self.group] = 0
+        return previous
 
     def _restore(self, stored: Integers, escape: NDArray[np.bool_]) -> Integers:
         """Return the integers (tokens, C) from entries and differences to the previous token."""

@@ -98,8 +98,10 @@ class EncodedCache:
     def rows(self, name: str, first: int, count: int) -> Region:
         """Return the region of tokens, in whole groups, in all rows of a stream."""
         stream = self.streams[name]
-        at, groups = first // stream.group, count // stream.group
-        return make_region(self.address(name) + at * stream.size, stream.rows, groups * stream.size, self.pitch(stream))
+        start, groups = first // stream.group, count // stream.group
+        return make_region(
+            self.address(name) + start * stream.size, stream.rows, groups * stream.size, self.pitch(stream)
+        )
 
     # -- entries -----------------------------------------------------------------------------------------------
 
@@ -245,14 +247,14 @@ class EncodedCache:
             encoded = self.codec.encode(pending[: end - begin], self.head_dim, parameters)
             writes += self._encoded_writes(read, begin, encoded)
             parts.append(self.codec.decode(encoded, self.head_dim, parameters))
-        waiting = to_fp16(pending[end - begin :])
-        parts.append(waiting)
-        at = max(first, end)
-        for slot, count in self.ring_spans(at, total):
-            data = waiting[at - end : at - end + count].view(np.uint8).reshape(count, self.heads, -1)
+        tail = to_fp16(pending[end - begin :])
+        parts.append(tail)
+        position = max(first, end)
+        for slot, count in self.ring_spans(position, total):
+            data = tail[position - end : position - end + count].view(np.uint8).reshape(count, self.heads, -1)
             by_head = np.ascontiguousarray(data.transpose(1, 0, 2)).reshape(-1)
             writes.append((self.rows("tail", slot, count), by_head))
-            at += count
+            position += count
         return tuple(writes), self._heads(np.concatenate(parts))
 
     def _encoded_writes(self, read: Read, begin: int, encoded: Encoded) -> list[tuple[Region, Bytes]]:
@@ -260,7 +262,7 @@ class EncodedCache:
         if "meta" in self.streams:
             writes.append(self._by_row("meta", begin, encoded.meta))
         if self.chunks:
-            before = self.lengths(read, begin).sum(axis=0)
+            offsets = self.lengths(read, begin).sum(axis=0)
             lengths = self.stream_bytes(encoded.counts)
             by_stream = np.empty_like(encoded.sparse)
             by_stream[_token_order(lengths)] = encoded.sparse
@@ -268,8 +270,8 @@ class EncodedCache:
             ends, sizes = np.cumsum(lengths.sum(axis=0)).tolist(), lengths.sum(axis=0).tolist()
             for stream, (end, size) in enumerate(zip(ends, sizes, strict=True)):
                 if size:
-                    at = self.address("sparse", stream) + int(before[stream])
-                    writes.append((make_region(at, 1, size), by_stream[end - size : end]))
+                    address = self.address("sparse", stream) + int(offsets[stream])
+                    writes.append((make_region(address, 1, size), by_stream[end - size : end]))
         return writes
 
     def _heads(self, tokens: NDArray[Any]) -> NDArray[Any]:
@@ -331,15 +333,15 @@ class KvAccess(NamedTuple):
         coded = [cache.coded(count) for count in counts]
         coded[2] = min(coded[1], counts[2] // cache.codec.group * cache.codec.group)
         entries = self.sizes.ends[coded].tolist()
-        moved = [stream for stream in cache.streams.values() if stream.moved]
+        streams = [stream for stream in cache.streams.values() if stream.moved]
         spans = []
-        for stream in sorted(moved, key=lambda stream: stream.pages):
+        for stream in sorted(streams, key=lambda stream: stream.pages):
             sizes = [stream.stored(*count) for count in zip(counts, coded, strict=True)]
             if stream.ring:
                 sizes[2] = 0
             for row in range(stream.rows):
-                of_row = [ends[row] for ends in entries] if stream.counted else sizes
-                spans.append(RowSpan(cache.address(stream.name, row), int(stream.pages), *of_row))
+                row_ends = [ends[row] for ends in entries] if stream.counted else sizes
+                spans.append(RowSpan(cache.address(stream.name, row), int(stream.pages), *row_ends))
         return spans
 
 

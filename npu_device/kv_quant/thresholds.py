@@ -28,16 +28,16 @@ class Thresholds(NamedTuple):
     inner_high: float
     outer_high: float
 
-    def check(self, where: str) -> "Thresholds":
+    def check(self, origin: str) -> "Thresholds":
         """Return the thresholds rounded to fp16. Raise NpuDeviceError if they are not finite or not ascending."""
         with np.errstate(over="ignore"):
-            rounded = [float(np.float16(one)) for one in self]
-        for name, given, value in zip(self._fields, self, rounded, strict=True):
+            rounded = [float(np.float16(threshold)) for threshold in self]
+        for name, number, value in zip(self._fields, self, rounded, strict=True):
             if not math.isfinite(value):
-                raise NpuDeviceError(f"{where}: {name} {given}: must be a finite fp16 number")
+                raise NpuDeviceError(f"{origin}: {name} {number}: must be a finite fp16 number")
         for name, low, high in zip(self._fields, rounded, rounded[1:], strict=False):
             if low > high:
-                raise NpuDeviceError(f"{where}: {name} {low} is above the next threshold {high}: must be in order")
+                raise NpuDeviceError(f"{origin}: {name} {low} is above the next threshold {high}: must be in order")
         return Thresholds(*rounded)
 
 
@@ -50,7 +50,7 @@ class LayerThresholds(NamedTuple):
 
 def check_ratios(ratios: Sequence[float]) -> None:
     """Raise NpuDeviceError unless outer, middle and inner are shares that sum to 1 within 1e-6."""
-    if len(ratios) != GROUPS or not all(math.isfinite(one) and 0 <= one <= 1 for one in ratios):
+    if len(ratios) != GROUPS or not all(math.isfinite(ratio) and 0 <= ratio <= 1 for ratio in ratios):
         raise NpuDeviceError(f"ratios {tuple(ratios)}: must be three shares, outer, middle and inner")
     if abs(sum(ratios) - 1) > 1e-6:
         raise NpuDeviceError(f"ratios {tuple(ratios)}: their sum is {sum(ratios):g}, must be 1")
@@ -65,10 +65,10 @@ def order_statistics(sample: NDArray[Any], ratios: Sequence[float] = RATIOS) -> 
     if not len(flat) or not np.isfinite(flat[[0, -1]]).all():
         raise NpuDeviceError("thresholds: a sample is empty, or has NaN or infinite elements: profile finite numbers")
     upper, lower = [], []
-    for taken in np.cumsum(ratios).clip(0, 1):
-        at = (1 - taken / 2) * (len(flat) - 1)
-        upper.append(flat[min(len(flat) - 1, math.ceil(at - 1e-9))])
-        lower.append(flat[max(0, math.floor((taken / 2) * (len(flat) - 1) + 1e-9))])
+    for share in np.cumsum(ratios).clip(0, 1):
+        position = (1 - share / 2) * (len(flat) - 1)
+        upper.append(flat[min(len(flat) - 1, math.ceil(position - 1e-9))])
+        lower.append(flat[max(0, math.floor((share / 2) * (len(flat) - 1) + 1e-9))])
     with np.errstate(over="ignore"):
         return np.array(upper).astype(np.float16), np.array(lower).astype(np.float16)
 
@@ -84,64 +84,64 @@ class Profiler:
 
     def add(self, layer: int, side: str, sample: NDArray[Any]) -> None:
         """Add the keys or values of a layer in one run."""
-        found = np.stack(order_statistics(sample, self.ratios)).astype(np.float64)
+        statistics = np.stack(order_statistics(sample, self.ratios)).astype(np.float64)
         key = layer, side
-        self._sums[key] = self._sums.get(key, np.zeros_like(found)) + found
+        self._sums[key] = self._sums.get(key, np.zeros_like(statistics)) + statistics
         self._runs[key] = self._runs.get(key, 0) + 1
 
     def document(self) -> dict[str, Any]:
         """Return the file's contents. Raise NpuDeviceError if a layer lacks keys or values."""
         layers = 1 + max((layer for layer, _ in self._sums), default=-1)
-        made: dict[str, Any] = {"n_quant_group": GROUPS}
+        document: dict[str, Any] = {"n_quant_group": GROUPS}
         for side in SIDES:
             rows = []
             for layer in range(layers):
                 if (layer, side) not in self._sums:
                     raise NpuDeviceError(f"thresholds: layer {layer} has no sample of its {side}s")
                 rows.append(np.float16(self._sums[layer, side] / self._runs[layer, side]).astype(float).tolist())
-            made[side] = {"upper_threshold": [row[0] for row in rows], "lower_threshold": [row[1] for row in rows]}
-        return made
+            document[side] = {"upper_threshold": [row[0] for row in rows], "lower_threshold": [row[1] for row in rows]}
+        return document
 
     def thresholds(self) -> list[LayerThresholds]:
         """Return the thresholds of each layer."""
         return from_document(self.document(), "profile")
 
 
-def from_document(document: Any, where: str) -> list[LayerThresholds]:
+def from_document(document: Any, origin: str) -> list[LayerThresholds]:
     """Return the thresholds of each layer from a document in the file format. Raise NpuDeviceError with the fault."""
     if not isinstance(document, Mapping) or document.get("n_quant_group") != GROUPS:
-        raise NpuDeviceError(f"{where}: n_quant_group must be {GROUPS}, a document of thresholds")
-    sides = [_side(document.get(side), f"{where}: {side}") for side in SIDES]
+        raise NpuDeviceError(f"{origin}: n_quant_group must be {GROUPS}, a document of thresholds")
+    sides = [_side(document.get(side), f"{origin}: {side}") for side in SIDES]
     if len(sides[0]) != len(sides[1]):
-        raise NpuDeviceError(f"{where}: {len(sides[0])} layers of keys and {len(sides[1])} of values: must be as many")
+        raise NpuDeviceError(f"{origin}: {len(sides[0])} layers of keys and {len(sides[1])} of values: must be as many")
     return [LayerThresholds(*pair) for pair in zip(*sides, strict=True)]
 
 
-def _side(part: Any, where: str) -> list[Thresholds]:
+def _side(part: Any, origin: str) -> list[Thresholds]:
     rows = []
     for name in ("upper_threshold", "lower_threshold"):
-        given = part.get(name) if isinstance(part, Mapping) else None
-        if not isinstance(given, list) or not given:
-            raise NpuDeviceError(f"{where}.{name}: must be a list with a row of thresholds for each layer")
-        for layer, row in enumerate(given):
+        table = part.get(name) if isinstance(part, Mapping) else None
+        if not isinstance(table, list) or not table:
+            raise NpuDeviceError(f"{origin}.{name}: must be a list with a row of thresholds for each layer")
+        for layer, row in enumerate(table):
             numbers = isinstance(row, list) and len(row) in (2, 3)
-            if not numbers or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in row):
-                raise NpuDeviceError(f"{where}.{name}: layer {layer}: {row!r} is not [outer, inner, median]")
-        rows.append(given)
+            if not numbers or not all(isinstance(item, int | float) and not isinstance(item, bool) for item in row):
+                raise NpuDeviceError(f"{origin}.{name}: layer {layer}: {row!r} is not [outer, inner, median]")
+        rows.append(table)
     upper, lower = rows
     if len(upper) != len(lower):
-        raise NpuDeviceError(f"{where}: layer {min(len(upper), len(lower))} is missing in one of the two lists")
-    made = zip(upper, lower, strict=True)
+        raise NpuDeviceError(f"{origin}: layer {min(len(upper), len(lower))} is missing in one of the two lists")
+    pairs = zip(upper, lower, strict=True)
     return [
-        Thresholds(low[0], low[1], high[1], high[0]).check(f"{where}: layer {layer}")
-        for layer, (high, low) in enumerate(made)
+        Thresholds(low[0], low[1], high[1], high[0]).check(f"{origin}: layer {layer}")
+        for layer, (high, low) in enumerate(pairs)
     ]
 
 
-def parse(text: str, where: str) -> list[LayerThresholds]:
+def parse(text: str, origin: str) -> list[LayerThresholds]:
     """Parse the text of a file. Raise NpuDeviceError if it has no valid thresholds."""
     try:
         document = json.loads(text, parse_int=float)
     except (ValueError, RecursionError) as error:
-        raise NpuDeviceError(f"{where}: no JSON: {error}") from error
-    return from_document(document, where)
+        raise NpuDeviceError(f"{origin}: no JSON: {error}") from error
+    return from_document(document, origin)

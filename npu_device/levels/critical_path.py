@@ -156,7 +156,7 @@ class CriticalPath:
             reads = cost.kind is Kind.DMA and not cost.write
             over = released if reads else done
             begin = max([start, *(over[before] for before in after if before != NONE)])
-            cycles = cost.least if cost.kind is Kind.DMA else cost.alone
+            cycles = cost.cached_duration if cost.kind is Kind.DMA else cost.duration
             if cost.kind is Kind.TE:
                 cycles += once
                 once = 0

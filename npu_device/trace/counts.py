@@ -8,7 +8,7 @@ from pyv_native.records import array, items, record, records
 
 EVENT_SIZE = PACKED.size
 KINDS = max(Kind) + 1
-UNIT, WHAT, TICKET, TILE, BYTES, AUX = 8, 10, 12, 16, 20, 28
+UNIT, EVENT_KIND, TICKET, TILE, BYTES, AUX = 8, 10, 12, 16, 20, 28
 """Byte offsets of the fields of an event; the cycle is at offset 0."""
 
 
@@ -174,24 +174,24 @@ def count_other(counts: Counts, event_kind: int, code: int, size: int, aux: int)
         counts.kernel_cycles += size
 
 
-def count_events(counts: Counts, events: int, number: int) -> None:
-    """Count `number` events at the host address `events`, which follow all counted ones."""
-    for index in range(number):
-        at = events + index * EVENT_SIZE
-        event_kind = load_u16(at + WHAT)
-        code = load_u16(at + UNIT)
-        size = load_i64(at + BYTES)
-        aux = load_u32(at + AUX)
+def count_events(counts: Counts, events: int, count: int) -> None:
+    """Count `count` events at the host address `events`, which follow all counted ones."""
+    for index in range(count):
+        address = events + index * EVENT_SIZE
+        event_kind = load_u16(address + EVENT_KIND)
+        code = load_u16(address + UNIT)
+        size = load_i64(address + BYTES)
+        aux = load_u32(address + AUX)
         if event_kind == What.DMA_BEGIN or event_kind == What.TE_BEGIN or event_kind == What.VE_BEGIN:
             unit = find_unit(counts, code)
             unit.running = True
-            unit.begin = load_i64(at)
-            unit.ticket = load_u32(at + TICKET)
+            unit.begin = load_i64(address)
+            unit.ticket = load_u32(address + TICKET)
             unit.flags = aux
         elif event_kind == What.DMA_END or event_kind == What.TE_END or event_kind == What.VE_END:
             unit = find_unit(counts, code)
             count_transfer(counts, unit.flags, aux)
-            end_step(unit, load_i64(at))
+            end_step(unit, load_i64(address))
         elif event_kind == What.STALL:
             count_stall(counts, code, size, aux)
         elif event_kind == What.BANK_BUSY:
@@ -202,12 +202,12 @@ def count_events(counts: Counts, events: int, number: int) -> None:
         elif event_kind == What.DONE:
             counts.completed += 1
         elif event_kind == What.ERROR:
-            count_error(counts, load_u32(at + TICKET), load_i64(at))
+            count_error(counts, load_u32(address + TICKET), load_i64(address))
         elif event_kind == What.FETCH:
             count_fetch(counts, size, aux)
         elif event_kind == What.PAGES:
-            count_pages(counts, aux, load_u32(at + TILE), size)
+            count_pages(counts, aux, load_u32(address + TILE), size)
         else:
             count_other(counts, event_kind, code, size, aux)
-    if number:
-        counts.cycle = load_i64(events + (number - 1) * EVENT_SIZE)
+    if count:
+        counts.cycle = load_i64(events + (count - 1) * EVENT_SIZE)

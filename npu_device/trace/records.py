@@ -48,9 +48,9 @@ def pack(data: bytes) -> bytes:
 
 def unpack(packed: bytes) -> bytes:
     """Invert `pack`. Raise ValueError for bytes that are not a batch of records."""
-    inflate = zlib.decompressobj()
-    columns = np.frombuffer(inflate.decompress(packed, BATCH * PACKED.size), np.uint8)
-    if inflate.unconsumed_tail or inflate.unused_data or not inflate.eof or not len(columns):
+    decompressor = zlib.decompressobj()
+    columns = np.frombuffer(decompressor.decompress(packed, BATCH * PACKED.size), np.uint8)
+    if decompressor.unconsumed_tail or decompressor.unused_data or not decompressor.eof or not len(columns):
         raise ValueError("a batch of events is longer than one, or is cut off")
     return columns.reshape(RECORD.itemsize, -1).T.tobytes()
 
@@ -87,19 +87,19 @@ class RecordChecks:
         for begin, kind in _STEPS.items():
             this = (event_kinds == begin) | (event_kinds == begin + 1)
             self._refuse(this & (unit_kind(batch["unit"]) != kind), "is a step of another kind of unit")
-        at = np.flatnonzero(begins | ends)
-        units = batch["unit"][at]
+        marks = np.flatnonzero(begins | ends)
+        units = batch["unit"][marks]
         for unit in np.unique(units).tolist():
-            positions = at[units == unit]
-            before = np.concatenate([[self._running.get(unit, False)], begins[positions][:-1]])
-            wrong = np.zeros(len(batch), np.bool_)
-            wrong[positions] = ends[positions] & ~before
-            self._refuse(wrong, "ends a step that has not begun")
+            positions = marks[units == unit]
+            is_running = np.concatenate([[self._running.get(unit, False)], begins[positions][:-1]])
+            violations = np.zeros(len(batch), np.bool_)
+            violations[positions] = ends[positions] & ~is_running
+            self._refuse(violations, "ends a step that has not begun")
             self._running[unit] = bool(begins[positions[-1]])
 
-    def _refuse(self, wrong: NDArray[np.bool_], rule: str) -> None:
-        if wrong.any():
-            raise StateError(f"event {self.count + int(np.flatnonzero(wrong)[0])} {rule}")
+    def _refuse(self, violations: NDArray[np.bool_], rule: str) -> None:
+        if violations.any():
+            raise StateError(f"event {self.count + int(np.flatnonzero(violations)[0])} {rule}")
 
 
 _STEPS = {What.DMA_BEGIN: Kind.DMA, What.TE_BEGIN: Kind.TE, What.VE_BEGIN: Kind.VE}

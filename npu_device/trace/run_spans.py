@@ -74,17 +74,17 @@ class Spans:
         commands["ready"] = commands["started"] = commands["done"] = UNFINISHED
         commands["stream"] = NONE
         rows = self.rows[self.rows["number"] != NONE]
-        event_kinds, number = rows["what"], rows["number"]
-        np.minimum.at(commands["started"], number[IS_BEGIN[event_kinds]], rows["start"][IS_BEGIN[event_kinds]])
-        for column, chosen in (
+        event_kinds, numbers = rows["what"], rows["number"]
+        np.minimum.at(commands["started"], numbers[IS_BEGIN[event_kinds]], rows["start"][IS_BEGIN[event_kinds]])
+        for column, selection in (
             ("ready", event_kinds == What.READY),
             ("done", (event_kinds == What.DONE) | (event_kinds == What.ERROR)),
         ):
-            commands[column][number[chosen]] = rows["end"][chosen]
+            commands[column][numbers[selection]] = rows["end"][selection]
         ready = event_kinds == What.READY
-        commands["stream"][number[ready]] = rows["stream"][ready]
-        waited = (event_kinds == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
-        np.add.at(commands["barrier"], number[waited], (rows["end"] - rows["start"])[waited])
+        commands["stream"][numbers[ready]] = rows["stream"][ready]
+        barrier_waits = (event_kinds == What.STALL) & (rows["unit"] == FRONTEND) & (rows["aux"] == Cause.BARRIER)
+        np.add.at(commands["barrier"], numbers[barrier_waits], (rows["end"] - rows["start"])[barrier_waits])
         return commands
 
     @cached_property

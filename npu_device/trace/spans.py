@@ -80,9 +80,9 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
     """
     positions = np.flatnonzero(_IS_STEP[records["what"]])
     positions = positions[np.argsort(records["unit"][positions], kind="stable")]
-    mine = records[positions]
-    ends, unit = _IS_END[mine["what"]], mine["unit"]
-    paired = np.zeros(len(mine), dtype=np.bool_)
+    events = records[positions]
+    ends, unit = _IS_END[events["what"]], events["unit"]
+    paired = np.zeros(len(events), dtype=np.bool_)
     paired[1:] = ends[1:] & ~ends[:-1] & (unit[1:] == unit[:-1])
     last = np.flatnonzero(paired)
     unpaired = ~paired
@@ -99,10 +99,10 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
                 del running[code]
                 return
 
-    for at in np.flatnonzero(unpaired).tolist():
-        index, record = number + int(positions[at]), mine[at].item()
+    for position in np.flatnonzero(unpaired).tolist():
+        index, record = number + int(positions[position]), events[position].item()
         code = record[1]
-        if ends[at]:
+        if ends[position]:
             singles.append((*running.pop(code, (index, record)), index, record))
         else:
             if code in running:
@@ -110,13 +110,13 @@ def steps(records: Batch, running: Running, number: int = 0) -> Table:
             running[code] = index, record
     for code in list(running) if errors else ():
         stop(code)
-    rows = _rows(mine[last - 1], positions[last - 1] + number, positions[last] + number)
-    _close(rows, mine[last])
+    rows = _rows(events[last - 1], positions[last - 1] + number, positions[last] + number)
+    _close(rows, events[last])
     if singles:
         first, begin, final, end = zip(*singles, strict=True)
-        few = _rows(np.array(list(begin), RECORD), np.array(first), np.array(final))
-        _close(few, np.array(list(end), RECORD))
-        rows = np.concatenate([rows, few])
+        single_rows = _rows(np.array(list(begin), RECORD), np.array(first), np.array(final))
+        _close(single_rows, np.array(list(end), RECORD))
+        rows = np.concatenate([rows, single_rows])
     return rows[np.argsort(rows["last"])]
 
 
@@ -171,8 +171,8 @@ class SpanBuilder:
             split -= 1
         records, self._pending = records[:split], records[split:]
         numbers = self._count + np.arange(split)
-        others = np.flatnonzero(~_PAIRED[records["what"]])
-        events = _rows(records[others], numbers[others], numbers[others])
+        single_events = np.flatnonzero(~_PAIRED[records["what"]])
+        events = _rows(records[single_events], numbers[single_events], numbers[single_events])
         _stretch(events)
         rows = np.concatenate([events, steps(records, self._running, self._count), self._closed_barriers(records)])
         rows = rows[np.argsort(rows["last"], kind="stable")]
@@ -200,8 +200,8 @@ class SpanBuilder:
 
     def _closed_barriers(self, records: Batch) -> Table:
         closed = []
-        chosen = (records["what"] == What.BARRIER_OPEN) | (records["what"] == What.BARRIER_CLOSE)
-        for index in np.flatnonzero(chosen).tolist():
+        selection = (records["what"] == What.BARRIER_OPEN) | (records["what"] == What.BARRIER_CLOSE)
+        for index in np.flatnonzero(selection).tolist():
             number, record = self._count + index, records[index].item()
             key = record[3], record[6]
             if record[2] == What.BARRIER_OPEN:
@@ -221,15 +221,15 @@ class SpanBuilder:
     def _name(self, rows: Table, records: Batch) -> None:
         """Set the command's number in each row from its acceptance to its end, and its stream from READY on."""
         self._note(records)
-        at, met = self._find(rows["ticket"], rows["last"])
-        if not met.any():
+        index, matches = self._find(rows["ticket"], rows["last"])
+        if not matches.any():
             return
-        mine, last = self._commands[at], rows["last"]
-        met &= last <= mine["done"]
-        rows["number"][met] = mine["number"][met]
+        commands, last = self._commands[index], rows["last"]
+        matches &= last <= commands["done"]
+        rows["number"][matches] = commands["number"][matches]
         before_ready = (rows["what"] == What.STALL) & (rows["unit"] == FRONTEND)
-        met &= (mine["ready"] <= last) | before_ready
-        rows["stream"][met] = mine["stream"][met]
+        matches &= (commands["ready"] <= last) | before_ready
+        rows["stream"][matches] = commands["stream"][matches]
         self._commands = self._commands[self._commands["done"] == UNFINISHED]
 
     def _note(self, records: Batch) -> None:
@@ -243,15 +243,15 @@ class SpanBuilder:
         self._accepted += len(accepted)
         commands = np.concatenate([self._commands, additions])
         self._commands = commands[np.lexsort((commands["accept"], commands["ticket"]))]
-        for column, chosen in (
+        for column, selection in (
             ("ready", event_kinds == What.READY),
             ("done", (event_kinds == What.DONE) | (event_kinds == What.ERROR)),
         ):
-            positions = np.flatnonzero(chosen)
-            at, met = self._find(tickets[positions], positions + self._count)
-            self._commands[column][at[met]] = positions[met] + self._count
+            positions = np.flatnonzero(selection)
+            index, matches = self._find(tickets[positions], positions + self._count)
+            self._commands[column][index[matches]] = positions[matches] + self._count
             if column == "ready":
-                self._commands["stream"][at[met]] = records["aux"][positions[met]]
+                self._commands["stream"][index[matches]] = records["aux"][positions[matches]]
 
     def _find(self, tickets: NDArray[np.uint32], numbers: Integers) -> tuple[Integers, Flags]:
         """Return the last command with each ticket accepted up to a record number, and whether it exists."""
@@ -262,9 +262,9 @@ class SpanBuilder:
         def key(ticket: NDArray[np.uint32], number: Integers) -> Integers:
             return ticket.astype(np.int64) << 31 | np.clip(number - self._count + 1, 0, (1 << 31) - 1)
 
-        at = np.searchsorted(key(commands["ticket"], commands["accept"]), key(tickets, numbers), side="right") - 1
-        at = np.maximum(at, 0)
-        return at, (commands["ticket"][at] == tickets) & (commands["accept"][at] <= numbers)
+        index = np.searchsorted(key(commands["ticket"], commands["accept"]), key(tickets, numbers), side="right") - 1
+        index = np.maximum(index, 0)
+        return index, (commands["ticket"][index] == tickets) & (commands["accept"][index] <= numbers)
 
 
 _IN_FLIGHT = np.dtype(
@@ -280,14 +280,14 @@ def _stretch(rows: Table) -> None:
     stalls = np.flatnonzero(rows["what"] == What.STALL)
     step = rows["unit"][stalls] != FRONTEND
     length = rows["bytes"][stalls].astype(np.int64)
-    late = step & (rows["aux"][stalls] >= Cause.QUANTIZE)
-    rows["start"][stalls[late]] -= length[late]
-    rows["end"][stalls[step & ~late]] += length[step & ~late]
+    late_stalls = step & (rows["aux"][stalls] >= Cause.QUANTIZE)
+    rows["start"][stalls[late_stalls]] -= length[late_stalls]
+    rows["end"][stalls[step & ~late_stalls]] += length[step & ~late_stalls]
     converted = np.flatnonzero((rows["what"] == What.QUANTIZE) | (rows["what"] == What.DEQUANTIZE))
     rows["start"][converted] -= rows["aux"][converted].astype(np.int64)
-    worked = np.flatnonzero(rows["what"] == What.CORE)
-    rows["start"][worked] -= rows["aux"][worked].astype(np.int64)
-    rows["end"][worked] = rows["start"][worked] + rows["bytes"][worked].astype(np.int64)
+    core_events = np.flatnonzero(rows["what"] == What.CORE)
+    rows["start"][core_events] -= rows["aux"][core_events].astype(np.int64)
+    rows["end"][core_events] = rows["start"][core_events] + rows["bytes"][core_events].astype(np.int64)
     front, length = stalls[~step], length[~step]
     if len(front):  # the stalls of a command are contiguous, and the last ends at READY
         later = np.zeros(len(front), np.int64)

@@ -92,7 +92,7 @@ class EventStream:
         return bytes(self._buffer[max(0, first - self._flushed) * PACKED.size : self._lengths[self._length] * _WORD])
 
     def emit(
-        self, cycle: int, unit: int, what: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
+        self, cycle: int, unit: int, event_kind: int, ticket: int = 0, tile: int = 0, size: int = 0, aux: int = 0
     ) -> None:
         """Append a record. `size` is its field `bytes`. Cycles must not decrease."""
         lengths, length = self._lengths, self._length
@@ -100,7 +100,7 @@ class EventStream:
         if words == _BUFFER:
             self.flush()
             words = 0
-        PACKED.pack_into(self._buffer, words * _WORD, cycle, unit, what, ticket, tile, size, aux)
+        PACKED.pack_into(self._buffer, words * _WORD, cycle, unit, event_kind, ticket, tile, size, aux)
         lengths[length] = words + _RECORD_WORDS
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -153,7 +153,7 @@ class EventStream:
         self._hash = _copy(mark.hash)
         self._log = None if self._log is None or mark.log is None else list(mark.log)
 
-    def kept(self) -> Iterator["Batch"]:
+    def batches(self) -> Iterator["Batch"]:
         """Return all records so far, in batches. Raise NpuDeviceError if the stream does not store them."""
         self.flush()
         if self._log is None:

@@ -245,7 +245,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         ran = run_program(config, self.program(), config.run.args, session, layers=layers, values=False)
         traffic = self._traffic()
         assert ran.events is not None and ran.cycles is not None
-        for batch in ran.events.kept():
+        for batch in ran.events.batches():
             traffic.add(batch)
         detail = self._detail(config.npu, ran.cycles, traffic, {})
         if self.compiled_shape.job.storage.encoded:

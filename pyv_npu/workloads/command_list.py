@@ -82,7 +82,7 @@ class LoadedList(PreparedWorkload["ListDetail"]):
         commands = [Command(name, entry.descriptor, entry.block) for name, entry in named]
         return Result(
             self.name, config, ListDetail(outcome.explanation), outcome.cycles, outcome.counters, outcome.events,
-            host=self.host.figures(), commands=commands, moved=traffic_of(outcome.events.kept()),
+            host=self.host.figures(), commands=commands, moved=traffic_of(outcome.events.batches()),
         )  # fmt: skip
 
 

@@ -363,7 +363,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         codes = self._codes_of(config.npu, tokens, memory) if ended else None
         cycles = self._step_cycles(ran.latency) if ended else []
         traffic = self._traffic()
-        for batch in ran.events.kept() if ran.events is not None else ():
+        for batch in ran.events.batches() if ran.events is not None else ():
             traffic.add(batch)
         detail = GenerationDetail.of(decoder, request, tokens, memory.__getitem__, codes, cycles, traffic, config.npu)
         if decoder.kv_blocks and ran.cycles is not None:

@@ -95,7 +95,7 @@ def run_commands(
     done = tuple(completed[ticket] for ticket in ran.tickets)
     explanation = None
     if explained:
-        explanation = explain(Spans(events.kept()), runner.config, _critical_path(listed, runner))
+        explanation = explain(Spans(events.batches()), runner.config, _critical_path(listed, runner))
     engines = counted.get("kv_engines", {})
     return TimingRun(
         max(done, default=0), _finish_cycles(commands, done), counters, events, explanation, traffic, engines

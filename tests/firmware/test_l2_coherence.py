@@ -36,7 +36,7 @@ def run(
 
 
 def stale(platform: Platform) -> int:
-    return int((joined(platform.events.kept())["what"] == What.STALE).sum())
+    return int((joined(platform.events.batches())["what"] == What.STALE).sum())
 
 
 @pytest.mark.parametrize("mode", ["tight", "loose"])

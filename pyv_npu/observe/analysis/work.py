@@ -105,7 +105,7 @@ def _work(command: Command, plan: Plan, timing: Timing, config: NpuConfig) -> Co
     uses = [region for piece in plan.pieces for region in _sources(piece)] if command.macro is None else []
     d = command.descriptor
     kinds = DataType(d.type_in0), DataType(d.type_kv if command.opcode is Opcode.ATTN_T else d.type_in1)
-    counted = counts(plan, config.te, kinds, timing.network.crossed(d.cluster, config.dram.channels))
+    counted = counts(plan, config.te, kinds, timing.network.link_shares(d.cluster, config.dram.channels))
     return CommandWork(command.opcode.name, counted, te_cycles, ve_cycles, bits, _ranges(fills), _ranges(uses))
 
 

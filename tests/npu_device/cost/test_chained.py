@@ -163,7 +163,7 @@ def test_buffers(double_buffer: bool) -> None:
     t, length = 8, 128
     engines = Engines(t, double_buffer)
     diagonal = sum(tile.diagonal for tile in run(engines, length))
-    assert (engines.most_queries, engines.most_keys) == (2 * t if double_buffer else t, 2 * t)
+    assert (engines.max_queries, engines.max_keys) == (2 * t if double_buffer else t, 2 * t)
     assert engines.late_queries == (0 if double_buffer else t * diagonal)
     config = replace(PAPER, double_buffer=double_buffer)
     counted = chained.masked(config, length, length, 128, 16)

@@ -81,7 +81,7 @@ def test_a_lone_transfer_moves_at_the_rate_of_the_slowest_of_channel_dram_and_no
 ) -> None:
     rates = Rates(config)
     for size in (1, 64, 255, 4096):
-        assert rates.alone(size) == math.ceil(size / slowest)
+        assert rates.duration(size) == math.ceil(size / slowest)
     assert min(Fraction(rate, rates.per_byte) for rate in (rates.channel, rates.total)) == slowest
 
 
@@ -110,7 +110,7 @@ def test_without_limits_bytes_take_no_time() -> None:
     assert duration(load, free) == 7
     slow = replace(free, dma=DmaConfig(bytes_per_cycle=3))
     assert duration(load, slow) == 7 + 1366
-    assert (Rates(free).alone(4096), Rates(slow).alone(4096)) == (0, 1366)
+    assert (Rates(free).duration(4096), Rates(slow).duration(4096)) == (0, 1366)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_outstanding_transfers_overlap_latency(share: str, analytic: bool) -> No
         of = config(rate, dma=DmaConfig(channels=channels, share=share, outstanding=outstanding))
         events = EventStream(keep=True)
         run = Runner(of, events, analytic=analytic).run(commands)
-        cycles = {event["ticket"]: event["cycle"] for event in joined(events.kept()) if event["what"] == What.DONE}
+        cycles = {event["ticket"]: event["cycle"] for event in joined(events.batches()) if event["what"] == What.DONE}
         return [cycles[ticket] for ticket in run.tickets]
 
     large, small = ([load(size, SPM + 65536 * i, stream=i) for i in range(4)] for size in (6400, 64))

@@ -59,7 +59,7 @@ def test_pages_are_taken_when_they_are_touched() -> None:
     assert mmu.used == sum(pages(1024))
     mmu.begin(0, 10, [access(64, 64)])  # the cache begins anew
     assert mmu.used == sum(pages(64))
-    records = joined(events.kept())
+    records = joined(events.batches())
     assert (records["what"] == What.PAGES).all() and records["bytes"].tolist()[-1] == mmu.used
     assert int(records["aux"].sum() - records["tile"].sum()) == mmu.used
 

@@ -54,7 +54,7 @@ def run(engine: str, traffic: str, loads: int = 0, stores: int = 0, step: int | 
     platform.load(program(loads, stores))
     while platform.run(None if step is None else platform.cycle + step).reason.value == "limit":
         assert step is not None
-    records = joined(platform.events.kept())
+    records = joined(platform.events.batches())
     ends = records["cycle"][records["what"] == What.DMA_END]
     assert len(ends) == 1
     return int(ends[0]), platform.events.hexdigest()

@@ -120,7 +120,7 @@ def test_outcomes(mode: str, modes: str, fault: Mapping[str, Any], expected: Out
     assert injected.fired, "acted"
     assert (found.outcome, texts(run)) == (expected, list(driver)), found
     assert run.events is not None
-    events = joined(run.events.kept())
+    events = joined(run.events.batches())
     acted = events[events["what"] == What.FAULT]
     assert acted["cycle"].tolist() == [firing.cycle for firing in injected.fired]
 
@@ -130,7 +130,7 @@ def test_without_faults_nothing_changes() -> None:
     run, plain = (run_program(config("loose"), "submit_latency", N, Session(faults=one)) for one in ((), None))
     assert run.events is not None and plain.events is not None
     assert (run.cycles, run.events.hexdigest()) == (plain.cycles, plain.events.hexdigest())
-    assert not np.isin(joined(plain.events.kept())["what"], [What.FAULT]).any()
+    assert not np.isin(joined(plain.events.batches())["what"], [What.FAULT]).any()
     assert plain.core is not None and plain.core.record is None
 
 

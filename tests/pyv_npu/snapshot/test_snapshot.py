@@ -222,8 +222,8 @@ def test_listeners_hear_what_comes_and_the_kept_events_are_complete() -> None:
     other.restore(platform.save())
     other.run()
     assert sum(map(len, heard)) == other.events.count - count + len(platform.save().events.pending) // 32
-    assert [batch.tobytes() for batch in [np.concatenate([*other.events.kept()])]] == [
-        np.concatenate([*whole.events.kept()]).tobytes()
+    assert [batch.tobytes() for batch in [np.concatenate([*other.events.batches()])]] == [
+        np.concatenate([*whole.events.batches()]).tobytes()
     ]
 
 

@@ -150,7 +150,7 @@ def test_vcd_follows_the_program_counter(traced: Traced) -> None:
 
 def test_vcd_shows_what_each_unit_did(traced: Traced) -> None:
     result, signals = traced.result, traced.signals
-    records = joined(result.events.kept())  # type: ignore[arg-type]
+    records = joined(result.events.batches())  # type: ignore[arg-type]
     for kind, name in ((Kind.TE, "te"), (Kind.VE, "ve"), (Kind.DMA, "dma")):
         mine = records[records["unit"] >> 8 == kind]
         for unit in set((mine["unit"] & 255).tolist()):
@@ -174,7 +174,7 @@ def test_vcd_shows_what_each_unit_did(traced: Traced) -> None:
 def test_vcd_adds_up_queue_and_conflicts(traced: Traced) -> None:
     """Areas below the curves: cycles in the queue, and cycles by which conflicts lengthened steps."""
     result, signals = traced.result, traced.signals
-    records = joined(result.events.kept())  # type: ignore[arg-type]
+    records = joined(result.events.batches())  # type: ignore[arg-type]
 
     def area(name: str) -> int:
         return sum((end - start) * int(value, 2) for start, end, value in levels(signals[name]))

@@ -80,7 +80,7 @@ def test_the_sums_are_those_of_the_dma_events(passes: str) -> None:
     log = compiled.compiled.graph.tensors[LOG].size // compiled.t_max
     moved = {Opcode.KV_READ: 0, Opcode.KV_APPEND: 0}
     assert made.events is not None
-    for batch in made.events.kept():
+    for batch in made.events.batches():
         for one in batch[batch["what"] == What.DMA_BEGIN]:
             if one["aux"] & 0xFF in moved:
                 moved[Opcode(one["aux"] & 0xFF)] += int(one["bytes"])

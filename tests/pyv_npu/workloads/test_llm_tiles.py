@@ -88,7 +88,7 @@ def test_the_new_row_is_written_while_attention_goes_on() -> None:
     (layer,) = {one.id for one in compiled.compiled.graph.layers if one.integer("tiles") and one.id == "attention.0.1"}
     numbers = [step + i + 1 for i, one in enumerate(compiled.step(0)) if one.layer == layer]
     assert made.events is not None
-    events = np.concatenate([batch[np.isin(batch["ticket"], numbers)] for batch in made.events.kept()])
+    events = np.concatenate([batch[np.isin(batch["ticket"], numbers)] for batch in made.events.batches()])
     writes = events[(events["what"] == What.DMA_BEGIN) & ((events["aux"] & 0xFF) == Opcode.KV_APPEND)]
     ended = events[events["what"] == What.TE_END]["cycle"]
     assert len(writes) == 4  # keys and values of two heads

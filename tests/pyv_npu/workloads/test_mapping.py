@@ -147,7 +147,7 @@ def in_blocks(residency: Residency | None, tile: tuple[int, int, int] | None = N
     assert command.block is not None
     ran = run_commands(program.commands, npu, keep=True)
     first = command.descriptor.in0_addr, command.descriptor.in1_addr
-    steps = Spans(ran.events.kept(), ran.cycles).steps
+    steps = Spans(ran.events.batches(), ran.cycles).steps
     loads = steps[(steps["what"] == What.DMA_BEGIN) & (steps["aux"] & WRITES == 0)]
     weights = loads["aux"] // ROLE % 4 == Role.WEIGHT
     assert first[0] != first[1]
