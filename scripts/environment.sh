@@ -1,7 +1,7 @@
-# Sourced by demo and test: installs what is missing and makes .venv. Works as root or with sudo on Debian and Ubuntu.
+# Sourced by other scripts: installs missing packages and creates .venv. Needs root or sudo on Debian or Ubuntu.
 # shellcheck shell=bash
 
-APT_TIMEOUT=${APT_TIMEOUT:-900} # seconds that a lock of apt is waited for
+APT_TIMEOUT=${APT_TIMEOUT:-900} # seconds to wait for apt's lock
 APT_INTERVAL=${APT_INTERVAL:-5}
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -12,7 +12,7 @@ fail() {
 
 installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
 
-# apt ARGUMENT...: apt-get, with the caller's `as_root`; waits while another process holds apt's locks.
+# apt ARGUMENT...: run apt-get with the caller's `as_root`; waits while another process holds apt's locks.
 apt() {
     local output waited=0
     until output=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get "$@" 2>&1); do
@@ -26,7 +26,7 @@ apt() {
     done
 }
 
-# debian_packages PACKAGE...: install those that are missing; false, and a line that says so, when that is impossible.
+# debian_packages PACKAGE...: install missing packages. Prints a line and returns false if that is impossible.
 debian_packages() {
     local missing=() package as_root=()
     for package in "$@"; do
@@ -55,7 +55,7 @@ new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev
 
 python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
-# find_python: the Python that the variable PYTHON names; without it the first that is new enough.
+# find_python: print the Python of the variable PYTHON, else the first that is new enough.
 find_python() {
     local candidate candidates=(python3 python3.14 python3.13 python3.12 python3.11)
     [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
@@ -68,9 +68,9 @@ find_python() {
     return 1
 }
 
-# python_environment [FOLDER CONSTRAINTS PACKAGE...]: by default .venv with this package and its test tools, in the
-# versions of scripts/constraints.txt; does nothing when it is up to date. An environment of another version than that of
-# PYTHON is made anew.
+# python_environment [FOLDER CONSTRAINTS PACKAGE...]: create or update an environment; default: .venv with this package
+# and its test tools in the versions of scripts/constraints.txt. An environment of another Python version than PYTHON is
+# recreated.
 python_environment() {
     local folder=${1:-.venv} constraints=${2:-scripts/constraints.txt} packages=("${@:3}") python='' stamp
     ((${#packages[@]})) || packages=(-e '.[test]')

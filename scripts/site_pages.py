@@ -1,7 +1,7 @@
-"""Generated pages of the documentation site: hooks of MkDocs, which mkdocs.yml names.
+"""MkDocs hooks that generate pages of the documentation site (mkdocs.yml).
 
-Pages come from README.md and other files beside it, the API reference from docstrings, by mkdocstrings. Links to files
-of the repository lead there. Pages that no group of mkdocs.yml names are listed under "More".
+Pages are generated from README.md and other files in its folder; mkdocstrings generates the API reference. Links to
+repository files point to the repository. Pages in no group of mkdocs.yml are listed under "More".
 """
 
 import re
@@ -47,7 +47,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Let links lead to pages of the site, or to files of the repository."""
+    """Resolve links to pages of the site or files of the repository."""
     folder = ROOT if page.file.src_uri in ROOT_PAGES else ROOT / "docs"
     base = str(config["repo_url"]).rstrip("/")
     pages = {ROOT / name: page for page, name in ROOT_PAGES.items()}
@@ -70,6 +70,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def api() -> str:
-    """Writes the page of which mkdocstrings makes the reference: a directive for each module."""
+    """Return the source page of the API reference: an mkdocstrings directive per module."""
     head = "# API reference\n\n[python.md](python.md) and [extending.md](extending.md) show the use.\n"
     return "\n".join([head, *(f"## `{name}`\n\n::: {name}\n" for name in MODULES)])

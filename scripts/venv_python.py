@@ -1,5 +1,5 @@
-"""Imported first by the scripts in Python: they go on with the Python of .venv where scripts/test or scripts/demo made
-one and no other environment is active."""
+"""Re-execution of scripts with the Python of .venv (created by scripts/test or scripts/demo), unless another
+environment is active. Scripts in Python import this module first."""
 
 import os
 import sys

@@ -1,14 +1,14 @@
 """Settings and fixtures of all tests.
 
-Hypothesis draws the same examples in each run, here as in continuous integration, and a fifth of what the tests say:
-all with `--hypothesis-profile=thorough`, new ones with `--hypothesis-profile=explore`. Ctrl-C reaches the tests and
-their processes even where a shell in the background had it ignored. Native code is kept in a folder that is empty when
-the tests begin, so that nothing depends on what ran before; workers share it. Its text is made all the same, once in
-each test function, and compared with what was made from the same inputs before. Python keeps what it compiles, even
-where PYTHONDONTWRITEBYTECODE (images of containers set it) forbids it: else each process that a test starts would
-compile a hundred modules again, which takes longer than what most of them do then. What the collection of tests makes
-stays: the search for garbage, which took a seventh of the time, leaves it out and is as rare as in processes of the
-command line.
+- Hypothesis draws the same examples in each run, a fifth of the number that tests specify. All examples:
+  `--hypothesis-profile=thorough`; new examples: `--hypothesis-profile=explore`.
+- Ctrl-C reaches tests and their processes, even if a background shell ignores it.
+- Workers share a cache of native code, which is initially empty: tests do not depend on earlier runs. IR text is still
+  generated once per test function and compared with earlier text from the same inputs.
+- Python writes bytecode even if PYTHONDONTWRITEBYTECODE is set, as in container images: otherwise each process started
+  by a test would recompile a hundred modules.
+- Objects from test collection are excluded from garbage collection, which took a seventh of the time. It runs as rarely
+  as in processes of the command line.
 """
 
 import gc
@@ -45,7 +45,7 @@ sys.dont_write_bytecode = False
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
-    """Text by inputs: whatever a test compiles, equal inputs have equal texts."""
+    """Check that equal inputs of the code generator always yield equal text."""
     texts: dict[str, str] = {}
     compared = set[tuple[str, str]]()
     load = Compiler.load_cached
@@ -61,17 +61,17 @@ def compiled_texts(pytestconfig: pytest.Config) -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         if not pytestconfig.pluginmanager.has_plugin(MUTANTS):
             patch.setattr(Compiler, "load_cached", checked)
-        patch.setattr(engine, "READY", engine.WARM_UP)  # as the text of the interpreter is made, whatever is ready
+        patch.setattr(engine, "READY", engine.WARM_UP)  # generate the text of the interpreter even if it is cached
         patch.setattr(functions, "CHECKED", True)
         patch.setattr(recorder, "CHECKED", True)
         patch.setattr(counters, "CHECKED", True)
-        patch.setattr(machine, "CHECKED", True)  # the checked build, but for processes that tests start
+        patch.setattr(machine, "CHECKED", True)  # the checked build, except in processes started by tests
         yield texts
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # until the tests are collected
-    if not hasattr(config, "workerinput") and not config.pluginmanager.has_plugin(MUTANTS):  # they share one folder
+    gc.disable()  # until test collection is complete
+    if not hasattr(config, "workerinput") and not config.pluginmanager.has_plugin(MUTANTS):  # workers share one folder
         cache = tempfile.TemporaryDirectory(prefix="pyv-npu-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["PYV_NPU_CACHE"] = cache.name

@@ -1,4 +1,4 @@
-"""Programs from outside that tests use, the Debian package of each, and the one way to skip a test that misses one."""
+"""External programs of tests, their Debian packages, and the skip of tests without them."""
 
 import shutil
 import subprocess
@@ -30,12 +30,12 @@ DEBIAN = {
     "chromium": "chromium",
     "chromedriver": "chromium-driver",
 }
-"""Tool -> the package of Debian that has it."""
+"""Tool -> its Debian package."""
 
 
 @cache
 def found(tool: str) -> bool:
-    """Whether this machine has the tool; picolibc is one that the compiler has to find."""
+    """Return whether a tool is installed; picolibc must be found by the compiler."""
     if tool != PICOLIBC:
         return shutil.which(tool) is not None
     if not found(GCC):
@@ -45,26 +45,26 @@ def found(tool: str) -> bool:
 
 
 def missing(*tools: str) -> str:
-    """Which of the tools are not here, and how to get them; "" if all are."""
+    """Return which tools are missing and how to install them; "" if none."""
     absent = [tool for tool in tools if not found(tool)]
     packages = dict.fromkeys(DEBIAN[tool] for tool in absent)
     return f"needs {', '.join(absent)}: apt-get install {' '.join(packages)}" if absent else ""
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
-    """Skips a test, and says why, where one of the tools is missing."""
+    """Return a mark that skips a test with a reason if a tool is missing."""
     reason = missing(*tools)
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 
 def need(*tools: str) -> None:
-    """Skips the running test where one of the tools is missing."""
+    """Skip the running test if a tool is missing."""
     if reason := missing(*tools):
         pytest.skip(reason)
 
 
 def built_or_skip(kind: str, folder: Path, *size: int) -> None:
-    """Builds an engine outside; skips the test where a tool for it is missing."""
+    """Build an external engine; skip the test if a tool is missing."""
     try:
         build(kind, folder, *size)
     except CompilerError:

@@ -1,6 +1,6 @@
-"""The numbers of a module by MLIR's own lowering: mlir-opt-16 to LLVM, run by mlir-cpu-runner-16.
+"""Execution of a module by upstream MLIR: lowered to LLVM by mlir-opt-16, run by mlir-cpu-runner-16.
 
-The results are written to a pipe as the bytes that they are in memory.
+The results are written to a pipe in binary.
 """
 
 import re
@@ -19,15 +19,15 @@ BUFFERS = """builtin.module(
     canonicalize,convert-elementwise-to-linalg,func.func(empty-tensor-to-alloc-tensor),
     one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map
                        allow-return-allocs=true create-deallocs=false})"""
-"""Tensors become buffers."""
+"""Pipeline from tensors to buffers."""
 MACHINE = """builtin.module(
     func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,
     func.func(arith-expand),memref-expand,convert-math-to-llvm,convert-math-to-libm,convert-memref-to-llvm,
     convert-func-to-llvm,convert-arith-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts)"""
-"""Buffers become LLVM."""
+"""Pipeline from buffers to the LLVM dialect."""
 
 COPY = re.compile(r"memref\.copy (\S+), (\S+) : (.*) to (.*)")
-"""Debian has no library with what copies of strided buffers call."""
+"""Copy of buffers, replaced because Debian lacks the runtime library for strided copies."""
 
 TYPES = {"float32": "f32", "float16": "f16", "int8": "i8", "int32": "i32", "int64": "i64", "bool": "i1"}
 
@@ -41,7 +41,7 @@ def _option(pipeline: str) -> str:
 
 
 def dense(values: NDArray[Any]) -> str:
-    """The values as a constant's text."""
+    """Return an array as a dense attribute."""
     if values.dtype == bool:
         return f"dense<{str(values.astype(int).tolist()).replace('1', 'true').replace('0', 'false')}>"
     return f'dense<"0x{np.ascontiguousarray(values).tobytes().hex().upper()}">' if values.size > 1 else (
@@ -50,21 +50,21 @@ def dense(values: NDArray[Any]) -> str:
 
 
 def inlined(text: str) -> str:
-    """The module with its resources as constants: the runner reads no others."""
+    """Replace resources by dense constants: the runner does not support resources."""
     for name, blob in re.findall(r'(\w+): "0x[0-9A-Fa-f]{8}([0-9A-Fa-f]+)"', text):
         text = text.replace(f"dense_resource<{name}>", f'dense<"0x{blob}">')
     return text.partition("{-#")[0]
 
 
 def verified(text: str, *options: str) -> str:
-    """The module as mlir-opt-16 prints it after it has verified it."""
+    """Verify a module by mlir-opt-16 and return its output."""
     done = subprocess.run([OPT, "--verify-each", *options], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
     return done.stdout
 
 
 def run(text: str, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """The results of @main; `outputs`: arrays of their shapes and types. Inputs are in the order of its arguments."""
+    """Return the results of @main. `inputs`: in argument order; `outputs`: arrays of the shapes and types."""
     lines = []
     for index, values in enumerate(inputs.values()):
         lines.append(f'memref.global "private" constant @in{index} : {buffer(values)} = {dense(values)}')

@@ -1,6 +1,6 @@
-"""The engines of tests, and the forms in which `fast` executes short programs that it would leave to closures.
+"""Engines under test, and forms that force native execution in `fast` of programs too short for it.
 
-Which of closures, native interpreter and translations executes an instruction must change nothing.
+Closures, native interpreter and translated code must yield the same results.
 """
 
 from typing import NamedTuple
@@ -11,25 +11,25 @@ TRANSLATED, INTERPRETED, EARLY = "translated", "interpreted", "early"
 
 
 class Form(NamedTuple):
-    """An engine by its name in `pyv_ext.cores`, and which native code it is made to run."""
+    """Engine by its name in `pyv_ext.cores`, and the native code that it must use."""
 
     engine: str
     native: str = ""
-    """`TRANSLATED`: every block, from the first time on; `INTERPRETED`: the native interpreter and nothing else;
-    `EARLY`: as shipped, but from the first instruction on, and with translations soon; else as shipped."""
+    """`TRANSLATED`: every block, from its first execution; `INTERPRETED`: only the native interpreter; `EARLY`: native
+    code from the first instruction, with low translation thresholds; "": defaults."""
 
     def __str__(self) -> str:
         return f"{self.engine}-{self.native}" if self.native else self.engine
 
     def choose(self, patch: pytest.MonkeyPatch) -> None:
-        """Let engines that are made from now on, and as long as `patch` holds, be of this form."""
+        """Apply this form to new engines until `patch` is undone."""
         if not self.native:
             return
         from pyv_ext.engines.fast import engine, entries, space
         from pyv_ext.engines.persistent import profile_image
 
         patch.setattr(engine, "WARM_UP", 0)
-        patch.setattr(profile_image, "MAX_STORES", 0)  # no test begins with what another has translated
+        patch.setattr(profile_image, "MAX_STORES", 0)  # tests must not reuse translations of other tests
         if self.native == EARLY:
             patch.setattr(space, "HOT", 64)
             patch.setattr(space, "WARM", 1)
@@ -40,7 +40,7 @@ class Form(NamedTuple):
         original = space.TranslationCache._instruction_at
 
         def known(self: space.TranslationCache, pc: int) -> object:
-            """Decodes what has not been executed yet."""
+            """Return the instruction, decoded if it has not been executed yet."""
             if self._entries.operation(pc) == entries.UNKNOWN:
                 self._decode(pc)
             return original(self, pc)

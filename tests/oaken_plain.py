@@ -1,4 +1,4 @@
-"""Oaken's codec element by element: the definition, slow and obvious. `npu_device.kv_quant.oaken` computes the same."""
+"""Scalar definition of Oaken's codec, the reference of `npu_device.kv_quant.oaken`."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _ORDER = (OUTER, MIDDLE, INNER)
 
 
 def group_of(x: np.float32, t: Thresholds) -> tuple[int, bool]:
-    """Return (group, whether x is on its high side)."""
+    """Return (group, whether x is on the high side of the group)."""
     if x <= t.outer_low or x >= t.outer_high:
         return OUTER, bool(x >= t.outer_high)
     if t.inner_low < x < t.inner_high:
@@ -35,7 +35,7 @@ def group_of(x: np.float32, t: Thresholds) -> tuple[int, bool]:
 
 
 def shift_of(group: int, high: bool, t: Thresholds) -> np.float32:
-    """Return the shift that is subtracted from an element."""
+    """Return the shift subtracted from an element of the group."""
     if group == OUTER:
         return F(t.outer_high if high else t.outer_low)
     if group == MIDDLE:
@@ -44,10 +44,10 @@ def shift_of(group: int, high: bool, t: Thresholds) -> np.float32:
 
 
 class Quantizer:
-    """Uniform quantizer of one group of a token: min and step as the metadata hold them."""
+    """Uniform quantizer of a group of a token, with min and step as stored in the metadata."""
 
     def __init__(self, numbers: Sequence[tuple[np.float32, bool]], top: int, sided: bool) -> None:
-        """`numbers`: shifted elements, and whether each is of the high side; `sided`: codes tell the side."""
+        """`numbers`: (shifted element, whether it is on the high side); `sided`: codes encode the side."""
         values = [number for number, _ in numbers]
         low, high = (min(values), max(values)) if values else (F(0), F(0))
         self.low, self.step = F(np.float16(low)) + F(0), F(np.float16((high - low) / F(top)))
@@ -77,7 +77,7 @@ class Quantizer:
 
 
 def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return (dense, counts, sparse, metadata) of one token-vector. NpuDeviceError as the fast form."""
+    """Return (dense, counts, sparse, metadata) of a token vector. NpuDeviceError: as the vectorized codec."""
     check_width(len(x))
     check_code(code)
     numbers = [F(one) for one in x]
@@ -113,7 +113,7 @@ def encode_token(x: Sequence[float], t: Thresholds, code: str = MSB_CLAMP) -> tu
 def decode_token(
     dense: bytes, counts: bytes, sparse: bytes, meta: bytes, t: Thresholds, code: str = MSB_CLAMP
 ) -> list[float]:
-    """Return the numbers of one token-vector, which fp16 holds."""
+    """Return the elements of a token vector, rounded to fp16."""
     check_code(code)
     scales = [(F(low), F(step)) for low, step in np.frombuffer(meta, np.float16).reshape(3, 2)]
     nibbles = [nibble for byte in dense for nibble in (byte & 15, byte >> 4)]
@@ -139,7 +139,7 @@ def decode_token(
 
 
 def encode(x: Sequence[Sequence[float]], t: Thresholds, code: str = MSB_CLAMP) -> Encoded:
-    """Encode as the fast form does, token by token."""
+    """Encode token by token, with the result type of the vectorized codec."""
     rows = [encode_token(token, t, code) for token in x]
     parts = [np.frombuffer(b"".join(column), np.uint8) for column in zip(*rows, strict=True)]
     dense, counts, sparse, meta = parts

@@ -1,4 +1,4 @@
-"""onnxruntime as the reference of a model: the same inputs give the same outputs."""
+"""Reference results of models by onnxruntime."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ from toolchain.compiler import compile_model
 from toolchain.onnx_model.model import prepare
 
 EXACT = "session.x64quantprecision"
-"""Entry of a session: sums of products of codes are exact on processors without VNNI too, where they saturate at 16
-bits otherwise."""
+"""Session option: exact integer dot products, also on processors without VNNI, where they otherwise saturate at 16
+bits."""
 FLOATS = "session.disable_quant_qdq"
-"""Entry of a session: what lies between codes is computed in floats."""
+"""Session option: operators between quantized nodes are computed in floats."""
 LIMIT = 1e-5
-"""Of a difference, relative to the largest value of an output."""
+"""Maximum difference relative to the largest value of an output."""
 
 
 def by_onnxruntime(proto: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of a model as it is."""
+    """Return the outputs of the unmodified model by onnxruntime."""
     session = _session(proto.SerializeToString())
     names = [value.name for value in session.get_outputs()]
     given = {value.name: feeds[value.name] for value in session.get_inputs()}
@@ -39,14 +39,14 @@ def _session(model: bytes) -> Any:
         options.add_session_config_entry(entry, "1")
         try:
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except (errors.Fail, errors.NotImplemented):  # no kernel of exact sums for these types
+        except (errors.Fail, errors.NotImplemented):  # no exact kernel for these types
             if entry == FLOATS:
                 raise
     raise AssertionError
 
 
 def by_us(proto: Any, feeds: Mapping[str, Any], *, seed: int = 1, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(outputs at IA, all inputs) of a model that is prepared as `how` says."""
+    """Return (outputs at IA, all inputs) of a model. `how`: arguments of `prepare`."""
     made = prepare(type(proto).FromString(proto.SerializeToString()), "m", **how)
     compiled = compile_model(made, Target())
     inputs = complete_inputs(compiled, seed, {name: feeds[name] for name in feeds if name in made.inputs})
@@ -54,7 +54,7 @@ def by_us(proto: Any, feeds: Mapping[str, Any], *, seed: int = 1, **how: Any) ->
 
 
 def agree(proto: Any, feeds: Mapping[str, Any] | None = None, *, limit: float = LIMIT, **how: Any) -> None:
-    """AssertionError where the outputs differ; inputs that are not given are random."""
+    """Check that our outputs equal onnxruntime's. Missing inputs are random. AssertionError: outputs differ."""
     got, inputs = by_us(proto, feeds or {}, **how)
     want = by_onnxruntime(proto, {**inputs, **(feeds or {})})
     assert list(got) == list(want)
@@ -63,7 +63,7 @@ def agree(proto: Any, feeds: Mapping[str, Any] | None = None, *, limit: float = 
 
 
 def near(got: Any, want: Any, limit: float, name: str) -> None:
-    """AssertionError where shape, type or values differ."""
+    """Check shape, type and values of an output. AssertionError: they differ."""
     assert got.shape == want.shape and got.dtype == want.dtype, f"{name}: {got.shape} {got.dtype}"
     if want.dtype.kind != "f":
         assert np.array_equal(got, want), name
@@ -79,8 +79,8 @@ def one_node(
     opset: int = 20, order: Sequence[str] | None = None, kinds: Sequence[int] = (), domain: str = "",
     **attributes: Any,
 ) -> Any:  # fmt: skip
-    """A model of one node. `order`: names of its inputs, "" for one that is left out; by default `inputs`, then
-    `constants`. `kinds`: types of the outputs, FLOAT by default."""
+    """Return a model of one node. `order`: names of its inputs, "" for an omitted one; default: `inputs`, then
+    `constants`. `kinds`: types of the outputs; default: FLOAT."""
     names = [*inputs, *constants] if order is None else list(order)
     node = helper.make_node(operator, names, list(outputs), "n", domain=domain, **attributes)
     kinds = list(kinds) or [TensorProto.FLOAT] * len(outputs)
@@ -96,5 +96,5 @@ def one_node(
 
 
 def random(*shape: int, seed: int = 3) -> Any:
-    """Normally distributed fp32."""
+    """Return normally distributed fp32 values."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

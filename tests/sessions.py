@@ -1,10 +1,10 @@
-"""Sessions in the pages of docs/: commands and what they print, played as they stand.
+"""Sessions in pages of docs/: commands with their output, executed as written.
 
-A page holds `console` blocks, lines `$ command` for a shell, and `gdb` blocks, lines `(gdb) command` for GDB; what
-follows a command is its output, errors included. A `python` block whose first line is `# NAME` is a file for the
-commands after it, as is a `json NAME` or `yaml NAME` block. A shell command with `--gdb PORT` goes on while the `gdb`
-block after it is played; of its output the page shows what comes before GDB connects. The folder that all is played
-in is called decoder and has `firmware`, whose sources GDB shows.
+`console` blocks have lines `$ command` for a shell, `gdb` blocks lines `(gdb) command` for GDB. A command is followed
+by its output, errors included. A `python` block whose first line is `# NAME` defines a file for later commands, as does
+a `json NAME` or `yaml NAME` block. A shell command with `--gdb PORT` runs concurrently with the next `gdb` block; the
+page shows its output before GDB connects. The working folder is named decoder and contains `firmware`, whose sources
+GDB lists.
 """
 
 import os
@@ -18,14 +18,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ("tutorial", "tutorial-architect", "tutorial-compiler", "tutorial-hardware", "tutorial-microarchitect")
 PAGES = {name: ROOT / "docs" / f"{name}.md" for name in ("debugging", "llm", "python", "serving", *TUTORIALS)}
-"""Those with sessions."""
+"""Pages with sessions."""
 _BLOCK = re.compile(r"(?<=^```)(console|gdb|python|json \S+|yaml \S+)\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 _PROMPT = {"console": "$ ", "gdb": "(gdb) "}
 _PORT = re.compile(r"--gdb (\d+)")
 
 
 def played(page: str) -> str:
-    """Return the page with the output that the commands have in this checkout."""
+    """Return the page with the output of its commands in this checkout."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "decoder"
         folder.mkdir()
@@ -43,13 +43,13 @@ def played(page: str) -> str:
 
 
 def played_in(page: str, folder: Path, **process: Any) -> str:
-    """Return the page with the output that the commands have in a folder; `process`: arguments of `subprocess`."""
+    """Return the page with the output of its commands in a folder. `process`: arguments of `subprocess`."""
     with _Player(folder, process) as player:
         return _BLOCK.sub(player.block, page)
 
 
 class _Player:
-    """Plays the blocks of a page in one folder."""
+    """Executor of the blocks of a page in a folder."""
 
     def __init__(self, folder: Path, process: dict[str, Any]) -> None:
         self._folder = folder
@@ -86,7 +86,7 @@ class _Player:
         return done.stdout
 
     def _simulate(self, command: str, port: str) -> str:
-        """Start a run that waits for GDB; what it prints until then."""
+        """Start a run that waits for GDB, and return its output until then."""
         self._end()
         self._simulator = subprocess.Popen(
             ["bash", "-c", "exec " + _PORT.sub("--gdb 0", command)], cwd=self._folder,

@@ -1,5 +1,4 @@
-"""Shares of tests that are many alike: what the default suite, `scripts/test --slow` and each
-night (`scripts/test --nightly`) take of them."""
+"""Selection from sets of similar tests for the default suite, `scripts/test --slow` and `scripts/test --nightly`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,23 +8,23 @@ from hypothesis import settings
 
 
 def draws(examples: int) -> int:
-    """Examples that are drawn of so many: a fifth, and all with `--hypothesis-profile=thorough`."""
+    """Return the number of examples to draw: a fifth, or all with `--hypothesis-profile=thorough`."""
     return max(1, examples * settings().max_examples // 100)
 
 
 def slow(*cases: Any, ids: tuple[str, ...] = ()) -> list[Any]:
-    """Cases of a parameter that only the slow suite runs."""
+    """Return the cases of a parameter, marked slow."""
     names = ids or (None,) * len(cases)
     return [pytest.param(case, marks=pytest.mark.slow, id=name) for case, name in zip(cases, names, strict=True)]
 
 
 def slow_rows(*rows: tuple[Any, ...]) -> list[Any]:
-    """Cases of several parameters that only the slow suite runs."""
+    """Return the cases of several parameters, marked slow."""
     return [pytest.param(*row, marks=pytest.mark.slow) for row in rows]
 
 
 def sample(cases: Iterable[Any], interval: int) -> list[Any]:
-    """Cases of a long judge: each night all, with `--slow` the first and then one of `interval`.
+    """Return the cases of a long comparison: all are nightly, except every `interval`-th, which is slow.
 
     A case of several parameters is a tuple.
     """

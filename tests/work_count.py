@@ -1,6 +1,6 @@
-"""How much Python a piece of work executes: what tests assert on instead of time.
+"""Counts of executed Python code, on which tests assert instead of time.
 
-Native code is not seen: only what it calls back counts.
+Native code is not counted, only its callbacks.
 """
 
 import cProfile
@@ -11,12 +11,12 @@ from typing import Any
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Calls of Python functions, and resumptions of generators."""
+    """Count calls of Python functions and resumptions of generators."""
     return calls_within(lambda file: True, work) - 1
 
 
 def calls_within(files: Callable[[str], bool], work: Callable[[], object]) -> int:
-    """The same of functions of these files, with `work` itself where it is of one."""
+    """Count calls of functions in selected files, including `work` itself if it is in one."""
     counted = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -29,7 +29,7 @@ def calls_within(files: Callable[[str], bool], work: Callable[[], object]) -> in
         work()
     finally:
         sys.setprofile(None)
-        if isinstance(before, cProfile.Profile):  # `scripts/bench mutation` asks which functions are called
+        if isinstance(before, cProfile.Profile):  # `scripts/bench mutation` records called functions
             before.enable()
         else:
             sys.setprofile(before)
@@ -37,7 +37,7 @@ def calls_within(files: Callable[[str], bool], work: Callable[[], object]) -> in
 
 
 def lines(work: Callable[[], object]) -> int:
-    """Lines of Python, each turn of a loop anew."""
+    """Count executed lines of Python; each loop iteration counts again."""
     counted = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Benchmarks of this project, which no user imports: `scripts/bench NAME` runs them (docs/benchmarks.md)."""
+"""Benchmarks of this project, run by `scripts/bench NAME` (docs/benchmarks.md). Not part of the package."""

@@ -28,7 +28,7 @@ Family = Callable[[np.random.Generator], list[Descriptor]]
 def stage(
     tile: int, shape: tuple[int, int, int], operands: tuple[int, ...], result: int, buffers: int
 ) -> list[Descriptor]:
-    """Returns loads of a tile, its product and the store of its result, in a stream each."""
+    """Return the loads of a tile, its product and the store of its result, each in its own stream."""
     m, n, k = shape
     at = SPM_BASE + tile % buffers * (sum(operands) + 4 * m * n + 63) // 64 * 64
     steps = []
@@ -47,21 +47,21 @@ def stage(
 
 
 def loads_of_one_operand(random: np.random.Generator) -> list[Descriptor]:
-    """Returns tiles with one load each and two buffers."""
+    """Return tiles with one load each and two buffers."""
     size, side = int(random.choice([4096, 8192, 16384, 32768])), int(random.choice([32, 64]))
     tiles = range(int(random.integers(8, 33)))
     return [step for tile in tiles for step in stage(tile, (side, side, 64), (size,), size // 4, 2)]
 
 
 def loads_of_two_operands(random: np.random.Generator) -> list[Descriptor]:
-    """Returns tiles with two loads each and two or three buffers."""
+    """Return tiles with two loads each and two or three buffers."""
     m, n, k = (int(side) for side in random.choice([32, 64, 128], 3))
     tiles, buffers = range(int(random.integers(8, 25))), int(random.choice([2, 2, 3]))
     return [step for tile in tiles for step in stage(tile, (m, n, k), (m * k, k * n), 4 * m * n, buffers)]
 
 
 def products(random: np.random.Generator) -> list[Descriptor]:
-    """Returns one command in macro form, without its block."""
+    """Return one command in macro form, without its block."""
     tile = [(128, 128, 64), (64, 64, 64), (128, 128, 128), (64, 128, 64)][int(random.integers(4))]
     return [
         Descriptor(opcode=Opcode.GEMM_T, type_in0=INT8, type_in1=INT8, type_out=INT32, in0_addr=DRAM_BASE,
@@ -77,7 +77,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def commands(family: str, seed: int) -> list[Listed]:
-    """Returns the pipeline of a seed."""
+    """Return the pipeline of a seed."""
     random = np.random.default_rng(seed)
     steps = FAMILIES[family](random)
     block = None
@@ -88,18 +88,18 @@ def commands(family: str, seed: int) -> list[Listed]:
 
 
 def device(share: str, channels: int, rate: int) -> NpuConfig:
-    """Returns the default machine with other DMA channels and another DRAM."""
+    """Return the default machine with other DMA channels and another DRAM."""
     return NpuConfig(dma=DmaConfig(channels=channels, share=share), dram=DramConfig(bytes_per_second=rate))
 
 
 def cycles(family: str, seeds: Sequence[int], share: str, channels: int, rate: int) -> list[int]:
-    """Times the pipelines of some seeds on the default machine with another DRAM."""
+    """Time the pipelines of some seeds on the default machine with another DRAM."""
     config = device(share, channels, rate)
     return [Runner(config, values=False).run(commands(family, seed)).cycles for seed in seeds]
 
 
 def table(seeds: Sequence[int]) -> str:
-    """Returns thousands of cycles, of pipelines summed over the seeds; then cycles by `dma.outstanding`."""
+    """Return a table of thousands of cycles, of pipelines summed over seeds, and of cycles by `dma.outstanding`."""
     columns = [(share, channels) for share in SHARES for channels in CHANNELS]
     rows = [f"{'':<26} {'GB/s':>6} " + " ".join(f"{f'{share} {channels}':>9}" for share, channels in columns)]
     for rate in RATES:
@@ -112,14 +112,14 @@ def table(seeds: Sequence[int]) -> str:
 
 
 def product_cycles(prefetch: int, channels: int, outstanding: int) -> int:
-    """Times GEMM 1024 in tiles of 128 on ONNXim's C1 with other DMA channels."""
+    """Time GEMM 1024 in tiles of 128 on ONNXim's C1 with other DMA channels."""
     config = load(["onnxim-c1"]).config.npu
     config = replace(config, dma=replace(config.dma, channels=channels, outstanding=outstanding))
     return run_commands(product(config, 1024, prefetch=prefetch).commands, config).cycles
 
 
 def outstanding_rows() -> Iterator[str]:
-    """Yields cycles of GEMM 1024 by `dma.outstanding`."""
+    """Yield cycles of GEMM 1024 by `dma.outstanding`."""
     yield f"{'GEMM 1024, onnxim-c1':<26} {'':>6} " + " ".join(f"{f'out. {count}':>9}" for count in OUTSTANDING)
     for prefetch in (1, 2, 4):
         for channels in CHANNELS:
@@ -137,5 +137,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the table of models and of pipelines with the first seeds."""
+    """Print the table of models and of pipelines with the first seeds."""
     print(table(range(args.lists)))

@@ -1,4 +1,4 @@
-"""Host of a benchmark: its speed, processes and their memory, the programs of others that it needs."""
+"""Host of a benchmark: speed, processes and their memory, required programs."""
 
 import os
 import re
@@ -18,24 +18,24 @@ ROOT = Path(__file__).resolve().parents[2]
 ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 ENV["PYTHONPATH"] = str(ROOT)
 ENV["OPENBLAS_NUM_THREADS"] = "1"
-"""Environment of measured processes: they run this checkout, and Python keeps bytecode, as of an installed package.
-BLAS has one thread: a second one that waits for work burns CPU time."""
+"""Environment of measured processes: this checkout, with bytecode caching as for an installed package, and one BLAS
+thread, because idle BLAS threads consume CPU time."""
 CALIBRATION = 0.21
-"""CPU seconds of `calibrate` on our machine in November 2026; that of the peers is assumed to be equal."""
+"""CPU seconds of `calibrate` on our machine in November 2026. The machine of the peers is assumed to be as fast."""
 DEBIAN = {
     "qemu-system-riscv32": "qemu-system-misc",
     "gdb-multiarch": "gdb-multiarch",
     "npm": "npm",
     "node": "nodejs",
 }
-"""Program -> the package of Debian that has it."""
+"""Program -> its Debian package."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def calibrate() -> float:
-    """Returns the CPU seconds of a fixed loop: the reciprocal of the host's speed."""
+    """Return the CPU seconds of a fixed loop, a measure of the host's speed."""
     start = time.process_time()
     total = 0
     for index in range(4_000_000):
@@ -44,19 +44,19 @@ def calibrate() -> float:
 
 
 def peak_memory() -> int:
-    """Returns the peak memory of this process in MiB. Linux carries ru_maxrss over from the parent: it is of no use."""
+    """Return the peak memory of this process in MiB. Not ru_maxrss, which Linux inherits from the parent."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
     return int(match[1]) // 1024 if match else 0
 
 
 def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls a function of a module in a new process, so that it starts with neither our imports nor our memory."""
+    """Call a module-level function in a new process, without our imports and memory."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 
 def cpu_seconds(child: subprocess.Popen[str], output: IO[str] | None = None) -> float:
-    """Waits for a process and returns its CPU seconds, user and system; if it fails, ends with its output."""
+    """Wait for a process and return its CPU seconds, user and system. Exit with its output if it fails."""
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
@@ -66,19 +66,19 @@ def cpu_seconds(child: subprocess.Popen[str], output: IO[str] | None = None) -> 
 
 
 def rewound(file: IO[str]) -> str:
-    """Reads a file from its beginning."""
+    """Read a file from its beginning."""
     file.seek(0)
     return file.read()
 
 
 def missing(*programs: str) -> str:
-    """Says which programs are not installed, with the command that installs them; "" if all are."""
+    """Return which programs are missing, with the command that installs them; "" if none."""
     absent = [program for program in programs if shutil.which(program) is None]
     packages = dict.fromkeys(DEBIAN[program] for program in absent)
     return f"needs {', '.join(absent)}: sudo apt-get install {' '.join(packages)}" if absent else ""
 
 
 def need(*programs: str) -> None:
-    """Ends with one line if one of the programs is not installed."""
+    """Raise UsageError if a program is not installed."""
     if reason := missing(*programs):
         raise UsageError(reason)

@@ -22,13 +22,13 @@ from pyv_npu.workloads.model_file import Choices, compile_for
 from pyv_npu.workloads.timing import run_commands
 
 DRAM = 1 << 30
-"""Bytes, for models with large weights."""
+"""Bytes of DRAM, for models with large weights."""
 CALIBRATION, TESTS = range(4), range(10, 14)
-"""Seeds of inputs."""
+"""Seeds of the inputs of calibration and tests."""
 
 
 class Figures(NamedTuple):
-    """Figures of a model; `floats`: the number of products that stay floats; dB."""
+    """Figures of a model. `floats`: number of products in floats; `ours`, `theirs`: signal to error in dB."""
 
     floats: int
     cycles: int
@@ -38,7 +38,7 @@ class Figures(NamedTuple):
 
 
 class Samples:
-    """Inputs of a calibration, as onnxruntime reads them."""
+    """Calibration inputs in the interface of onnxruntime."""
 
     def __init__(self, inputs: Sequence[Mapping[str, Any]]) -> None:
         self._inputs = iter(inputs)
@@ -48,7 +48,7 @@ class Samples:
 
 
 def signal_to_error(expected: Sequence[Any], outputs: Sequence[Any]) -> float:
-    """Returns dB of all elements together."""
+    """Return the signal to error of all elements in dB; infinite if equal."""
     signal = sum(float(np.square(values.astype(np.float64)).sum()) for values in expected)
     error = sum(
         float(np.square(values.astype(np.float64) - output).sum())
@@ -58,7 +58,7 @@ def signal_to_error(expected: Sequence[Any], outputs: Sequence[Any]) -> float:
 
 
 def quantize(path: Path, target: Path, inputs: Sequence[Mapping[str, Any]]) -> None:
-    """Quantizes a model by onnxruntime."""
+    """Quantize a model with onnxruntime."""
     from onnxruntime.quantization import QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -73,7 +73,7 @@ def quantize(path: Path, target: Path, inputs: Sequence[Mapping[str, Any]]) -> N
 
 
 def run_onnxruntime(path: Path, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Returns the first output for each of the inputs."""
+    """Return the first output for each of the inputs."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -81,7 +81,7 @@ def run_onnxruntime(path: Path, inputs: Sequence[Mapping[str, Any]]) -> list[Any
 
 
 def measure(path: Path, folder: Path) -> Figures:
-    """Compiles a model in floats and in INT8, and runs it; `folder` takes calibration and quantized model."""
+    """Compile and run a model in floats and in INT8. `folder`: for calibration data and the quantized model."""
     config = load([], None, {"run.program": str(path), "run.sim_level": "IA_TIMING", "npu.dram.size": DRAM}).config
     compiled = compile_for(config, path, Choices())
     calibration, tests = ([random_inputs(compiled, seed) for seed in seeds] for seeds in (CALIBRATION, TESTS))
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a table; returns 1 if a product stays in floats, or a limit of docs/quantization.md is missed."""
+    """Print a table. Return 1 if a product stays in floats or a limit of docs/quantization.md is missed."""
     titles = "fp32 cycles", "int8 cycles"
     print(f"{'model':<20} floats {titles[0]:>12} {titles[1]:>12}  ratio     dB  onnxruntime dB")
     missed = False

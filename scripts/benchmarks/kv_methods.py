@@ -31,12 +31,12 @@ COLUMNS = ("method", "bits", "KV, bytes", "engine, encode / decode cycles", "run
 
 
 def configuration() -> Config:
-    """Returns the device of steps and server."""
+    """Return the configuration of the device."""
     return load(preset=PRESET).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
 
 
 def step_cells(config: Config, method: str) -> list[str]:
-    """Returns the cells of a decode step."""
+    """Return the cells of a decode step."""
     figures: Mapping[str, Any] = BuiltIn(STEP._replace(kv=method)).run(config).json
     llm = figures["llm"]
     bits = llm["kv_encoded"]["b_eff"] if "kv_encoded" in llm else METHODS[method].bits
@@ -49,7 +49,7 @@ def step_cells(config: Config, method: str) -> list[str]:
 
 
 def serving_cells(config: Config, method: str, products: Products) -> list[str]:
-    """Returns the cells of a server. `products`: times that all methods share."""
+    """Return the cells of a server. `products`: product times shared by all methods."""
     npu, shape, kv = config.npu, shape_of(MODEL), kv_storage(method)
     blocks = blocks_of(shape, 0, npu, 16, kv, BLOCK, requests=REQUESTS.requests)
     limits = SchedulerConfig(blocks, BLOCK, max_num_batched_tokens=TOKENS_PER_STEP)
@@ -59,7 +59,7 @@ def serving_cells(config: Config, method: str, products: Products) -> list[str]:
 
 
 def perplexities(model: Path | None, methods: list[str]) -> dict[str, str]:
-    """Returns the perplexity of each method, which no device changes; without a model none."""
+    """Return the perplexity of each method, which does not depend on the device; {} without a model."""
     if model is None:
         return {}
     tokens = read_tokens(Path(TEXT))
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints each row when its method is measured."""
+    """Print each row as soon as its method is measured."""
     methods, products = args.kv, Products()
     config = configuration()
     perplexity = perplexities(args.model, methods)

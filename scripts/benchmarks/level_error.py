@@ -31,17 +31,17 @@ NO_FEATURE = "none of these"
 
 
 class ListTime(NamedTuple):
-    """Time of a list at one level."""
+    """Time of a command list at one level."""
 
     makespan: int
     steps: int
-    """Steps of work on engines and channels."""
+    """Number of steps on engines and DMA channels."""
     stepped: int
-    """Cycles that the event loop stepped."""
+    """Number of cycles in which the event loop was stepped."""
 
 
 class LevelPair(NamedTuple):
-    """A list at both levels."""
+    """Times of a command list at both levels."""
 
     config: NpuConfig
     analytic: ListTime
@@ -49,7 +49,7 @@ class LevelPair(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Percent of CA_HYBRID's makespan."""
+        """Error of IA_TIMING in percent of CA_HYBRID's makespan."""
         return 100 * (self.analytic.makespan - self.hybrid.makespan) / max(1, self.hybrid.makespan)
 
     @property
@@ -67,7 +67,7 @@ class LevelPair(NamedTuple):
 def time_list(
     config: NpuConfig, commands: Sequence[Listed], dram: bytes, analytic: bool
 ) -> tuple[ListTime, Batch, Sequence[int]]:
-    """Runs a list at one level, without values; returns its time, its events and its tickets."""
+    """Run a list at one level without values. Return its time, events and tickets."""
     runner = Runner(config, values=False, analytic=analytic)
     runner.memory.write_bytes(DRAM_BASE, dram)
     collect = records(runner.events)
@@ -80,7 +80,7 @@ def time_list(
 
 
 def time_levels(seed: int) -> LevelPair:
-    """Runs the list of a seed at both levels, with a NOP in place of each command that ends with an error."""
+    """Run the list of a seed at both levels. Commands that fail are replaced by NOPs."""
     lists = Lists(seed)
     config = lists.config()
     dram, _ = lists.memory()
@@ -99,12 +99,12 @@ def time_levels(seed: int) -> LevelPair:
 
 
 def percentiles(errors: Iterable[float]) -> list[float]:
-    """Returns the errors at PERCENTILES."""
+    """Return the errors at PERCENTILES."""
     return [float(value) for value in np.percentile(list(errors), PERCENTILES)]
 
 
 def table(pairs: Sequence[LevelPair]) -> str:
-    """Returns the percentiles of all errors, and of those with each feature."""
+    """Return the percentiles of all errors, and of those with each feature."""
     errors_of: dict[str, list[float]] = {"all": [pair.error for pair in pairs]}
     for pair in pairs:
         for feature in pair.features:
@@ -128,5 +128,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the table of lists with consecutive seeds."""
+    """Print the table of lists with consecutive seeds."""
     print(table([time_levels(seed) for seed in range(args.seed, args.seed + args.lists)]))

@@ -16,13 +16,13 @@ from pyv_npu.workloads.built_in import BuiltIn, Phase, PhaseRequest
 
 
 class Case(NamedTuple):
-    """Decoder and phase, a configuration, the workload of a peer to compare with."""
+    """Decoder and phase, its configuration, and the workload of a peer for comparison."""
 
     request: PhaseRequest
     config: str | None = None
     peer: str = ""
     limit: tuple[float, int] | None = None
-    """CPU seconds and MiB that are wanted (docs/llm.md)."""
+    """Goals in CPU seconds and MiB (docs/llm.md)."""
 
 
 _LAYER = PhaseRequest("llama3-8b", layers=1, kv_bits=16)
@@ -36,7 +36,7 @@ CASES = {
     "C1 layer, prefill 512": Case(_LAYER._replace(phase=Phase.PREFILL), C1, "Llama prefill 512"),
 }
 LAYER = "layer0."
-"""Commands of one layer; the peer has no embedding and no output matrix."""
+"""Prefix of the commands of one layer: the peer has neither embedding nor output matrix."""
 
 
 class CaseFigures(NamedTuple):
@@ -50,7 +50,7 @@ class CaseFigures(NamedTuple):
 
 
 def measure(name: str) -> CaseFigures:
-    """Times a case in this process: timing only, with the hash of events."""
+    """Measure a case in this process: timing only, with the hash of events."""
     case = CASES[name]
     config = load([] if case.config is None else [case.config], overrides=BuiltIn.defaults).config
     start = time.process_time()
@@ -64,7 +64,7 @@ def measure(name: str) -> CaseFigures:
 
 
 def table(names: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of the report."""
+    """Yield the lines of the report."""
     source, peers = scaled_peers(cpu_scale())
     yield f"{ONNXIM}: {source}"
     yield ""
@@ -91,6 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints each line when its case is measured."""
+    """Print each line as soon as its case is measured."""
     for line in table(args.cases or list(CASES)):
         print(line, flush=True)

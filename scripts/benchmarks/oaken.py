@@ -1,4 +1,4 @@
-"""Rates of the codec of Oaken beside a copy; with --steps, decode steps with it and with 8 bits.
+"""Rates of Oaken's codec compared with a copy; with --steps, decode steps with it and with 8 bits.
 
 --steps takes about 2 CPU minutes: two layers of llama2-7b on `oaken-lpddr`, as `pyv-npu serve` simulates whole steps.
 """
@@ -28,11 +28,11 @@ SIDES = ("key", "value")
 BATCHES = (16, 32, 64, 128, 256)
 CONTEXTS = (511, 1023, 2047, 4095)
 SLOWER = 1
-"""Exit code where a step with Oaken takes longer."""
+"""Exit code if a step with Oaken takes longer."""
 
 
 def rate(work: Callable[[], object], elements: int) -> float:
-    """Returns elements per CPU second, the best of some repeats."""
+    """Return elements per CPU second, best of `REPEATS` runs."""
     best = float("inf")
     for _ in range(REPEATS):
         start = time.process_time()
@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table that is asked for."""
+    """Print the selected table."""
     return steps() if args.steps else codec()
 
 
 def codec() -> int:
-    """Prints the rates of a copy, of the codec and of its definition, which gets fewer elements."""
+    """Print the rates of a copy, of the codec, and of its scalar definition on fewer elements."""
     keys = np.random.default_rng(0).standard_normal((2048, 4096)).astype(np.float32)
     sample = keys[:1, :1024]
     profiler = Profiler()
@@ -72,7 +72,7 @@ def codec() -> int:
 
 
 def steps() -> int:
-    """Prints cycles of a decode step over batch and context; `SLOWER` where one with Oaken takes longer."""
+    """Print cycles of a decode step over batch and context. Return `SLOWER` if any with Oaken takes longer."""
     simulator, slower = Simulator(load(preset="oaken-lpddr").config.npu, shape_of("llama2-7b"), 16), False
     print("batch  context       oaken    uniform8  ratio")
     for batch, context in product(BATCHES, CONTEXTS):

@@ -5,11 +5,11 @@ from typing import NamedTuple
 from benchmarks.host import CALIBRATION, calibrate
 
 RECORDED = "November 2026"
-"""When they were written down. They were measured on a machine with two cores."""
+"""Date of the measurements, taken on a machine with two cores."""
 
 
 class Peer(NamedTuple):
-    """A tool, and the figures of one workload on it."""
+    """Tool and its figures for one workload."""
 
     tool: str
     workload: str
@@ -41,22 +41,21 @@ ZIGZAG_TRAFFIC = {
     (512, 11008, 4096): {1: 281.805, 8: 105.644},
     (128, 3072, 768): {1: 5.702, 8: 5.702},
 }
-"""zigzag-dse 3.9.1, loma, lpf_limit 6, the least energy of DRAM alone: M, N and K in fp16 -> MiB of scratchpad -> MB of
-DRAM traffic. 64 x 32 multipliers, sums of 32 bits in 256 KiB, one scratchpad for all operands, without double
-buffers."""
+"""zigzag-dse 3.9.1, loma, lpf_limit 6, minimum DRAM energy: M, N and K in fp16 -> MiB of scratchpad -> MB of DRAM
+traffic. 64 x 32 multipliers, 32-bit sums in 256 KiB, one scratchpad for all operands, no double buffering."""
 ZIGZAG_TRAFFIC_CONV = {(64, 64, 56, 3, 1): 0.877, (256, 64, 56, 1, 1): 2.040, (512, 512, 7, 3, 1): 4.819}
-"""The same of convolutions, with 1 and with 8 MiB: channels, filters, pixels along a side, kernel, stride -> MB."""
+"""The same for convolutions, with 1 and 8 MiB: channels, filters, pixels per side, kernel, stride -> MB."""
 
 LLAMA_FINISH = (200_838, 212_609, 347_959, 351_301, 1_274_574, 1_286_841, 1_791_525, 1_794_867)
-"""ONNXim C1: cycles at which the stages of prefill 100 are finished, in the order of `workloads.llama_layer`."""
+"""ONNXim C1: finish cycles of the stages of prefill 100, in the order of `workloads.llama_layer`."""
 
 
 def cpu_scale() -> float:
-    """Returns CPU seconds of this host for one of the machine on which the peers were measured."""
+    """Return CPU seconds of this host per CPU second of the peers' machine."""
     return calibrate() / CALIBRATION
 
 
 def scaled_peers(scale: float) -> tuple[str, list[Peer]]:
-    """Returns a line on the date and the scale, and the peers with their CPU seconds scaled to this host."""
+    """Return a line with date and scale, and the peers with CPU seconds scaled to this host."""
     peers = [peer if peer.cpu_s is None else peer._replace(cpu_s=peer.cpu_s * scale) for peer in PEERS]
     return f"figures of {RECORDED}, CPU seconds scaled by {scale:.2f} to this host", peers

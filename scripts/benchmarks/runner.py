@@ -21,33 +21,33 @@ NAMES = (
 
 
 class Benchmark(Protocol):
-    """Module that measures something; the first line of its docstring describes it."""
+    """Benchmark module. `--list` prints the first line of its docstring."""
 
     __doc__: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the options of the benchmark."""
+        """Add the options of the benchmark."""
 
     def run(self, args: argparse.Namespace) -> int | None:
-        """Measures and prints figures with their units; returns the exit code, None for 0."""
+        """Measure and print figures with units. Return the exit code; None: 0."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of which an error is one line."""
+    """Parser with one-line error messages."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def positive(text: str) -> int:
-    """Reads an argument that counts something."""
+    """Parse an integer of at least 1."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text}: must be an integer from 1")
     return int(text)
 
 
 def name_in(names: Collection[str]) -> Callable[[str], str]:
-    """Returns the type of an argument that is one of some names; unlike `choices` it suits `nargs="*"`."""
+    """Return an argument type for a set of names; unlike `choices` it works with `nargs="*"`."""
 
     def checked(text: str) -> str:
         if text not in names:
@@ -58,12 +58,12 @@ def name_in(names: Collection[str]) -> Callable[[str], str]:
 
 
 def module_name(name: str) -> str:
-    """Returns the module of a benchmark."""
+    """Return the module name of a benchmark."""
     return f"{__package__}.{name.replace('-', '_')}"
 
 
 def summary(name: str) -> str:
-    """Reads the first line of a benchmark's docstring, without an import of what the benchmark needs."""
+    """Return the first line of a benchmark's docstring without importing it."""
     spec = find_spec(module_name(name))
     assert spec is not None and spec.origin is not None
     text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
@@ -71,7 +71,7 @@ def summary(name: str) -> str:
 
 
 def load(name: str) -> Benchmark:
-    """Imports a benchmark."""
+    """Import a benchmark."""
     try:
         return cast(Benchmark, import_module(module_name(name)))
     except ModuleNotFoundError as error:
@@ -79,7 +79,7 @@ def load(name: str) -> Benchmark:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs the benchmarks that a command line names, one after the other."""
+    """Run the benchmarks of a command line in sequence."""
     names = list(takewhile(NAMES.__contains__, words))
     rest = words[len(names) :]
     parser = Parser(prog=PROGRAM, description=__doc__)

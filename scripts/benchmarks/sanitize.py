@@ -1,6 +1,6 @@
 """CPU time of runs with `run.sanitize` over runs without.
 
-Runs alternate; the least CPU time of each counts (docs/reliability.md).
+Runs alternate; the minimum CPU time of each is used (docs/reliability.md).
 """
 
 import argparse
@@ -15,7 +15,7 @@ SANITIZERS: tuple[tuple[str, ...], ...] = ((), ("boundary",), ("memory",))
 
 
 def ratios(program: str, mode: str, repeats: int) -> str:
-    """Measures a program in a mode."""
+    """Return a line with the CPU time of a program in a mode and the ratios with sanitizers."""
     best: dict[tuple[str, ...], float] = {}
     for _ in range(repeats):
         for sanitize in SANITIZERS:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints a line for each program and mode."""
+    """Print a line for each program and mode."""
     for program in args.programs or PROGRAMS:
         for mode in ("loose", "tight"):
             print(f"{program} {mode}: {ratios(program, mode, args.repeats)}", flush=True)

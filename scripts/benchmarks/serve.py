@@ -1,7 +1,7 @@
-"""CPU seconds and memory of `pyv-npu serve`, beside a simulator that can be installed.
+"""CPU seconds and memory of `pyv-npu serve`, compared with another simulator.
 
-The peer is the npm package @doublewordai/inference-lab: rules like those of our scheduler, and a roofline in place of a
-machine. npm installs it in the folder of --peer, by default one of the cache, when it is not there (docs/serving.md).
+The peer is the npm package @doublewordai/inference-lab, with scheduling rules like ours and a roofline model instead of
+a machine. If missing, npm installs it in the folder of --peer, by default in the cache (docs/serving.md).
 """
 
 import argparse
@@ -39,11 +39,11 @@ const used = process.cpuUsage(before);
 console.log(JSON.stringify({ cpu: (used.user + used.system) / 1e6, ...metrics }));
 """
 CONVERSATION = Drawn("poisson:5.4", 19_366, "lognormal:1020,0.5", "lognormal:129,1.0", 0, 16_384)
-"""Like Azure's conversation trace of 2023: as many requests in an hour, lengths with its medians."""
+"""Like Azure's conversation trace of 2023: the same number of requests per hour and median lengths."""
 
 
 class ServingFigures(NamedTuple):
-    """Figures of a simulator; CPU seconds are without the start of its process."""
+    """Figures of a simulator. CPU seconds exclude process start-up."""
 
     cpu_s: float
     memory_mb: int | None
@@ -54,7 +54,7 @@ class ServingFigures(NamedTuple):
 
 
 def ours(config: Config, requests: Drawn, kv_format: str, firmware: bool) -> ServingFigures:
-    """Serves the requests in this process."""
+    """Serve the requests in this process."""
     start, npu = time.process_time(), config.npu
     shape, kv, workload = shape_of(MODEL), kv_storage(kv_format), draw(requests)
     blocks = blocks_of(shape, 0, npu, 16, kv, 16)
@@ -68,7 +68,7 @@ def ours(config: Config, requests: Drawn, kv_format: str, firmware: bool) -> Ser
 
 
 def peer_folder(folder: Path | None) -> Path | str:
-    """Returns the folder in which the peer is installed, by default one of the cache, or why there is none."""
+    """Return the folder of the installed peer, by default in the cache, or the reason why it is missing."""
     cache = code_cache()
     folder = folder or (cache.folder / "inference-lab" if cache is not None else None)
     if folder is None:
@@ -86,7 +86,7 @@ def peer_folder(folder: Path | None) -> Path | str:
 
 
 def peer(folder: Path, npu: NpuConfig, requests: int) -> ServingFigures:
-    """Serves the same requests by the peer, with the peaks of our machine."""
+    """Serve the same requests by the peer, with the peak rates of our machine."""
     shape = shape_of(MODEL)
     flops = 2 * peak_macs(npu.te) * npu.te.count * npu.clusters * npu.clock_hz
     simulation: Mapping[str, Any] = {
@@ -114,7 +114,7 @@ def peer(folder: Path, npu: NpuConfig, requests: int) -> ServingFigures:
 
 
 def row(name: str, figures: ServingFigures) -> list[str]:
-    """Returns the cells of a row of the table."""
+    """Return the cells of a row of the table."""
     memory, error = figures.memory_mb, figures.step_error
     return [
         name, f"{figures.cpu_s:,.2f}", MISSING if memory is None else f"{memory:,}",
@@ -133,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints a table of ours and the peer, or why there is no peer."""
+    """Print a table of our figures and the peer's, or why the peer is missing."""
     requests = Drawn(f"poisson:{RATE}", args.requests, str(PROMPT), str(ANSWER), 0, 1 << 20)
     if args.conversation:
         requests = CONVERSATION

@@ -1,7 +1,7 @@
 """CPU seconds of a sweep on two workers over those of its runs alone.
 
 By default 1,000 points of submit_latency with 200 commands, or 200 points of a llama2-7b decode over DRAM bandwidth,
-bits of keys and values, and queue size. First the runs one after the other in one process without anything else, then
+bits of keys and values, and queue size. First only the runs, in sequence in one process, then
 `pyv-npu sweep --workers 2` with all its processes (docs/studies.md).
 """
 
@@ -30,13 +30,13 @@ folder.SweepFolder.keep = lambda self, address, record: None
 sweep._answer = lambda *rest: 0
 sys.exit(main(sys.argv[1:]))
 """
-"""The runs of a sweep in one process, of which nothing is kept, written or shown."""
+"""Script: runs of a sweep in one process, without storing or printing results."""
 CHILD_SUBREAPER = 36
-"""Option of prctl: processes whose parents have ended become children of this one."""
+"""prctl option PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process."""
 
 
 def command_line(program: str, points: int) -> list[str]:
-    """Returns the arguments of `pyv-npu` for a sweep of so many points."""
+    """Return the arguments of `pyv-npu` for a sweep of `points` points."""
     if program == "submit_latency":  # in both modes
         return ["sweep", program, f"core.timing.mmio_one_way=1:{max(points // 2, 1)}", "--arg", "n=200"]
     first, step = 25_600_000_000, 5_120_000_000
@@ -46,7 +46,7 @@ def command_line(program: str, points: int) -> list[str]:
 
 
 def cpu_of_tree(command: Sequence[str]) -> float:
-    """Returns the CPU seconds of a command and of all processes that it starts, also those it does not wait for."""
+    """Return the CPU seconds of a command and all its descendants, orphaned ones included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.run([sys.executable, *command], cwd=ROOT, env=ENV, capture_output=True, text=True, check=False)
     if process.returncode:
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints both times and their ratio."""
+    """Print both times and their ratio."""
     if ctypes.CDLL(None).prctl(CHILD_SUBREAPER, 1, 0, 0, 0):
         sys.exit("prctl cannot make this process the parent of what outlives its parent: it needs Linux")
     line = command_line(args.program, args.points or POINTS[args.program])

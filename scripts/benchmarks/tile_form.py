@@ -19,11 +19,11 @@ LIMIT = 50.0
 """Microseconds of CPU per command."""
 COMMANDS = 65_536
 M, N, K = 128, 128, 64
-"""The tile."""
+"""Tile size."""
 
 
 def product(config: NpuConfig, m: int, n: int, k: int) -> Program:
-    """Compiles a product of int8 in tiles, with sums in an accumulator and operands in two sets of buffers in turn."""
+    """Compile an int8 product in tiles, with sums in an accumulator and double-buffered operands."""
     shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
     types = {"a": DataType.INT8, "b": DataType.INT8, "c": DataType.INT32}
     tensors = {name: TensorIR(name, Role.ACTIVATION, shape, types[name]) for name, shape in shapes.items()}
@@ -34,7 +34,7 @@ def product(config: NpuConfig, m: int, n: int, k: int) -> Program:
 
 
 def measure_list(commands: int, config: NpuConfig, *, values: bool = False) -> tuple[int, int, float]:
-    """Returns (commands, cycles, CPU microseconds of each) of a product of about so many commands."""
+    """Return (commands, cycles, CPU microseconds per command) of a product of about `commands` commands."""
     outputs, depth = 64, max(1, (commands // 64 - 1) // 3) * K
     config = replace(config, dram=DramConfig(size=1 << 30))
     compiled = product(config, 8 * M, outputs // 8 * N, depth).commands
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the time of a command and its share of the limit."""
+    """Print the time of a command and its share of the limit."""
     count, cycles, cost = measure_list(args.commands, NpuConfig())
     share = cost / LIMIT
     print(

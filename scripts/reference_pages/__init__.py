@@ -1,4 +1,4 @@
-"""Files of the repository that are made from tables of the product: the C header and reference pages."""
+"""Generated files of the repository: C header and reference pages, from tables of the product."""
 
 from collections.abc import Callable
 
@@ -14,4 +14,4 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/npu-parameters.md": parameters_page,
     "docs/onnx-coverage.md": coverage_page,
 }
-"""Path in the repository -> its text."""
+"""Path in the repository -> function that returns its text."""

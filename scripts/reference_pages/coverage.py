@@ -16,7 +16,7 @@ _ON_CORE = {
     "NonZero": (ANY, ""),
     "Unique": (ANY, ""),
 }
-"""Of operators that are kernels on the core: element types, constant inputs."""
+"""Kernels on the core: element types, constant inputs."""
 
 _HEAD = f"""# ONNX operators
 
@@ -71,7 +71,7 @@ text is refused.
 
 
 def coverage_page() -> str:
-    """Returns the page."""
+    """Return the page."""
     rows = []
     for name, row in OPERATORS.items():
         attributes = ", ".join(
@@ -88,7 +88,7 @@ def coverage_page() -> str:
 
 
 def _domain_rows(table: Mapping[str, Composition]) -> str:
-    """Returns rows of another domain."""
+    """Return the rows of a domain."""
     return "".join(f"| {name} | {row.becomes} | {', '.join(row.attributes)} |\n" for name, row in table.items())
 
 

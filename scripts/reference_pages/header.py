@@ -1,4 +1,4 @@
-"""The C header of the ABI, made from the tables: `firmware/include/npu_abi.h`."""
+"""C header of the ABI, generated from the tables: `firmware/include/npu_abi.h`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -52,7 +52,7 @@ PER_OP: dict[str, Sequence[Word]] = {
     "rope": extended.ROPE_WORDS,
     "core": extended.CORE_WORDS,
 }
-"""Structures of the words that operations have of their own in the extended block."""
+"""Structure -> operation-specific words of the extended block."""
 
 _TYPES = {
     (size, signed): f"{'' if signed else 'u'}int{8 * size}_t" for size in (1, 2, 4, 8) for signed in (False, True)
@@ -82,7 +82,7 @@ _FIELD_MACRO = """\
 def header() -> str:
     """Return the text of `npu_abi.h`: constants, structures, and assertions on their layout (C99 with GNU attributes).
 
-    Raises AbiError when two constants would have the same name.
+    AbiError: two constants have the same name.
     """
     sections = (
         _section("Identification", _identification()),

@@ -1,4 +1,4 @@
-"""docs/npu-parameters.md: every key of the NPU's configuration, and the devices of the timed DRAM."""
+"""docs/npu-parameters.md: all keys of the NPU configuration, and the devices of the timed DRAM."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from `npu_device/config.py`. What the model does with them is in [npu-timing.md]
 
 
 def parameters_page() -> str:
-    """Write the page; a command that shows a page is a link to it here."""
+    """Return the page. Commands `pyv-npu docs NAME` become links."""
     table = "".join(f"| {' | '.join(row)} |\n" for row in _rows(NpuConfig(), "")) + _device_tables()
     return _HEAD + re.sub(r"pyv-npu docs ([\w-]+)", r"[\1](\1.md)", table)
 
@@ -51,7 +51,7 @@ def _rule(rule: Any) -> str:
 
 
 def _device_tables() -> str:
-    """Return the section with the devices' numbers and their sources."""
+    """Return the section with the parameters of DRAM devices and their sources."""
     lines = [
         "",
         "## DRAM devices",

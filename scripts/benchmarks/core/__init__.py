@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the tables of one part or of all."""
+    """Print the tables of one part or of all."""
     load(overrides={"core.engine": args.core})
     with tempfile.TemporaryDirectory() as folder:
         for name, part in PARTS.items():

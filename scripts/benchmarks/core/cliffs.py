@@ -1,5 +1,4 @@
-"""Table of all kinds of code: traps, CSRs, interrupts, atomics, protection, stores beside code, the UART, and straight
-code."""
+"""Table of kinds of code: traps, CSRs, interrupts, atomics, PMP, stores near code, the UART, and straight-line code."""
 
 import argparse
 import json
@@ -19,32 +18,31 @@ CLIFFS = {
     "table": 16_000_000, "float": 1_500_000, "sha256": 400_000, "mixed": 10_000,
     "records": 1_000_000, "memory": 4_000, "alu": 20_000_000,
 }  # fmt: skip
-"""Programs, and rounds for about half a second of QEMU with -icount where these are straight. `empty` is the start
-alone."""
+"""Program -> rounds. Straight-line programs take about half a second of QEMU with -icount; `empty`: start-up."""
 BEFORE = ("csr", "user")
-"""Programs that run before first runs: native code without protection, and with it."""
+"""Programs that run before first runs and fill the cache: native code without PMP and with it."""
 SHORT_RUN = 0.2
-"""CPU seconds of QEMU with -icount below which a run of ten times as many rounds, not of a tenth, separates own work
-from the start."""
+"""CPU seconds of QEMU with -icount. Below, a run of ten times as many rounds separates the work of a program from
+start-up, else a run of a tenth."""
 ON_HOST = ("table", "sha256", "mixed", "records", "memory", "alu")
-"""Programs that are the same work on the host: `float` would use its FPU."""
+"""Programs that do the same work on the host. `float` would use the FPU of the host."""
 NOT_ON_SPIKE = ("ticks", "waits", "idle", "external", "yield", "lines")
 """Programs that need devices of QEMU's `virt` machine."""
 PYTHON = {
     "Python": "pass",
     "Python, with what we import of its library": "import argparse, ctypes, enum, json, typing",
 }
-"""Start of any program in Python, beside that of `empty`."""
+"""Python programs whose start-up is compared with that of `empty`."""
 CODE_CACHE, FIRST_CACHE = "cache", "first"
-"""Folders of native code: of all runs, and of those before first runs."""
+"""Cache folders of native code: of all runs, and of the runs before first runs."""
 CLIFF_ISA = "rv32imacu_zicsr_zifencei"
-"""ISA of the hart that runs them: with user mode."""
+"""ISA of the hart for these programs, with user mode."""
 SPIKE_CLIFFS = "--isa=rv32imac_zicsr_zifencei_zicclsm"
 """The same for Spike, with misaligned accesses."""
 
 
 def cliffs(folder: Path, args: argparse.Namespace) -> None:
-    """Measures CPU seconds of whole processes, and the own work of a program, without the start of its process."""
+    """Measure CPU seconds of whole processes, and of the program alone, without start-up."""
     columns = [side for side in [*sides(args.core), *host_sides()] if not side.cold]
     columns[0] = columns[0]._replace(
         command=[*columns[0].command, "--set", f"core.isa={CLIFF_ISA}", "--set", "core.misaligned=true"]
@@ -81,7 +79,7 @@ def cliffs(folder: Path, args: argparse.Namespace) -> None:
 
 
 def _start_table(empty: Mapping[str, float], code_cache: Path, repeats: int) -> str:
-    """Compares the start, which is all of `empty`, with that of any program in Python."""
+    """Compare start-up, measured by `empty`, with that of Python programs."""
     seconds = {name: min(run([sys.executable, "-c", code], code_cache).cpu for _ in range(repeats))
                for name, code in PYTHON.items()}  # fmt: skip
     seconds |= {side: empty[side] for side in ("ours", "QEMU -icount")}
@@ -90,12 +88,12 @@ def _start_table(empty: Mapping[str, float], code_cache: Path, repeats: int) -> 
 
 
 def _cell(seconds: float | None, digits: int) -> str:
-    """Formats a time. None: the program does not run there. Not above 0: two runs differ by less than their noise."""
+    """Format a time; "-" if it is None (unsupported program) or at most 0 (difference of two runs below noise)."""
     return "-" if seconds is None or seconds <= 0 else f"{seconds:.{digits}f}"
 
 
 def _ratio(seconds: Mapping[str, float], side: str, base: str) -> str:
-    """Formats the ratio of two sides; "-" where a side is missing, or too short to be told from the start."""
+    """Format the ratio of two sides; "-" if a side is missing or its time is below noise."""
     if min(seconds.get(side, 0.0), seconds.get(base, 0.0)) <= 0:
         return "-"
     return f"{seconds[side] / seconds[base]:.2f}"
@@ -104,7 +102,7 @@ def _ratio(seconds: Mapping[str, float], side: str, base: str) -> str:
 def measure_least(
     folder: Path, columns: Sequence[Side], name: str, rounds: int, repeats: int
 ) -> tuple[int, dict[str, float]]:
-    """Returns the instructions of a program, and the least CPU seconds of each side that it runs on, by turns.
+    """Return the instructions of a program and its minimum CPU seconds on each supported side. Sides run alternately.
 
     The first side is ours.
     """

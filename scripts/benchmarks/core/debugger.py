@@ -15,7 +15,7 @@ GDB = "gdb-multiarch"
 
 
 def debugger(folder: Path, args: argparse.Namespace) -> None:
-    """Compares runs that GDB lets run to their end with runs without GDB, whose own time is not counted."""
+    """Compare uninterrupted runs under GDB with runs without it. The CPU time of GDB itself is not counted."""
     need(GDB)
     ours, code_cache = our_command(args.core), folder / "cache"
     print("\nUnder GDB, without a stop\n\n| program | CPU s | with GDB | ratio |\n|---|---|---|---|")
@@ -31,7 +31,7 @@ def debugger(folder: Path, args: argparse.Namespace) -> None:
 
 
 def run_with_gdb(command: Sequence[str], elf: str, code_cache: Path) -> float:
-    """Returns the CPU seconds of a run that GDB continues to its end."""
+    """Return the CPU seconds of a run that GDB continues to its end."""
     env = ENV | {"PYV_NPU_CACHE": str(code_cache)}
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
     assert child.stderr is not None

@@ -11,11 +11,11 @@ from benchmarks.core.speeds import measure
 from benchmarks.host import isolated
 
 TURNS = 20_000
-"""Turns of a loop of `extensions`."""
+"""Iterations of a loop of `extensions`."""
 
 
 def devices(folder: Path, args: argparse.Namespace) -> None:
-    """Measures accesses to a device by two lengths of the same program, and those to a device in Python."""
+    """Measure accesses to a built-in device by two lengths of the same program, and accesses to a device in Python."""
     print("\nAccesses to a device, with the loop around each\n\n| program | us of CPU | QEMU |\n|---|---|---|")
     compared = [side for side in sides(args.core) if side.name in ("ours", "QEMU")]
     for name, (full, accesses) in DEVICES.items():
@@ -33,7 +33,7 @@ def devices(folder: Path, args: argparse.Namespace) -> None:
 
 
 def custom(folder: Path, args: argparse.Namespace) -> None:
-    """Measures a custom instruction by its declarations."""
+    """Measure a custom instruction with different declarations."""
     turns, code_cache = max(TURNS // args.divide, 100), folder / "cache"
     runs = [isolated(extensions.instruction_costs, turns, code_cache) for _ in range(args.repeats + 1)][1:]
     print("\nA custom instruction\n\n| declared | us of CPU |\n|---|---|")

@@ -1,6 +1,6 @@
-"""CPU seconds of an access to a user's device and of a custom instruction, both in Python, without the loop around.
+"""CPU seconds of an access to a user's device and of a custom instruction, both in Python, without loop overhead.
 
-Each measurement has a process of its own.
+Each measurement runs in a separate process.
 """
 
 import os
@@ -18,33 +18,33 @@ from pyv_npu.platform import Platform
 
 RAM, BASE = 0x8000_0000, 0x4800_0000
 TIMES = 8
-"""Times that the instruction stands in the loop."""
+"""Copies of the instruction in the loop."""
 PERIOD = 50
-"""Cycles."""
+"""Cycles between two events."""
 MATCH, MASK = 0x2B, 0xFE00_707F
 _encode = Isa("rv32im").encode
 
 
 class ReadWriteDevice(DeviceBase):
-    """Device with one register, which declares nothing."""
+    """Device with one register and without declarations."""
 
     name, size, value = "own", 0x1000, 0
 
     def accepts(self, offset: int, size: int, write: bool) -> bool:
-        """Returns whether an access has the width of the register."""
+        """Return whether an access has the size of the register."""
         return size == 4
 
     def read(self, offset: int, size: int, now: int) -> int:
-        """Returns the register."""
+        """Return the register."""
         return self.value
 
     def write(self, offset: int, size: int, value: int, now: int) -> None:
-        """Sets the register."""
+        """Set the register."""
         self.value = value
 
 
 class TimedDevice(ReadWriteDevice):
-    """Device that might interrupt and have events."""
+    """Device that can interrupt and have events."""
 
     @property
     def irq(self) -> bool:
@@ -52,7 +52,7 @@ class TimedDevice(ReadWriteDevice):
         return False
 
     def next_event(self) -> int | None:
-        """Returns no cycle."""
+        """Return None: no event is pending."""
         return None
 
 
@@ -62,11 +62,11 @@ class TickingDevice(ReadWriteDevice):
     deadline = PERIOD
 
     def next_event(self) -> int | None:
-        """Returns the cycle of the next event."""
+        """Return the cycle of the next event."""
         return self.deadline
 
     def advance(self, now: int) -> None:
-        """Takes the event."""
+        """Take the event."""
         self.deadline = now + PERIOD
 
 
@@ -77,20 +77,20 @@ class StateDevice(RegisterDevice):
 
 
 def add(operands: Operands) -> Outcome:
-    """Adds 1: the handler of the instruction."""
+    """Execute the instruction: add 1."""
     return operands.rs1 + 1
 
 
 def cost(
     word: int, turns: int, device: Device, instructions: Sequence[CustomInstruction] = (), quantum: int = 200_000
 ) -> float:
-    """Measures one execution of the instruction with this word: CPU seconds."""
+    """Return the CPU seconds of one execution of an instruction word."""
     full = _loop(word, TIMES, turns, device, instructions, quantum).seconds
     return (full - _loop(word, 0, 50 * turns, device, instructions, quantum).seconds) / TIMES
 
 
 class LoopCost(NamedTuple):
-    """CPU seconds and cycles of a turn of a loop."""
+    """CPU seconds and cycles of a loop iteration."""
 
     seconds: float
     cycles: float
@@ -99,7 +99,7 @@ class LoopCost(NamedTuple):
 def _loop(
     word: int, times: int, turns: int, device: Device, instructions: Sequence[CustomInstruction], quantum: int
 ) -> LoopCost:
-    """Measures a turn of a loop with an instruction so many times, once the loop is compiled."""
+    """Measure an iteration of a loop with `times` copies of an instruction, after the loop has been compiled."""
     words = [word] * times + [_encode("addi", rd=5, rs1=5, imm=-1)]
     words.append(_encode("bne", rs1=5, rs2=0, imm=-4 * len(words)))
     code = b"".join(each.to_bytes(4, "little") for each in words)
@@ -117,7 +117,7 @@ def _loop(
 
 
 def device_costs(turns: int, code_cache: Path) -> dict[str, float]:
-    """Measures accesses of devices with more and more methods, an event, and a call by Python alone: CPU seconds."""
+    """Return CPU seconds of accesses to devices with more and more methods, of an event, and of a plain Python call."""
     os.environ["PYV_NPU_CACHE"] = str(code_cache)
     costs = {}
     for name, row, device in (
@@ -134,14 +134,14 @@ def device_costs(turns: int, code_cache: Path) -> dict[str, float]:
 
 
 def event_cost(turns: int) -> float:
-    """Measures an event of a device: CPU seconds."""
+    """Return the CPU seconds of a device event."""
     word = _encode("addi", rd=7, rs1=7, imm=1)
     ticking, quiet = (_loop(word, TIMES, turns, device, (), 200_000) for device in (TickingDevice(), ReadWriteDevice()))
     return (ticking.seconds - quiet.seconds) * PERIOD / ticking.cycles
 
 
 def instruction_costs(turns: int, code_cache: Path) -> dict[str, float]:
-    """Measures an instruction with fewer and fewer declarations of its effects: CPU seconds."""
+    """Return the CPU seconds of an instruction with fewer and fewer declared effects."""
     os.environ["PYV_NPU_CACHE"] = str(code_cache)
     device = StateDevice()
     declarations: dict[str, dict[str, Any]] = {

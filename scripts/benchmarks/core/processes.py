@@ -1,9 +1,9 @@
 """Processes that run a program, and the CPU seconds of each.
 
-The programs run on our engine, on QEMU's `virt` machine, plain and with -icount shift=0, and on Spike where the
-environment variable SPIKE names it. The sides take turns; every figure is the median of CPU seconds, user and system,
-of whole processes. Ours runs twice: warm, with native code from earlier runs, and cold, with an empty cache. The limit
-is the same C source compiled for this machine by its own compiler, where there is one.
+The programs run on our engine, on QEMU's `virt` machine without and with -icount shift=0, and on Spike if the
+environment variable SPIKE names it. The sides run alternately. Every figure is the median of the CPU seconds, user and
+system, of whole processes. Ours runs warm, with native code from earlier runs, and cold, with an empty cache. The
+upper bound is the same C source compiled for the host, if it has a compiler.
 """
 
 import os
@@ -34,21 +34,21 @@ class ProcessRun(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A simulator or the host, and the command that runs an ELF on it."""
+    """Simulator or host, and the command that runs an ELF on it."""
 
     name: str
     command: list[str]
     spike: bool = False
     cold: bool = False
-    """Every run begins with an empty cache."""
+    """Whether every run starts with an empty cache."""
     first: bool = False
-    """Every run is the first of its program, with a cache that runs of other programs have filled."""
+    """Whether every run is the first of its program, with a cache filled by other programs."""
     compiler: str = ""
-    """Build of the program for the host, without a simulator."""
+    """Compiler for a native build on the host; "" for simulators."""
 
 
 def run(command: Sequence[str], code_cache: Path) -> ProcessRun:
-    """Runs a process that must exit with 0, with native code in a folder."""
+    """Run a process, which must exit with 0, with a cache folder for native code."""
     env = ENV | {"PYV_NPU_CACHE": str(code_cache)}
     with tempfile.TemporaryFile("w+") as output:
         child = subprocess.Popen(
@@ -58,13 +58,13 @@ def run(command: Sequence[str], code_cache: Path) -> ProcessRun:
 
 
 def run_cold(command: Sequence[str]) -> ProcessRun:
-    """Runs a process with an empty cache."""
+    """Run a process with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
         return run(command, Path(folder))
 
 
 def run_first(command: Sequence[str], code_cache: Path) -> ProcessRun:
-    """Runs a process with a copy of a cache, which stays as it is."""
+    """Run a process with a copy of a cache, which remains unchanged."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(code_cache, folder, dirs_exist_ok=True)
         return run(command, Path(folder))
@@ -72,7 +72,7 @@ def run_first(command: Sequence[str], code_cache: Path) -> ProcessRun:
 
 @cache
 def host_sides() -> list[Side]:
-    """Returns the host as a side, if it has a compiler."""
+    """Return the host as a side, if it has a compiler."""
     compiler = shutil.which("gcc")
     if compiler is None:
         print("the host is not measured: sudo apt-get install gcc", file=sys.stderr)
@@ -82,7 +82,7 @@ def host_sides() -> list[Side]:
 
 @cache
 def spike() -> str:
-    """Returns the executable of Spike, "" if no one is named."""
+    """Return the executable of Spike; "" if SPIKE is unset."""
     path = os.environ.get("SPIKE", "")
     if not path:
         print(f"Spike is not measured: {INSTALL_SPIKE}", file=sys.stderr)
@@ -92,17 +92,17 @@ def spike() -> str:
 
 
 def our_command(core: str, march: str = MARCH) -> list[str]:
-    """Returns the command that runs an ELF on our platform. `march`: of the hart, if not that of the preset."""
+    """Return the command that runs an ELF on our platform. `march`: ISA of the hart, if it differs from the preset."""
     command = [sys.executable, "-m", "pyv_npu", "run", "--json", "--core", core]
     return command if march == MARCH else [*command, "--set", f"core.isa={march}_zicsr_zifencei"]
 
 
 OUR_SIDES = 2
-"""The first sides: ours, warm and cold."""
+"""Number of leading sides that are ours: warm and cold."""
 
 
 def sides(core: str, march: str = MARCH) -> list[Side]:
-    """Returns ours, QEMU and Spike."""
+    """Return ours, QEMU and Spike."""
     need(QEMU)
     ours, qemu = our_command(core, march), [QEMU, *QEMU_OPTIONS]
     result = [

@@ -1,4 +1,4 @@
-"""CPU time of our own process, by its activities."""
+"""CPU time of our process by activity."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ GROUPS = {
     "translating: LLVM, or its code from the cache": ("llvmlite/", "pyv_native/c"),
     "native code": ("engines/fast/native.py:run",),
 }
-"""Activity -> parts of `file:function`, of which the last that matches counts."""
+"""Activity -> substrings of `file:function`; the last matching activity counts."""
 
 SAMPLER = """
 import collections, json, signal, sys, time
@@ -35,11 +35,11 @@ main(["run", sys.argv[1], "--core", sys.argv[2]])
 signal.setitimer(signal.ITIMER_PROF, 0)
 print(json.dumps(charged), file=out)
 """
-"""Samples the current function every millisecond of CPU time, and charges the time since the last sample to it."""
+"""Sampling profiler: every millisecond of CPU time, charges the time since the last sample to the current function."""
 
 
 def profile(folder: Path, args: argparse.Namespace) -> None:
-    """Samples the second of two runs of each program."""
+    """Sample the second of two runs of each program."""
     names = list(FULL_ROUNDS)
     print(f"\nWhere our time goes, in CPU seconds\n\n| | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
     columns = []
@@ -53,7 +53,7 @@ def profile(folder: Path, args: argparse.Namespace) -> None:
 
 
 def by_group(seconds_of: dict[str, float]) -> dict[str, float]:
-    """Sums seconds of functions by group."""
+    """Sum the seconds of functions by activity."""
     sums = dict.fromkeys(GROUPS, 0.0)
     for function, seconds in seconds_of.items():
         sums[[group for group, parts in GROUPS.items() if any(part in function for part in parts)][-1]] += seconds

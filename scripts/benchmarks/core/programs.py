@@ -9,11 +9,11 @@ FOLDER = firmware_folder() / "bench"
 
 FULL_ROUNDS = {"mixed": 100_000, "records": 16_000_000, "memory": 80_000, "alu": 400_000_000}
 SINGLE = {"sha256": 400_000, "float": 1_500_000, "table": 16_000_000}
-"""Programs as they are run once to check something: rounds."""
+"""Program -> rounds of a single-shot check."""
 DEVICES = {"mmio": (1_000_000, 2), "poll": (20_000_000, 1)}
-"""Programs that do little but access a device: rounds, and accesses in each."""
+"""Programs dominated by device accesses -> (rounds, accesses per round)."""
 SHORT = 10
-"""A short run has a fraction of the rounds: one in so many."""
+"""Divisor of the rounds of a short run."""
 FURTHER_SOURCES = {"yield": ("rtos/kernel.c", "rtos/switch.S")}
 """Further sources of a program."""
 
@@ -27,7 +27,7 @@ HOST_RUNTIME = """
 #define print printf
 #define NPU_ARG(number, name, value) static inline uint32_t arg_##name(void) { return (value); }
 """
-"""Header of programs compiled for the host, in place of firmware's runtime.h."""
+"""Replacement of firmware's runtime.h for programs compiled for the host."""
 SPIKE_MAIN = """
 #undef main
 volatile uint64_t tohost __attribute__((aligned(64))), fromhost __attribute__((aligned(64)));
@@ -39,11 +39,11 @@ int main(void)
     }
 }
 """
-"""Ends the program by a store to `tohost`, as Spike wants it."""
+"""Main function for Spike, which ends the program by a store to `tohost`."""
 
 
 def build(folder: Path, name: str, rounds: int, *, spike: bool = False, march: str = MARCH) -> Path:
-    """Builds the ELF of a program with so many rounds."""
+    """Build the ELF of a program with a number of rounds."""
     source = folder / f"{name}_{rounds}_{march}{'_spike' if spike else ''}.c"
     text = f'#define ROUNDS {rounds}\n#include "{FOLDER}/bench_{name}.c"\n'
     source.write_text(f"#define main bench\n{text}{SPIKE_MAIN}" if spike else text)
@@ -52,7 +52,7 @@ def build(folder: Path, name: str, rounds: int, *, spike: bool = False, march: s
 
 
 def build_for_host(folder: Path, compiler: str, name: str, rounds: int) -> Path:
-    """Builds the same program for the host."""
+    """Build the same program for the host."""
     out, include = folder / f"{name}_{rounds}_host", folder / "host"
     include.mkdir(exist_ok=True)
     (include / "runtime.h").write_text(HOST_RUNTIME)

@@ -1,4 +1,4 @@
-"""Speeds of straight code: end to end, single shots, steady state, floating point."""
+"""Speeds of straight-line code: end to end, single shots, steady state, floating point."""
 
 import argparse
 import json
@@ -18,9 +18,9 @@ FLOATING = {
     "dynamic_mode": 20_000_000, "clear_flags": 20_000_000,
 }  # fmt: skip
 FLOAT_ISA = "rv32imafdc"
-"""Of a hart that has F and D."""
+"""ISA of a hart with F and D."""
 TICK = 1e-4
-"""Least difference of CPU seconds: a run with --divide may be too short for one."""
+"""Lower bound of a difference of CPU seconds: runs with --divide may be too short to measure it."""
 
 
 class Speeds(NamedTuple):
@@ -30,27 +30,27 @@ class Speeds(NamedTuple):
     cpu: list[float]
 
     def row(self, name: str) -> str:
-        """Returns a row of a table: million instructions per CPU second, then the ratios."""
+        """Return a table row: million instructions per CPU second on each side, then the ratios."""
         speeds = [f"{self.instructions / seconds / 1e6:.0f}" for seconds in self.cpu]
         ratios = [f"{ratio:.2f}" for ratio in self.ratios]
         return f"| {' | '.join([name, f'{self.instructions / 1e9:.2f}e9', *speeds, *ratios])} |"
 
     @property
     def ratios(self) -> list[float]:
-        """Our speed over that of the others."""
+        """Speed of our first side over that of the others."""
         return [other / self.cpu[0] for other in self.cpu[1:]]
 
     def with_ours(self, index: int) -> "Speeds":
-        """Returns one of our sides, and the others."""
+        """Return one of our sides and all other sides."""
         return Speeds(self.instructions, [self.cpu[index], *self.cpu[OUR_SIDES:]])
 
 
 def measure(
     folder: Path, sides: Sequence[Side], name: str, rounds: int, repeats: int, march: str = MARCH
 ) -> tuple[Speeds, Speeds]:
-    """Measures a program end to end, and the difference between it and a short run: its steady state.
+    """Measure a program end to end, and its steady state: the difference to a short run.
 
-    A first run, which is not measured, fills the cache.
+    A first, unmeasured run fills the cache.
     """
     runs: dict[int, list[list[ProcessRun]]] = {length: [] for length in (rounds, max(rounds // SHORT, 1))}
     commands = {
@@ -82,7 +82,7 @@ def measure(
 
 
 def print_table(title: str, sides: Sequence[Side], results: Mapping[str, Speeds]) -> None:
-    """Prints a table with the geometric means of the ratios."""
+    """Print a table with the geometric means of the ratios."""
     names = [side.name for side in sides]
     heads = ["program", "instructions", *(f"{name}, MIPS" for name in names), *(f"ours / {name}" for name in names[1:])]
     print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
@@ -94,7 +94,7 @@ def print_table(title: str, sides: Sequence[Side], results: Mapping[str, Speeds]
 
 
 def speeds(folder: Path, args: argparse.Namespace) -> None:
-    """Measures straight code: whole processes, then their steady state."""
+    """Measure straight-line code: whole processes, then their steady state."""
     columns, whole, steady = _measure_all(folder, args, FULL_ROUNDS)
     for index, title in enumerate(("with native code from the cache", "with an empty cache, all translation included")):
         _print_ours(f"End to end, the whole process from its start, {title}", columns, whole, index)
@@ -102,7 +102,7 @@ def speeds(folder: Path, args: argparse.Namespace) -> None:
 
 
 def single(folder: Path, args: argparse.Namespace) -> None:
-    """Measures single-shot checks: whole processes of about half a second; then their steady state."""
+    """Measure single-shot checks: whole processes of about half a second; then their steady state."""
     columns, whole, steady = _measure_all(folder, args, SINGLE)
     for index, title in enumerate(("with native code from the cache", "with an empty cache")):
         _print_ours(f"Single-shot checks, {title}", columns, whole, index)
@@ -110,7 +110,7 @@ def single(folder: Path, args: argparse.Namespace) -> None:
 
 
 def floating(folder: Path, args: argparse.Namespace) -> None:
-    """Measures floating point in f registers."""
+    """Measure floating point in f registers."""
     columns, whole, steady = _measure_all(folder, args, FLOATING, FLOAT_ISA)
     for index, title in enumerate(("native code from the cache", "an empty cache")):
         _print_ours(f"F and D, the whole process, with {title}", columns, whole, index)
@@ -120,7 +120,7 @@ def floating(folder: Path, args: argparse.Namespace) -> None:
 def _measure_all(
     folder: Path, args: argparse.Namespace, programs: Mapping[str, int], march: str = MARCH
 ) -> tuple[list[Side], dict[str, Speeds], dict[str, Speeds]]:
-    """Returns (the columns of a table: one of ours and the others; programs end to end; their steady state)."""
+    """Return (sides in table columns, times end to end, times in steady state); ours has one column."""
     compared = [*sides(args.core, march), *(host_sides() if march == MARCH else [])]
     whole, steady = {}, {}
     for name, rounds in programs.items():

@@ -1,4 +1,4 @@
-"""CPU time from the start of a process to its first instruction, and on to native code."""
+"""CPU time from the start of a process to its first instruction, and to native code."""
 
 import argparse
 import statistics
@@ -20,8 +20,8 @@ NATIVE = {
     "the interpreter, cold": "cold.run(until=10)",
     "the interpreter, warm": "warm.run(until=10)",
 }
-"""Further steps of a program that executes more than `WARM_UP` instructions; the cache is empty at first, and code that
-is not in it needs LLVM."""
+"""Further steps of a program with more than `WARM_UP` instructions. The cache is empty at first; uncached code is
+compiled by LLVM."""
 
 START = {
     "the interpreter itself": "",
@@ -36,7 +36,7 @@ START = {
 
 
 def start(folder: Path, args: argparse.Namespace) -> None:
-    """Measures CPU time up to the first instruction, step by step, and the further steps of a longer program."""
+    """Measure CPU time up to the first instruction, step by step, and the further steps of a longer program."""
     lines = ["from time import process_time", "times = []"]
     lines += [f"{code}\ntimes.append(process_time())" for code in (*START.values(), PREPARE, *NATIVE.values())]
     command = [sys.executable, "-c", "\n".join([*lines, "print(*times)"])]

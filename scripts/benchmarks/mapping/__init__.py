@@ -1,4 +1,4 @@
-"""Cycles of products by the calibrated values of their estimate, and by the mapper (docs/mapping.md)."""
+"""Cycles of products with calibrated cost constants and with the mapper (docs/mapping.md)."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ PRODUCTS = (
 )  # fmt: skip
 """M, N and K, fp16."""
 SLOW_DRAM = 12_800_000_000
-"""Bytes per second that limit the products."""
+"""DRAM bytes per second that bound the products."""
 DEVICES = ((2, 102_400_000_000), (1, SLOW_DRAM), (2, SLOW_DRAM), (8, SLOW_DRAM), (1, 51_200_000_000))
 """MiB of scratchpad, bytes per second of DRAM."""
 IDLE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1))
@@ -44,24 +44,24 @@ MATRICES = (
     (16, 4096, 4096), (16, 11008, 4096), (1, 4096, 4096), (1024, 1024, 1024), (2048, 512, 512), (784, 512, 128),
     (196, 1024, 256), (3136, 64, 256),
 )  # fmt: skip
-"""M, N and K: of BERT-base, of prompts and steps of llama2-7b, of 1 x 1 convolutions, and square ones."""
+"""M, N and K of BERT-base, of prompts and steps of llama2-7b, of 1 x 1 convolutions, and of square products."""
 CONVOLUTIONS = (
     (3, 64, 224, 7, 2), (64, 64, 56, 1, 1), (64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (256, 64, 56, 1, 1),
     (256, 128, 56, 1, 1), (128, 128, 56, 3, 2), (256, 512, 56, 1, 2), (128, 512, 28, 1, 1), (512, 128, 28, 1, 1),
     (128, 128, 28, 3, 1), (256, 256, 28, 3, 2), (512, 1024, 28, 1, 2), (256, 1024, 14, 1, 1), (1024, 256, 14, 1, 1),
     (256, 256, 14, 3, 1), (512, 512, 14, 3, 2), (1024, 2048, 14, 1, 2), (512, 2048, 7, 1, 1), (512, 512, 7, 3, 1),
 )  # fmt: skip
-"""Channels, filters, pixels along a side, kernel and stride: those of ResNet-50."""
+"""Channels, filters, pixels per side, kernel and stride of ResNet-50."""
 SIZES = (1, 2, 8)
 RATES = (SLOW_DRAM, 51_200_000_000, 102_400_000_000)
 MAX_RATIO, MAX_RATIO_BALANCED = 1.15, 1.3
-"""Ratios of cycles to the larger of both times that are near: where that is at least 1.5 times the other, and else."""
+"""Maximum ratio of cycles to the larger bound to count as near: if it is at least 1.5 times the other, and else."""
 MACS = 1024
-"""Products of an engine in a cycle, in fp16."""
+"""Multiplications per engine and cycle in fp16."""
 
 
 class Shape(NamedTuple):
-    """A product: its text, multiplications, and least DRAM bytes by MiB of scratchpad."""
+    """Product: its text, multiplications, and minimum DRAM bytes by MiB of scratchpad."""
 
     text: str
     macs: int
@@ -69,7 +69,7 @@ class Shape(NamedTuple):
 
 
 def gemm(m: int, n: int, k: int, operands: DataType = DataType.FP16, result: DataType = DataType.FP16) -> Graph:
-    """Returns one product."""
+    """Return one product."""
     a, b = TensorIR("a", Role.ACTIVATION, (m, k), operands), TensorIR("b", Role.WEIGHT, (k, n), operands)
     tensors = {"a": a, "b": b, "c": TensorIR("c", Role.ACTIVATION, (m, n), result)}
     attributes = {"m": m, "n": n, "k": k, "batch": 1, "step0": 0, "step1": 0, "in1_nk": 0}
@@ -77,25 +77,25 @@ def gemm(m: int, n: int, k: int, operands: DataType = DataType.FP16, result: Dat
 
 
 def device(mib: int, bandwidth: int = SLOW_DRAM) -> NpuConfig:
-    """Returns the default machine with another scratchpad and DRAM."""
+    """Return the default machine with another scratchpad and DRAM."""
     return NpuConfig(spm=SpmConfig(size=mib << 20), dram=replace(DramConfig(), bytes_per_second=bandwidth))
 
 
 def cycles(shape: tuple[int, int, int], npu: NpuConfig, search: bool = False) -> int:
-    """Returns the cycles of a product with the mapping of the compiler."""
+    """Return the cycles of a product with the mapping of the compiler."""
     program = compile_layers(gemm(*shape), target_of(npu, MappingOptions(search=search)))
     return run_commands(program.commands, npu).cycles
 
 
 def mean_cycles() -> int:
-    """Returns the geometric mean of the cycles of all products on all devices."""
+    """Return the geometric mean of cycles over all products and devices."""
     choices.clear()
     figures = [log(cycles(shape, device(*sizes))) for shape in PRODUCTS for sizes in DEVICES]
     return round(exp(sum(figures) / len(figures)))
 
 
 def calibrations() -> Iterator[tuple[str, str, int]]:
-    """Yields the name of a constant, a value and the mean cycles with it."""
+    """Yield (name of a constant, value, mean cycles with this value)."""
     for part in IDLE:
         with patch.object(product_cost, "IDLE", part):
             yield "IDLE", str(part), mean_cycles()
@@ -105,7 +105,7 @@ def calibrations() -> Iterator[tuple[str, str, int]]:
 
 
 def convolution(cin: int, cout: int, size: int, kernel: int, stride: int) -> ModelProto:
-    """Returns a model of one convolution in fp16."""
+    """Return a model of one convolution in fp16."""
     b, pad = Builder("float16"), kernel // 2
     y = b.node("Conv", "x", b.weight(cout, cin, kernel, kernel), pads=[pad] * 4, strides=[stride] * 2)
     out = (size + 2 * pad - kernel) // stride + 1
@@ -113,8 +113,8 @@ def convolution(cin: int, cout: int, size: int, kernel: int, stride: int) -> Mod
 
 
 def shapes() -> Iterator[tuple[Shape, tuple[int, ...] | ModelProto]]:
-    """Yields each shape, and M, N and K or the model of a convolution. Of a convolution each byte that it needs moves
-    once at least, of a matrix product what an exhaustive search finds."""
+    """Yield each shape, with M, N and K or the model of a convolution. The minimum traffic of a convolution is each
+    operand once, that of a matrix product is found by exhaustive search."""
     accumulator = NpuConfig().te.acc_bytes
     for matrix in MATRICES:
         least = {mib: least_traffic(*matrix, 2, mib << 20, accumulator) for mib in SIZES}
@@ -131,7 +131,7 @@ def shapes() -> Iterator[tuple[Shape, tuple[int, ...] | ModelProto]]:
 def compile_product(
     source: tuple[int, ...] | ModelProto, npu: NpuConfig, options: MappingOptions
 ) -> tuple[Command, ...]:
-    """Returns the commands of a product alone, whose operands are in DRAM."""
+    """Return the commands of a single product with operands in DRAM."""
     if isinstance(source, tuple):
         m, n, k = source
         return tuple(compile_layers(gemm(m, n, k), target_of(npu, options)).commands)
@@ -140,8 +140,8 @@ def compile_product(
 
 
 def print_shapes() -> None:
-    """Prints for each product the worst ratios over nine devices, of its cycles to the time of its traffic or of its
-    multiplications, and of its traffic with the objective energy to the least, and how many devices are near."""
+    """Print the worst ratios of each product over nine devices: cycles to the bound (traffic or multiplications),
+    traffic (objective energy) to the minimum. Print also the number of devices where cycles are near."""
     print(f"{'product':<45}{'cycles':>8}{'within':>8}{'traffic':>9}{'within':>8}")
     totals = [0, 0]
     for shape, source in shapes():
@@ -168,7 +168,7 @@ def print_shapes() -> None:
 
 
 def dram_traffic(counters: Mapping[str, int]) -> int:
-    """Returns bytes of DRAM, read and written."""
+    """Return the bytes read from and written to DRAM."""
     return counters["dram_bytes_read"] + counters["dram_bytes_written"]
 
 

@@ -1,9 +1,8 @@
-"""The least DRAM traffic of a matrix product, by exhaustive search: written apart from device and compiler.
+"""Minimum DRAM traffic of a matrix product by exhaustive search, independent of device and compiler.
 
-Loops over blocks of M, N and K in one of six orders. An operand that stays has all its elements of a block in the
-scratchpad, and is read once for each time that the loops come to another block of it; one that passes is read anew in
-every block, by pairs of slices of 32. Sums stay in an accumulator, or in the scratchpad where the
-loops leave them open.
+The loops over blocks of M, N and K have one of six orders. A resident operand has its whole block in the scratchpad and
+is read each time the loops change its block. A streamed operand is read again in every block, in pairs of slices of 32.
+Partial sums are in an accumulator, or in the scratchpad if the loops leave them incomplete.
 """
 
 from itertools import permutations, product
@@ -15,7 +14,7 @@ SUM_BYTES = 4
 
 
 def least_traffic(m: int, n: int, k: int, element: int, scratchpad: int, accumulator: int) -> int:
-    """Bytes read and written; sums are not written before they are complete. `scratchpad` and `accumulator`: bytes."""
+    """Return bytes read and written; only complete sums are written. `scratchpad`, `accumulator`: bytes."""
     extents = {"m": m, "n": n, "k": k}
     choices = {axis: sorted({min(size, extent) for size in (*SIZES, extent)}) for axis, extent in extents.items()}
     best = ceil(m / SLICE) * ceil(n / SLICE) * k * 2 * SLICE + m * n
@@ -38,7 +37,7 @@ def least_traffic(m: int, n: int, k: int, element: int, scratchpad: int, accumul
 
 
 def _open(order: tuple[str, ...], counts: dict[str, int], block: dict[str, int], extents: dict[str, int]) -> int:
-    """Sums that are begun and not complete at the same time."""
+    """Return the maximum number of simultaneously incomplete sums."""
     if counts["k"] == 1:
         return 0
     inside = order[order.index("k") + 1 :]
@@ -46,7 +45,7 @@ def _open(order: tuple[str, ...], counts: dict[str, int], block: dict[str, int],
 
 
 def _entries(order: tuple[str, ...], counts: dict[str, int], axes: str) -> int:
-    """How often the loops come to each block of an operand with these dimensions."""
+    """Return how often the loops load each block of an operand with these dimensions."""
     times, inside = 1, False
     for axis in reversed(order):
         if axis in axes:

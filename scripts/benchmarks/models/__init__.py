@@ -27,11 +27,11 @@ from toolchain.onnx_model.model import prepare
 
 WORKLOAD = "ResNet-18"
 LIMITS = {"compile": 5.0, "timing": 0.5, "numbers": 10.0}
-"""CPU seconds."""
+"""Limits in CPU seconds."""
 CYCLES_LIMIT = 10.0
-"""Percent from ONNXim."""
+"""Maximum deviation from ONNXim in percent."""
 MEMORY_LIMIT = 1024
-"""MiB."""
+"""Limit in MiB."""
 
 
 class TimingFigures(NamedTuple):
@@ -54,7 +54,7 @@ class FirmwareFigures(NamedTuple):
 
 
 def time_alone(config: str) -> TimingFigures:
-    """Compiles in fp16 and times at CA_HYBRID without a core, on the device of a configuration."""
+    """Compile in fp16, and time at CA_HYBRID without a core on the device of a configuration."""
     settings = load([config]).config
     proto = resnet18(kind="float16")
     start = time.process_time()
@@ -69,7 +69,7 @@ def time_alone(config: str) -> TimingFigures:
 
 
 def run_with_numbers() -> FirmwareFigures:
-    """Runs the image in fp32 through firmware on the core of the default device, without the reference."""
+    """Run the fp32 image by firmware on the core of the default device, without the reference."""
     config = load().config
     compiled = compile_model(prepare(resnet18(), WORKLOAD), target_of(config.npu))
     start = time.process_time()
@@ -79,7 +79,7 @@ def run_with_numbers() -> FirmwareFigures:
 
 
 def table(config: str) -> Iterator[str]:
-    """Yields the lines of the report."""
+    """Yield the lines of the report."""
     source, peers = scaled_peers(cpu_scale())
     peers = [peer for peer in peers if peer.workload == WORKLOAD]
     timing, numbers = isolated(time_alone, config), isolated(run_with_numbers)
@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the tables; draws them where there is to be a page."""
+    """Print the tables; with --page also draw them."""
     load([args.config])
     if args.page and not args.only:
         raise UsageError(f"--page {args.page}: draws a study; add --only {' or '.join(splits.STUDIES)}")

@@ -1,6 +1,6 @@
 """Cycles of models by the number of tensor engines, of clusters and of other resources: more is never slower.
 
-Every model is compiled and timed for each number; nothing else of the device changes.
+Every model is compiled and timed for each amount; the rest of the device does not change.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,17 +32,17 @@ RESOURCES: Mapping[str, Sequence[int]] = {
     "te.count": range(1, 9), "dma.channels": range(1, 5), "spm.banks": tuple(1 << i for i in range(6)),
     "dram.bytes_per_second": tuple(12_800_000_000 << i for i in range(6)),
 }  # fmt: skip
-"""The NoC moves 5 bytes where the DRAM moves 2, as that of the default device does."""
+"""The NoC has 5/2 of the DRAM bandwidth, as in the default device."""
 ALL = {**AXES, **RESOURCES}
 LIMIT = 1
-"""Percent that one engine or cluster more may cost, or the next value of another resource."""
+"""Maximum slowdown in percent when a resource grows to its next amount."""
 LEGEND = f"worst: the most that the next amount of a resource costs, in percent of cycles; the limit is {LIMIT}"
 DECODER, CONTEXT, DRAM_SIZE = "llama2-7b", 512, 256_000_000_000
-"""Decoder of which one token is timed, the tokens before it, and the bytes of DRAM of its device."""
+"""Decoder, number of tokens before the measured one, and bytes of DRAM of its device."""
 
 
 def bert_layer(kind: str = "float32", length: int = 128, width: int = 768, heads: int = 12) -> Any:
-    """Builds a layer of BERT-base (Devlin et al., arXiv 1810.04805), as exporters write it."""
+    """Build a layer of BERT-base (Devlin et al., arXiv 1810.04805), as exporters write it."""
     b, size = Builder(kind), width // heads
     split, joined = (b.constant(np.array(shape, np.int64)) for shape in ([1, length, heads, size], [1, length, width]))
 
@@ -96,7 +96,7 @@ _timer = cache(lambda name: MODELS[name]())
 
 
 def with_count(axis: str, count: int, config: NpuConfig | None = None) -> NpuConfig:
-    """Returns the default device, or another, with so much of a resource."""
+    """Return a device (default: the default device) with a given amount of a resource."""
     config = config or NpuConfig()
     section, _, key = axis.rpartition(".")
     if not section:
@@ -107,17 +107,17 @@ def with_count(axis: str, count: int, config: NpuConfig | None = None) -> NpuCon
 
 
 def timed(name: str, config: NpuConfig) -> int:
-    """Compiles a model for a device and times it."""
+    """Compile a model for a device and return its cycles."""
     return _timer(name)(config)
 
 
 def cycles(name: str, axis: str, config: NpuConfig | None = None) -> list[int]:
-    """Times a model with each amount of a resource."""
+    """Return the cycles of a model for each amount of a resource."""
     return [timed(name, with_count(axis, count, config)) for count in ALL[axis]]
 
 
 def worst(counts: list[int]) -> float:
-    """Returns the maximum cost of the next count, in percent; negative: each saves at least that."""
+    """Return the maximum slowdown from an amount to the next in percent; negative: minimum speedup."""
     return max(100 * (more - fewer) / fewer for fewer, more in pairwise(counts))
 
 
@@ -128,7 +128,7 @@ STUDIES: Mapping[str, tuple[Mapping[str, Sequence[int]], Sequence[str]]] = {
 
 
 def sections(study: str) -> Iterator[Section]:
-    """Yields a table and a chart for each axis of a study."""
+    """Yield a table and a chart for each axis of a study."""
     axes, names = STUDIES[study]
     for axis, counts in axes.items():
         rows = {name: cycles(name, axis) for name in names}
@@ -145,5 +145,5 @@ def sections(study: str) -> Iterator[Section]:
 
 
 def page(study: str, parts: Sequence[Section]) -> str:
-    """Writes the HTML page of a study."""
+    """Write the HTML page of a study."""
     return render(f"Cycles of models: {study}", [Note(LEGEND)], sections=parts)

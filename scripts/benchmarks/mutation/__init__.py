@@ -1,8 +1,8 @@
-"""Share of small changes of the product (mutants) that its tests notice.
+"""Mutation score: share of small changes of the product (mutants) that its tests detect.
 
-As many places of each area are drawn by `--seed`. Of each mutant the tests run that may notice it, the likeliest
-first, until one fails. Survivors are listed: a gap in the tests, or a change that means the same (docs/reliability.md).
-`--results DIR` has what each mutant came to: an interrupted run goes on, and survivors run again where tests are new.
+`--seed` selects an equal number of places per area. For each mutant the tests that can detect it run, most likely
+first, until one fails. Survivors are listed: gaps in the tests or equivalent mutants (docs/reliability.md).
+`--results DIR` stores the results: an interrupted run resumes, and survivors run again with new tests only.
 """
 
 import argparse
@@ -94,11 +94,11 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 """Name -> (modules, tests)."""
 UNNOTICED = ("", "import")
-"""Results of a mutant's tests that show no failure of a test."""
+"""Results without a failed test: survived, or not importable."""
 
 
 class Score(NamedTuple):
-    """Mutants of an area, the survivors among them, and CPU seconds."""
+    """Numbers of mutants and survivors of an area, and CPU seconds."""
 
     area: str
     mutants: int
@@ -107,7 +107,7 @@ class Score(NamedTuple):
 
 
 class Results:
-    """File with a line for each time that a mutant has run: the result, CPU seconds, and the tests that it survived."""
+    """File with a line per mutant run: result, CPU seconds, and the tests that it survived."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "mutants.jsonl"
@@ -115,7 +115,7 @@ class Results:
         self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
 
     def get(self, key: str) -> dict[str, Any]:
-        """Returns the latest row of a mutant; one without a result where it has not run."""
+        """Return the latest row of a mutant, or a row without a result if it has not run."""
         return self.rows.get(key, {"key": key, "result": "", "seconds": 0.0, "survived": {}})
 
     def add(self, row: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def digest(text: str) -> str:
 
 
 def put_defects_back(text: str) -> int:
-    """Puts back the defects whose title has a text, one at a time, and returns how many no test notices."""
+    """Reinsert the defects whose title contains a text, one at a time. Return how many no test detects."""
     defects = [defect for defect in DEFECTS if text in defect.title]
     missed = 0
     for defect in defects:
@@ -145,7 +145,7 @@ def put_defects_back(text: str) -> int:
 
 
 def draw(places: list[tuple[Path, Mutant]], count: int, seed: str) -> list[tuple[Path, Mutant]]:
-    """Returns a sample ordered by digests of the seed and the text of a place: edits elsewhere do not change it."""
+    """Return a sample ordered by digests of seed and source text, so that edits elsewhere do not change it."""
     equals = Counter[str]()
 
     def rank(place: tuple[Path, Mutant]) -> str:
@@ -158,10 +158,10 @@ def draw(places: list[tuple[Path, Mutant]], count: int, seed: str) -> list[tuple
 
 
 def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
-    """Runs mutants of an area and prints the survivors."""
+    """Run the mutants of an area and print the survivors."""
     patterns, tests = AREAS[area]
     paths = sorted({path for pattern in patterns for path in ROOT.glob(pattern)})
-    os.environ["PYV_NPU_CACHE"] = str(folder / f"native-{area}")  # native code of mutants is of no use to other runs
+    os.environ["PYV_NPU_CACHE"] = str(folder / f"native-{area}")  # other runs must not reuse native code of mutants
     suite = record_coverage(ROOT, tests, paths, args.longest, folder)
     paths = [path for path in paths if fnmatch.fnmatch(path.relative_to(ROOT).as_posix(), args.module)]
     places = [(path, mutant) for path in paths for mutant in mutants(path.read_text(encoding="utf-8"))]
@@ -199,7 +199,7 @@ def score(area: str, args: argparse.Namespace, folder: Path) -> Score:
 
 
 def table(scores: list[Score]) -> str:
-    """Returns the scores, and that of all areas."""
+    """Return the table of scores by area and in total."""
     total = Score("all", *(sum(column) for column in list(zip(*scores, strict=True))[1:]))
     lines = [f"{'area':<10} {'mutants':>8} {'found':>6} {'score':>7} {'CPU s':>6}"]
     for area, count, survivors, seconds in [*scores, total]:
@@ -223,10 +223,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints survivors and scores; returns 1 if no test notices a known defect that was put back."""
+    """Print survivors and scores. Return 1 if a reinserted known defect is not detected."""
     start = time.time()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a mutant may send 1 where a process is asked whether it runs
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a mutant of os.kill(pid, 0) may send signal 1
     import llvmlite.binding  # noqa: F401  # imported once, for all forks
     import numpy  # noqa: F401
     import onnx.reference  # noqa: F401

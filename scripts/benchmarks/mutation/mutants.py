@@ -1,8 +1,8 @@
-"""Small changes of a module's text, each of which a test should notice.
+"""Mutants: small changes of a module's text, each of which a test should detect.
 
 The operators are those of mutation testing (Offutt et al., "An experimental determination of sufficient mutant
-operators", 1996): comparisons, arithmetic, logic, constants, left-out statements. Messages, annotations and decorators
-stay.
+operators", 1996): comparisons, arithmetic, logic, constants, deleted statements. Messages, annotations and decorators
+are not mutated.
 """
 
 import ast
@@ -21,11 +21,11 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "max
 
 
 class Mutant(NamedTuple):
-    """A module with one change."""
+    """Module with one change."""
 
     line: int
     function: int
-    """First line of the function that is changed, its decorators included; 0 outside functions."""
+    """First line of the changed function, decorators included; 0 outside functions."""
     text: str
     """Line of the source."""
     before: str
@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(source: str) -> list[Mutant]:
-    """Lists all mutants of a module, in the order of its text."""
+    """List all mutants of a module in source order."""
     tree = ast.parse(source)
     data = source.encode()
     starts = [0]
@@ -53,7 +53,7 @@ def mutants(source: str) -> list[Mutant]:
 
 
 def _changes(node: ast.AST, function: int) -> Iterator[tuple[ast.expr | ast.stmt, str, int]]:
-    """Yields (part of the tree, the text that takes its place, first line of its function)."""
+    """Yield (syntax tree node, replacement text, first line of its function)."""
     if isinstance(node, ast.FunctionDef):
         function = function or min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     if isinstance(node, ast.expr | ast.stmt):
@@ -68,13 +68,13 @@ def _changes(node: ast.AST, function: int) -> Iterator[tuple[ast.expr | ast.stmt
 
 
 def _is_unknown_size(node: ast.AST, child: ast.AST) -> bool:
-    """Returns whether a part of a node is the -1 of a reshape: any other negative number means the same."""
+    """Return whether a part of a node is the -1 of a reshape, for which any negative number is equivalent."""
     is_reshape = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape"
     return is_reshape and isinstance(child, ast.UnaryOp) and isinstance(child.op, ast.USub)
 
 
 def _unchanged(node: ast.AST) -> bool:
-    """Returns whether a node stays: errors, messages, imports, docstrings, code for type checkers."""
+    """Return whether a node is not mutated: errors, messages, imports, docstrings, code for type checkers."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -82,7 +82,7 @@ def _unchanged(node: ast.AST) -> bool:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """Yields the texts that may take the place of a node."""
+    """Yield the replacement texts of a node."""
     match node:
         case ast.Compare(left, [operator, *more], right) if type(operator) in COMPARISONS:
             changed: ast.expr = ast.Compare(left, [COMPARISONS[type(operator)](), *more], right)
@@ -105,6 +105,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _is_type(node: ast.BinOp) -> bool:
-    """Returns whether an operation is a type such as `int | None`."""
+    """Return whether an operation is a type expression such as `int | None`."""
     names = {"int", "str", "bool", "float", "bytes", "None"}
     return isinstance(node.op, ast.BitOr) and any(ast.unparse(part) in names for part in (node.left, node.right))

@@ -1,8 +1,9 @@
-"""Tests against mutants, in forks of a process that has imported the packages that take long to import.
+"""Test runs against mutants, in forks of a process that has imported the slow packages.
 
-A first run without a change records the CPU time of each test and the functions that it calls. Of a mutant those tests
-run that failed for others of its module, then those that call its function, then, where native code calls it, the
-others, the shortest first, until one fails, takes five times as long as before, or the budget is spent.
+A first run of the original records the CPU time and the called functions of each test. A mutant is tested first by
+tests that failed for other mutants of its module, then by those that call its function, then, if native code may call
+it, by the others, shortest first. It ends if a test fails or takes five times as long as before,
+or if the budget is spent.
 """
 
 import cProfile
@@ -31,32 +32,32 @@ from hypothesis import Phase, settings
 from pyv_npu.errors import BadInputError
 
 MUTANTS = "mutants"
-"""Name of the plugins here, and of the profile of Hypothesis; tests/conftest.py asks for it."""
+"""Name of the pytest plugins and of the Hypothesis profile, used by tests/conftest.py."""
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow and not nightly", f"--hypothesis-profile={MUTANTS}")
 
 settings.register_profile(
     MUTANTS, max_examples=20, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
-)  # a failure need not be made small
+)  # no shrinking of failures
 
 
 class Coverage(NamedTuple):
-    """CPU time and called functions of a test without a mutant."""
+    """CPU time and called functions of a test without mutants."""
 
     seconds: float
     functions: frozenset[tuple[str, int]]
-    """(file, first line)."""
+    """Called functions: (file, first line)."""
 
 
 class Suite(NamedTuple):
-    """Tests of an area without a mutant."""
+    """Coverage of the tests of an area without mutants."""
 
     tests: Mapping[str, Coverage]
     native: frozenset[str]
-    """Files with functions that native code has in it, whose calls are not seen."""
+    """Files with functions compiled to native code, whose calls are not recorded."""
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finder that imports one module from a changed text, which `inspect` sees too."""
+    """Finder that imports one module from its mutated text, also for `inspect`."""
 
     def __init__(self, path: Path, source: str) -> None:
         self.path, self.source = str(path), source
@@ -76,8 +77,8 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class Selection:
-    """Plugin of pytest: only some tests run, in their order, each with its own limit of CPU seconds, at which the
-    process ends, in native code too. A name stands for a test, for all of a function, or for all of a file."""
+    """Plugin of pytest: runs selected tests in order. The process ends when a test exceeds its CPU seconds, even in
+    native code. A name selects a test, all tests of a function, or all of a file."""
 
     __name__ = MUTANTS
 
@@ -86,7 +87,7 @@ class Selection:
         self.failure = ""
 
     def name(self, test: str) -> str:
-        """Returns the name that stands for a test; empty: there is none."""
+        """Return the name that selects a test; "" if none does."""
         names = (test, test.partition("[")[0], test.partition("::")[0])
         return next((name for name in names if name in self.limits), "")
 
@@ -107,7 +108,7 @@ class Selection:
 
 
 class CoverageRecorder:
-    """Plugin of pytest: records calls and CPU time of each test. A test beyond the limit is left out."""
+    """Plugin of pytest: records calls and CPU time of each test. Tests beyond the limit are omitted."""
 
     __name__ = MUTANTS
 
@@ -123,7 +124,7 @@ class CoverageRecorder:
         profiler = cProfile.Profile(subcalls=False, builtins=False)
 
         def on_limit(*_: object) -> None:
-            self._late.add(item.nodeid)  # a test of properties may fail with what ends it
+            self._late.add(item.nodeid)  # property-based tests may fail with the exception that ends them
             pytest.skip("takes too long for mutants")
 
         signal.signal(signal.SIGVTALRM, on_limit)
@@ -147,7 +148,7 @@ class CoverageRecorder:
             self.failed.append(report.nodeid)
 
     def pytest_sessionstart(self) -> None:
-        native_module = importlib.import_module("pyv_native.module")  # not before: mutants of it may be tested
+        native_module = importlib.import_module("pyv_native.module")  # deferred: it may be mutated itself
         source = native_module._source
 
         def noted(module: ModuleType) -> bytes:
@@ -158,12 +159,12 @@ class CoverageRecorder:
 
 
 def run_forked(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Runs work in a fork; returns its result, None if it was ended by a limit or failed, and its CPU seconds."""
+    """Run work in a fork. Return (result, CPU seconds); None: the fork failed or exceeded a limit."""
     with tempfile.TemporaryFile() as answer:
         sys.stdout.flush()
         child = os.fork()
         if not child:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # for processes that tests start
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also for child processes of tests
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
@@ -179,7 +180,7 @@ def run_forked(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def test_files(root: Path, tests: Sequence[str]) -> list[str]:
-    """Returns the files of tests of files and folders, in their order."""
+    """Return the test files of files and folders, in their order."""
     paths = [root / test for test in tests]
     every = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
     return list(dict.fromkeys(file.relative_to(root).as_posix() for file in every))
@@ -188,8 +189,7 @@ def test_files(root: Path, tests: Sequence[str]) -> list[str]:
 def record_coverage(
     root: Path, tests: Sequence[str], modules: Collection[Path], limit: float, folder: Path | None = None
 ) -> Suite:
-    """Runs the tests of some files and folders without a change, but for those that `folder` has from another time.
-    BadInputError where one fails."""
+    """Run the tests of files and folders on the original, except those recorded in `folder`. BadInputError: failure."""
     files = frozenset(map(str, modules))
     digest = hashlib.sha256(
         repr((limit, sorted((name, Path(name).read_bytes()) for name in files))).encode()
@@ -221,9 +221,8 @@ def record_coverage(
 def select_tests(
     suite: Suite, path: Path, function: int, budget: float, killers: Counter[str], survived: Collection[str] = ()
 ) -> dict[str, float]:
-    """Returns CPU seconds of tests, as many as fit: of those that call a function, or of all where native code may, the
-    callers before; of both those first that have failed most often for others. Tests that the mutant has survived are
-    left out."""
+    """Return test -> CPU seconds within the budget, without tests that the mutant has survived. Callers of the function
+    come first, then, if native code may call it, all others; in both groups the most frequent killers first."""
     native = str(path) in suite.native
     ranks: list[tuple[bool, int, float, str]] = []
     for test, record in suite.tests.items():
@@ -241,7 +240,7 @@ def select_tests(
 
 
 def run_mutant(root: Path, path: Path, source: str, tests: Mapping[str, float]) -> tuple[str, float]:
-    """Runs tests against a mutant: (the test that fails, "time" or "import", "" if it survives; CPU seconds)."""
+    """Run tests against a mutant. Return (failed test, "time", "import", or "" if it survives; CPU seconds)."""
     module = ".".join(path.relative_to(root).with_suffix("").parts)
     if module in sys.modules:
         raise BadInputError(f"{module}: imported already, so that no mutant of it can be; run this benchmark alone")
@@ -250,7 +249,7 @@ def run_mutant(root: Path, path: Path, source: str, tests: Mapping[str, float]) 
         resource.setrlimit(resource.RLIMIT_CPU, (60, resource.RLIM_INFINITY))
         sys.meta_path.insert(0, Finder(path, source))
         try:
-            importlib.import_module(module)  # before pytest rewrites it
+            importlib.import_module(module)  # before assertion rewriting
         except Exception:
             return "import"
         selection = Selection({test: 5 * seconds + 5 for test, seconds in tests.items()})

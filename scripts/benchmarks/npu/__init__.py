@@ -31,32 +31,32 @@ WORKLOADS: dict[str, Callable[[NpuConfig], Program]] = {
 }
 FOUR_CLUSTERS = "GEMM 1024, 4 clusters"
 WORKLOADS[FOUR_CLUSTERS] = lambda config: workloads.product(config, 1024, (512, 512, 128))
-"""A quarter of the result in each cluster, k by the side of the array."""
+"""A quarter of the result per cluster, k in steps of the array size."""
 TIMED = {"GEMM 4096, 32 x DDR4": ("ddr4-3200", 32), "GEMM 4096, HBM3": ("hbm3", 32)}
-"""Workloads on the configuration with a timed DRAM in place of its own: device and channels."""
+"""Workloads with a timed DRAM instead of the configured one: (device, channels)."""
 WORKLOADS |= dict.fromkeys(TIMED, WORKLOADS["GEMM 4096"])
 LIMITS = {"GEMM 1024": 1.0, FOUR_CLUSTERS: 5.0, "GEMM 4096": 1.0, "ResNet-18": 10.0}
-"""Percent by which cycles may differ from ONNXim's."""
+"""Maximum deviation of cycles from ONNXim in percent."""
 STAGE_LIMIT = 5.0
 CPU_LIMITS = {
     "GEMM 4096": 1.0, **dict.fromkeys(TIMED, 1.0), "ResNet-18": 0.5, "Llama prefill 512": 2.0, "Llama decode 511": 0.5,
 }  # fmt: skip
-"""CPU seconds that a workload may take on the machine of the peers."""
+"""Limit in CPU seconds on the machine of the peers."""
 
 
 class WorkloadFigures(NamedTuple):
-    """Figures of one workload; CPU seconds include its compilation, not that of the simulator."""
+    """Figures of a workload. CPU seconds include compilation of the workload, not of the simulator."""
 
     cycles: int
     cpu_s: float
     memory_mb: int
     events: int
     stages: list[tuple[str, int]]
-    """Layers and the cycles at which they are finished."""
+    """Layers and their finish cycles."""
 
 
 def measure(name: str, config: str) -> WorkloadFigures:
-    """Compiles and times a workload in this process."""
+    """Compile and time a workload in this process."""
     npu = load([config]).config.npu
     if name == DEFAULT:
         npu = NpuConfig(dram=DramConfig(size=1 << 30))
@@ -66,7 +66,7 @@ def measure(name: str, config: str) -> WorkloadFigures:
         device, channels = TIMED[name]
         timed = TimedDramConfig(device=device)
         npu = replace(npu, dram=replace(npu.dram, model="timed", channels=channels, interleave=256, timed=timed))
-    run_commands(workloads.product(npu, 128).commands, npu)  # native code of this machine is compiled, or loaded
+    run_commands(workloads.product(npu, 128).commands, npu)  # compiles or loads native code
     start = time.process_time()
     run = run_commands(WORKLOADS[name](npu).commands, npu)
     cpu = time.process_time() - start
@@ -75,7 +75,7 @@ def measure(name: str, config: str) -> WorkloadFigures:
 
 
 def table(config: str, names: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of the report."""
+    """Yield the lines of the report."""
     latency = load([config]).config.npu.dram.latency
     scale = cpu_scale()
     source, peers = scaled_peers(scale)
@@ -131,6 +131,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints each line when its workload is measured."""
+    """Print each line as soon as its workload is measured."""
     for line in table(args.config, args.workloads or list(WORKLOADS)):
         print(line, flush=True)

@@ -1,6 +1,6 @@
-"""Workloads that peers were measured on, as NPU-IR in fp16: products, a Llama3-8B layer, ResNet-18.
+"""Workloads of the peers as NPU-IR in fp16: products, a Llama3-8B layer, ResNet-18.
 
-They are compiled as any model; only tiles and prefetch are those of the peers' schedules.
+They are compiled like any model, except for tiles and prefetch of the peers' schedules.
 """
 
 from npu_device.abi.opcodes import DataType
@@ -12,56 +12,56 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR
 
 FP16 = DataType.FP16
 ROWS = (16, 4096)
-"""Tile of operations on rows."""
+"""Tile of row operations."""
 
 
 class Layers:
-    """Builder of a graph of layers that follow each other, each with the whole scratchpad."""
+    """Builder of a graph of sequential layers, each with the whole scratchpad."""
 
     def __init__(self, name: str, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> None:
         self.graph = Graph(name)
         self._tile, self._prefetch = tile, prefetch
 
     def tensor(self, name: str, *shape: int, kind: DataType = FP16, role: Role = Role.ACTIVATION) -> str:
-        """Adds a tensor and returns its name, as the other methods do."""
+        """Add a tensor and return its name, like all methods."""
         self.graph.tensors[name] = TensorIR(name, role, shape, kind)
         return name
 
     def input(self, name: str, *shape: int) -> str:
-        """Adds an input of the workload."""
+        """Add an input of the workload."""
         self.graph.inputs = (*self.graph.inputs, self.tensor(name, *shape))
         return name
 
     def weight(self, name: str, *shape: int, kind: DataType = FP16) -> str:
-        """Adds a weight."""
+        """Add a weight."""
         return self.tensor(name, *shape, kind=kind, role=Role.WEIGHT)
 
     def view(self, base: str, name: str, *shape: int, offset: int = 0, pitch: int = 0) -> str:
-        """Adds a view of a part of a tensor."""
+        """Add a view of a part of a tensor."""
         self.graph.tensors[name] = TensorIR(name, Role.ACTIVATION, shape, FP16, base, offset=offset, pitch=pitch)
         return name
 
     def add(self, name: str, op: str, inputs: tuple[str, ...], shape: tuple[int, ...], tile: tuple[int, ...] = (),
             **attributes: Attribute) -> str:  # fmt: skip
-        """Adds a layer; returns the tensor that it writes."""
+        """Add a layer and return the name of its output tensor."""
         out = self.tensor(f"{name}.out", *shape)
         schedule: dict[str, Attribute] = {"tile": tile or self._tile, "buffers": 1, "prefetch": self._prefetch}
         self.graph.layers.append(LayerIR(name, op, inputs, (out,), {**attributes, **schedule}))
         return out
 
     def gemm(self, name: str, m: int, n: int, k: int, source: str) -> str:
-        """Adds a product, M x K times K x N, and its weights."""
+        """Add a product, M x K times K x N, and its weights."""
         return self.add(name, "GEMM_T", (source, self.weight(f"{name}.weights", k, n)), (m, n), batch=1, m=m, n=n, k=k,
                         step0=0, step1=0)  # fmt: skip
 
     def norm(self, name: str, rows: int, columns: int, source: str) -> str:
-        """Adds an RMS normalization."""
+        """Add an RMS normalization."""
         return self.add(name, "LAYERNORM", (source, self.weight(f"{name}.gamma", columns)), (rows, columns), ROWS,
                         function="RMS", m=rows, n=columns, epsilon=1e-5)  # fmt: skip
 
     def conv(self, name: str, size: int, cin: int, cout: int, kernel: int, stride: int, source: str,
              residual: str = "") -> tuple[str, int]:  # fmt: skip
-        """Adds a square convolution with bias (of a folded batch norm), residual and ReLU: (result, its size)."""
+        """Add a square convolution with bias (folded batch norm), residual and ReLU. Return (output, its size)."""
         pad = kernel // 2
         result = (size + 2 * pad - kernel) // stride + 1
         shape = Windows(1, size, size, kernel, kernel, stride, stride, 1, 1, pad, pad, pad, pad)
@@ -74,13 +74,13 @@ class Layers:
         return out, result
 
     def compiled(self, config: NpuConfig, result: str) -> Program:
-        """Compiles the graph for a device."""
+        """Compile the graph for a device."""
         self.graph.outputs = (result,)
         return compile_layers(self.graph, target_of(config), traced=False)
 
 
 def product(config: NpuConfig, size: int, tile: tuple[int, int, int] = (128, 128, 128), prefetch: int = 4) -> Program:
-    """Compiles one square matrix product."""
+    """Compile one square matrix product."""
     layers = Layers(f"GEMM {size}", tile, prefetch)
     return layers.compiled(config, layers.gemm("product", size, size, size, layers.input("x", size, size)))
 
@@ -89,7 +89,7 @@ HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN = 4096, 32, 8, 128, 14336
 
 
 def llama_layer(config: NpuConfig, queries: int, keys: int) -> Program:
-    """Compiles one decoder layer of Llama3-8B: `queries` tokens that see `keys` tokens."""
+    """Compile one decoder layer of Llama3-8B: `queries` tokens attend to `keys` tokens."""
     layers = Layers("Llama3-8B layer")
     width = HIDDEN + 2 * KV_HEADS * HEAD_DIM
     qkv = layers.gemm("QKV", queries, width, HIDDEN, layers.input("x", queries, HIDDEN))
@@ -109,7 +109,7 @@ def llama_layer(config: NpuConfig, queries: int, keys: int) -> Program:
 
 
 def resnet18(config: NpuConfig) -> Program:
-    """Compiles ResNet-18 at 224 x 224, batch 1, batch norms folded."""
+    """Compile ResNet-18 at 224 x 224, batch 1, batch norms folded."""
     layers = Layers("ResNet-18")
     x, size = layers.conv("conv1", 224, 3, 64, 7, 2, layers.input("x", 224, 224, 3))
     shape = Windows(1, size, size, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1)

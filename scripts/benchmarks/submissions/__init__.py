@@ -1,7 +1,7 @@
-"""CPU time and memory of submissions, of tile commands in a list and of a fault campaign, beside the goals.
+"""CPU time and memory of submissions, of tile commands in a list and of a fault campaign, with their goals.
 
-Each row is measured in a process of its own, warmed up by a short run of the same kind. `--against CHECKOUT` measures
-every row in another checkout too, by turns. Rows have the full amount of work with `--divide 1`, 90 seconds.
+Each row is measured in a separate process after a short warm-up run of the same kind. `--against CHECKOUT` measures
+another checkout alternately. `--divide 1` runs the full amount of work, 90 seconds.
 """
 
 import argparse
@@ -20,7 +20,7 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 class Row(NamedTuple):
-    """One kind of work: its amount, and the goal for all of it."""
+    """Kind of work: title, full amount, and the goal for this amount."""
 
     title: str
     amount: int
@@ -50,12 +50,12 @@ class Figures(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """CPU microseconds of a unit."""
+        """CPU microseconds per unit of work."""
         return 1e6 * self.cpu / self.amount
 
 
 def measure(checkout: Path, name: str, count: int) -> Figures:
-    """Runs a worker with the product of a checkout."""
+    """Run a worker with the product of a checkout."""
     process = subprocess.run(
         [sys.executable, str(WORKER), name, str(count)],
         stdout=subprocess.PIPE, cwd=checkout, env=ENV | {"PYTHONPATH": str(checkout)}, check=False,
@@ -66,13 +66,13 @@ def measure(checkout: Path, name: str, count: int) -> Figures:
 
 
 def cells(row: Row, figures: Figures) -> str:
-    """Formats microseconds of a unit, seconds of the full work, peak memory and its growth."""
+    """Format microseconds per unit, seconds of the full amount, peak memory and memory growth."""
     growth = f"{figures.growth:+.1f}" if figures.growth else ""
     return f"{figures.cost:.1f} | {figures.cost * row.amount / 1e6:.1f} | {figures.peak:.0f} | {growth}"
 
 
 def print_table(names: Sequence[str], checkouts: Sequence[Path], divisor: int, repeats: int) -> None:
-    """Measures rows in each checkout by turns, and prints the least of each."""
+    """Measure rows in the checkouts alternately, and print the minimum of each."""
     heads = "us each | s for all | peak MiB | growth MiB"
     sides = " | ".join(f"{heads} " for _ in checkouts)
     print(f"| work | all | measured | {sides}| {'ratio | ' * (len(checkouts) > 1)}goal |")
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the table."""
+    """Print the table."""
     checkouts = [ROOT]
     if args.against:
         checkout = args.against.resolve()

@@ -1,7 +1,7 @@
-"""One row of `scripts/bench submissions`: `worker.py ROW COUNT` measures the product on PYTHONPATH, prints JSON.
+"""Row of `scripts/bench submissions`: `worker.py ROW COUNT` measures the product on PYTHONPATH and prints JSON.
 
-`cpu`: CPU seconds of the work, after a short run of the same kind that compiles; `amount`: units of work; `peak`: peak
-resident memory of the process, `growth`: that of resident memory after the first `SETTLED` submissions; both in MiB.
+`cpu`: CPU seconds of the work, after a warm-up run; `amount`: units of work; `peak`: peak resident memory in MiB;
+`growth`: growth of resident memory after the first `SETTLED` submissions in MiB.
 """
 
 import io
@@ -25,17 +25,17 @@ from pyv_npu.config import load
 from pyv_npu.platform import Platform
 
 PHASES = 4
-"""Phases of submit_latency by default, with `n` submissions each."""
+"""Default phases of submit_latency, with `n` submissions each."""
 SETTLED = 20_000
-"""Submissions after which memory is compared."""
+"""Submissions after which memory growth is measured."""
 QUANTUM = 1 << 21
-"""Cycles between two looks at the memory."""
+"""Cycles between two memory samples."""
 WARM_UP = 400
-"""Submissions, or tile commands."""
+"""Submissions or tile commands of the warm-up run."""
 
 
 class Measurement(NamedTuple):
-    """Units of work, their CPU seconds, and the growth of memory in MiB; 0 where it is not observed."""
+    """Units of work, their CPU seconds, and memory growth in MiB; 0 if it is not measured."""
 
     amount: int
     cpu: float
@@ -43,13 +43,13 @@ class Measurement(NamedTuple):
 
 
 def memory(field: str) -> float:
-    """Reads VmRSS or VmHWM of this process, in MiB."""
+    """Read VmRSS or VmHWM of this process, in MiB."""
     match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
     return int(match[1]) / 1024 if match else 0.0
 
 
 def submit(count: int, *, values: bool, watched: bool = False) -> Measurement:
-    """Runs submit_latency to its end and attributes the latency of each submission."""
+    """Run submit_latency to its end and attribute the latency of each submission."""
     platform = Platform(load().config, values=values)
     platform.load(find_program("submit_latency"), {"n": max(1, count // PHASES)})
     settled = peak = 0.0
@@ -66,7 +66,7 @@ def submit(count: int, *, values: bool, watched: bool = False) -> Measurement:
 
 
 def list_tiles(count: int, *, values: bool, window: int = 0) -> Measurement:
-    """Runs a list of tile commands; `window` 0: that of the default scheduler."""
+    """Run a list of tile commands. `window`: scheduler window; 0: default."""
     config = NpuConfig()
     if window:
         config = replace(config, scheduler=replace(config.scheduler, window=window))
@@ -75,7 +75,7 @@ def list_tiles(count: int, *, values: bool, window: int = 0) -> Measurement:
 
 
 def inject(count: int) -> Measurement:
-    """Runs a campaign of faults in both modes."""
+    """Run a campaign of faults in both modes."""
     start = time.process_time()
     with redirect_stdout(io.StringIO()):
         command_line(
@@ -98,7 +98,7 @@ ROWS: dict[str, Callable[[int], Measurement]] = {
 
 
 def main(name: str, count: int) -> None:
-    """Prints the figures of a row."""
+    """Print the figures of a row."""
     row = ROWS[name]
     if row is not inject:
         row(WARM_UP)
