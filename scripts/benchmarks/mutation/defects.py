@@ -1,10 +1,10 @@
-"""Defects that the product once had: if one is put back, the test that was written for it must fail."""
+"""Former defects of the product. If one is reinserted, its regression test must fail."""
 
 from typing import NamedTuple
 
 
 class Defect(NamedTuple):
-    """Text of a module, the wrong text that once stood there, and the test that notices."""
+    """Correct text of a module, its former wrong text, and the regression test."""
 
     title: str
     path: str
@@ -101,8 +101,8 @@ DEFECTS = (
     ),
     Defect(
         "a program that never submits is watched", "pyv_ext/bus/core_log.py",
-        "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell",
-        "self._machine.inside, self._machine.doorbell = _bits(kinds), doorbell; self.follow()",
+        "self._machine.submission_kinds, self._machine.doorbell = _bits(kinds), doorbell",
+        "self._machine.submission_kinds, self._machine.doorbell = _bits(kinds), doorbell; self.follow()",
         UNTOUCHED + "test_own_instructions_do_not_count_as_use",
     ),
     Defect(
@@ -216,4 +216,4 @@ DEFECTS = (
         "tests/npu_device/event_loop/test_sharing.py::test_of_two_transfers_the_younger_waits_for_the_bank",
     ),
 )  # fmt: skip
-"""Findings of an independent check, and changes that no test noticed on 28 November (docs/reliability.md)."""
+"""Findings of an independent review, and mutants that survived on 28 November (docs/reliability.md)."""
