@@ -1,6 +1,5 @@
 """Synthetic keys and values, and the errors of each method on them (docs/oaken.md)."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,12 +52,12 @@ def relative(got: Any, want: Any) -> float:
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
-def errors(seed: int = 0, ratios: Sequence[float] = RATIOS) -> list[Errors]:
+def errors(seed: int = 0) -> list[Errors]:
     """Return the errors of all methods."""
     tensors = dict(zip("kv", layer(seed), strict=True))
     rows = []
     for name, method in METHODS.items():
-        parameters = {side: method.calibrate(x[: len(x) // 2], side, HEAD_DIM, ratios) for side, x in tensors.items()}
+        parameters = {side: method.calibrate(x[: len(x) // 2], side, HEAD_DIM, RATIOS) for side, x in tensors.items()}
         error = {
             side: relative(method.read_back(x, side, HEAD_DIM, parameters[side]), x) for side, x in tensors.items()
         }

@@ -140,11 +140,10 @@ def flat(values: Sequence[float]) -> bool:
 
 def lines(
     name: str, title: str, caption: str, curves: Sequence[Line], x: str, y: str, *, dots: bool = False,
-    level: float | None = None, at: float | None = None,
+    level: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Draw curves over a common axis; `x`, `y`: titles of the axes; `level`, `at`: positions of a horizontal and a
-    vertical line."""
-    return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level, at=at))
+    """Draw curves over a common axis; `x`, `y`: titles of the axes; `level`: position of a horizontal line."""
+    return Chart(name, title, caption, line_view(curves, x, y, dots=dots, level=level))
 
 
 def line_view(

@@ -169,12 +169,12 @@ def write_trace(folder: Path, result: "Result[Any]") -> None:
     write_perfetto(folder / "trace.perfetto-trace", result.spans, result.latency.submissions)
 
 
-def _slice(track: int, start: int, end: int, name: str, flow: int = 0, last: bool = False) -> Iterator[TrackEvent]:
+def _slice(track: int, start: int, end: int, name: str, flow: int = 0) -> Iterator[TrackEvent]:
     """Yield a slice, or an instant for a duration of 0, whose end would precede its begin in the file."""
     if end <= start:
-        yield TrackEvent(start, 1, track, TrackEventType.INSTANT, name, flow, last)
+        yield TrackEvent(start, 1, track, TrackEventType.INSTANT, name, flow)
         return
-    yield TrackEvent(start, 2, track, TrackEventType.BEGIN, name, flow, last)
+    yield TrackEvent(start, 2, track, TrackEventType.BEGIN, name, flow)
     yield TrackEvent(end, 0, track, TrackEventType.END)
 
 

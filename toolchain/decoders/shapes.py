@@ -181,9 +181,9 @@ class Shape:
         layers = sum(self.layer_parameters(layer, self.experts) for layer in range(self.layers))
         return layers + self.embedding_parameters + self.small_parameters
 
-    def weight_bytes(self, bits: int = 16) -> int:
-        """Return the bytes of all parameters."""
-        return bytes_total(self.parameters, bits)
+    def weight_bytes(self) -> int:
+        """Return the bytes of all parameters, of 16 bits each."""
+        return bytes_total(self.parameters, 16)
 
     def kv_bytes(self, tokens: int, requests: int = 1, bits: int = 16) -> int:
         """Return the bytes of K and V of all layers (docs/npu-timing.md, "Closed forms", F10)."""

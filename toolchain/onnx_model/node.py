@@ -98,10 +98,10 @@ class Node(NodeView):
         self.graph.tensors[tensor.id] = tensor
         return tensor
 
-    def output(self, index: int = 0, kind: DataType | None = None) -> TensorIR:
+    def output(self, index: int = 0) -> TensorIR:
         """Add the tensor of an output."""
         name, info = self.proto.output[index], self.out_info(index)
-        tensor = TensorIR(name, Role.ACTIVATION, info.shape, kind or self.kind(info, name))
+        tensor = TensorIR(name, Role.ACTIVATION, info.shape, self.kind(info, name))
         self.graph.tensors[name] = tensor
         return tensor
 

@@ -98,11 +98,11 @@ def _rounding(model: OnnxModel, name: str) -> str:
     return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
 
 
-def rounded_otherwise(model: OnnxModel, seed: int = 3) -> OnnxModel:
+def rounded_otherwise(model: OnnxModel) -> OnnxModel:
     """Return the model with every weight perturbed by up to half a rounding step of its type, to measure the
     sensitivity of results to rounding. Tensors of up to NUMBERS elements are unchanged, since they may be factors of a
     size."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(3)
 
     def moved(values: Values, kind: np.dtype[Any]) -> Values:
         step = float(finfo(kind).eps) / 2

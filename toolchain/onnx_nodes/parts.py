@@ -86,9 +86,9 @@ class Decomposition:
     def reshaped(self, x: str, *shape: int) -> str:
         return self.make("Reshape", x, self.integers(*shape))
 
-    def reshaped_result(self, x: str, index: int = 0) -> None:
-        """Add an output as a reshaped tensor, with the known output shape."""
-        self.result("Reshape", x, self.integers(*self.node.out_info(index).shape), index=index)
+    def reshaped_result(self, x: str) -> None:
+        """Add the output as a reshaped tensor, with the known output shape."""
+        self.result("Reshape", x, self.integers(*self.node.out_info(0).shape))
 
     def sliced(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Return a slice of an axis. `end` is exclusive; with a negative step, -1 includes the first element."""

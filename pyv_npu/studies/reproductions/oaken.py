@@ -76,9 +76,9 @@ def element_bits(width: int) -> float:
     return 4 + 8 * P_OUT + 96 / width
 
 
-def counted_bits(width: int, tokens: int = 64) -> float:
+def counted_bits(width: int) -> float:
     """Return the bits of an element, counted by the codec on normal tokens with the thresholds of 4/90/6 %."""
-    x = np.random.default_rng(width).standard_normal((tokens, width)).astype(np.float32)
+    x = np.random.default_rng(width).standard_normal((64, width)).astype(np.float32)
     return 8 * codec.encode(x, NORMAL.check("normal")).payload / x.size
 
 
