@@ -2,12 +2,13 @@
 
 from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Pixels = NDArray[np.int64]
+    Pixels = NDArray[np.int64]
 
 
 class Windows(NamedTuple):
@@ -50,6 +51,8 @@ class Windows(NamedTuple):
 
 def blind(s: Windows) -> bool:
     """Check for a window that sees nothing but pads."""
+    import numpy as np  # firmware without windows starts without it
+
     for size, count, stride, dilation, taps, pad in (
         (s.h, s.p, s.sh, s.dh, s.kh, s.pt), (s.w, s.q, s.sw, s.dw, s.kw, s.pl),
     ):  # fmt: skip
@@ -62,11 +65,13 @@ def blind(s: Windows) -> bool:
     return False
 
 
-def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
+def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
     """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the
     image."""
     if s.pointwise:
         return row, rows
+    import numpy as np
+
     image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
     top = row % (s.p * s.q) // s.q * s.sh - s.pt
     bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh
@@ -78,6 +83,8 @@ def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
 @lru_cache(maxsize=4096)
 def most_pixels(s: Windows, rows: int) -> int:
     """Return the maximum of input pixels that `rows` output pixels read. Tiles repeat their positions in images."""
+    import numpy as np
+
     image = s.p * s.q
     end, maximum = min(s.pixels, rows * (image // gcd(rows, image))), 0
     for start in range(0, end, rows * _TOGETHER):
@@ -91,6 +98,8 @@ def most_pixels(s: Windows, rows: int) -> int:
 @lru_cache(maxsize=4096)
 def all_pixels(s: Windows, rows: int) -> int:
     """Return the input pixels that tiles of `rows` output pixels read, tile after tile."""
+    import numpy as np
+
     return sum(
         int(patch(s, row, np.minimum(rows, s.pixels - row))[1].sum())
         for row in (
