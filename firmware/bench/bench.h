@@ -1,4 +1,4 @@
-/* What the benchmark programs share. They run on this platform and, as the same ELF, on QEMU's `virt` machine. */
+/* Common code of the benchmark programs. The same ELF runs on this platform and on QEMU's `virt` machine. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -17,7 +17,7 @@ static inline uint32_t random_next(uint32_t seed)
     return seed * 1664525u + 1013904223u;
 }
 
-/* CRC-16/ARC of two more bytes, bit by bit. */
+/* Update a CRC-16/ARC by two bytes, bitwise. */
 static inline uint16_t crc16(uint16_t crc, uint16_t value)
 {
     for (int bit = 0; bit < 16; bit++) {
@@ -28,7 +28,7 @@ static inline uint16_t crc16(uint16_t crc, uint16_t value)
     return crc;
 }
 
-/* Print the checksum; the exit code is 0 unless it is `checked` and differs from `expected`. */
+/* Print the checksum. Return the exit code: 1 if `checked` and the checksum differs from `expected`, else 0. */
 static inline int finish(const char *name, bool checked, uint32_t checksum, uint32_t expected)
 {
     print("%s %x\n", name, (unsigned)checksum);

@@ -1,4 +1,4 @@
-/* Register arithmetic alone: mixing, shifting, counting and multiplying in one loop. */
+/* Register arithmetic only: mixing, shifting, counting and multiplying in one loop. */
 #include "bench.h"
 
 BENCH_ROUNDS(400000000)

@@ -1,4 +1,4 @@
-/* Data in the page of the code that runs, a few lines of a cache away from it. */
+/* Stores to data in the page of the running code, a few cache lines away from it. */
 #include "bench.h"
 
 BENCH_ROUNDS(600000)

@@ -1,4 +1,4 @@
-/* CSR accesses: what a context switch keeps in mscratch, read and written in turn. */
+/* CSR accesses: alternating reads and writes of mscratch, as in a context switch. */
 #include "bench.h"
 
 BENCH_ROUNDS(5000000)

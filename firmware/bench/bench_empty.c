@@ -1,4 +1,4 @@
-/* Does nothing but end: what the start of a run costs, on every side. */
+/* Exits immediately: measures the start-up cost of a run on each simulator. */
 #include "bench.h"
 
 BENCH_ROUNDS(1)

@@ -1,5 +1,5 @@
 /* External interrupts: the transmitter of the UART interrupts through the PLIC, and its handler claims, identifies, sends
-   and completes. What it sends does not depend on when they come. */
+   and completes. The output does not depend on interrupt timing. */
 #include "bench.h"
 #include "trap.h"
 

@@ -1,9 +1,9 @@
-/* Sequentially consistent atomics, as compilers write them: compare and exchange between fences of everything. */
+/* Sequentially consistent atomics, as compilers emit them: compare-and-exchange between full fences. */
 #include "bench.h"
 
 BENCH_ROUNDS(10000000)
 
-__asm__(".option arch, +a"); /* whatever the compiler is told */
+__asm__(".option arch, +a"); /* independent of -march */
 
 static volatile uint32_t shared;
 

@@ -1,9 +1,9 @@
-/* Floating point in software: the calls of libgcc that a hart without F and D needs, in double and single precision. */
+/* Software floating point by libgcc for a hart without F and D, in double and single precision. */
 #include "bench.h"
 
 BENCH_ROUNDS(400000)
 
-static volatile double slope = 0.75; /* not known to the compiler */
+static volatile double slope = 0.75; /* opaque to the compiler */
 
 int main(void)
 {
@@ -12,7 +12,7 @@ int main(void)
     float product = 1;
     uint32_t below = 0;
     for (uint32_t round = 0; round < rounds; round++) {
-        x = slope * x * (1 - x) * 4; /* a logistic map: it stays in (0, 1) */
+        x = slope * x * (1 - x) * 4; /* logistic map: stays in (0, 1) */
         sum += x / (1 + (double)round);
         product = product * (1 + (float)x * 0.0001f);
         if (product > 2) {

@@ -1,10 +1,10 @@
-/* A code generator: functions of 16 instructions with constants of their own are written into a few buffers, published
+/* Code generator: functions of 16 instructions with distinct constants are written into a few buffers, published
    by fence.i, and called once. */
 #include "bench.h"
 
 BENCH_ROUNDS(40000)
 
-__asm__(".option arch, +zifencei"); /* whatever the compiler is told */
+__asm__(".option arch, +zifencei"); /* independent of -march */
 
 enum { ADDI_A0_A0 = 0x00050513, RET = 0x00008067, LENGTH = 16, BUFFERS = 8 };
 

@@ -1,4 +1,4 @@
-/* An idle loop: WFI until the timer of the CLINT comes, again and again. */
+/* Idle loop: repeated WFI until the timer interrupt of the CLINT. */
 #include "bench.h"
 #include "timer.h"
 

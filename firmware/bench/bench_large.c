@@ -1,4 +1,4 @@
-/* A lot of code: 1,024 functions with constants of their own, about 90,000 instructions, each called a few times. */
+/* Large code: 1,024 functions with distinct constants, about 90,000 instructions, each called a few times. */
 #include "bench.h"
 
 BENCH_ROUNDS(4)
@@ -21,7 +21,7 @@ static uint32_t data[64];
     }
 #define NAME(n) function_##n,
 
-/* What a macro makes of 16, 256 and 1,024 numbers. A macro is not expanded in itself, so each level has one. */
+/* Expand a macro for 16, 256 and 1,024 numbers. Macros do not expand recursively, so each level has its own. */
 #define DIGITS(each, n)                                                              \
     each(n##0) each(n##1) each(n##2) each(n##3) each(n##4) each(n##5) each(n##6)     \
     each(n##7) each(n##8) each(n##9) each(n##a) each(n##b) each(n##c) each(n##d)     \

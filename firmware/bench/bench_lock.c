@@ -3,7 +3,7 @@
 
 BENCH_ROUNDS(100000000)
 
-__asm__(".option arch, +a"); /* whatever the compiler is told */
+__asm__(".option arch, +a"); /* independent of -march */
 
 static volatile uint32_t lock, counter, reserved;
 

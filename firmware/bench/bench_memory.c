@@ -11,7 +11,7 @@ static __attribute__((noinline)) void copy_words(uint32_t *to, const uint32_t *f
 {
     while (count-- > 0) {
         *to++ = *from++;
-        __asm__ volatile("" ::: "memory"); /* a loop, not a call of memcpy */
+        __asm__ volatile("" ::: "memory"); /* prevents replacement by memcpy */
     }
 }
 

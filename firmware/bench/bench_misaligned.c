@@ -1,4 +1,4 @@
-/* Loads and stores of words at addresses that are no multiples of 4. Needs a hart that can do them. */
+/* Loads and stores of words at misaligned addresses. Needs a hart that supports them. */
 #include "bench.h"
 
 BENCH_ROUNDS(200000)

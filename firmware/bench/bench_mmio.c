@@ -1,4 +1,4 @@
-/* Accesses to a device register that does nothing else: the scratch register of the UART. */
+/* Accesses to a device register without side effects: the scratch register of the UART. */
 #include "bench.h"
 
 BENCH_ROUNDS(1000000)

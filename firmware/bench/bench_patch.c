@@ -1,9 +1,9 @@
-/* Code that is written, published by fence.i, and called, again and again. */
+/* Self-modifying code: repeatedly written, published by fence.i, and called. */
 #include "bench.h"
 
 BENCH_ROUNDS(20000)
 
-__asm__(".option arch, +zifencei"); /* whatever the compiler is told */
+__asm__(".option arch, +zifencei"); /* independent of -march */
 
 enum { ADDI_A0_A0 = 0x00050513, RET = 0x00008067 };
 

@@ -1,4 +1,4 @@
-/* Polling: reads of a status register that does not change, the line status of the UART. */
+/* Polling: reads of a constant status register, the line status of the UART. */
 #include "bench.h"
 
 BENCH_ROUNDS(1000000)

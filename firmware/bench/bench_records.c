@@ -1,6 +1,6 @@
 /* Systems programming in small functions: records, strings, calls, decisions.
 
-   The mix is that of Dhrystone; the code is our own and its score compares with nothing but itself. */
+   The instruction mix is that of Dhrystone; the code is our own and scores are not comparable with Dhrystone. */
 #include "bench.h"
 
 BENCH_ROUNDS(16000000)

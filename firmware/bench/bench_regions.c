@@ -1,5 +1,5 @@
-/* Two tasks in user mode take turns. PMP gives each its own page and forbids that of the other, written anew at every
-   switch, as an RTOS with memory protection does. Needs a hart with U. */
+/* Two alternating tasks in user mode. PMP permits each its own page and denies the other's; it is reprogrammed at every
+   switch, as by an RTOS with memory protection. Needs a hart with U. */
 #include "bench.h"
 #include "user.h"
 

@@ -1,5 +1,5 @@
-/* Tasks of an RTOS: pipes of data, a shared counter, delays, time slices. What they compute does not depend on when a
-   tick comes, so the output is the same on every machine and in every engine. Compile with rtos/kernel.c and
+/* Tasks of an RTOS: pipes of data, a shared counter, delays, time slices. Results do not depend on the timing of
+   ticks, so the output is the same on every machine and in every engine. Compile with rtos/kernel.c and
    rtos/switch.S. */
 #include "bench.h"
 #include "rtos/rtos.h"
@@ -9,11 +9,11 @@ BENCH_ROUNDS(1000)
 #define PREEMPTIVE 1
 #endif
 NPU_ARG(1, preemptive, PREEMPTIVE)
-NPU_ARG(2, tick, 1000) /* counts of mtime: 100 us on QEMU */
+NPU_ARG(2, tick, 1000) /* period in counts of mtime: 100 us on QEMU */
 
 enum { STACK = 512, SPINNERS = 2, SPIN = 400, PERIOD = 3, PATIENCE = 5, LOCKED = 8 };
 
-/* The tasks, by priority. */
+/* Tasks by priority. */
 enum { LOW = 1, MIDDLE = 2, HIGH = 3, URGENT = 4, JUDGE = 5 };
 
 #define TASK(name)    \
@@ -90,12 +90,12 @@ static void beat(void *unused)
     uint32_t wake = rtos_ticks();
     for (beats = 0; beats < 32; beats++) {
         rtos_delay_until(&wake, PERIOD);
-        late_beats += rtos_ticks() - wake > INT32_MAX; /* before its time */
+        late_beats += rtos_ticks() - wake > INT32_MAX; /* woken too early */
     }
     semaphore_give(&done);
 }
 
-/* Naps, waits in vain for an item that never comes, and is suspended until the judge resumes it. */
+/* Sleep, wait for an item until the time-out, and suspend until the judge resumes the task. */
 static void sleep(void *unused)
 {
     (void)unused;
@@ -127,7 +127,7 @@ static void spin(void *argument)
         if (round % LOCKED == 0) {
             semaphore_take(&lock, RTOS_FOREVER);
             uint32_t seen = counter;
-            rtos_yield(); /* the other one finds the lock taken */
+            rtos_yield(); /* let the other task find the lock taken */
             counter = seen + 1;
             semaphore_give(&lock);
         }
@@ -144,7 +144,7 @@ static void judging(void *unused)
     for (uint32_t i = 0; i < FINISHED; i++) {
         semaphore_take(&done, RTOS_FOREVER);
     }
-    rtos_delay(1); /* the sleeper has suspended itself by now, or will with its next instructions */
+    rtos_delay(1); /* the sleeper has suspended itself, or is about to */
     while (sleeper.xStateListItem.pxContainer == NULL || sleeper.xEventListItem.pxContainer != NULL) {
         rtos_delay(1);
     }

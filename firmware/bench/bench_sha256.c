@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4) of a message of random words, 64 bytes a round: long runs of arithmetic without a branch. */
+/* SHA-256 (FIPS 180-4) of a message of random words, 64 bytes a round: long branch-free arithmetic. */
 #include "bench.h"
 
 BENCH_ROUNDS(60000)
@@ -22,7 +22,7 @@ static uint32_t rotate(uint32_t value, int bits)
     return value >> bits | value << (32 - bits);
 }
 
-/* One block of 64 bytes, as 16 big-endian words. */
+/* Process a block of 64 bytes, given as 16 big-endian words. */
 static void block(uint32_t state[STATE], const uint32_t words[WORDS])
 {
     uint32_t w[STEPS];
@@ -76,7 +76,7 @@ int main(void)
         }
         block(state, words);
     }
-    for (int i = 0; i < WORDS; i++) { /* the end: a bit, zeros, the length in bits */
+    for (int i = 0; i < WORDS; i++) { /* padding: a one bit, zeros, the length in bits */
         words[i] = 0;
     }
     words[0] = 0x80000000u;

@@ -1,4 +1,4 @@
-/* Calls from user mode into machine mode and back, under PMP, as an RTOS with protected tasks makes them. Needs a hart
+/* Calls from user mode into machine mode and back, under PMP, as in an RTOS with protected tasks. Needs a hart
    with U. */
 #include "bench.h"
 #include "user.h"
@@ -6,9 +6,9 @@
 BENCH_ROUNDS(1000000)
 
 static uint8_t forbidden[4096] __attribute__((aligned(4096)));
-uint32_t calls[4]; /* of `serve` */
+uint32_t calls[4]; /* counted by `serve` */
 
-/* Count the call, give back its argument times five; or, for a7 = 1, go on in machine mode. */
+/* Count the call and return its argument times five; for a7 = 1, continue in machine mode. */
 static void __attribute__((naked, aligned(4))) serve(void)
 {
     __asm__ volatile("csrrw t0, mscratch, t0\n"

@@ -1,5 +1,5 @@
-/* Functions called through a table, as interpreters and state machines do it: one indirect jump after the other, to many
-   places. */
+/* Functions called through a table, as in interpreters and state machines: consecutive indirect jumps to many
+   targets. */
 #include "bench.h"
 
 BENCH_ROUNDS(4000000)
@@ -12,7 +12,7 @@ BENCH_ROUNDS(4000000)
     FOR_16(M, 0x7) FOR_16(M, 0x8) FOR_16(M, 0x9) FOR_16(M, 0xa) FOR_16(M, 0xb) FOR_16(M, 0xc) FOR_16(M, 0xd)         \
     FOR_16(M, 0xe) FOR_16(M, 0xf)
 
-/* Two hundred and fifty-six functions of one form, each with constants of its own. */
+/* 256 functions of the same form with distinct constants. */
 #define DEFINE(n)                                                     \
     static __attribute__((noinline)) uint32_t function_##n(uint32_t x) \
     {                                                                 \

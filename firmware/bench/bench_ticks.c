@@ -1,5 +1,5 @@
-/* Work under timer interrupts: a CRC of numbers while the CLINT interrupts every `period` counts of mtime. What it
-   computes does not depend on when they come. */
+/* Work under timer interrupts: a CRC of numbers while the CLINT interrupts every `period` counts of mtime. The
+   result does not depend on their timing. */
 #include "bench.h"
 #include "timer.h"
 

@@ -1,4 +1,4 @@
-/* Synchronous traps: a loop of ecall, whose handler goes on behind it with mret. */
+/* Synchronous traps: a loop of ecall, whose handler returns after it by mret. */
 #include "bench.h"
 
 BENCH_ROUNDS(2000000)

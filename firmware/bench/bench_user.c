@@ -1,4 +1,4 @@
-/* User mode under PMP: a region that is forbidden, all else permitted. Needs a hart with U. */
+/* User mode under PMP: one region is denied, all others are permitted. Needs a hart with U. */
 #include "bench.h"
 #include "user.h"
 

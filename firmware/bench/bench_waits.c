@@ -1,4 +1,4 @@
-/* A loop that waits for a flag which the handler of a timer interrupt sets, a few thousand cycles later. */
+/* Polling loop on a flag that a timer interrupt handler sets a few thousand cycles later. */
 #include "bench.h"
 #include "timer.h"
 

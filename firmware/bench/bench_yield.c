@@ -1,4 +1,4 @@
-/* Tasks of an RTOS that do little but yield to each other, and exchange items through a queue. Compile with
+/* RTOS tasks that mostly yield to each other and exchange items through a queue. Compile with
    rtos/kernel.c and rtos/switch.S. */
 #include "bench.h"
 #include "rtos/rtos.h"

@@ -1,4 +1,4 @@
-/* A loop of two operations in f registers, for operands and rounding modes that few programs have. */
+/* Loop of two operations in f registers, for rare operands and rounding modes. */
 #ifndef FLOAT_LOOP_H
 #define FLOAT_LOOP_H
 

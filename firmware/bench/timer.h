@@ -1,4 +1,4 @@
-/* The timer of the CLINT, which interrupts again and again. */
+/* Periodic interrupts by the timer of the CLINT. */
 #ifndef BENCH_TIMER_H
 #define BENCH_TIMER_H
 
@@ -13,7 +13,7 @@ static void set_timer(void)
     volatile uint32_t *compare = (volatile uint32_t *)(NPU_MAP_CLINT_BASE + 0x4000);
     volatile uint32_t *time = (volatile uint32_t *)(NPU_MAP_CLINT_BASE + 0xBFF8);
     compare[1] = 0;
-    compare[0] = time[0] + tick_period; /* runs are too short for its upper half */
+    compare[0] = time[0] + tick_period; /* runs are too short to need the upper half */
 }
 
 static void tick(void)
@@ -22,7 +22,7 @@ static void tick(void)
     set_timer();
 }
 
-/* Interrupt and count `ticks`, each so many counts of mtime after the handler of the last. */
+/* Start periodic interrupts, counted in `ticks`: the period is in counts of mtime, from the handler of the last one. */
 static inline void start_ticks(uint32_t period)
 {
     tick_period = period;

@@ -1,10 +1,10 @@
-/* User mode and back. Needs a hart with U. */
+/* Switching to user mode and back. Needs a hart with U. */
 #ifndef BENCH_USER_H
 #define BENCH_USER_H
 
 #include "runtime.h"
 
-/* Handler for mtvec: go on behind an ecall of user mode, in machine mode. */
+/* Handler for mtvec: resume after an ecall of user mode, in machine mode. */
 static void __attribute__((naked, aligned(4), unused)) back_in_machine_mode(void)
 {
     __asm__ volatile("li t0, 0x1800\n"
@@ -26,7 +26,7 @@ static inline void to_user_mode(void)
                          : "t0", "memory");
 }
 
-/* As a call of the handler above, which skips four bytes. */
+/* Switch to machine mode by an ecall of four bytes, which the handler above skips. */
 static inline void to_machine_mode(void)
 {
     __asm__ volatile(".option push\n.option norvc\necall\n.option pop" ::: "t0", "memory");

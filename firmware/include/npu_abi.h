@@ -456,8 +456,8 @@ struct npu_descriptor {
     uint32_t quant; /* element types, one byte each */
     uint32_t param0; /* per op */
     uint32_t param1; /* per op, or the address of the extended block */
-    uint32_t status; /* 0; written back when asked: 1 done, 2 error | code<<8 */
-    uint32_t ticket; /* loose: the host's, 1..2^31-1, 0 = the device assigns; tight: ignored */
+    uint32_t status; /* 0; with status write-back: 1 done, 2 error | code<<8 */
+    uint32_t ticket; /* loose: set by the host, 1..2^31-1; 0: assigned by the device; tight: ignored */
 } __attribute__((aligned(64)));
 NPU_STATIC_ASSERT(offsetof(struct npu_descriptor, op) == 0, "npu_descriptor.op");
 NPU_STATIC_ASSERT(offsetof(struct npu_descriptor, flags) == 4, "npu_descriptor.flags");
@@ -491,7 +491,7 @@ struct npu_conv2d {
     uint16_t pb; /* CONV2D_T */
     uint16_t pr; /* CONV2D_T */
     uint16_t groups; /* CONV2D_T */
-    uint64_t codebook; /* address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8 */
+    uint64_t codebook; /* address of the param0 codebooks of VQ8 weights; 0: no VQ8 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, batch) == 0, "npu_conv2d.batch");
 NPU_STATIC_ASSERT(offsetof(struct npu_conv2d, h) == 2, "npu_conv2d.h");
@@ -522,7 +522,7 @@ struct npu_attn {
     uint32_t t_max; /* ATTN_T */
     uint32_t window; /* ATTN_T */
     uint32_t attn_scale; /* ATTN_T: f32 */
-    int32_t new_step; /* ATTN_T that appends: bytes from the new keys to the new values */
+    int32_t new_step; /* ATTN_T with append: bytes from the new keys to the new values */
     uint64_t pos_addr; /* address of the token position, u32 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_attn, heads) == 0, "npu_attn.heads");
@@ -539,7 +539,7 @@ NPU_STATIC_ASSERT(offsetof(struct npu_attn, pos_addr) == 32, "npu_attn.pos_addr"
 NPU_STATIC_ASSERT(sizeof(struct npu_attn) == 40, "size of npu_attn");
 
 struct npu_gemm {
-    uint64_t codebook; /* address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8 */
+    uint64_t codebook; /* address of the param0 codebooks of VQ8 weights; 0: no VQ8 */
     uint32_t block_m; /* GEMM_T: M of a block, in whole tiles; 0: one tile */
     uint32_t block_n; /* GEMM_T: N of a block, in whole tiles; 0: one tile */
     uint32_t block_k; /* GEMM_T: K of a block, in whole tiles; 0: one tile */
@@ -611,10 +611,10 @@ NPU_STATIC_ASSERT(offsetof(struct npu_copy, stride_out) == 20, "npu_copy.stride_
 NPU_STATIC_ASSERT(sizeof(struct npu_copy) == 36, "size of npu_copy");
 
 struct npu_rope {
-    uint16_t rope_heads; /* ROPE; flags [0]: pairs are neighbours */
-    uint16_t rope_head_dim; /* ROPE; flags [0]: pairs are neighbours */
-    uint16_t rotary_dim; /* ROPE; flags [0]: pairs are neighbours */
-    uint16_t rope_flags; /* ROPE; flags [0]: pairs are neighbours */
+    uint16_t rope_heads; /* ROPE; flags [0]: interleaved pairs */
+    uint16_t rope_head_dim; /* ROPE; flags [0]: interleaved pairs */
+    uint16_t rotary_dim; /* ROPE; flags [0]: interleaved pairs */
+    uint16_t rope_flags; /* ROPE; flags [0]: interleaved pairs */
     uint32_t rope_t_max; /* ROPE: rows of the cos and sin tables */
     uint32_t rope_reserved; /* zero */
     uint64_t rope_pos_addr; /* ROPE: address of the position of the first row, u32; 0: position 0 */
@@ -629,7 +629,7 @@ NPU_STATIC_ASSERT(offsetof(struct npu_rope, rope_pos_addr) == 16, "npu_rope.rope
 NPU_STATIC_ASSERT(sizeof(struct npu_rope) == 24, "size of npu_rope");
 
 struct npu_core {
-    uint32_t core_words[8]; /* CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box; TOP_K: rows, columns, k, largest */
+    uint32_t core_words[8]; /* CORE: NON_ZERO: sizes of the dimensions, then 0; NON_MAX_SUPPRESSION: images, boxes, classes, maximum boxes per class, f32 of iou_threshold, f32 of score_threshold, center_point_box; TOP_K: rows, columns, k, largest */
     uint64_t core_count; /* CORE: address of the number of rows, u32 */
 };
 NPU_STATIC_ASSERT(offsetof(struct npu_core, core_words) == 0, "npu_core.core_words");
@@ -652,19 +652,19 @@ struct npu_extended {
     uint32_t m; /* M; CONV2D_T: pixels of a block */
     uint32_t n; /* N; CONV2D_T: filters of a block */
     uint32_t k; /* K; CONV2D_T: depth of a block */
-    uint16_t loop_order; /* [3:0] 0 output stationary, 1 weight stationary, 2 input stationary; stay in the workspace: [4] in0, [5] in1, [6] shared by the engines */
-    uint16_t engines; /* that work side by side, at most; 0: any number */
+    uint16_t loop_order; /* [3:0] 0 output stationary, 1 weight stationary, 2 input stationary; resident in the workspace: [4] in0, [5] in1, [6] shared by the engines */
+    uint16_t engines; /* maximum number of engines in parallel; 0: no limit */
     uint32_t ld0; /* bytes between rows of in0 */
     uint32_t ld1; /* bytes between rows of in1 */
     uint32_t ldo; /* bytes between rows of out */
     uint32_t epilogue; /* [3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale */
     uint64_t in2; /* residual or V */
-    uint64_t bias; /* bias; ATTN_T that appends: the new keys */
-    uint64_t scale; /* f32, 1 or N of them */
+    uint64_t bias; /* bias; ATTN_T with append: the new keys */
+    uint64_t scale; /* 1 or N scales, f32 */
     uint64_t workspace; /* scratchpad for the sequencer */
-    uint32_t workspace_bytes; /* its size */
+    uint32_t workspace_bytes; /* size of the workspace */
     int32_t zero_point[4]; /* in0, in1, in2, out */
-    uint32_t alignments; /* DRAM accesses of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: 0 dma.alignment, else log2 of the bytes + 1 */
+    uint32_t alignments; /* DRAM alignment of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: 0 dma.alignment, else log2 of the bytes + 1 */
     union { uint8_t bytes[40]; struct npu_conv2d conv2d; struct npu_attn attn; struct npu_gemm gemm; struct npu_eltwise eltwise; struct npu_pool pool; struct npu_copy copy; struct npu_rope rope; struct npu_core core; } per_op; /* see the operation */
 } __attribute__((aligned(64)));
 NPU_STATIC_ASSERT(offsetof(struct npu_extended, m) == 0, "npu_extended.m");

@@ -41,8 +41,8 @@ WORDS = (
     Word("quant", 44, 4, "element types, one byte each"),
     Word("param0", 48, 4, "per op"),
     Word("param1", 52, 4, "per op, or the address of the extended block"),
-    Word("status", 56, 4, "0; written back when asked: 1 done, 2 error | code<<8"),
-    Word("ticket", 60, 4, "loose: the host's, 1..2^31-1, 0 = the device assigns; tight: ignored"),
+    Word("status", 56, 4, "0; with status write-back: 1 done, 2 error | code<<8"),
+    Word("ticket", 60, 4, "loose: set by the host, 1..2^31-1; 0: assigned by the device; tight: ignored"),
 )
 
 STATUS_OFFSET, TICKET_OFFSET = (word.offset for word in WORDS if word.name in ("status", "ticket"))
@@ -80,24 +80,24 @@ EXTENDED_WORDS = (
         12,
         2,
         "[3:0] 0 output stationary, 1 weight stationary, 2 input stationary; "
-        "stay in the workspace: [4] in0, [5] in1, [6] shared by the engines",
+        "resident in the workspace: [4] in0, [5] in1, [6] shared by the engines",
     ),
-    Word("engines", 14, 2, "that work side by side, at most; 0: any number"),
+    Word("engines", 14, 2, "maximum number of engines in parallel; 0: no limit"),
     Word("ld0", 16, 4, "bytes between rows of in0"),
     Word("ld1", 20, 4, "bytes between rows of in1"),
     Word("ldo", 24, 4, "bytes between rows of out"),
     Word("epilogue", 28, 4, "[3:0] activation, [4] bias, [5] residual, [6] requantize, [7] per-channel scale"),
     Word("in2", 32, 8, "residual or V"),
-    Word("bias", 40, 8, "bias; ATTN_T that appends: the new keys"),
-    Word("scale", 48, 8, "f32, 1 or N of them"),
+    Word("bias", 40, 8, "bias; ATTN_T with append: the new keys"),
+    Word("scale", 48, 8, "1 or N scales, f32"),
     Word("workspace", 56, 8, "scratchpad for the sequencer"),
-    Word("workspace_bytes", 64, 4, "its size"),
+    Word("workspace_bytes", 64, 4, "size of the workspace"),
     Word("zero_point", 68, 4, "in0, in1, in2, out", repeat=4, signed=True),
     Word(
         "alignments",
         84,
         4,
-        "DRAM accesses of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: "
+        "DRAM alignment of in0, in1, in2, out, bias, scale, 5 bits each from bit 0: "
         "0 dma.alignment, else log2 of the bytes + 1",
     ),
     Word("per_op", 88, 40, "see the operation"),
@@ -110,7 +110,7 @@ CONV2D_WORDS = tuple(
     )
 )
 
-CODEBOOK = "address of the codebooks of VQ8 weights, param0 of them; 0: no VQ8"
+CODEBOOK = "address of the param0 codebooks of VQ8 weights; 0: no VQ8"
 CONV2D_WORDS += (Word("codebook", 120, 8, CODEBOOK),)
 
 ATTN_WORDS = (
@@ -118,7 +118,7 @@ ATTN_WORDS = (
     Word("attn_flags", 94, 2, "ATTN_T: [0] causal, [1] append new keys and values"),
     *(Word(n, 96 + 4 * i, 4, "ATTN_T") for i, n in enumerate(("q_len", "kv_len", "t_max", "window"))),
     Word("attn_scale", 112, 4, "ATTN_T: f32"),
-    Word("new_step", 116, 4, "ATTN_T that appends: bytes from the new keys to the new values", signed=True),
+    Word("new_step", 116, 4, "ATTN_T with append: bytes from the new keys to the new values", signed=True),
     Word("pos_addr", 120, 8, "address of the token position, u32"),
 )
 

@@ -98,16 +98,16 @@ COPY_WORDS = (
 )
 
 ROPE_WORDS = (
-    *_shorts(("rope_heads", "rope_head_dim", "rotary_dim", "rope_flags"), "ROPE; flags [0]: pairs are neighbours"),
+    *_shorts(("rope_heads", "rope_head_dim", "rotary_dim", "rope_flags"), "ROPE; flags [0]: interleaved pairs"),
     Word("rope_t_max", 96, 4, "ROPE: rows of the cos and sin tables"),
     Word("rope_reserved", 100, 4, "zero"),
     Word("rope_pos_addr", 104, 8, "ROPE: address of the position of the first row, u32; 0: position 0"),
 )
 
 CORE_WORDS = (
-    Word("core_words", 88, 4, "CORE: NON_ZERO: sizes of the dimensions, 0 behind them; NON_MAX_SUPPRESSION: images, "
-         "boxes, classes, boxes of a class, f32 of iou_threshold, f32 of score_threshold, center_point_box; TOP_K: "
-         "rows, columns, k, largest", repeat=8),
+    Word("core_words", 88, 4, "CORE: NON_ZERO: sizes of the dimensions, then 0; NON_MAX_SUPPRESSION: images, "
+         "boxes, classes, maximum boxes per class, f32 of iou_threshold, f32 of score_threshold, center_point_box; "
+         "TOP_K: rows, columns, k, largest", repeat=8),
     Word("core_count", 120, 8, "CORE: address of the number of rows, u32"),
 )  # fmt: skip
 """Words of CORE, which the device ignores."""

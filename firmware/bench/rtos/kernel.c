@@ -1,4 +1,4 @@
-/* The scheduler: lists of tasks, what a tick and a trap do, delays and queues. */
+/* Scheduler: task lists, ticks and traps, delays and queues. */
 #include "rtos.h"
 
 #include "runtime.h"
@@ -8,18 +8,18 @@ enum { FRAME_WORDS = 31, FRAME_PC = 0, FRAME_A0 = 7, FRAME_A1 = 8, FRAME_MSTATUS
 enum { MSTATUS_MIE = 8, MSTATUS_MPIE = 0x80, MSTATUS_MPP = 0x1800, MIE_TIMER = 0x80 };
 enum { EXIT_TRAP = 61 };
 
-/* Debuggers find the tasks by these names. */
+/* Debuggers find tasks by these symbols. */
 TCB_t *volatile pxCurrentTCB;
 List_t pxReadyTasksLists[RTOS_PRIORITIES];
-List_t xDelayedTaskList1, xDelayedTaskList2; /* by wake-up tick: of this turn of the counter, and of the next */
+List_t xDelayedTaskList1, xDelayedTaskList2; /* sorted by wake-up tick, before and after the counter wraps */
 List_t *volatile pxDelayedTaskList = &xDelayedTaskList1;
 List_t *volatile pxOverflowDelayedTaskList = &xDelayedTaskList2;
-List_t xSuspendedTaskList; /* those that wait without a limit, too */
-List_t xTasksWaitingTermination; /* those that have ended */
+List_t xSuspendedTaskList; /* also tasks that wait without time-out */
+List_t xTasksWaitingTermination; /* terminated tasks */
 volatile uint32_t uxCurrentNumberOfTasks, xSchedulerRunning;
 uint32_t xCriticalNesting;
 
-static volatile uint32_t ticks = UINT32_MAX - 20; /* it soon turns over: that must work */
+static volatile uint32_t ticks = UINT32_MAX - 20; /* wraps soon, to test wrapping */
 static volatile uint32_t switches;
 static uint32_t interval;
 static bool preempts, lists_made;
@@ -52,7 +52,7 @@ static void list_append(List_t *list, ListItem_t *item)
     insert_before(&list->xListEnd, item, list);
 }
 
-/* Behind all items with the same value or a lower one. */
+/* Insert an item after all items with the same or a lower value. */
 static void list_insert(List_t *list, ListItem_t *item)
 {
     MiniListItem_t *next = list->xListEnd.pxNext;
@@ -84,7 +84,7 @@ static TCB_t *list_first(const List_t *list)
     return owner(list->xListEnd.pxNext);
 }
 
-/* The items in turn, each time another one. */
+/* Return the next item, round robin. */
 static TCB_t *list_next(List_t *list)
 {
     list->pxIndex = list->pxIndex->pxNext;
@@ -124,14 +124,14 @@ static void choose(void)
     switches += pxCurrentTCB != before;
 }
 
-/* It runs after its equals. */
+/* Append a task to the ready list of its priority. */
 static void make_ready(TCB_t *task)
 {
     List_t *list = &pxReadyTasksLists[task->uxPriority];
     insert_before(list->pxIndex, &task->xStateListItem, list);
 }
 
-/* Let the current task wait for a wake-up by others, and for at most so many ticks. Interrupts are off. */
+/* Block the current task until it is woken up, for at most a number of ticks. Call with interrupts off. */
 static void block(uint32_t wait)
 {
     ListItem_t *item = &pxCurrentTCB->xStateListItem;
@@ -153,7 +153,7 @@ static void wake(TCB_t *task)
     make_ready(task);
 }
 
-/* Whether a task that has just become ready is to run before the current one. */
+/* Return whether a newly ready task preempts the current one. */
 static bool more_urgent(const TCB_t *task)
 {
     return preempts && task->uxPriority > pxCurrentTCB->uxPriority;
@@ -163,7 +163,7 @@ static bool more_urgent(const TCB_t *task)
 
 static void set_timer(uint64_t count)
 {
-    mmio_write32(NPU_MAP_CLINT_BASE + 0x4004, UINT32_MAX); /* no interrupt between the halves */
+    mmio_write32(NPU_MAP_CLINT_BASE + 0x4004, UINT32_MAX); /* no interrupt between the two writes */
     mmio_write32(NPU_MAP_CLINT_BASE + 0x4000, (uint32_t)count);
     mmio_write32(NPU_MAP_CLINT_BASE + 0x4004, (uint32_t)(count >> 32));
 }
@@ -217,14 +217,14 @@ void rtos_enter_critical(void)
 
 void rtos_exit_critical(void)
 {
-    if (--xCriticalNesting == 0 && xSchedulerRunning) { /* before the first task runs, they stay off */
+    if (--xCriticalNesting == 0 && xSchedulerRunning) { /* interrupts stay off before the first task runs */
         interrupts_on();
     }
 }
 
 /* -- tasks ------------------------------------------------------------------------------------------------------- */
 
-/* What a task executes, from its first instruction to its last. */
+/* Entry and exit of every task. */
 static void run(void (*entry)(void *), void *argument)
 {
     entry(argument);
@@ -316,7 +316,7 @@ void rtos_delay_until(uint32_t *last, uint32_t period)
     rtos_enter_critical();
     *last += period;
     uint32_t wait = *last - ticks;
-    if (wait - 1 < period) { /* not late */
+    if (wait - 1 < period) { /* the deadline is in the future */
         block(wait);
         rtos_yield();
     }
@@ -338,7 +338,7 @@ void rtos_suspend(TCB_t *task)
     rtos_exit_critical();
 }
 
-/* Make a task ready that waits without a limit. */
+/* Make a suspended task ready. */
 void rtos_resume(TCB_t *task)
 {
     rtos_enter_critical();
@@ -367,7 +367,7 @@ static void copy(uint8_t *to, const uint8_t *from, uint32_t bytes)
     }
 }
 
-/* Wait in `list` until what is asked for is there, or `until`; false: it is too late. Interrupts are off. */
+/* Wait in `list`, at most `limit` ticks from tick `since`. Return false on time-out. Call with interrupts off. */
 static bool wait_in(List_t *list, uint32_t since, uint32_t limit)
 {
     uint32_t passed = ticks - since;
