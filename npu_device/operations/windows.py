@@ -44,9 +44,23 @@ class Windows(NamedTuple):
         return self.batch * self.p * self.q
 
     @property
+    def single(self) -> bool:
+        """Check whether each pixel of the result sees a single pixel of the image, and the rows that it sees lie as far
+        apart as pixels `sw` apart reach."""
+        last = self.h - (self.p - 1) * self.sh
+        rows = self.sh if self.batch == 1 else min(self.sh, last)  # from a row to the next, in the next image too
+        pads = self.pt, self.pl, self.pb, self.pr
+        return (self.kh, self.kw) == (1, 1) and not any(pads) and self.q * self.sw <= rows * self.w
+
+    @property
     def pointwise(self) -> bool:
         """Check whether each pixel of the result sees the pixel of the image at the same position."""
-        return (self.kh, self.kw, self.sh, self.sw) == (1, 1, 1, 1) and not any((self.pt, self.pl, self.pb, self.pr))
+        return self.single and (self.sh, self.sw) == (1, 1)
+
+    @property
+    def step(self) -> int:
+        """Pixels of the image from one that moves to the next."""
+        return self.sw if self.single else 1
 
 
 def blind(s: Windows) -> bool:
@@ -65,6 +79,7 @@ def blind(s: Windows) -> bool:
     return False
 
 
+<<<<<<< HEAD
 def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
     """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the
     image."""
@@ -72,6 +87,14 @@ def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
         return row, rows
     import numpy as np
 
+=======
+def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
+    """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image,
+    or where windows are single pixels these alone, `Windows.step` apart."""
+    if s.single:
+        image, pixel = np.divmod(row, s.p * s.q)
+        return (image * s.h + pixel // s.q * s.sh) * s.w + pixel % s.q * s.sw, rows
+>>>>>>> 121cab89 (npu: a 1 x 1 convolution or pool with strides loads only the pixels that it sees)
     image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
     top = row % (s.p * s.q) // s.q * s.sh - s.pt
     bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh

@@ -47,6 +47,8 @@ class Tiles:
     """Tiles after whose computation the buffer of each move is free, one column each."""
     common: bool = False
     """Whether it moves for all lanes, into the buffers of none."""
+    step: int = 1
+    """Rows of the matrix from one row of the part to the next."""
 
     @property
     def _owner(self) -> Column:
@@ -54,9 +56,15 @@ class Tiles:
         return np.zeros_like(self.moves) if self.common else self.lane[self.moves]
 
     @property
-    def _stride(self) -> int:
+    def _pitch(self) -> int:
+        """Bytes from row to row of the matrix."""
         region = self.matrix.region
         return region.row_bytes // self.matrix.rows if region.rows == 1 else region.stride
+
+    @property
+    def _stride(self) -> int:
+        """Bytes from row to row of the part."""
+        return self._pitch * self.step
 
     @property
     def _expansion(self) -> int:
@@ -64,7 +72,7 @@ class Tiles:
         return BITS[expanded(self.matrix.kind)] // self.matrix.bits
 
     def _address(self) -> Column:
-        return self.matrix.region.address + self.row * self._stride + self.column * self.matrix.bits // 8
+        return self.matrix.region.address + self.row * self._pitch + self.column * self.matrix.bits // 8
 
     def _row_bytes(self) -> Column:
         return bytes_of_columns(self.columns, self.matrix.bits)
@@ -138,21 +146,22 @@ class Operands:
 
     def tiles(
         self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column,
-        moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "",
+        moves: Column | None = None, shared: bool = False, source: Column | None = None, word: str = "", step: int = 1,
     ) -> Tiles:  # fmt: skip
         """Return an operand; by default it moves at every tile. `word`: the operand of the extended block
         that it is, where its buffers have another name."""
         slots = self.slots.get(name)
         return Tiles(
             matrix, slots, row, rows, column, columns, self.all_tiles if moves is None else moves, self.lane, shared,
-            source, self.alignments.get(word or name, 0),
+            source, self.alignments.get(word or name, 0), step=step,
         )  # fmt: skip
 
     def moved(
-        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves
-    ) -> Tiles:
+        self, name: str, matrix: Matrix, row: Column, rows: Column, column: Column, columns: Column, moves: Moves,
+        step: int = 1,
+    ) -> Tiles:  # fmt: skip
         """Return an operand of a product whose loops have blocks."""
-        tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source)
+        tiles = self.tiles(name, matrix, row, rows, column, columns, moves.rows, source=moves.source, step=step)
         return replace(tiles, last_uses=moves.last_uses, common=moves.common)
 
 

@@ -156,12 +156,13 @@ class ConvMacro(ProductMacro):
         place = (*patch(s, row, nest.rows), group * channels, groups * channels)
         folds = self.parted(nest, movement, lanes, setting, ("in0",))
         if movement.moves:
-            return self.product_plan(folds, folds.of.moved("in0", self.in0, *place, movement.moves["in0"]), setting)
+            in0 = folds.of.moved("in0", self.in0, *place, movement.moves["in0"], s.step)
+            return self.product_plan(folds, in0, setting)
         tile, begins = folds.parts.tile, folds.parts.first == np.arange(len(folds.parts.first))
         moves = np.flatnonzero(first_use[tile] & begins)
         shared = lanes > 1 and len(moves) == 1
         at, rows, first, width = (column[tile] for column in place)
-        in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared)
+        in0 = folds.of.tiles("in0", self.in0, at, rows, first, width, moves, shared=shared, step=s.step)
         return self.product_plan(folds, in0, setting)
 
 
@@ -275,7 +276,8 @@ class PoolMacro(Macro):
     def plan(self, setting: Setting, lanes: int = 1) -> Plan:
         s, blocks = self.shape, self._blocks
         of = blocks.operands(self, lanes)
-        source = of.tiles("in0", self.source, *patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
+        place = (*patch(s, blocks.row, blocks.rows), blocks.column, blocks.columns)
+        source = of.tiles("in0", self.source, *place, step=s.step)
         out = of.tiles("out", self.out, *blocks)
         return vector_plan(self, setting, blocks, [source], out, self.source.kind, s.kh * s.kw)
 

@@ -39,6 +39,19 @@ def test_the_most_pixels_of_a_tile_are_those_of_all_tiles(sizes: tuple[int, ...]
     assert most_pixels(shape, rows) == patch(shape, starts, np.minimum(rows, shape.pixels - starts))[1].max()
 
 
+@given(st.tuples(*(st.integers(*limits) for limits in SIZES)), st.integers(1, 30))
+def test_windows_of_a_pixel_move_no_other(sizes: tuple[int, ...], rows: int) -> None:
+    """Their first pixel is the one that they see, and the last lies in the images."""
+    shape = Windows(*sizes[:3], 1, 1, *sizes[5:9], 0, 0, 0, 0)
+    assume(shape.single)
+    grid = np.arange(shape.batch * shape.h * shape.w).reshape(shape.batch, shape.h, shape.w)
+    seen = grid[:, :: shape.sh, :: shape.sw].reshape(-1)
+    starts = np.arange(0, shape.pixels, rows)
+    first, pixels = patch(shape, starts, np.minimum(rows, shape.pixels - starts))
+    assert (first == seen[starts]).all() and pixels.sum() == len(seen)
+    assert (first + (pixels - 1) * shape.step < grid.size).all()
+
+
 def test_bounds_of_a_large_batch_take_no_memory() -> None:
     """As many tiles as there are pixels, of 2^40 images."""
     assert most_pixels(Windows(1 << 40, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1), 1) == 24
