@@ -6,10 +6,11 @@ before and behind it are the first loads and the last store. Moves at the end of
 tile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
+from itertools import product as product_of
 from math import ceil, gcd, prod
 from typing import NamedTuple
 
@@ -45,6 +46,10 @@ IDLE = Fraction(1, 2)
 """Part of the latency of loads in which the DRAM waits for all channels: 0 where they take turns, 1 where they begin
 together. Calibrated: `scripts/bench mapping --calibrate` prints the cycles of products for several values."""
 
+OUTER_TRIPS, INNER_TRIPS = 3, 12
+"""Trips of loops, and of the innermost loop, that an estimate walks: the others take as long as the second half of
+these, without the last."""
+
 step_cycles = lru_cache(maxsize=1 << 16)(lambda *shape: product(*shape).cycles)
 
 
@@ -78,39 +83,86 @@ class Ports(NamedTuple):
     """Those of the fullest bank, where the step continues a sum."""
     completes: int
     """The same, where it completes one."""
+    floors: tuple[int, int]
+    """Those of in0 and of in1 alone."""
     delays: dict[str, int]
     """By which a load of an operand takes longer, since the engine reads in the bank that it fills."""
 
 
+class Turn(NamedTuple):
+    """A step of an engine in its loops."""
+
+    moving: frozenset[str]
+    """Operands that are loaded for it."""
+    begins: bool
+    """Whether a result begins."""
+    completes: bool
+
+
 class Walk(NamedTuple):
-    """Loads that run ahead of the steps of an engine."""
+    """Steps of an engine, beside the loads that run ahead of them and the stores of results: the DRAM serves both in
+    the order in which they are issued. All engines are in the same step."""
 
     levels: list[Level]
-    durations: dict[frozenset[str], int]
-    """NPU cycles of the loads of a step, by the operands that move."""
+    loads: dict[frozenset[str], int]
+    """NPU cycles of the DRAM for the loads of a step of all engines, by the operands that move."""
+    store: int
+    """The same for their results; 0: these stay in the scratchpad."""
     step: int
     """NPU cycles of a step."""
-    max_slack: int
-    """Maximum of the NPU cycles that loads are ahead of their step."""
+    latency: int
+    ahead: int
+    """Steps by which loads run ahead."""
+    open_sums: bool
+    """Whether a result needs its buffer with its last step only."""
 
-    def run(self, depth: int, moving: frozenset[str], slack: int) -> tuple[int, int]:
-        """Returns (cycles that loads are ahead after the loops from `depth` on, cycles that the engine waits in them)
-        from so many ahead."""
-        if not moving or all(not level.stays & moving for level in self.levels[depth:]):
-            steps = prod(level.trips for level in self.levels[depth:])
-            if not moving:
-                return min(self.max_slack, slack + steps * self.step), 0
-            load = self.durations[moving]
-            wait = max(0, load - slack, steps * load - (steps - 1) * self.step - slack)
-            return min(self.max_slack, slack + wait + steps * (self.step - load)), wait
-        _, trips, stays = self.levels[depth]
-        slack, wait = self.run(depth + 1, moving, slack)
-        rest = moving - stays
-        waits = 0
-        for _ in range(1, min(trips, 3)):
-            slack, waits = self.run(depth + 1, rest, slack)
-            wait += waits
-        return slack, wait + max(0, trips - 3) * waits
+    def cycles(self) -> int:
+        """Returns the NPU cycles from the first load to the end of the last store."""
+        short = [level._replace(trips=min(level.trips, OUTER_TRIPS)) for level in self.levels]
+        if short:
+            short[-1] = short[-1]._replace(trips=min(self.levels[-1].trips, INNER_TRIPS))
+        turns = _turns(tuple(short), frozenset().union(*self.loads))
+        count, buffers = len(turns), min(2, self.ahead + 1)
+        ready, ends, stored, begun, busy = [0] * count, [0], [0] * buffers, 0, 0
+        for index in range(-self.ahead, count + 1):
+            if index > 0:
+                turn = turns[index - 1]
+                start = max(ends[-1], ready[index - 1])
+                if turn.completes if self.open_sums else turn.begins:
+                    start = max(start, stored[begun])
+                    begun += 1
+                ends.append(start + self.step)
+            following = index + self.ahead
+            if following < count and turns[following].moving:
+                busy = max(busy, ends[-1]) + self.loads[turns[following].moving]
+                ready[following] = busy + self.latency
+            if index > 0 and turns[index - 1].completes and self.store:
+                busy = max(busy, ends[-1]) + self.store
+                stored.append(busy + self.latency)
+            elif index > 0 and turns[index - 1].completes:
+                stored.append(0)
+        steps = (end - before for before, end in pairwise(ends))
+        return self._whole(0, steps, short) + max(0, stored[-1] - ends[-1])
+
+    def _whole(self, depth: int, steps: Iterator[int], short: list[Level]) -> int:
+        """Returns the NPU cycles of the loops from `depth` on, of whose trips the first have been walked."""
+        if depth == len(short):
+            return next(steps)
+        trips = [self._whole(depth + 1, steps, short) for _ in range(short[depth].trips)]
+        steady = trips[len(trips) // 2 : -1] or trips  # the last trip of k also stores
+        return sum(trips) + (self.levels[depth].trips - len(trips)) * sum(steady) // len(steady)
+
+
+@lru_cache(maxsize=1 << 12)
+def _turns(levels: tuple[Level, ...], names: frozenset[str]) -> tuple[Turn, ...]:
+    """Returns the steps of loops."""
+    turns, sums = list[Turn](), [level.axis == "k" for level in levels]
+    for trip in product_of(*(range(level.trips) for level in levels)):
+        stay = frozenset().union(*(level.stays for level, index in zip(levels, trip, strict=True) if index))
+        k = [(index, level.trips) for level, index, inner in zip(levels, trip, sums, strict=True) if inner]
+        begins, completes = not any(index for index, _ in k), all(index == count - 1 for index, count in k)
+        turns.append(Turn(names - stay, begins, completes))
+    return tuple(turns)
 
 
 class LoopNest(NamedTuple):
@@ -269,11 +321,10 @@ class ProductCost:
         middle, last = max(step, ports.continues), max(step, ports.completes)
         for name, delay in ports.delays.items():
             streams[name] = streams[name]._replace(longest=streams[name].longest + delay)
-        computed = self._compute(tile, nest, middle, last)
-        engines = max(
-            computed + self._waits(streams, nest, ahead, computed), self._in_place(tile, nest, buffers, demand)
-        )
+        computed = self._compute(tile, nest, middle, last, ports.floors)
         traffic = self._traffic(streams, nest)
+        walk = self._walk(streams, nest, ahead, computed).cycles() - traffic.begin - traffic.end
+        engines = max(computed, walk, self._in_place(tile, nest, buffers, demand))
         command = traffic.cycles(engines, last)
         read = nest.steps * (demand["in0"] + demand["in1"])
         if self._batch == 1:
@@ -306,7 +357,7 @@ class ProductCost:
             size += total
             occupied += moves * (longest + (0 if write else latency))
             if write:
-                end += longest + latency
+                end += max(longest, self._transfer((moves % nest.lanes or nest.lanes) * total // moves)) + latency
             elif not late:
                 first += total * (1 if name == nest.loops.common else min(nest.lanes, moves)) // moves
                 begin = max(begin, longest)
@@ -354,28 +405,28 @@ class ProductCost:
         need = bytes_in(buffers)
         lanes = max(1, min(engines, chains, room // max(1, need)))
         rounds = 1, lanes
-        if loops.common and loops.parts(_axes(loops.common, self._conv), (tiles_m, tiles_n, tiles_k)):
+        counts = tiles_m, tiles_n, tiles_k
+        if loops.common and (blocks > 1 or loops.parts(_axes(loops.common, self._conv), counts)):
             tiles = loops.block["mnk".index(loops.shared_axis)]
             rounds = ceil_div(tiles, lanes), tiles
         return LoopNest(blocks, tiles_m, tiles_n, tiles_k, depth, chains, self._conv, by_columns, lanes, rounds, loops)
 
-    def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int) -> int:
-        """Returns the cycles of the engine that has most to do: chains at the end of a dimension are shorter."""
+    def _compute(self, tile: Tile, nest: LoopNest, middle: int, last: int, floors: tuple[int, int] = (0, 0)) -> int:
+        """Returns the cycles of the engine that has most to do: chains at the end of a dimension are shorter. `floors`:
+        cycles of the ports of in0 and in1 in a step."""
         m, n, k = self._extent
-        outputs = nest.outputs // nest.chains
-        chain = outputs * ((nest.tiles_k - 1) * middle + last) * k // (nest.tiles_k * nest.depth)
-        extent, size, count = (n, tile[1], nest.tiles_n) if nest.by_columns else (m, tile[0], nest.tiles_m)
-        short = max(0, size * count - extent) if size <= extent else 0
-        if nest.by_columns:
-            chain = chain * m // (nest.tiles_m * tile[0])
-        elif tile[1] <= n:
-            chain = chain * n // (nest.tiles_n * tile[1])
+        result = ((nest.tiles_k - 1) * middle + last) * k // (nest.tiles_k * nest.depth)
+        rows, columns = (m, tile[0], nest.tiles_m, floors[1]), (n, tile[1], nest.tiles_n, floors[0])
+        (extent, size, count, floor), across = (columns, rows) if nest.by_columns else (rows, columns)
+        saved = _saved(result, *across, nest.tiles_k)
+        chain = nest.outputs // nest.chains * (across[2] * result - saved) // across[2]
+        short = _saved(chain, extent, size, count, floor, nest.steps // nest.chains)
         ends = nest.chains // count
         busiest = 0
         for lane in range(nest.lanes):
             chains = (nest.chains - lane - 1) // nest.lanes + 1
             whole_chains = max(0, (nest.chains - ends - lane - 1) // nest.lanes + 1)
-            busiest = max(busiest, chains * chain - (chains - whole_chains) * chain * short // size)
+            busiest = max(busiest, chains * chain - (chains - whole_chains) * short)
         return busiest * nest.rounds[0] * nest.lanes // nest.rounds[1]
 
     def _streams(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes) -> dict[str, OperandStream]:
@@ -389,7 +440,8 @@ class ProductCost:
             row = bytes_of(channels_of(layer) * groups_of(layer, tile), self._kinds[0])
             pixels = demand["in0"] // row
             mean = all_pixels(self._windows, tile[0]), pixels * nest.tiles_m
-            streams["in0"] = self._stream(nest.moves("in0"), pixels, row, self._rows[0], mean)
+            stride = self._rows[0] * self._windows.step
+            streams["in0"] = self._stream(nest.moves("in0"), pixels, row, stride, mean)
         elif "in0" in buffers:
             row = bytes_of(nest.depth, self._kinds[0])
             streams["in0"] = self._stream(nest.moves("in0"), tile[0], row, self._rows[0], part_m, part_k)
@@ -428,69 +480,53 @@ class ProductCost:
             longest = max(longest, ceil_div(payload * 8, min(target.lookups, target.port // 2)))
         return OperandStream(moves, size, longest)
 
-    def _waits(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
-        """Returns the cycles in which an engine waits: for loads, or for buffers of results, which move while it
-        computes the next result. Where sums are open results come one step after the other, when no sum is open any
-        more."""
-        waits, out = self._stalls(streams, nest, ahead, computed), streams.get("out")
-        if out is None:
-            return waits
-        outputs, latency = ceil_div(nest.outputs, nest.lanes), self._target.latency
-        interval = computed // (outputs * (nest.tiles_k if nest.open_sums else 1))
-        load = max(out.longest, self._transfer(nest.lanes * out.size // out.moves))
-        turn = max(load, (load + latency + interval) // 2) if ahead else load + latency + interval
-        drain = outputs * max(0, turn - interval)
-        return max(waits, drain)
-
-    def _stalls(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> int:
-        """Returns the cycles in which an engine waits for loads. Those for a step begin `ahead` steps before it: while
-        operands stay nothing moves, then a block of them is needed faster than loads can follow."""
+    def _walk(self, streams: dict[str, OperandStream], nest: LoopNest, ahead: int, computed: int) -> Walk:
+        """Returns the steps of an engine, which take `computed` cycles."""
         loads = {name: stream for name, stream in streams.items() if name in AXES}
-        if not loads:
-            return 0
-        if nest.open_sums and "out" in streams:  # results move in a turn of k that all of them have in common
-            loads["out"] = streams["out"]
         levels, latency = nest.levels(loads), self._target.latency
         steps = prod(level.trips for level in levels)
-        step = computed // steps
-        background = sum(stream.size for name, stream in streams.items() if name not in loads) // steps
         durations = dict[frozenset[str], int]()
         for count in range(1, len(loads) + 1):
             for names in combinations(loads, count):
-                size, busy, moves = background, 0, 0
+                size = busy = 0
                 for name in names:
-                    stream, common = loads[name], name == nest.loops.common
-                    share, lane = (1, 1) if common else (nest.steps, steps)
+                    stream = loads[name]
+                    share, lane = (1, 1) if name == nest.loops.common else (nest.steps, steps)
                     size += share * stream.size // (lane * stream.moves)
-                    busy += share * (stream.longest + (0 if stream.write else latency)) // lane
-                    moves += 0 if stream.write else 1 if common else nest.lanes
-                load = max(
-                    self._transfer(size), busy // self._channels, max(loads[name].longest for name in names)
-                )  # fmt: skip
-                turn = (latency * max(1, ceil_div(moves, self._channels)) + load + step) // (ahead + 1)
-                durations[frozenset(names)] = max(load, turn)
-        max_slack, operands = ahead * step - latency, frozenset(loads)
-        return Walk(levels, durations, step, max_slack).run(0, operands, min(max_slack, durations[operands]))[1]
+                    busy += share * (stream.longest + latency) // lane
+                longest = max(loads[name].longest for name in names)
+                durations[frozenset(names)] = max(self._transfer(size), busy // self._channels, longest)
+        results = prod(level.trips for level in levels if level.axis != "k")
+        store = size = 0
+        for stream in streams.values():
+            if stream.write or stream.late:
+                size += stream.size
+                store = max(store, stream.longest)
+        store = max(store, self._transfer(size) // results) if "out" in streams else 0
+        return Walk(levels, durations, store, computed // steps, latency, ahead, nest.open_sums)
 
     def _ports(self, tile: Tile, nest: LoopNest, buffers: Buffers, demand: Sizes, step: int) -> Ports:
         """Returns the cycles of ports of banks in a step, over the buffers that take turns. All engines meet at an
         operand that they have in common. `step`: NPU cycles of an engine for a tile."""
-        target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
-        room = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
-        separate = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
-        banks = _banks_of(separate, target.bank_bytes, room)
+        target, banks = self._target, self._banks(nest, buffers)
         sizes = {name: demand[name] for name in ("in0", "in1", "out")}
         if "sums" in demand:
             sizes["sums"] = tile[0] * tile[1] * SUM_BYTES
-        operands = list[tuple[str, int, Banks | None]]()
+        operands, floors = list[tuple[str, int, Banks | None]](), dict[str, int]()
+        steps = ceil_div(nest.steps, nest.lanes)
+        turns = max((len(bank) for bank in banks.values()), default=1)
         for name, size in sizes.items():
             extent, whole_size = (self._extent[1], tile[1]) if name == "in1" else (self._extent[0], tile[0])
-            cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
+            floors[name] = cycles = ceil_div(_in_bank(size, extent, whole_size, target.bank_bytes), target.port)
+            bank = banks.get(name)
             if name == nest.loops.common and name in buffers:  # which also fills there
-                uses = nest.steps + nest.moves(name)
+                beside = target.bank_bytes, max(target.bank_bytes, prod(buffers[name]))
+                uses = nest.steps + nest.moves(name) * beside[0] // beside[1]
                 cycles = ceil_div(cycles * min(nest.lanes, nest.rounds[1]) * uses, nest.steps)
-            operands.append((name, cycles, banks.get(name)))
-        turns = max((len(bank) for _, _, bank in operands if bank), default=1)
+            elif bank and name in AXES:  # which stays for some steps
+                moves = ceil_div(nest.moves(name), nest.lanes)
+                bank = tuple(bank[turn * moves // steps % len(bank)] for turn in range(turns))
+            operands.append((name, cycles, bank))
         continues = completes = 0
         delays = dict.fromkeys((name for name, _, bank in operands if bank and name in AXES), 0)
         for turn in range(turns):
@@ -502,16 +538,18 @@ class ProductCost:
                         ports[at] = ports.get(at, 0) + cycles
             continues += max(partial.values())
             completes += max(complete.values())
+            period = max(step, *complete.values())
             for name, cycles, bank in operands:
                 if bank and name in delays:  # which fills its buffer of the next lap
                     reads = partial.get(bank[turn % len(bank) - 1], 0)
-                    delays[name] += min(reads, cycles * reads // max(1, step - reads))
+                    delays[name] += min(reads, cycles * reads // max(1, period - reads))
         continues, completes = ceil_div(continues, turns), ceil_div(completes, turns)
         if nest.loops.common in buffers and "sums" in buffers:
             continues = max(
                 continues, self._beside_sums(tile, nest, buffers, {name: cycles for name, cycles, _ in operands})
             )
-        return Ports(continues, completes, {name: delay // turns for name, delay in delays.items()})
+        floor = floors["in0"], floors["in1"]
+        return Ports(continues, completes, floor, {name: delay // turns for name, delay in delays.items()})
 
     def _beside_sums(self, tile: Tile, nest: LoopNest, buffers: Buffers, cycles: dict[str, int]) -> int:
         """Returns the cycles in a step of the fullest bank with sums that engines keep behind the operand that they
@@ -544,7 +582,28 @@ class ProductCost:
             if name not in buffers or (image and name == "in0"):
                 count = nest.outputs if name == "out" else nest.steps
                 cycles += ceil(count * ceil_div(demand[name], self._target.port) * part)
+        if image and "in0" in buffers:  # in a bank of the first engine, which also has weights of its own there
+            banks = self._banks(nest, buffers)
+            if "in1" in banks:
+                beside = banks["in1"].count(banks["in0"][0])
+                uses = (nest.steps + nest.moves("in1")) // nest.lanes * beside // len(banks["in1"])
+                cycles += uses * ceil_div(min(demand["in1"], self._target.bank_bytes), self._target.port)
         return cycles
+
+    def _banks(self, nest: LoopNest, buffers: Buffers) -> dict[str, Banks]:
+        """Returns the banks of the buffers that an engine has for itself, by operand."""
+        target, common = self._target, (nest.loops.common, "sums") if nest.loops.common else ()
+        count = target.workspace // self._shares // nest.lanes // target.bank_bytes if self._spread else 0
+        private = tuple((name, buffer) for name, buffer in buffers.items() if name not in common)
+        return _banks_of(private, target.bank_bytes, count)
+
+
+def _saved(result: int, extent: int, size: int, count: int, floor: int, steps: int) -> int:
+    """Returns the cycles by which the last of `count` tiles of `size` along a dimension takes less than the `result` of
+    the others: `extent` ends within it, but its `steps` still read all of an operand that has no such dimension, in
+    `floor` cycles each."""
+    missing = max(0, size * count - extent) if size <= extent else 0
+    return min(result * missing // size, max(0, result - steps * floor))
 
 
 def _axes(operand: str, image: bool) -> str:

@@ -259,7 +259,7 @@ def _in_blocks(
 ) -> Choice | None:
     """Returns a product with loops over blocks, of which operands stay in the workspace, where that costs clearly less
     than `plain`, the cost of its best tile without them. `residency`: the operand, None: any."""
-    limit, limit_of_cut = plain - plain // REORDER, plain - plain // CUT
+    limit = plain - plain // REORDER
     timed = target.mapping.objective is Objective.CYCLES
     if timed and computing(graph, layer, target, target.engines) >= limit:
         return None
@@ -272,7 +272,9 @@ def _in_blocks(
         if timed and estimate.product.lower_bound(tile, AHEAD, demand, loops) >= limit:
             continue
         cost = estimate.cost(tile, estimate.distance(tile, demand, loops), demand, loops)
-        if cost < (min(limit, limit_of_cut) if blocked.residency is Residency.OUTPUTS else limit):
+        if blocked.residency is Residency.OUTPUTS:
+            cost += cost // CUT
+        if cost < limit:
             limit = cost
             best = Choice(blocked.apply_to(layer), cost)
     return best
