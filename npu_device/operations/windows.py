@@ -79,22 +79,14 @@ def blind(s: Windows) -> bool:
     return False
 
 
-<<<<<<< HEAD
 def patch(s: Windows, row: "Pixels", rows: "Pixels") -> "tuple[Pixels, Pixels]":
-    """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the
-    image."""
-    if s.pointwise:
-        return row, rows
-    import numpy as np
-
-=======
-def patch(s: Windows, row: Pixels, rows: Pixels) -> tuple[Pixels, Pixels]:
     """Return (first input pixel, pixels) that the output pixels `row`..`row + rows` look at: whole rows of the image,
     or where windows are single pixels these alone, `Windows.step` apart."""
+    import numpy as np
+
     if s.single:
         image, pixel = np.divmod(row, s.p * s.q)
         return (image * s.h + pixel // s.q * s.sh) * s.w + pixel % s.q * s.sw, rows
->>>>>>> 121cab89 (npu: a 1 x 1 convolution or pool with strides loads only the pixels that it sees)
     image, last_image = row // (s.p * s.q), (row + rows - 1) // (s.p * s.q)
     top = row % (s.p * s.q) // s.q * s.sh - s.pt
     bottom = (row + rows - 1) % (s.p * s.q) // s.q * s.sh - s.pt + (s.kh - 1) * s.dh
