@@ -24,7 +24,7 @@ _STORES = {
     intrinsics.store_u32: "i32",
     intrinsics.store_i64: I64,
 }
-_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_native}
+_INTRINSICS = {*_CONVERSIONS, *_LOADS, *_STORES, intrinsics.call_native, intrinsics.copy_bytes}
 
 
 class Expressions(InstructionEmitter):
@@ -221,6 +221,10 @@ class Expressions(InstructionEmitter):
             buffer = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
             arguments = ", ".join([f"ptr {buffer}", *(f"{I64} {value}" for value in values[2:])])
             return self._ir.value(f"call {I64} {pointer}({arguments})")
+        if callee is intrinsics.copy_bytes:
+            source = self._ir.value(f"inttoptr {I64} {values[1]} to ptr")
+            self._ir.do(f"call void @llvm.memmove.p0.p0.i64(ptr {pointer}, ptr {source}, {I64} {values[2]}, i1 false)")
+            return "0"
         if callee in _LOADS:
             value = self._ir.load(_LOADS[callee], pointer)
             return value if _LOADS[callee] == I64 else self._ir.value(f"zext {_LOADS[callee]} {value} to {I64}")

@@ -67,6 +67,11 @@ def store_i64(address: int, value: int) -> None:
     c_int64.from_address(address).value = value
 
 
+def copy_bytes(target: int, source: int, size: int) -> None:
+    """Copy bytes from one host address to another; they may overlap."""
+    ctypes.memmove(target, source, size)
+
+
 _PORT = ctypes.PYFUNCTYPE(c_int64, c_void_p, c_int64, c_int64, c_int64)
 
 

@@ -11,6 +11,7 @@ from npu_device.front_end.deadlines import apply_requests, request
 from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
 from npu_device.front_end.interrupts import update_line
 from npu_device.reservation.commands import end
+from npu_device.reservation.results import is_move, sample_move
 from npu_device.reservation.scheduler import dequeue, meld, release_commands, starts_before
 from npu_device.reservation.state import NO_UNIT as NO_CLASS
 from npu_device.reservation.state import RUNNING, Entry, Issue
@@ -106,6 +107,11 @@ def end_entry(loop: EventLoop, entry: Entry, t: int) -> None:
     loop.requests = loop.requests | end(loop.issue, entry, t)
 
 
+def samples(loop: EventLoop, entry: Entry) -> bool:
+    """Copy what a command reads, if it is a move of which the device does not decide."""
+    return loop.front.copied != 0 and is_move(entry) and sample_move(loop.issue, loop.tile, entry)
+
+
 # -- starts ------------------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +127,7 @@ def start_commands(loop: EventLoop, t: int, sampled: int) -> Entry | None:
             break
         if entry.unit_class == NO_CLASS:
             end_entry(loop, entry, t)
-        elif sampled or entry.piece is None:
+        elif entry.piece is None or (sampled and not samples(loop, entry)):
             return entry
         else:
             begin(loop, entry, t)
@@ -162,7 +168,7 @@ def end_runs(loop: EventLoop, sampled: int) -> Entry | None:
         entry = loop.running[slot]
         loop.running[slot] = None
         if entry is not None:
-            if sampled or entry.piece is None:
+            if entry.piece is None or (sampled and entry.result is None):
                 return entry
             end_entry(loop, entry, loop.time)
     loop.completed.clear()
@@ -221,20 +227,18 @@ def horizon(front: FrontEnd) -> int:
     return cycle
 
 
-def concerns_device(loop: EventLoop, entry: Entry | None, sampled: int, inspected: int) -> bool:
+def concerns_device(loop: EventLoop, entry: Entry | None, inspected: int) -> bool:
     """Check whether Python must handle the commands of this cycle."""
     front = loop.front
     front.entry = entry
     if entry is not None or loop.external or inspected:
         return True
-    return has_results(loop.issue, sampled)
+    return has_failures(loop.issue)
 
 
-def has_results(issue: Issue, sampled: int) -> bool:
-    """Check whether retired commands have results or errors for Python."""
+def has_failures(issue: Issue) -> bool:
+    """Check whether commands have retired with errors."""
     entry = issue.retired
-    if entry is not None and sampled:
-        return True
     while entry is not None:
         if entry.failure:
             return True
@@ -257,7 +261,7 @@ def run_events(loop: EventLoop, until: int) -> int:
             entry = step_commands(loop, cycle, horizon(front), sampled)
             cycle = loop.time
             front.cycle = cycle
-            if concerns_device(loop, entry, sampled, inspected):
+            if concerns_device(loop, entry, inspected):
                 return STEPPED
             settle(loop, cycle)
             request(front, END, loop.next_at)
@@ -283,7 +287,7 @@ def run_events(loop: EventLoop, until: int) -> int:
             if begin_fetches(loop, cycle):
                 return STARVED
         elif kind == START:
-            if concerns_device(loop, start_commands(loop, cycle, sampled), sampled, inspected):
+            if concerns_device(loop, start_commands(loop, cycle, sampled), inspected):
                 return STARTED
             settle(loop, cycle)
             request(front, END, loop.next_at)

@@ -118,9 +118,9 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
-        self.due, self.cycle, self.response, self.entry, self.answer, self.sampled, self.inspected = (
+        self.due, self.cycle, self.response, self.entry, self.answer, self.sampled, self.copied, self.inspected = (
             front // WORD + fields[name].word
-            for name in ("due", "cycle", "response", "entry", "answer", "sampled", "inspected")
+            for name in ("due", "cycle", "response", "entry", "answer", "sampled", "copied", "inspected")
         )
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset

@@ -180,8 +180,9 @@ def accept_tile(loop: EventLoop, submission: Submission, cycle: int) -> Entry | 
     )  # fmt: skip
     entry.prio = prio
     entry.address = submission.address
-    for index in range(DESCRIPTOR_WORDS):
+    for index in range(DESCRIPTOR_WORDS - 1):
         entry.words[index] = submission.words[index]
+    entry.words[DESCRIPTOR_WORDS - 1] = 0  # status and ticket
     return entry
 
 

@@ -19,11 +19,12 @@ from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
-from npu_device.issue.results import Results
+from npu_device.issue.results import Results, sampled
 from npu_device.issue.retirement import Completion
 from npu_device.issue.station import Station
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
+from npu_device.reservation import results
 from npu_device.reservation.state import ENDED, RUNNING, WAITING
 from npu_device.trace.events import CORE, FRONTEND, What
 from npu_device.trace.stream import EventStream
@@ -63,10 +64,12 @@ class Execution:
             config, events, lambda entry: self.station.command(entry), analytic, external, plans, interpreted, prepare
         )
         self.machine = self.engines.machine
-        self.station = Station(config, self.machine, self._write_status)
+        self.station = Station(config, self.machine, completion.write_status)
         self.l2 = L2(config, memory, self.engines.machine, events) if config.l2.enabled else None
         self._accumulators = AccumulatorMemory(config)
-        self._results = Results(memory, self.l2 if self.l2 is not None and self.l2.incoherent else None)
+        incoherent = self.l2 is not None and self.l2.incoherent
+        self._results = Results(memory, self.machine, self.l2 if incoherent else None)
+        self._copies = values and external is None and not incoherent
 
     def accept_tile(self, cycle: int, submission: int, descriptor: bytes, decoder: Decoder) -> bool:
         """Accept the oldest descriptor on its way, if it is a valid tile command."""
@@ -124,7 +127,7 @@ class Execution:
         domains = station.domains()
         commands = [
             state_of(
-                command, station.entry(command), self._results.parked(command.number),
+                command, station.entry(command), self._results.parked(station.entry(command)),
                 station.epochs_of(command, domains), station.sums,
             )
             for command in self.in_flight()
@@ -185,7 +188,7 @@ class Execution:
             if flight.entry.stage == WAITING:
                 self.machine.storage.loop.front.depth += 1
             if flight.parked is not None:
-                self._results.park(flight.command.number, flight.parked)
+                self._results.park(flight.command.entry, flight.parked)
         with inside("commands"):
             station.load_ends((flight.command, flight.entry) for flight in restored)
         for index, (command, entry, _) in enumerate(restored):
@@ -222,14 +225,12 @@ class Execution:
         )  # fmt: skip
 
     def _settle(self, cycle: int) -> None:
-        """Publish the results of retired commands, then call `acceptance.settle`."""
+        """Log the failures of retired commands, then call `acceptance.settle`."""
         storage = self.machine.storage
         words = storage.arena.words
         if words[storage.retired]:
-            for number, entry in self.station.retired():
-                self._results.publish(number)
-                if self.station.failed(entry):
-                    self._completion.log_failure(cycle, self.station.command(entry))
+            for entry in self.station.failures():
+                self._completion.log_failure(cycle, self.station.command(entry))
         elif not words[storage.started] and not words[storage.requests]:
             return
         self.machine.call(acceptance.settle, cycle)
@@ -239,6 +240,7 @@ class Execution:
         storage = self.machine.storage
         words = storage.arena.words
         words[storage.sampled], words[storage.inspected] = self._sampled, self.machine.on_dropped is not None
+        words[storage.copied] = self._copies and self.injector is None and (self.l2 is None or self.l2.on_use is None)
         while True:
             words = storage.arena.words
             answer, words[storage.answer] = words[storage.answer], dispatch.DONE
@@ -260,7 +262,13 @@ class Execution:
         self.machine.tell_dropped()
         self._settle(cycle)
         self.engines.take_begun(cycle)
+        copied = self.machine.storage.arena.words[self.machine.storage.copied]
         while entry:
+            if copied and (size := self.machine.call(results.move_size, entry)):  # it lacks a block
+                self._results.reserve(size)
+                self.machine.issue.call(results.sample_move, self.machine.storage.loop.tile.offset, entry)
+                entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
+                continue
             command = self.station.command(entry)
             if not self._sample(cycle, command):
                 entry = dispatched(dispatch.fail_command, entry, cycle, sampled)
@@ -307,7 +315,7 @@ class Execution:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
                 read = self._results.read if self._external is None else self._external.remembered(self._results.read)
-                command.result = self._results.sampled(compute(command, read, self._accumulators))
+                command.result = sampled(compute(command, read, self._accumulators))
                 if self._external is not None:
                     command.products = self._external.products(command, read)
             if self.injector is not None:
@@ -338,17 +346,10 @@ class Execution:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
             outputs = self._external.over(command, self._accumulators)
-            command.result = command.result if outputs is None else self._results.sampled(outputs)
+            command.result = command.result if outputs is None else sampled(outputs)
         result = command.result
         if result is not None:
-            self._results.park(command.number, result.writes)
+            self._results.park(command.entry, result.writes)
             if result.accumulator is not None:
                 self._accumulators.write(command, result.accumulator)
         command.result = None
-
-    def _write_status(self, cycle: int, command: Command) -> None:
-        """Write the status word of a retiring command, after its outputs and those of all commands retired before."""
-        for number, _ in self.station.retired():
-            self._results.publish(number)
-        self._results.publish(command.number)
-        self._completion.write_status(cycle, command)

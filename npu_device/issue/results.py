@@ -1,72 +1,113 @@
-"""Store buffer with forwarding for the results of commands that have not retired.
+"""Outputs that wait for their turn to appear in memory, for Python: `reservation.results` has the rules.
 
-A stream retires in order, so a command may end before it may retire. Its output is parked here until retirement writes
-it to memory. Dependent commands read through the buffer; the core reads memory.
-
-Operations read memory through read-only views. Their results are `sampled` in the cycle of the start, so that no later
-store changes them.
+Operations see memory through views that cannot be written. What they make of it is `sampled` in the cycle of the start:
+from then on no store changes it.
 """
 
+import ctypes
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_device.event_loop.l2 import L2
+from npu_device.event_loop.machine import Machine
 from npu_device.memory.arrays import Bytes, WriteSet
 from npu_device.memory.memory import Memory
-from npu_device.memory.region import Region, conflict
+from npu_device.memory.region import Region
+from npu_device.reservation import results
+from npu_device.reservation.buffer import LINKAGE, linked
+from npu_device.reservation.state import MIN_BLOCK, Issue, Result
+from pyv_native.intrinsics import address_of
+from pyv_native.records import WORD, layout
+
+
+def sampled(made: WriteSet) -> WriteSet:
+    """Detach the results of a command from memory: a copy of each array that is a view."""
+    writes, total = made
+    if total is not None:
+        total = _detached(total)
+    return WriteSet(tuple([(region, _detached(data)) for region, data in writes]), total)
+
+
+def _detached(data: NDArray[Any]) -> NDArray[Any]:
+    result = data if data.flags.owndata else data.copy()
+    result.setflags(write=False)
+    return result
 
 
 class Results:
-    """Parked outputs by acceptance number. Hazards prevent overlaps between them."""
+    """Outputs of the commands of a device. Hazards see to it that no two of them overlap."""
 
-    def __init__(self, memory: Memory, l2: L2 | None = None) -> None:
-        """`l2`: the cache through which commands read and write, if its content may differ from `memory`."""
-        self._memory = memory if l2 is None else l2
-        self._parked: dict[int, tuple[tuple[Region, Bytes], ...]] = {}
-
-    def sampled(self, made: WriteSet) -> WriteSet:
-        """Detach the results of a command from memory: a copy of each array that is a view."""
-        writes, total = made
-        if total is not None:
-            total = self._copy(total)
-        return WriteSet(tuple([(region, self._copy(data)) for region, data in writes]), total)
-
-    def _copy(self, data: NDArray[Any]) -> NDArray[Any]:
-        result = data if data.flags.owndata else data.copy()
-        result.setflags(write=False)
-        return result
-
-    def park(self, number: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
-        self._parked[number] = writes
-
-    def parked(self, number: int) -> tuple[tuple[Region, Bytes], ...] | None:
-        """Return the parked writes of a command, or None."""
-        return self._parked.get(number)
-
-    def publish(self, number: int) -> None:
-        """Write the parked outputs of a retiring command, if any, to memory."""
-        if self._parked:
-            for region, data in self._parked.pop(number, ()):
-                self._memory.write(region, data)
-
-    def read(self, region: Region) -> Bytes:
-        """Return the rows of a region as a later command sees them; a view of memory if nothing in it is parked."""
-        if not self._parked:
-            return self._memory.rows(region)
-        parked = [one for writes in self._parked.values() for one in writes if conflict(region, one[0])]
-        if not parked:
-            return self._memory.rows(region)
-        size = region.end - region.address
-        flat = self._memory.rows(Region(region.address, 1, size, size))[0].copy()
-        for source, data in parked:
-            for start, row in zip(source.row_addresses, data.reshape(source.rows, source.row_bytes), strict=True):
-                low = max(start, region.address)
-                high = min(start + source.row_bytes, region.end)
-                if low < high:
-                    flat[low - region.address : high - region.address] = row[low - start : high - start]
-        return np.ndarray((region.rows, region.row_bytes), np.uint8, flat, 0, (region.stride, 1))
+    def __init__(self, memory: Memory, machine: Machine, l2: L2 | None = None) -> None:
+        """`l2`: what commands read and write through, where it may hold other bytes than `memory`."""
+        self._memory, self._through, self._machine = memory, memory if l2 is None else l2, machine
+        arena = machine.storage.arena
+        arena.link_callback(LINKAGE.slots[results.write_result], results.write_result, self._write)
+        arena.link_callback(LINKAGE.slots[results.report_write], results.report_write, self._report)
+        self.reset()
 
     def reset(self) -> None:
-        self._parked.clear()
+        """Forget all outputs. The records were reset before."""
+        self._blocks: list[bytearray] = []
+        """Memory of the blocks."""
+        self._issue = self._machine.issue
+        issue = self._issue.issue
+        issue.reports_writes = self._memory.reports_writes
+        self._youngest = issue.offset // WORD + layout(Issue).fields["youngest_result"].word
+
+    def _report(self, _: int, address: int, size: int) -> int:
+        self._memory.report(address, size)
+        return 0
+
+    def _write(self, _: int, offset: int) -> int:
+        self._through.write(*_content(self._view(offset)))
+        return 0
+
+    def _view(self, offset: int) -> Any:
+        return self._issue.arena.view(Result, offset)
+
+    def reserve(self, size: int) -> None:
+        """Add a block for an output of so many bytes."""
+        number = self._machine.call(results.block_class, size)
+        block = bytearray(MIN_BLOCK << number)
+        self._blocks.append(block)
+        offset = self._machine.storage.allocate(layout(Result).size)
+        self._issue.arena.initialize(Result, offset, {})
+        view = self._view(offset)
+        view.data = address_of(block)
+        blocks = self._issue.issue.free_blocks
+        view.next, blocks[number] = blocks[number], view
+
+    def park(self, entry: int, writes: tuple[tuple[Region, Bytes], ...]) -> None:
+        """Add the outputs of a command that has ended."""
+        tile, direct = self._machine.storage.loop.tile.offset, self._through is self._memory
+        for region, data in reversed(writes):
+            content, size = np.ascontiguousarray(data), region.payload
+            stride = region.stride if region.rows > 1 else 0
+            source = content.__array_interface__["data"][0]
+            words = tile, entry, region.address, region.end, region.row_bytes, stride, size, source, direct
+            while not self._issue.call(results.park, *words):
+                self.reserve(size)
+
+    def parked(self, entry: Any) -> tuple[tuple[Region, Bytes], ...] | None:
+        """Return the outputs of a command that are here, or None. `entry`: its view."""
+        writes = tuple(_content(result) for result in linked(entry.result))
+        return writes or None
+
+    def read(self, region: Region) -> Bytes:
+        """Rows of a region as a later command sees them; a view of memory when no output is there."""
+        rows, issue = self._through.rows(region), self._issue
+        if not issue.arena.words[self._youngest] or not issue.call(results.overlaps, region.address, region.end):
+            return rows
+        content = rows.copy()
+        host, stride = content.__array_interface__["data"][0], region.stride if region.rows > 1 else 0
+        issue.call(results.forward_all, region.address, region.end, region.row_bytes, stride, host)
+        return content
+
+
+def _content(result: Any) -> tuple[Region, Bytes]:
+    """Region of an output, and a copy of its bytes."""
+    rows = result.size // result.row_bytes
+    content = np.frombuffer(ctypes.string_at(result.data, result.size), np.uint8).reshape(rows, result.row_bytes)
+    return Region(result.address, rows, result.row_bytes, result.stride or result.size), content

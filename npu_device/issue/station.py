@@ -2,15 +2,16 @@
 functions."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET
+from npu_device.abi.descriptor import DESCRIPTOR_SIZE, STATUS_OFFSET, Descriptor
 from npu_device.abi.opcodes import Opcode, Scope
 from npu_device.config import NpuConfig
 from npu_device.cost.plan import Piece
-from npu_device.decode.command import ACCUMULATORS_BASE, Command, UnitClass, tile_order, units_by_class
+from npu_device.decode.command import ACCUMULATORS_BASE, Command, Order, UnitClass, tile_order, units_by_class
 from npu_device.decode.decoder import Decoder, request_of
 from npu_device.event_loop.machine import Machine
 from npu_device.front_end import acceptance
@@ -46,10 +47,17 @@ _WORDS = {
     for name in ("number", "ticket", "stream", "prio", "unit_class", "unit", "piece", "accesses", "address")
 }
 """Words of an entry that hold the initial values of a command."""
+_initial_values, _ENTRY_WORDS = itemgetter(*_WORDS.values()), layout(Entry).size // WORD
 _DESCRIPTOR = layout(Entry).fields["words"].offset
 _NEXT_IN_STREAM = layout(Entry).fields["next_in_stream"].word
 _FAILURE = layout(Entry).fields["failure"].word
 _ACCESS_WORDS = [layout(Access).fields[name].word for name in ("low", "end", "next")]
+
+
+@lru_cache(1 << 10)  # programs repeat their descriptors
+def _order_of(descriptor: bytes) -> Order:
+    """Return the order of a valid descriptor in tile form."""
+    return tile_order(Descriptor.unpack(descriptor))
 
 
 class EntryState(NamedTuple):
@@ -120,11 +128,11 @@ class Station:
         """Return the command of an entry. Create it if native code has accepted it."""
         command, words, at = self._commands.get(entry), self.buffer.arena.words, entry // WORD
         if command is None or command.number != words[at + _WORDS["number"]]:
-            number, ticket, stream, prio, unit_class, unit, piece, accesses, address = (
-                words[at + word] for word in _WORDS.values()
+            number, ticket, stream, prio, unit_class, unit, piece, accesses, address = _initial_values(
+                words[at : at + _ENTRY_WORDS].tolist()
             )
             first = entry + _DESCRIPTOR
-            order = tile_order(request_of(self.buffer.arena.bytes[first : first + DESCRIPTOR_SIZE].tobytes()))
+            order = _order_of(bytes(self.buffer.arena.bytes[first : first + DESCRIPTOR_SIZE]))
             command = self._commands[entry] = Command(order, stream, prio)
             command.unit_class = self._classes[unit_class]
             command.affinity = 0 if command.unit_class is None else command.unit_class[2]
@@ -219,14 +227,10 @@ class Station:
             self.buffer.issue, self._class_index[command.unit_class], command.descriptor.rank, command.prio
         )
 
-    def retired(self) -> list[tuple[int, int]]:
-        """Return the numbers and entries of retired commands whose tickets have not ended, oldest first."""
-        words, number = self.buffer.arena.words, _WORDS["number"]
-        return [(words[entry // WORD + number], entry) for entry in self.buffer.retired()]
-
-    def failed(self, entry: int) -> bool:
-        """Check whether the command of an entry could not start."""
-        return bool(self.buffer.arena.words[entry // WORD + _FAILURE])
+    def failures(self) -> list[int]:
+        """Return the entries of retired commands with errors whose tickets have not ended, oldest first."""
+        words = self.buffer.arena.words
+        return [entry for entry in self.buffer.retired() if words[entry // WORD + _FAILURE]]
 
     def block_domains(self, cycle: int, scope: Scope, stream: int) -> None:
         """Block the domains of a scope, for TBAR."""

@@ -18,7 +18,6 @@ from npu_device.decode.command import Command, units_by_class
 from npu_device.decode.decoder import Decoder
 from npu_device.event_loop.encoding import locate
 from npu_device.issue.mmu import Mmu
-from npu_device.issue.results import Results
 from npu_device.memory.memory import Memory
 from npu_device.operations.checks import DescriptorError
 from npu_device.operations.macro.base import setting_of
@@ -61,7 +60,7 @@ class CriticalPath:
         self._timing = Timing(config)
         self._setting = setting_of(config)
         self._decoder = Decoder(config, memory, Accumulators(config))
-        self._results = Results(memory)
+        self._memory = memory
         self._config = config
         self._mmu: Mmu | None = None
         self._units = units_by_class(config)
@@ -106,7 +105,7 @@ class CriticalPath:
         try:
             command = self._decoder.decode(descriptor, 0, 0)
             if command.macro is not None:
-                command.macro = command.macro.start(self._results.read)
+                command.macro = command.macro.start(self._memory.rows)
                 if accesses := command.macro.kv_accesses:
                     self.mmu.begin(0, 0, accesses)
         except DescriptorError as error:

@@ -59,6 +59,16 @@ class Memory:
         """Base, end and bytes of each region."""
         return [(base, end, content) for _, base, end, content in self._windows]
 
+    @property
+    def reports_writes(self) -> bool:
+        """Check whether writes are reported."""
+        return self._written is not None
+
+    def report(self, address: int, size: int) -> None:
+        """Report a write that others have made."""
+        if self._written is not None:
+            self._written(address, size)
+
     def holds(self, address: int, size: int) -> bool:
         """Check whether `size` bytes at `address` are in one region."""
         for window in self._windows:  # noqa: SIM110 - called for each operand, a generator would double its cost

@@ -33,5 +33,5 @@ class Matrix(NamedTuple):
 def make_matrix(address: int, rows: int, columns: int, kind: DataType, stride: int = 0, bits: int = 0) -> Matrix:
     """Return a matrix whose rows are `stride` bytes apart; 0 means packed. `bits`: width of an element if a codec
     encodes it, else 0."""
-    size = bytes_total(columns, bits or BITS[kind])
-    return Matrix(make_region(address, rows, size, stride), rows, columns, kind, bits or BITS[kind])
+    bits = bits or BITS[kind]
+    return Matrix(make_region(address, rows, (columns * bits + 7) // 8, stride), rows, columns, kind, bits)

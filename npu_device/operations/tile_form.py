@@ -165,14 +165,15 @@ class OperandForm(NamedTuple):
 
     def matrix(self, d: Descriptor) -> Matrix:
         """Return the matrix of a descriptor whose rules hold."""
-        return make_matrix(
-            getattr(d, f"{self.name}_addr"), _EXTENTS[self.rows](d), _EXTENTS[self.columns](d),
-            _TYPES[getattr(d, self.type)], getattr(d, self.stride) if self.stride else 0,
-        )  # fmt: skip
+        address, kind, stride = d[_INDICES[self.name]], _TYPES[d[_INDICES[self.type]]], 0
+        if self.stride:
+            stride = d[_INDICES[self.stride]]
+        return make_matrix(address, _EXTENTS[self.rows](d), _EXTENTS[self.columns](d), kind, stride)
 
 
+_INDICES = {name.removesuffix("_addr"): index for index, name in enumerate(Descriptor._fields)}
 _TYPES = tuple(DataType)
-"""By their values."""
+"""Types by their values."""
 
 
 class TileForm(NamedTuple):

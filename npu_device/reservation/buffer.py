@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_device.decode.command import Command
 from npu_device.memory.region import OPERAND_WORDS
-from npu_device.reservation import accumulators, barriers, commands, hazards, pieces, scheduler, tickets
+from npu_device.reservation import accumulators, barriers, commands, hazards, pieces, results, scheduler, tickets
 from npu_device.reservation.state import (
     BUCKETS,
     DOMAINS,
@@ -35,12 +35,16 @@ FUNCTIONS: tuple[Definition, ...] = (
     commands.restore, scheduler.mark_ready,
     scheduler.enqueue_released, barriers.block_domains, barriers.open_domains, barriers.append_epoch,
     barriers.append_barrier, hazards.add_hazards, hazards.end_hazards, tickets.enter_ticket, tickets.restore_ended,
-    tickets.ticket_code, tickets.set_command, pieces.add_piece, pieces.clear_pieces,
+    tickets.ticket_code, tickets.set_command, pieces.add_piece, pieces.clear_pieces, results.block_class,
+    results.park, results.overlaps, results.forward_all, results.move_size, results.sample_move,
     accumulators.open_accumulators, accumulators.find_sum, accumulators.check_sum, accumulators.choose_engine,
     accumulators.count_free, accumulators.bind_sum, accumulators.split_span,
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
-LINKAGE = Linkage(hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission)
+LINKAGE = Linkage(
+    hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission,
+    results.report_write, results.write_result,
+)  # fmt: skip
 OPERAND_BYTES = OPERAND_WORDS * WORD
 CHUNK = MAX_OPERANDS * OPERAND_BYTES
 MAX_GROWTH = 4096

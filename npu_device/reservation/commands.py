@@ -8,6 +8,7 @@ from npu_device.abi.opcodes import Scope
 from npu_device.cost.piece_record import PieceRecord
 from npu_device.reservation.barriers import accept_barrier, complete, domain_of, enter
 from npu_device.reservation.hazards import add_hazards, end_hazards, retire_hazards
+from npu_device.reservation.results import publish
 from npu_device.reservation.scheduler import announce, emit, enqueue, make_eligible
 from npu_device.reservation.state import ENDED, NO_UNIT, SCOPES, START, WAITING, Entry, Issue
 from npu_device.trace.events import FRONTEND, What
@@ -45,6 +46,8 @@ def fill_entry(
     entry.failure = 0
     entry.stage = WAITING
     entry.barriers_pending = 0
+    entry.result = None
+    entry.words[0] = 0
 
 
 def append_to_stream(issue: Issue, entry: Entry) -> None:
@@ -104,6 +107,7 @@ def restore(
 
 def retire(issue: Issue, entry: Entry, cycle: int) -> None:
     """Retire a command: write its status word, emit DONE or ERROR. Its ticket ends later in this cycle."""
+    publish(issue, entry)
     if entry.status:
         write_status(issue, entry, cycle)
     if entry.failure:

@@ -36,6 +36,9 @@ MAX_OPERANDS = 64
 PIECE_BUCKETS = 1 << 10
 UNUSED = -1
 """Output address of free bytes of an accumulator."""
+MIN_BLOCK = 64
+"""Bytes of the smallest blocks of outputs; those of each further class are twice as large."""
+BLOCK_CLASSES = 32
 BUCKETS = 1 << 12
 """Number of buckets of the hash table of tickets."""
 MAX_EVENTS = BATCH
@@ -172,6 +175,27 @@ class TilePiece:
 
 
 @record
+class Result:
+    """Output of a command that is not in memory yet."""
+
+    data: int = 0
+    """Host address of a block with its bytes, row by row."""
+    size: int = 0
+    """Number of bytes, at most those of the block."""
+    memory: int = 0
+    """Host address of its first byte in memory; 0 if Python writes it."""
+    address: int = 0
+    end: int = 0
+    row_bytes: int = 0
+    stride: int = 0
+    """Distance of rows; 0 for a single row."""
+    next: "Result | None" = REFERENCE
+    """Next output of the command, or next free block of the class."""
+    older: "Result | None" = REFERENCE
+    younger: "Result | None" = REFERENCE
+
+
+@record
 class Entry:
     """Entry of the reservation station: a command in flight."""
 
@@ -236,6 +260,8 @@ class Entry:
     """Address of the descriptor."""
     words: list[int] = array(DESCRIPTOR_WORDS)
     """Descriptor."""
+    result: Result | None = REFERENCE
+    """Outputs, from the start of a move or the end of another command until retirement."""
 
 
 @record
@@ -351,6 +377,13 @@ class Issue:
     accumulator_size: int = 0
     request: SumRequest = field(default_factory=SumRequest)
     """Request of the command being accepted."""
+
+    youngest_result: Result | None = REFERENCE
+    """Outputs of all commands."""
+    free_blocks: list[Result | None] = array(BLOCK_CLASSES)
+    """Free blocks of each class."""
+    reports_writes: bool = False
+    """Whether Python is told of each output that appears in memory."""
 
     piece_buckets: list[TilePiece | None] = items()
     """Hash table of the work of tile commands."""

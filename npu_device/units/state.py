@@ -260,6 +260,8 @@ class FrontEnd:
     """Result of `run_events` at which native code of the core stopped, until Python continues; 0 for none."""
     sampled: int = 1
     """Whether Python handles the start and end of each command with operands."""
+    copied: int = 0
+    """Whether native code nevertheless handles moves."""
     inspected: int = 1
     """Whether Python handles each cycle in which steps end or commands start."""
     observed: bool = False

@@ -18,7 +18,6 @@ from npu_device.cost.plan import Compute, Piece, Plan, Transfer, single
 from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
 from npu_device.issue.plans import placed
-from npu_device.issue.results import Results
 from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
@@ -66,7 +65,7 @@ def works(
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
     decoder, read, timing, setting = (
-        Decoder(config, runner.memory, Accumulators(config)), Results(runner.memory).read, Timing(config),
+        Decoder(config, runner.memory, Accumulators(config)), runner.memory.rows, Timing(config),
         setting_of(config),
     )  # fmt: skip
     setting = setting._replace(bus=setting.bus._replace(port_limited=True))  # occupancy needs every address

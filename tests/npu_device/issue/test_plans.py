@@ -12,7 +12,6 @@ from npu_rig import DRAM, SPM
 from npu_device.config import KvQuantConfig, NpuConfig, QueueConfig, SpmConfig
 from npu_device.cost.durations import Timing
 from npu_device.issue.plans import Plans
-from npu_device.issue.results import Results
 from npu_device.levels.runner import Listed, Runner
 from npu_device.operations.macro.base import setting_of
 from pyv_npu.workloads.compiled import target_of
@@ -110,7 +109,7 @@ def test_without_a_limit_of_ports_the_place_in_the_scratchpad_makes_no_piece_of_
     for descriptor in runner.place(listed(step(config, 40))):
         macro = runner.device.host.decoder.decode(descriptor, 0, 0).macro
         assert macro is not None
-        few, many = (macro.start(Results(runner.memory).read).plan(one, macro.lanes(2)) for one in (setting, by_place))
+        few, many = (macro.start(runner.memory.rows).plan(one, macro.lanes(2)) for one in (setting, by_place))
         for name in ("tile", "lane", "dram", "after"):
             assert getattr(few, name).tolist() == getattr(many, name).tolist()
         costs = [[timing.cost(plan.pieces[index]) for index in plan.piece] for plan in (few, many)]

@@ -216,8 +216,7 @@ def test_no_result_that_waits_is_a_view_of_memory(actions: list[Action], config:
         elif isinstance(action, Descriptor):
             rig.submit(action)
     while True:
-        waiting = [*execution._results._parked.values()]
-        waiting += [one.result.writes for one in execution.in_flight() if one.result is not None]
+        waiting = [one.result.writes for one in execution.in_flight() if one.result is not None]
         for _, data in (one for writes in waiting for one in writes):
             assert not data.flags.writeable
             assert not any(np.shares_memory(data, memory) for memory in (rig.dram, *rig.spm))

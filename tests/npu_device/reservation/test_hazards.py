@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.descriptor import Descriptor
+from npu_device.abi.memory_map import SPM_BASE
 from npu_device.abi.opcodes import Opcode
+from npu_device.config import NpuConfig, SpmConfig
 from npu_device.decode.command import Command, Order
-from npu_device.issue.results import Results
+from npu_device.levels.runner import Runner
 from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region, conflict, make_region
 from npu_device.reservation import hazards as rules
@@ -219,20 +221,20 @@ def test_what_comes_before_is_what_conflicts_and_leads_to_all_that_does(
 @given(st.lists(regions, max_size=6), regions, st.integers(0, 2**32 - 1))
 def test_parked_results_are_read_as_if_they_were_in_memory(writes: list[Region], look: Region, seed: int) -> None:
     random = np.random.default_rng(seed)
-    data = random.integers(0, 256, 512, np.uint8)
-    memory = Memory([("m", 0, data)])
-    results = Results(memory)
+    runner = Runner(NpuConfig(spm=SpmConfig(size=4096, banks=1)))
+    runner.memory.write_bytes(SPM_BASE, before := random.bytes(4096))
+    wanted = Memory([("SPM0", SPM_BASE, bytearray(before))])
+    execution = runner.device.host.execution
     taken: list[Region] = []
-    for number, region in enumerate(writes):
+    for region in (each._replace(address=SPM_BASE + each.address) for each in writes):
         if not any(conflict(region, other) for other in taken):
             taken.append(region)
-            results.park(number, ((region, random.integers(0, 256, region.payload, np.uint8)),))
-    before = data.copy()
-    seen = results.read(look).copy()
-    assert np.array_equal(before, data)
-    for number in range(len(writes)):
-        results.publish(number)
-    assert np.array_equal(seen, memory.rows(look))
+            content = random.integers(0, 256, region.payload, np.uint8)
+            execution._results.park(execution.station.buffer.add_operands(b""), ((region, content),))
+            wanted.write(region, content)
+    look = look._replace(address=SPM_BASE + look.address)
+    assert np.array_equal(execution._results.read(look), wanted.rows(look))
+    assert runner.memory.read(SPM_BASE, 4096) == before
 
 
 def test_what_is_over_is_forgotten() -> None:
