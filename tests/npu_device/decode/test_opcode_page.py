@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tile_oracle import FORMS
 
 from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.opcodes import FUNCTIONS, DataType, Eltwise, Norm, Opcode
@@ -66,7 +67,7 @@ def accepted(opcode: Opcode, function: int, in1_nk: bool) -> Descriptor:
                     extra = pool if opcode is Opcode.POOL else {}
                     d = Descriptor(opcode=opcode, function=function, in1_nk=in1_nk, **types, **sizes, **extra)
                     try:
-                        OPERATIONS[opcode].operands(d)  # type: ignore[misc]
+                        FORMS[opcode][1](d)  # type: ignore[misc]
                     except DescriptorError:
                         continue
                     return d
@@ -81,18 +82,17 @@ def shape(cell: str) -> tuple[int, int] | None:
 @pytest.mark.parametrize(("opcode", "function", "in1_nk", "row"), ROWS)
 def test_the_shapes_of_a_tile_command(opcode: Opcode, function: int, in1_nk: bool, row: list[str]) -> None:
     operation = OPERATIONS[opcode]
-    assert operation.operands is not None
-    found = operation.operands(accepted(opcode, function, in1_nk))
-    shapes = [(matrix.rows, matrix.columns) for matrix in found.inputs]
-    assert shapes == [one for one in map(shape, row[1:3]) if one]
-    assert shape(row[3]) == (found.output and (found.output.rows, found.output.columns))
+    d = accepted(opcode, function, in1_nk)
+    matrices = {operand.name: operand.matrix(d) for operand in operation.forms[function].operands}
+    shapes = {name: (matrix.rows, matrix.columns) for name, matrix in matrices.items()}
+    assert [shapes.get(name) for name in ("in0", "in1", "out")] == [shape(cell) for cell in row[1:4]]
     marked = {name: "DRAM" in cell for name, cell in zip(("in0", "in1", "out"), row[1:4], strict=True)}
     assert [name for name, dram in marked.items() if dram] == ([operation.in_dram] if operation.in_dram else [])
 
 
 def test_every_command_has_one_row() -> None:
     listed = [(opcode, function) for row in TILE for opcode, function, in1_nk in commands(row[0]) if not in1_nk]
-    wanted = [(opcode, function) for opcode in Opcode if OPERATIONS[opcode].operands is not None
+    wanted = [(opcode, function) for opcode in Opcode if OPERATIONS[opcode].forms
               for function in FUNCTIONS.get(opcode, [0])]  # fmt: skip
     assert sorted(set(listed)) == sorted((opcode, int(function)) for opcode, function in wanted)
     assert len(listed) == len(set(listed))
