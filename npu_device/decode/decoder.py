@@ -13,7 +13,7 @@ from npu_device.config import NpuConfig
 from npu_device.cost.plan import Piece
 from npu_device.decode.command import Command, Order, Sum, Sums, tile_order
 from npu_device.decode.operand_regions import OperandRegions
-from npu_device.decode.tile_decode import Fault, decode_tile
+from npu_device.decode.tile_decode import DecodeFault, decode_tile
 from npu_device.decode.tile_plan import tile_step
 from npu_device.decode.tile_state import CAPACITIES, RULES, TileDecoder, add_regions, fill_decoder, max_alignment
 from npu_device.memory.memory import Memory
@@ -133,7 +133,7 @@ class Decoder:
     def _order(self, d: Descriptor, block: bytes | None = None) -> Order:
         """Decode a valid descriptor; `block`: its extended block, if that is not the block in memory."""
         self._descriptor[:] = d.pack()
-        fault = Fault(_decode()(self._arena))
+        fault = DecodeFault(_decode()(self._arena))
         if fault:
             self._refuse(d, fault)
         opcode = Opcode(d.opcode)
@@ -148,48 +148,48 @@ class Decoder:
         """Return the work of the unit of an order in tile form, and the DRAM address that it begins at."""
         return tile_step(order, self._bus, self._config.ve.operations)
 
-    def _refuse(self, d: Descriptor, fault: Fault) -> NoReturn:
+    def _refuse(self, d: Descriptor, fault: DecodeFault) -> NoReturn:
         """Raise the error of a descriptor with a fault."""
         opcodes = {int(opcode): opcode for opcode in Opcode}
-        if fault is Fault.OPCODE:
+        if fault is DecodeFault.OPCODE:
             raise DescriptorError(TicketError.OPCODE, f"opcode {d.opcode}: must be 0..{max(opcodes)}")
         opcode = opcodes[d.opcode]
         operation = OPERATIONS[opcode]
         match fault:
-            case Fault.RESERVED_BITS:
+            case DecodeFault.RESERVED_BITS:
                 raise DescriptorError(TicketError.RESERVED, f"op[14:10] is {d.op_reserved:#x}, must be 0")
-            case Fault.CLUSTER:
+            case DecodeFault.CLUSTER:
                 rule = "must be below, or raise npu.clusters"
                 raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._config.clusters}: {rule}")
-            case Fault.FUNCTION:
+            case DecodeFault.FUNCTION:
                 known = ", ".join(str(int(function)) for function in FUNCTIONS.get(opcode, (0,)))
                 text = f"{opcode.name} has no function {d.function}: must be {known}"
                 raise DescriptorError(TicketError.FUNCTION, text)
-            case Fault.OPTION:
+            case DecodeFault.OPTION:
                 option = "in1_nk" if not d.accumulate or "accumulate" in operation.options else "accumulate"
                 text = f"flag {option} means nothing for {opcode.name}: must be 0"
                 raise DescriptorError(TicketError.RESERVED, text)
-            case Fault.AFFINITY:
+            case DecodeFault.AFFINITY:
                 units = 0 if operation.kind is None else self._units[operation.kind]
                 kind = "no unit" if operation.kind is None else f"{units} of {operation.kind.name}"
                 rule = f"affinity must be 0 (any){f' or 1..{units}' if units else ''}"
                 text = f"engine {d.affinity - 1}, {opcode.name} has {kind}: {rule}"
                 raise DescriptorError(TicketError.AFFINITY, text)
-            case Fault.BANK_MASK:
+            case DecodeFault.BANK_MASK:
                 raise self._regions.banks.mask_error(d.bank_mask)
-            case Fault.TYPE:
+            case DecodeFault.TYPE:
                 highest = max(d.type_in0, d.type_in1, d.type_out, d.type_kv)
                 rule = f"must be at most {max(DataType)}"
                 raise DescriptorError(TicketError.DATA_TYPE, f"type {highest} does not exist: {rule}")
-            case Fault.NO_TILE_FORM:
+            case DecodeFault.NO_TILE_FORM:
                 text = f"{opcode.name} in tile form: give it an extended block"
                 raise DescriptorError(TicketError.UNSUPPORTED, text)
-            case Fault.RULE:
+            case DecodeFault.RULE:
                 rule = RULES[self._arena.root.detail]
                 raise DescriptorError(rule.code, rule.reason(d))
-            case Fault.ALIGNMENT:
+            case DecodeFault.ALIGNMENT:
                 raise self._alignment_error("tile_n", d.tile_n)
-            case Fault.PADS:
+            case DecodeFault.PADS:
                 check_pads(self._config.limits, pool_window(d), d.tile_k)
         operand = operation.forms[d.function].operands[self._arena.root.detail]
         raise self._regions.tile_error(d, operand.name, operand.matrix(d), fault)

@@ -4,7 +4,7 @@ from npu_device.abi.descriptor import Descriptor
 from npu_device.abi.errors import TicketError
 from npu_device.config import NpuConfig
 from npu_device.decode.banks import Banks
-from npu_device.decode.tile_decode import Fault
+from npu_device.decode.tile_decode import DecodeFault
 from npu_device.memory.memory import Memory, scratchpads
 from npu_device.memory.operands import ELEMENT_BYTES, Matrix
 from npu_device.memory.region import Region
@@ -38,27 +38,27 @@ class OperandRegions:
                 return True
         return False
 
-    def tile_error(self, d: Descriptor, name: str, matrix: Matrix, fault: Fault) -> DescriptorError:
+    def tile_error(self, d: Descriptor, name: str, matrix: Matrix, fault: DecodeFault) -> DescriptorError:
         """Return the error of an operand of the tile form."""
         region = matrix.region
         address, end = region.address, region.end
         base = self._bases[d.cluster]
         top = base + self._size
         match fault:
-            case Fault.MISALIGNED:
+            case DecodeFault.MISALIGNED:
                 return _misaligned(name, region, ELEMENT_BYTES[matrix.kind])
-            case Fault.BEYOND_SPM:
+            case DecodeFault.BEYOND_SPM:
                 code = TicketError.SHAPE if region.payload > self._size else TicketError.ADDRESS
                 return NoRoomError(code, name, f"scratchpad from {address:#x}", end - address, top - address)
-            case Fault.BANKS:
+            case DecodeFault.BANKS:
                 error = self.banks.error(d.bank_mask, name, address - base, end - base, "")
                 assert error is not None, "the device has refused its banks"
                 return error
-            case Fault.NOT_IN_SPM:
+            case DecodeFault.NOT_IN_SPM:
                 rule = f"must be in {base:#x}..{top:#x}; LOAD or STORE moves it"
                 text = f"{name} {address:#x} of cluster {d.cluster}: {rule}"
                 return DescriptorError(TicketError.OPERAND_NOT_IN_SPM, text)
-            case Fault.NOT_IN_DRAM:
+            case DecodeFault.NOT_IN_DRAM:
                 return DescriptorError(TicketError.ADDRESS, f"{name} {address:#x} must be in DRAM")
         return _no_memory(name, region)
 

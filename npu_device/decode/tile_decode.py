@@ -15,7 +15,7 @@ from npu_device.decode.tile_state import (
     TileDecoder,
 )
 from npu_device.operations.limits import PAD_BYTES
-from npu_device.operations.tile_form import FIELDS, Broadcast, Check, Extent
+from npu_device.operations.tile_form import FIELDS, Broadcast, Extent, Requirement
 from pyv_native.intrinsics import u32
 
 LARGE = 1 << 60
@@ -24,7 +24,7 @@ TILE_M, TILE_N, TILE_K, PARAM0, PARAM1, TYPE_IN0, TYPE_IN1, TYPE_OUT, TYPE_KV = 
 MAX_TYPE = int(max(DataType))
 
 
-class Fault(IntEnum):
+class DecodeFault(IntEnum):
     """Reason of a refusal."""
 
     NONE = 0
@@ -97,17 +97,17 @@ def holds(tile: TileDecoder, rule: RuleRecord) -> bool:
     if rule.condition >= 0 and not rule.condition_types >> tile.fields[rule.condition] & 1:
         return True
     value = tile.fields[rule.field]
-    if rule.check == Check.TYPE:
+    if rule.check == Requirement.TYPE:
         return rule.types >> value & 1 != 0 or (rule.other >= 0 and value == tile.fields[rule.other])
-    if rule.check == Check.ZERO:
+    if rule.check == Requirement.ZERO:
         return value == 0
-    if rule.check == Check.NONZERO:
+    if rule.check == Requirement.NONZERO:
         return value != 0
-    if rule.check == Check.LIMIT:
+    if rule.check == Requirement.LIMIT:
         return value <= rule.limit
-    if rule.check == Check.STRIDE:
+    if rule.check == Requirement.STRIDE:
         return not 0 < value < row_bytes(tile.fields[TILE_K], tile.bits[tile.fields[rule.other]])
-    if rule.check == Check.EVEN:
+    if rule.check == Requirement.EVEN:
         return value % 2 == 0
     return check_windows(tile)
 
@@ -181,15 +181,15 @@ def check_place(tile: TileDecoder, address: int, end: int, in_dram: int) -> int:
     top = base + tile.spm_size
     if base <= address < top and not in_dram:
         if end > top:
-            return Fault.BEYOND_SPM
+            return DecodeFault.BEYOND_SPM
         if tile.bank_mask and not in_banks(tile, address - base, end - base):
-            return Fault.BANKS
-        return Fault.NONE
+            return DecodeFault.BANKS
+        return DecodeFault.NONE
     if not within_memory(tile, address, end):
-        return Fault.NO_MEMORY
+        return DecodeFault.NO_MEMORY
     if not in_dram:
-        return Fault.NOT_IN_SPM
-    return Fault.NOT_IN_DRAM if meets_scratchpad(tile, address, end) else Fault.NONE
+        return DecodeFault.NOT_IN_SPM
+    return DecodeFault.NOT_IN_DRAM if meets_scratchpad(tile, address, end) else DecodeFault.NONE
 
 
 def add_operand(tile: TileDecoder, form: OperandRecord, alignment: int) -> int:
@@ -204,9 +204,9 @@ def add_operand(tile: TileDecoder, form: OperandRecord, alignment: int) -> int:
         rows = 1
         stride = size
     if bits > 8 and (address % (bits // 8) or stride % (bits // 8)):
-        return Fault.MISALIGNED
+        return DecodeFault.MISALIGNED
     if not 0 <= address < LARGE:
-        return Fault.NO_MEMORY
+        return DecodeFault.NO_MEMORY
     end = address + min(LARGE, product(rows - 1, stride) + size)
     fault = check_place(tile, address, end, form.in_dram)
     if fault:
@@ -216,7 +216,7 @@ def add_operand(tile: TileDecoder, form: OperandRecord, alignment: int) -> int:
     if form.in_dram:
         tile.dram = address
         tile.key[form.word + 3] = address % max(tile.channel_turn, alignment)
-    return Fault.NONE
+    return DecodeFault.NONE
 
 
 # -- descriptors -------------------------------------------------------------------------------------------------------
@@ -245,25 +245,25 @@ def check_header(tile: TileDecoder) -> int:
     tile.fields[TYPE_OUT] = types >> 16 & 0xFF
     tile.fields[TYPE_KV] = types >> 24
     if tile.opcode >= len(tile.opcodes):
-        return Fault.OPCODE
+        return DecodeFault.OPCODE
     opcode = tile.opcodes[tile.opcode]
     if op >> 10 & 0x1F:
-        return Fault.RESERVED_BITS
+        return DecodeFault.RESERVED_BITS
     if tile.cluster >= tile.clusters:
-        return Fault.CLUSTER
+        return DecodeFault.CLUSTER
     if not opcode.functions >> tile.function & 1:
-        return Fault.FUNCTION
+        return DecodeFault.FUNCTION
     options = (ACCUMULATE if tile.accumulate else 0) | (IN1_NK if tile.in1_nk else 0)
     if options & ~opcode.options:
-        return Fault.OPTION
+        return DecodeFault.OPTION
     if tile.affinity > opcode.units:
-        return Fault.AFFINITY
+        return DecodeFault.AFFINITY
     if tile.bank_mask and not tile.named_banks[tile.bank_mask]:
-        return Fault.BANK_MASK
+        return DecodeFault.BANK_MASK
     for each in range(TYPE_IN0, TYPE_KV + 1):
         if tile.fields[each] > MAX_TYPE:
-            return Fault.TYPE
-    return Fault.NONE
+            return DecodeFault.TYPE
+    return DecodeFault.NONE
 
 
 def check_pads(tile: TileDecoder) -> bool:
@@ -281,20 +281,20 @@ def check_tile(tile: TileDecoder, opcode: OpcodeRecord, form: FormRecord) -> int
     for index in range(form.first_rule, form.rules_end):
         if not holds(tile, tile.rules[index]):
             tile.detail = index
-            return Fault.RULE
+            return DecodeFault.RULE
     alignment = tile.alignment
     if opcode.aligning and tile.fields[TILE_N]:
         alignment = tile.fields[TILE_N]
         if alignment & alignment - 1 or alignment > tile.max_alignment:
-            return Fault.ALIGNMENT
+            return DecodeFault.ALIGNMENT
     for index in range(form.first_operand, form.operands_end):
         fault = add_operand(tile, tile.form_operands[index], alignment)
         if fault:
             tile.detail = index - form.first_operand
             return fault
     if tile.opcode == Opcode.POOL and not check_pads(tile):
-        return Fault.PADS
-    return Fault.NONE
+        return DecodeFault.PADS
+    return DecodeFault.NONE
 
 
 def decode_tile(tile: TileDecoder) -> int:
@@ -304,7 +304,7 @@ def decode_tile(tile: TileDecoder) -> int:
         return fault
     opcode = tile.opcodes[tile.opcode]
     if not opcode.forms:
-        return Fault.NO_TILE_FORM
+        return DecodeFault.NO_TILE_FORM
     tile.operands.clear()
     tile.dram = 0
     tile.key[0] = tile.opcode | tile.function << 8 | tile.in1_nk << 16
@@ -314,4 +314,4 @@ def decode_tile(tile: TileDecoder) -> int:
     tile.unit_class = opcode.first_class + tile.affinity
     if opcode.kind:
         tile.unit_class += tile.cluster * (1 + opcode.units)
-    return check_tile(tile, opcode, tile.forms[tile.form_indices[opcode.first_form + tile.function]])
+    return check_tile(tile, opcode, tile.forms[opcode.first_form + tile.function])

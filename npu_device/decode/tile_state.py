@@ -56,7 +56,7 @@ class OpcodeRecord:
     functions: int = 0
     """Bit f is set when there is a function f."""
     first_form: int = 0
-    """Index of the form of function 0 in `form_indices`; those of the others follow."""
+    """Index of the form of function 0; those of the others follow."""
     forms: int = 0
     """Whether it has a tile form."""
     options: int = 0
@@ -131,7 +131,6 @@ class TileDecoder:
     """All that the work of its unit depends on."""
 
     opcodes: list[OpcodeRecord] = records()
-    form_indices: list[int] = items()
     forms: list[FormRecord] = records()
     rules: list[RuleRecord] = records()
     form_operands: list[OperandRecord] = records()
@@ -159,28 +158,25 @@ class TileDecoder:
 class _Table(NamedTuple):
     """Rows of the records of all opcodes, in the order of their fields."""
 
-    form_indices: list[int]
-    """Form of each function of each opcode."""
     first_form: dict[Opcode, int]
-    """Index of that of function 0."""
+    """Index of the form of function 0."""
     forms: list[tuple[int, ...]]
     rules: list[Rule]
     operands: list[tuple[int, ...]]
 
 
 def _table() -> _Table:
-    table, indices = _Table([], {}, [], [], []), dict[tuple[TileForm, str], int]()
+    table, rows = _Table({}, [], [], []), dict[tuple[TileForm, str], tuple[int, ...]]()
     for opcode, operation in OPERATIONS.items():
-        table.first_form[opcode] = len(table.form_indices)
+        table.first_form[opcode] = len(table.forms)
         assert list(operation.forms) in ([], list(range(len(operation.forms)))), "functions count from 0"
         for form in operation.forms.values():
-            index = indices.setdefault((form, operation.in_dram), len(table.forms))
-            table.form_indices.append(index)
-            if index == len(table.forms):
-                rules, operands = len(table.rules), len(table.operands)
+            if (form, operation.in_dram) not in rows:
+                rule, first = len(table.rules), len(table.operands)
                 table.rules.extend(form.rules)
                 table.operands.extend(_operand_row(operand, form, operation.in_dram) for operand in form.operands)
-                table.forms.append((rules, len(table.rules), operands, len(table.operands)))
+                rows[form, operation.in_dram] = rule, len(table.rules), first, len(table.operands)
+            table.forms.append(rows[form, operation.in_dram])
     return table
 
 
@@ -209,7 +205,7 @@ def _index(field: str) -> int:
 _TABLE = _table()
 RULES = tuple(_TABLE.rules)
 CAPACITIES = {
-    "opcodes": len(OPERATIONS), "form_indices": len(_TABLE.form_indices), "forms": len(_TABLE.forms),
+    "opcodes": len(OPERATIONS), "forms": len(_TABLE.forms),
     "rules": len(RULES), "form_operands": len(_TABLE.operands), "bits": 1 + max(DataType), "named_banks": BANK_MASKS,
     "regions": MAX_REGIONS,
 }  # fmt: skip
@@ -232,7 +228,6 @@ def fill_decoder(tile: Any, config: NpuConfig) -> None:
         for opcode, operation in sorted(OPERATIONS.items())
     ]  # fmt: skip
     _fill(tile.opcodes, opcodes)
-    tile.form_indices.fill(_TABLE.form_indices)
     _fill(tile.forms, _TABLE.forms)
     _fill(tile.rules, [_rule_row(rule) for rule in RULES])
     _fill(tile.form_operands, _TABLE.operands)

@@ -17,14 +17,14 @@ from npu_device.memory.memory import Memory
 from npu_device.memory.region import Region
 from npu_device.reservation import results
 from npu_device.reservation.buffer import LINKAGE, linked
-from npu_device.reservation.state import MIN_BLOCK, Issue, Result
+from npu_device.reservation.state import MIN_BLOCK, Issue, Output
 from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
 
 
-def sampled(made: WriteSet) -> WriteSet:
+def sampled(effect: WriteSet) -> WriteSet:
     """Detach the results of a command from memory: a copy of each array that is a view."""
-    writes, total = made
+    writes, total = effect
     if total is not None:
         total = _detached(total)
     return WriteSet(tuple([(region, _detached(data)) for region, data in writes]), total)
@@ -65,15 +65,15 @@ class Results:
         return 0
 
     def _view(self, offset: int) -> Any:
-        return self._issue.arena.view(Result, offset)
+        return self._issue.arena.view(Output, offset)
 
     def reserve(self, size: int) -> None:
         """Add a block for an output of so many bytes."""
         number = self._machine.call(results.block_class, size)
         block = bytearray(MIN_BLOCK << number)
         self._blocks.append(block)
-        offset = self._machine.storage.allocate(layout(Result).size)
-        self._issue.arena.initialize(Result, offset, {})
+        offset = self._machine.storage.allocate(layout(Output).size)
+        self._issue.arena.initialize(Output, offset, {})
         view = self._view(offset)
         view.data = address_of(block)
         blocks = self._issue.issue.free_blocks

@@ -148,8 +148,10 @@ class Station:
         """Return the accumulator regions among the accesses of a command, which are linked in reverse. `twice`: the
         command reads and writes them."""
         words, regions = self.buffer.arena.words, list[Region]()
+        low_word, end_word, next_word = _ACCESS_WORDS
         while access:
-            low, end, access = (words[access // WORD + word] for word in _ACCESS_WORDS)
+            at = access // WORD
+            low, end, access = words[at + low_word], words[at + end_word], words[at + next_word]
             if low >= ACCUMULATORS_BASE:
                 regions.append(Region(low, 1, end - low, end - low))
         regions.reverse()
@@ -180,7 +182,7 @@ class Station:
     def _add_piece(self, step: tuple[Piece, int]) -> None:
         """Add the work of the descriptor that was decoded last to the table."""
         if self.buffer.totals[TilePiece] > MAX_PIECES and not self.buffer.issue.spare_pieces:
-            self._forget_pieces()
+            self._call(pieces.clear_pieces)
         self.buffer.reserve(TilePiece, 1)
         piece = self._place_piece(step)
         self._call(pieces.add_piece, self._machine.storage.loop.tile.offset, piece)
@@ -188,13 +190,9 @@ class Station:
     def _place_piece(self, step: tuple[Piece, int]) -> int:
         piece, storage = self._machine.place_piece(step), self._machine.storage
         if storage.crowded:
-            self._forget_pieces()
+            self._call(pieces.clear_pieces)
             storage.drop_pieces({piece, *self._pieces_in_flight()})
         return piece
-
-    def _forget_pieces(self) -> None:
-        """Empty the table of pieces."""
-        self._call(pieces.clear_pieces)
 
     def _pieces_in_flight(self) -> Iterator[int]:
         """Yield the pieces of commands in flight."""

@@ -33,8 +33,8 @@ FIELDS = ("tile_m", "tile_n", "tile_k", "param0", "param1", "type_in0", "type_in
 """Parts of a descriptor that rules are about."""
 
 
-class Check(IntEnum):
-    """What a rule demands of a field."""
+class Requirement(IntEnum):
+    """Demand of a rule on a field."""
 
     TYPE = 0
     """One of some types, or the type of another field."""
@@ -52,7 +52,7 @@ class Check(IntEnum):
 class Rule(NamedTuple):
     """Rule of a field. A descriptor that breaks it ends in an error with `code`."""
 
-    check: Check
+    check: Requirement
     field: str
     code: TicketError
     types: tuple[DataType, ...] = ()
@@ -73,48 +73,48 @@ class Rule(NamedTuple):
         """Say value and rule for a descriptor that breaks it."""
         name, value = self.field, getattr(d, self.field)
         match self.check:
-            case Check.TYPE:
+            case Requirement.TYPE:
                 same = (DataType(getattr(d, self.other)),) if self.other else ()
                 names = ", ".join(kind.name for kind in dict.fromkeys((*self.types, *same)))
                 return f"{name} {value}: must be one of {names}"
-            case Check.ZERO:
+            case Requirement.ZERO:
                 shown = f"{value:#x}" if self.code is TicketError.RESERVED else value
                 return f"{name} {shown}: must be 0, it is not used"
-            case Check.NONZERO:
+            case Requirement.NONZERO:
                 return f"{name} is 0: must be at least 1"
-            case Check.LIMIT:
+            case Requirement.LIMIT:
                 return f"{name} {value}: must be {self.names}"
-            case Check.STRIDE:
+            case Requirement.STRIDE:
                 size = row_bytes(d.tile_k, DataType(getattr(d, self.other)))
                 return f"{name} {value}: rows of {size} overlap: must be 0 or at least {size}"
-            case Check.EVEN:
+            case Requirement.EVEN:
                 return f"{name} {value}: must be even"
-            case Check.WINDOWS:
+            case Requirement.WINDOWS:
                 s = pool_window(d)
                 return f"windows of {s.kh} x {s.kw} must fit {s.h} x {s.w} with its pads and see some of it"
 
 
 def _type(field: str, types: Iterable[DataType] = (), same: str = "") -> Rule:
-    return Rule(Check.TYPE, field, TicketError.DATA_TYPE, tuple(types), same)
+    return Rule(Requirement.TYPE, field, TicketError.DATA_TYPE, tuple(types), same)
 
 
 def _unused(*fields: str) -> tuple[Rule, ...]:
     return tuple(
-        Rule(Check.ZERO, field, TicketError.DATA_TYPE if field.startswith("type") else TicketError.RESERVED)
+        Rule(Requirement.ZERO, field, TicketError.DATA_TYPE if field.startswith("type") else TicketError.RESERVED)
         for field in fields
     )
 
 
 def _nonzero(dimensions: str) -> tuple[Rule, ...]:
-    return tuple(Rule(Check.NONZERO, f"tile_{letter}", TicketError.SHAPE) for letter in dimensions)
+    return tuple(Rule(Requirement.NONZERO, f"tile_{letter}", TicketError.SHAPE) for letter in dimensions)
 
 
 def _limit(field: str, limit: int, names: str, code: TicketError = TicketError.RESERVED) -> Rule:
-    return Rule(Check.LIMIT, field, code, limit=limit, names=names)
+    return Rule(Requirement.LIMIT, field, code, limit=limit, names=names)
 
 
 def _stride(field: str, kind: str) -> Rule:
-    return Rule(Check.STRIDE, field, TicketError.SHAPE, other=kind)
+    return Rule(Requirement.STRIDE, field, TicketError.SHAPE, other=kind)
 
 
 class Extent(IntEnum):
@@ -346,7 +346,7 @@ def _pool(types: Collection[DataType]) -> TileForm:
         _type("type_out", same="type_in0"),
         *_unused("type_in1", "type_kv"),
         *_nonzero("mnk"),
-        Rule(Check.WINDOWS, "param0", TicketError.SHAPE),
+        Rule(Requirement.WINDOWS, "param0", TicketError.SHAPE),
     )
     pixels = OperandForm("in0", Extent.PIXELS, _K, "type_in0")
     return TileForm(rules, (pixels, OperandForm("out", Extent.WINDOWS, _K, "type_out")))
@@ -357,7 +357,7 @@ _ROPE = _rowwise(
         *_FLOAT_ROWS,
         _type("type_in1", (DataType.FP32,), "type_in0"),
         *_unused("param1"),
-        Rule(Check.EVEN, "tile_n", TicketError.SHAPE),
+        Rule(Requirement.EVEN, "tile_n", TicketError.SHAPE),
         _limit("param0", 1, "0 or 1", TicketError.SHAPE),
     ),
     OperandForm("in1", _M, _N, "type_in1"),

@@ -7,7 +7,7 @@ store changes what they write.
 
 from npu_device.abi.opcodes import Opcode
 from npu_device.decode.tile_state import TileDecoder
-from npu_device.reservation.state import MIN_BLOCK, Access, Entry, Issue, Result
+from npu_device.reservation.state import MIN_BLOCK, Access, Entry, Issue, Output
 from pyv_native.arena import callback
 from pyv_native.intrinsics import copy_bytes
 
@@ -19,7 +19,7 @@ def report_write(issue: Issue, address: int, size: int) -> int:
 
 
 @callback
-def write_result(issue: Issue, result: Result) -> int:
+def write_result(issue: Issue, result: Output) -> int:
     """Write an output that native code cannot write to memory."""
     raise NotImplementedError
 
@@ -42,7 +42,7 @@ def memory_at(tile: TileDecoder, address: int) -> int:
 
 def add_result(
     issue: Issue, entry: Entry, memory: int, address: int, end: int, row_bytes: int, stride: int, size: int
-) -> Result | None:
+) -> Output | None:
     """Add an output of `size` bytes to a command, whose content is undefined; None: no block is free. `memory`: host
     address of the output, 0 where Python writes it. `stride`: 0 for a single row."""
     number = block_class(size)
@@ -69,7 +69,7 @@ def add_result(
 def park(
     issue: Issue, tile: TileDecoder, entry: Entry, address: int, end: int, row_bytes: int, stride: int, size: int,
     source: int, direct: int,
-) -> Result | None:  # fmt: skip
+) -> Output | None:  # fmt: skip
     """Add an output that Python has computed, at host address `source`, as `add_result`. `direct`: native code writes
     it to memory."""
     memory = memory_at(tile, address) if direct else 0
@@ -79,7 +79,7 @@ def park(
     return result
 
 
-def remove_result(issue: Issue, result: Result) -> None:
+def remove_result(issue: Issue, result: Output) -> None:
     """Free the block of an output."""
     if result.older is not None:
         result.older.younger = result.younger
@@ -122,7 +122,7 @@ def overlaps(issue: Issue, address: int, end: int) -> bool:
     return False
 
 
-def forward(result: Result | None, address: int, end: int, row_bytes: int, stride: int, data: int) -> None:
+def forward(result: Output | None, address: int, end: int, row_bytes: int, stride: int, data: int) -> None:
     """Copy the parts of rows that an output and older ones have over `data`, which has the rows one behind the
     other."""
     while result is not None:

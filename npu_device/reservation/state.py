@@ -175,7 +175,7 @@ class TilePiece:
 
 
 @record
-class Result:
+class Output:
     """Output of a command that is not in memory yet."""
 
     data: int = 0
@@ -189,10 +189,10 @@ class Result:
     row_bytes: int = 0
     stride: int = 0
     """Distance of rows; 0 for a single row."""
-    next: "Result | None" = REFERENCE
+    next: "Output | None" = REFERENCE
     """Next output of the command, or next free block of the class."""
-    older: "Result | None" = REFERENCE
-    younger: "Result | None" = REFERENCE
+    older: "Output | None" = REFERENCE
+    younger: "Output | None" = REFERENCE
 
 
 @record
@@ -260,7 +260,7 @@ class Entry:
     """Address of the descriptor."""
     words: list[int] = array(DESCRIPTOR_WORDS)
     """Descriptor."""
-    result: Result | None = REFERENCE
+    result: Output | None = REFERENCE
     """Outputs, from the start of a move or the end of another command until retirement."""
 
 
@@ -378,9 +378,9 @@ class Issue:
     request: SumRequest = field(default_factory=SumRequest)
     """Request of the command being accepted."""
 
-    youngest_result: Result | None = REFERENCE
+    youngest_result: Output | None = REFERENCE
     """Outputs of all commands."""
-    free_blocks: list[Result | None] = array(BLOCK_CLASSES)
+    free_blocks: list[Output | None] = array(BLOCK_CLASSES)
     """Free blocks of each class."""
     reports_writes: bool = False
     """Whether Python is told of each output that appears in memory."""
