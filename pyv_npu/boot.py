@@ -263,13 +263,13 @@ def check(program: Program, needs: Requirements, config: Config) -> None:
             f"{program.name}: built for opcode slot custom-{needs.slot}, "
             f"the core has custom-{config.core.custom_slot}: --set core.custom_slot={needs.slot}, or {REBUILD}"
         )
-    for what, needed, key, available in (
+    for memory, size, key, available in (
         ("DRAM", needs.dram_bytes, "npu.dram.size", config.npu.dram.size),
         ("scratchpad", needs.spm_bytes, "npu.spm.size", config.npu.spm.size),
     ):
-        if needed > available:
+        if size > available:
             raise BadInputError(
-                f"{program.name}: needs {needed} bytes of {what}, there are {available}: --set {key}={needed}"
+                f"{program.name}: needs {size} bytes of {memory}, there are {available}: --set {key}={size}"
             )
 
 
@@ -281,8 +281,8 @@ def _check_extensions(program: Program, core: CoreConfig) -> None:
             f"{program.name}: built for rv{program.xlen}, core.isa is {core.isa}: rebuild it for that, or set "
             f"core.isa to an instruction set of rv{program.xlen}"
         )
-    named = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
-    missing = [name for name in named if name not in present]
+    single_names = [name for name in program.extensions[1:] if len(name) == 1 or name in EXTENSIONS]
+    missing = [name for name in single_names if name not in present]
     if not missing or core.missing_extensions == "trap":
         return
     missing = sorted(extensions_used(program) & set(missing), key=missing.index)
@@ -301,11 +301,11 @@ def _check_extensions(program: Program, core: CoreConfig) -> None:
 
 def extensions_used(program: Program) -> set[str]:
     """Return the extensions of the known instructions in a program's code; data in the code may decode as such."""
-    everything = Isa(complete(program.xlen))
+    complete_isa = Isa(complete(program.xlen))
     of_row = {row.name: name for name, rows in EXTENSIONS.items() for row in rows}
     extensions: set[str] = set()
     for word in set(_words(program)):
-        instruction = everything.decode(word)
+        instruction = complete_isa.decode(word)
         if instruction is not None:
             extensions.add(of_row.get(instruction.name, "i"))
     return extensions

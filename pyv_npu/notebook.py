@@ -99,9 +99,9 @@ def _layers(result: Result[Any]) -> dict[str, list[Any]]:
         layer["operations"] = " ".join(layer["operations"])
         layer |= {f"{kind}_busy": cycles for kind, cycles in layer.pop("busy").items()}
         layer |= {f"{role}_bytes": size for role, size in layer.pop("roles").items()}
-        spent = layer.pop("chain")
-        layer["makespan"] = sum(spent.values())
-        layer["main_cause"] = max(spent, key=lambda cause: spent[cause]).name.lower() if spent else ""
+        shares = layer.pop("chain")
+        layer["makespan"] = sum(shares.values())
+        layer["main_cause"] = max(shares, key=lambda cause: shares[cause]).name.lower() if shares else ""
         layer.pop("bits")
     names = list(table_rows[0]) if table_rows else []
     return {name: [layer[name] for layer in table_rows] for name in names}

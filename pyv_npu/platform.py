@@ -90,8 +90,8 @@ class Platform:
         if config.plugins:
             from pyv_npu.plugins import parts  # few runs have plugins
 
-            added = parts(config.plugins)
-            devices, instructions = (*devices, *added.devices), (*instructions, *added.instructions)
+            plugin_parts = parts(config.plugins)
+            devices, instructions = (*devices, *plugin_parts.devices), (*instructions, *plugin_parts.instructions)
         self.devices = tuple(devices)
         self.instructions = tuple(instructions)
         core = config.core
@@ -186,9 +186,9 @@ class Platform:
         check_engine(self.config)
         from npu_device.external.link import External
 
-        made = External(self.config.npu)
-        made.on_failure = lambda text: self.engine.stop(Stop(StopReason.ENGINE, None, text))
-        return made
+        external = External(self.config.npu)
+        external.on_failure = lambda text: self.engine.stop(Stop(StopReason.ENGINE, None, text))
+        return external
 
     def _coherence(self) -> "Coherence | None":
         if self.npu.l2 is None:
@@ -198,7 +198,7 @@ class Platform:
         return Coherence(self.bus, self.ram, self.npu.l2)
 
     def _npu_memory(self) -> Memory:
-        def written(address: int, size: int) -> None:
+        def report_write(address: int, size: int) -> None:
             self.bus.memory_changed(address, size)
             self.outputs.written(address, size)
 
@@ -209,7 +209,7 @@ class Platform:
                 regions.append(("DRAM beyond the core", self.ram.end, sparse(size - self.ram.size)))
             virtual = sparse(mm.KV_RANGE * size) if self._kv is None else self._kv.data
         regions.append(("KV", mm.KV_BASE, virtual))
-        return Memory(regions, written)
+        return Memory(regions, report_write)
 
     def _npu_instructions(self) -> list[CustomInstruction]:
         enabled, core = self.config.custom_enabled, self.config.core
@@ -447,7 +447,7 @@ class Platform:
     def _parts(self) -> dict[str, Stateful]:
         """Return all parts of a snapshot in the order of restoring: the clock after the devices, which it reads, the
         latency probe after bus and engine."""
-        own: dict[str, Stateful] = {
+        parts: dict[str, Stateful] = {
             "hart": self.hart,
             "bus": self.bus,
             "console": self.console,
@@ -468,7 +468,7 @@ class Platform:
             "engine": self.engine,
             "latency": self.latency,
         }
-        wiring: list[object] = [self, *own.values(), *(part for part in last.values() if part is not None)]
+        wiring: list[object] = [self, *parts.values(), *(part for part in last.values() if part is not None)]
         wiring += [self.finisher, self.events, self.npu_memory, self.isa, *self.bus.rams]
         wiring += [placed.device for placed in self.devices]
         users: dict[str, Stateful] = {}
@@ -476,7 +476,7 @@ class Platform:
             from pyv_npu.snapshot.devices import parts_of  # imports NumPy, which most snapshots do not need
 
             users = parts_of([placed.device for placed in self.devices], self.instructions, wiring)
-        return own | users | {name: part for name, part in last.items() if part is not None}
+        return parts | users | {name: part for name, part in last.items() if part is not None}
 
     # -- callbacks of parts --------------------------------------------------------------------------------------
 
@@ -499,7 +499,7 @@ class Platform:
     def _update_observed(self) -> None:
         """Let native code submit without Python if the only observer is the probe, which reads the core log."""
         observers = self.traffic, self.sanitizer, *self._custom_observers
-        observed = self._probe is None or any(each is not None for each in observers)
+        observed = self._probe is None or any(observer is not None for observer in observers)
         self.clock.machine.submission.observed = observed
 
     def _observe_custom(self, name: str, operands: Operands, outcome: Outcome) -> None:

@@ -126,11 +126,11 @@ def error_rows(log: "Sequence[ErrorEntry]", latency: Latency, program: Program) 
     from npu_device.issue.retirement import UNKNOWN
 
     sites = {submission.ticket: submission.call_site for submission in latency.accepted.failed}
-    named = {int(opcode): opcode.name for opcode in Opcode}
+    opcodes = {int(opcode): opcode.name for opcode in Opcode}
     return [
         {
             "ticket": entry.ticket,
-            "opcode": named.get(entry.opcode, None if entry.opcode == UNKNOWN else entry.opcode),
+            "opcode": opcodes.get(entry.opcode, None if entry.opcode == UNKNOWN else entry.opcode),
             "command": entry.number - 1,
             "code": int(entry.code),
             "name": entry.code.name,
@@ -345,8 +345,8 @@ def stage_of(run: Run, stage: str) -> Mapping[str, Any]:
 
 def headline(runs: Runs) -> str:
     """Return the stage that describes runs: t_submit, or t_submit_prebuilt if no run has samples of t_submit."""
-    written = any(stage_of(run, "t_submit") for run in runs.values())
-    return "t_submit" if written else "t_submit_prebuilt"
+    has_submit = any(stage_of(run, "t_submit") for run in runs.values())
+    return "t_submit" if has_submit else "t_submit_prebuilt"
 
 
 def checks(run: Run) -> Iterator[Mapping[str, Any]]:

@@ -158,8 +158,8 @@ def layout(table: Table) -> TableLayout:
             return Cell(number(value), name)
         return Cell(number(round(value / scales[at].factor, COLUMN_DECIMALS)), name, value=value)
 
-    bare = [f"{head} ({unit})" if scale.factor != 1 and unit != "share" else shown
-            for head, shown, unit, scale in zip(table.heads, heads, units, scales, strict=True)]  # fmt: skip
+    bare = [f"{head} ({unit})" if scale.factor != 1 and unit != "share" else heading
+            for head, heading, unit, scale in zip(table.heads, heads, units, scales, strict=True)]  # fmt: skip
     rows = [[cell(row, at) for at in range(len(row))] for row in table.rows]
     text = [bool(rows) and all(row[at].kind == "text" for row in rows) for at in range(len(table.heads))]
     return TableLayout([scale.unit for scale in scales], rows, text, heads, bare)
@@ -223,10 +223,10 @@ def _table_text(table: Table) -> str:
     units, rows, text, _, _ = layout(table)
     cells = [[f"{'  ' * int(cell.kind[5:])}{cell.text}" if cell.kind.startswith("depth") else cell.text for cell in row]
              for row in rows]  # fmt: skip
-    shown = columns(table.heads, cells, text, units)
+    table_columns = columns(table.heads, cells, text, units)
     prose = max((len(cell.text) for row in rows for cell in row), default=0) > LONG
-    if not prose or max(map(len, shown.splitlines())) <= WIDEST:
-        return shown
+    if not prose or max(map(len, table_columns.splitlines())) <= WIDEST:
+        return table_columns
     return "\n\n".join(
         "\n".join(
             line for head, unit, cell in zip(table.heads, units, row, strict=True)

@@ -222,8 +222,8 @@ class LiveLines:
 
 
 @contextmanager
-def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]:
-    """Open the lines of the platform's configuration within the context; `tell` receives the address for a client.
+def connected(platform: Platform, report: Callable[[str], None]) -> Iterator[None]:
+    """Open the lines of the platform's configuration within the context; `report` receives the address for a client.
 
     Waits for the clients of sockets. PyvExtError when an address is in use.
     """
@@ -234,7 +234,7 @@ def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]
 
     with ExitStack() as stack:
         lines: list[tuple[SerialInput, SerialLine]] = []
-        shown = platform.console.sink
+        sink = platform.console.sink
         for number, (text, uart) in enumerate(zip(texts, platform.uarts, strict=False)):
             console = uart.console
             stack.callback(setattr, console, "sink", console.sink)
@@ -245,13 +245,13 @@ def connected(platform: Platform, tell: Callable[[str], None]) -> Iterator[None]
                 continue
             line: SerialLine
             if spec.kind == "stdio":
-                line = Terminal(spec.argument == "line", shown, leave)
+                line = Terminal(spec.argument == "line", sink, leave)
             elif spec.kind == "pty":
                 line = PseudoTerminal()
-                tell(f"serial {number}: {line.name}")
+                report(f"serial {number}: {line.name}")
             else:
                 line = Connection(spec)
-                tell(f"serial {number}: waiting for a client at {line.name}")
+                report(f"serial {number}: waiting for a client at {line.name}")
             stack.callback(line.close)
             lines.append((platform.inputs[number], line))
             console.sink = line.write

@@ -282,9 +282,9 @@ class Simulation:
         `pyv-npu run --replay FOLDER` repeats the run. UsageError when the folder contains other files than a report.
         """
         path, effective, result = Path(folder), self._effective, self._result
-        inside = {}
+        values = {}
         if self._source.content is not None:
-            inside[self._source.program] = self._source.content
+            values[self._source.program] = self._source.content
             program = {"run.program": str(path / self._source.program)}
             effective = effective.adopt(with_values(effective.config, program), "Simulator")
             result = replace(result, config=with_values(result.config, program))
@@ -292,11 +292,11 @@ class Simulation:
         files = [str(file) for file in self._choices.files]
         if self._inputs:
             line += ["--inputs", str(path / INPUTS)]
-            inside[INPUTS] = archive({name: np.asarray(value) for name, value in self._inputs.items()})
+            values[INPUTS] = archive({name: np.asarray(value) for name, value in self._inputs.items()})
         if self._faults:
             line += ["--faults", str(path / FAULTS)]
-            inside[FAULTS] = json.dumps({"faults": [fault.plain for fault in self._faults]}, indent=1).encode()
-        run = RunFolder(path, "run", line, effective, files, inside)
+            values[FAULTS] = json.dumps({"faults": [fault.plain for fault in self._faults]}, indent=1).encode()
+        run = RunFolder(path, "run", line, effective, files, values)
         try:
             write_run(run, result, summary(result))
             run.put()
@@ -306,8 +306,8 @@ class Simulation:
         return page if page.exists() else path / "summary.txt"
 
 
-def _alias_value(first: str, value: str | None, second: str, other: str | None) -> str | None:
+def _alias_value(first: str, value: str | None, second: str, alias_value: str | None) -> str | None:
     """Return the value of an argument with two names. UsageError for different values."""
-    if value is not None and other is not None and value != other:
-        raise UsageError(f"{first} = {value} and {second} = {other}: are one argument; give one of them")
-    return value if value is not None else other
+    if value is not None and alias_value is not None and value != alias_value:
+        raise UsageError(f"{first} = {value} and {second} = {alias_value}: are one argument; give one of them")
+    return value if value is not None else alias_value

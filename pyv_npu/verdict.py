@@ -49,9 +49,9 @@ def sentences(runs: Runs, causes: Mapping[str, Mapping[str, int]]) -> list[str]:
 
     `causes`: mode -> cause in words -> cycles; the cycles of a mode add up to the NPU's makespan.
     """
-    ended = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
-    lines = [_winner(ended["loose"], ended["tight"])] if {"loose", "tight"} <= set(ended) else []
-    for mode, run in ended.items():
+    exits = {mode: run for mode, run in runs.items() if run["stop_reason"] == "exit" and run["cycles"]}
+    lines = [_winner(exits["loose"], exits["tight"])] if {"loose", "tight"} <= set(exits) else []
+    for mode, run in exits.items():
         text = _cause_text(run, causes[mode]) if causes.get(mode) else _unit_text(run)
         if text:
             lines.append(f"{mode[0].upper()}{mode[1:]}: {text}")
@@ -96,11 +96,11 @@ def _cause_text(run: Run, causes: Mapping[str, int]) -> str:
         ranked = sorted(causes.items(), key=lambda item: -item[1])
         text = _bound_text(ranked, cycles, f"its {cycles:,} cycles")
         return f"limited by {ranked[0][0].split(': ')[-1]}; {text}{_advice(ranked)}"
-    inside = dict(causes)
-    waits = next((name for name in inside if name.endswith("submission")), None)
+    cycles_by_cause = dict(causes)
+    waits = next((name for name in cycles_by_cause if name.endswith("submission")), None)
     if waits is not None:  # this cause includes the cycles before the first submission
-        inside[waits] = max(0, inside[waits] - parts["before_submission"])
-    ranked = sorted(((name, spent) for name, spent in inside.items() if spent), key=lambda item: -item[1])
+        cycles_by_cause[waits] = max(0, cycles_by_cause[waits] - parts["before_submission"])
+    ranked = sorted(((name, spent) for name, spent in cycles_by_cause.items() if spent), key=lambda item: -item[1])
     text = _bound_text(ranked, max(parts["work"], 1), f"the {parts['work']:,} cycles from first submission to last "
                     "completion")  # fmt: skip
     around = parts["before_submission"] + parts["after_completion"]
@@ -120,7 +120,7 @@ def _advice(ranked: list[tuple[str, int]]) -> str:
 def _bound_text(ranked: list[tuple[str, int]], total: int, of: str) -> str:
     if not ranked:
         return ""
-    shares = ", ".join(f"{name} {spent / total:.0%}" for name, spent in ranked[:SHOWN_CAUSES])
+    shares = ", ".join(f"{name} {cycles / total:.0%}" for name, cycles in ranked[:SHOWN_CAUSES])
     return f"of {of}, {shares}."
 
 
@@ -131,10 +131,10 @@ def _unit_text(run: Run) -> str:
         return ""
     work = parts["work"]
     stages = run["latency"]["stages"] if run["latency"] else {}
-    spent = sum(
+    cycles = sum(
         stage["n"] * stage["mean"] for name in ("core_busy", "t_submit_prebuilt") if (stage := stages.get(name))
     )
-    shares = [(min(1.0, spent / work), "submission, with the core in submit functions for")]
+    shares = [(min(1.0, cycles / work), "submission, with the core in submit functions for")]
     for kind, name in UNITS.items():
         busiest = max(npu.get(f"{kind}_busy") or [0])
         shares.append((min(1.0, busiest / work), f"the busiest {name}, at work for"))
@@ -217,9 +217,9 @@ def _model_figures(mode: str, run: Run, analysis: Analysis, config: Config) -> I
     peak = max((roof.rate for roof in device.roofs), default=0.0)
     note = f"of the peak of {quantity(peak * hertz, 'ops/s')}" if peak else "no engine has a limit"
     yield Tile(f"{mode}.of_peak", quantity(rate / peak if peak else None, "share"), note)
-    moved = run["traffic"]["total"]["bytes_aligned"] if run.get("traffic") else None
-    speed = "" if moved is None else f", {quantity(moved * hertz / makespan, 'bytes/s')}"
-    yield Tile(f"{mode}.dram_bytes", quantity(moved, "bytes"), f"read from DRAM and written{speed}")
+    aligned_bytes = run["traffic"]["total"]["bytes_aligned"] if run.get("traffic") else None
+    speed = "" if aligned_bytes is None else f", {quantity(aligned_bytes * hertz / makespan, 'bytes/s')}"
+    yield Tile(f"{mode}.dram_bytes", quantity(aligned_bytes, "bytes"), f"read from DRAM and written{speed}")
 
 
 def _firmware_figures(mode: str, run: Run, hertz: float) -> Iterator[Tile]:

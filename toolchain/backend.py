@@ -8,14 +8,14 @@ from npu_device.abi.descriptor import DESCRIPTOR_SIZE, EXTENDED_SIZE, Descriptor
 from npu_device.abi.opcodes import LoopOrder, Opcode
 from toolchain.codegen import Command, DramMap, Target, generate, place
 from toolchain.codegen.commands import AUTOMATIC, MappingOptions, Residency
-from toolchain.codegen.memory import remaining
-from toolchain.codegen.patches import lowered
+from toolchain.codegen.memory import reserve_residents
+from toolchain.codegen.patches import lower_patches
 from toolchain.errors import ModelError, did_you_mean
 from toolchain.ir.graph import Graph
 from toolchain.ir.operations import PRODUCTS
 from toolchain.ir.text import json_lines
-from toolchain.passes import SCHEDULING, run_passes, selected
-from toolchain.passes.kv_forwarding import tiled
+from toolchain.passes import SCHEDULING, run_passes, select_passes
+from toolchain.passes.kv_forwarding import merge_for_tiles
 from toolchain.trace import command_lines, tensor_lines
 
 MACRO_ONLY = ("residency", "kv-forwarding", "clusters", "engines")
@@ -87,7 +87,7 @@ def compile_layers(
     `phases`: for tile commands with attention over a cache, (prefix of layer names, position of the first token) of
     each phase. An empty prefix selects all other layers; their phases have equally many commands.
     """
-    names, stages = selected(passes), list[tuple[str, Graph]]()
+    names, stages = select_passes(passes), list[tuple[str, Graph]]()
     if granularity == "tile":
         names = [name for name in names if name not in MACRO_ONLY]
     target = target._replace(
@@ -101,13 +101,13 @@ def compile_layers(
     note("import", graph)
     graph = run_passes(graph, (name for name in names if name not in SCHEDULING), target, note)
     if granularity == "tile":
-        graph = tiled(lowered(graph)) if phases else lowered(graph)
+        graph = merge_for_tiles(lower_patches(graph)) if phases else lower_patches(graph)
     graph = run_passes(graph, (name for name in names if name in SCHEDULING), target, note)
-    target = remaining(graph, target)
+    target = reserve_residents(graph, target)
     memory = place(graph, target)
     generated = generate(graph, memory, target, granularity) if not phases else _by_phase(graph, memory, target, phases)
     commands = addressed(generated, memory.commands)
-    program = Program(graph, memory, tuple(commands), tuple(_remember(stages)), tuple(names), target)
+    program = Program(graph, memory, tuple(commands), tuple(_stages_without_weights(stages)), tuple(names), target)
     _check_end(program, target, name or graph.name)
     return program
 
@@ -136,7 +136,7 @@ def _mapping(graph: Graph, mapping: MappingOptions, names: Sequence[str], granul
     return mapping._replace(loop_order=LoopOrder.OUTPUT) if granularity == "tile" else mapping
 
 
-def _remember(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
+def _stages_without_weights(stages: Sequence[tuple[str, Graph]]) -> Iterator[tuple[str, Graph]]:
     """Yield the stages without intermediate weights. Only the first stage, the last and the one before quantization
     keep their values, since each set is as large as the model."""
     indices = [0, len(stages) - 1, *(at - 1 for at, (stage, _) in enumerate(stages) if stage == "quantization")]

@@ -11,7 +11,7 @@ from toolchain.ir.operations import PRODUCTS
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_model.node import layer_name
 from toolchain.onnx_nodes.view import node_name
-from toolchain.quantize.post_training import quantized
+from toolchain.quantize.post_training import quantize_model
 from toolchain.quantize.precision import CALIBRATED, FLOAT_TYPES, PRECISIONS, cast
 from toolchain.quantize.products import PRODUCTS as CONVERTED
 from toolchain.quantize.scales import Samples
@@ -62,7 +62,7 @@ def compile_model(
     if not precision:
         return compile_graph(model, import_model(model), target, passes=passes, granularity=granularity)
     kind = CALIBRATED.get(precision)
-    source = model if kind is None else quantized(model, samples, target.qconfig, kind, method)
+    source = model if kind is None else quantize_model(model, samples, target.qconfig, kind, method)
     graph = cast(import_model(source), precision) if kind is None else import_model(source)
     compiled = compile_graph(source, graph, target, passes=passes, granularity=granularity)
     return replace(compiled, original=model, precision=precision)

@@ -15,7 +15,7 @@ from npu_device.abi.opcodes import Opcode
 from toolchain.backend import Program
 from toolchain.codegen.memory import FIRMWARE_BYTES
 from toolchain.errors import ToolchainError
-from toolchain.ir.data_types import stored
+from toolchain.ir.data_types import encode_values
 
 if TYPE_CHECKING:
     from elftools.construct import Struct
@@ -36,11 +36,11 @@ class ImagePiece(NamedTuple):
 
 def build_image(
     firmware: bytes, compiled: Program, inputs: Mapping[str, bytes], arguments: Mapping[str, int] | None = None,
-    *, apart: bool = False, bare: bool = False,
+    *, split: bool = False, bare: bool = False,
 ) -> bytes:  # fmt: skip
     """Return an ELF with the firmware, the model and its inputs; `arguments`: further arguments of the firmware.
 
-    `apart`: omit the constants, which are always omitted if the core cannot address them; the image then names the
+    `split`: omit the constants, which are always omitted if the core cannot address them; the image then names the
     sidecar file WEIGHTS and its address. `bare`: omit them for a caller that loads them itself. ToolchainError: the
     firmware does not run models.
     """
@@ -50,10 +50,10 @@ def build_image(
         if b"kernels\0" not in firmware:
             layer = next(command.layer for command in compiled.commands if command.descriptor.opcode == Opcode.CORE)
             raise ToolchainError(f"layer {layer}: is a kernel on the core, which this firmware does not run")
-    apart = apart or compiled.memory.beyond
-    content = pieces(compiled, inputs, apart=apart or bare)
-    image = with_pieces(firmware, content, compiled.end, {**values, **(arguments or {})})
-    return _naming(image, compiled, bytes(32) if bare else _digest(compiled)) if apart else image
+    split = split or compiled.memory.beyond
+    content = pieces(compiled, inputs, split=split or bare)
+    image = add_pieces(firmware, content, compiled.end, {**values, **(arguments or {})})
+    return _naming(image, compiled, bytes(32) if bare else _digest(compiled)) if split else image
 
 
 def weights_file(compiled: Program) -> bytes:
@@ -66,7 +66,7 @@ def weights_file(compiled: Program) -> bytes:
     return b"".join([*parts, bytes(end - at)])
 
 
-def with_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, arguments: Mapping[str, int]) -> bytes:
+def add_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, arguments: Mapping[str, int]) -> bytes:
     """Return the firmware with additional memory contents up to the address `end`, and values of its arguments.
     ToolchainError: the firmware does not take an argument."""
     from elftools.construct.lib.container import Container
@@ -93,18 +93,18 @@ def with_pieces(firmware: bytes, content: Iterable[ImagePiece], end: int, argume
     return elf.with_header(image)
 
 
-def pieces(compiled: Program, inputs: Mapping[str, bytes], *, apart: bool = False) -> Iterator[ImagePiece]:
-    """Yield the memory contents of the model at the start of a run; `apart`: without the constants."""
+def pieces(compiled: Program, inputs: Mapping[str, bytes], *, split: bool = False) -> Iterator[ImagePiece]:
+    """Yield the memory contents of the model at the start of a run; `split`: without the constants."""
     for name, data in inputs.items():
         yield ImagePiece(compiled.memory.address(compiled.graph, name), data)
     yield ImagePiece(compiled.memory.commands, compiled.code())
-    if not apart:
+    if not split:
         yield from constants(compiled)
 
 
 def constants(compiled: Program) -> Iterator[ImagePiece]:
     for name, values in compiled.graph.constants.items():
-        yield ImagePiece(compiled.memory.addresses[name], stored(values, compiled.graph.tensors[name].dtype))
+        yield ImagePiece(compiled.memory.addresses[name], encode_values(values, compiled.graph.tensors[name].dtype))
 
 
 def _digest(compiled: Program) -> bytes:

@@ -65,20 +65,20 @@ def execute(args: argparse.Namespace, call: Call) -> int:
 
 def words(line: Sequence[str]) -> Iterable[str]:
     """Return the completions of the last word of a command line; the shell itself completes file names."""
-    *before, last = line or [""]
-    if not before:
+    *words_before, last = line or [""]
+    if not words_before:
         return [verb for verb in VERBS if verb.startswith(last)]
-    if before[0] not in VERBS:
+    if words_before[0] not in VERBS:
         return []
-    options_of_verb = options(before[0])
+    options_of_verb = options(words_before[0])
     option, equals, value = last.partition("=")
     if equals and option in options_of_verb:
         return [f"{option}={name}" for name in _values(option, options_of_verb) if name.startswith(value)]
     if last.startswith("-"):
         return [name for name in options_of_verb if name.startswith(last)]
-    if before[-1] in options_of_verb and (values := _values(before[-1], options_of_verb)):
+    if words_before[-1] in options_of_verb and (values := _values(words_before[-1], options_of_verb)):
         return [name for name in values if name.startswith(last)]
-    return [name for name in _arguments(before[0]) if name.startswith(last)]
+    return [name for name in _arguments(words_before[0]) if name.startswith(last)]
 
 
 def options(verb: str) -> dict[str, list[str]]:

@@ -89,8 +89,8 @@ class _Single(argparse._StoreAction):
 class _ArgumentParser(argparse.ArgumentParser):
     """Argument parser that raises UsageError instead of exiting."""
 
-    def __init__(self, **named: Any) -> None:
-        super().__init__(formatter_class=_Unshown, **named)  # type: ignore[arg-type]
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(formatter_class=_Unshown, **keywords)  # type: ignore[arg-type]
         for name in (None, "store"):
             self.register("action", name, _Single)
 
@@ -117,13 +117,13 @@ class _Verb(_ArgumentParser):
 
     verb = ""
 
-    def parse_known_args(self, *positional: Any, **named: Any) -> Any:
+    def parse_known_args(self, *positional: Any, **keywords: Any) -> Any:
         if self.verb:
             module, self.verb = module_of(self.verb), ""
             self.add_argument("--traceback", action="store_true", help="show where an error came from")
             module.arguments(self)
             self.set_defaults(execute=module.execute, perform=getattr(module, "perform", None))
-        args, unknown = super().parse_known_args(*positional, **named)
+        args, unknown = super().parse_known_args(*positional, **keywords)
         words = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
         if words and not any(word.startswith("-") for word in unknown):
             setattr(args, words, [*getattr(args, words), *unknown])  # argparse stops collecting at the first option

@@ -53,8 +53,8 @@ class Effective:
 
     def adopt(self, config: Config, origin: str) -> "Effective":
         """Return the configuration with the values of `config`; `origin`: origin of the values that differ."""
-        old = flatten(self.config)
-        changed = {path: origin for path, value in flatten(config).items() if value != old[path]}
+        previous = flatten(self.config)
+        changed = {path: origin for path, value in flatten(config).items() if value != previous[path]}
         return Effective(config, {**self.origins, **changed})
 
 

@@ -45,9 +45,9 @@ def schema() -> Schema:
 def _section(prefix: str) -> Schema:
     """Return the schema of a section; `prefix` is its path with a dot, or "" for the file."""
     keys = {path: key for path, key in keys_of(Config).items() if path.startswith(prefix)}
-    inside = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
+    keys_below = [*keys, *(path for path in sorted(sections_of(Config)) if path.startswith(prefix))]
     section: Schema = {
-        "properties": {path.removeprefix(prefix): {"$ref": f"#/$defs/{path}"} for path in inside},
+        "properties": {path.removeprefix(prefix): {"$ref": f"#/$defs/{path}"} for path in keys_below},
         "additionalProperties": False,
     }
     tables = {

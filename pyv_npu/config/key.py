@@ -138,11 +138,11 @@ class Key(NamedTuple):
             return f"must be a table of names and {items}, for example {{n: 1000}}"
         if "choices" in self.rule:
             return f"must be one of {', '.join(self.rule['choices'])}"
-        none = " or none" if self.form.optional else ""
+        suffix = " or none" if self.form.optional else ""
         if integers:
             default = "" if self.default is None else f" (default {self.show(self.default)})"
-            return f"must be an integer{self._range()}{none}{default}"
-        return f"must be {'true or false' if self.form.scalar is bool else 'a word'}{none}"
+            return f"must be an integer{self._range()}{suffix}{default}"
+        return f"must be {'true or false' if self.form.scalar is bool else 'a word'}{suffix}"
 
     def _range(self, suffix: str = "") -> str:
         rule, text = self.rule, ""

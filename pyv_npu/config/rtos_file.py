@@ -46,9 +46,9 @@ def read_rtos(path: str | Path) -> Rtos:
     """Read a file. BadInputError, with the line: no YAML, an unknown or missing key, an invalid value."""
     values: dict[str, Any] = {}
     for entry in read_entries(path, _SECTIONS):
-        wrong = _wrong(entry)
-        if wrong:
-            raise BadInputError(f"{path}:{entry.line}: {entry.path}: {wrong}")
+        problem = _wrong(entry)
+        if problem:
+            raise BadInputError(f"{path}:{entry.line}: {entry.path}: {problem}")
         values[entry.path] = entry.value
     lists = _below("lists", values)
     missing = [name for name in _NEEDED if name not in values and not (name == "lists" and lists)]

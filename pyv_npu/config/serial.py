@@ -25,8 +25,8 @@ class Spec(NamedTuple):
 def parse(text: str) -> Spec:
     """Parse a line; BadInputError for invalid text."""
     kind, colon, argument = text.partition(":")
-    plain = {"stdio": ("", "line"), "pty": ("",), "none": ("",)}
-    if argument in plain.get(kind, ()) and bool(colon) == bool(argument):
+    forms = {"stdio": ("", "line"), "pty": ("",), "none": ("",)}
+    if argument in forms.get(kind, ()) and bool(colon) == bool(argument):
         return Spec(kind, argument)
     if kind in ("file", "unix") and argument:
         return Spec(kind, argument)

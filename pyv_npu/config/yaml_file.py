@@ -112,8 +112,8 @@ def check_bounds(text: str, name: str) -> None:
             if isinstance(event, yaml.CollectionStartEvent):
                 collections.append((event.anchor, count))
             elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = collections.pop()
-                sizes |= {} if anchor is None else {anchor: count - before}
+                anchor, previous = collections.pop()
+                sizes |= {} if anchor is None else {anchor: count - previous}
             elif isinstance(event, yaml.AliasEvent):
                 count += sizes.get(str(event.anchor), 0)
             count += isinstance(event, yaml.NodeEvent)

@@ -78,7 +78,7 @@ class Outputs:
 
     def state(self) -> list[list[int]]:
         """Return the state of a snapshot."""
-        return [list(written) for written in self._ranges]
+        return [list(span) for span in self._ranges]
 
     def load_state(self, state: Any) -> None:
         self._ranges = {}

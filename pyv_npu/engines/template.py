@@ -50,13 +50,13 @@ def main() -> None:
         elif kind == START:
             events, started, at = step(body), body, 0
         elif kind == RUN_UNTIL:
-            until = struct.unpack("<Q", body)[0]
-            while events and events[0][0] <= until:
+            limit = struct.unpack("<Q", body)[0]
+            while events and events[0][0] <= limit:
                 at, data = events.pop(0)
                 send(EVENT, data)
-                until = until if events else at
-            send(REACHED, struct.pack("<Q", until))
-            started, at = started if events else b"", until + 1
+                limit = limit if events else at
+            send(REACHED, struct.pack("<Q", limit))
+            started, at = started if events else b"", limit + 1
         elif kind == SAVE:
             send(STATE, struct.pack("<Q", at) + started)
         elif kind == LOAD:  # repeats the step, without its past events

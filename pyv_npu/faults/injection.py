@@ -74,11 +74,11 @@ class Injection(Triggers):
     def _flip(self, armed_fault: ArmedFault, cycle: int, address: int) -> None:
         bus, bit = self._machine.bus, armed_fault.value("bit")
         at = address + bit // 8
-        old = bus.peek(at, 1)
-        if old is None:
+        previous = bus.peek(at, 1)
+        if previous is None:
             return  # no memory at this address: the run reports a fault that did not act
         self._record_firing(armed_fault, cycle, f"bit {bit % 8} of the byte at {at:#x}")
-        bus.poke(at, bytes([old[0] ^ 1 << bit % 8]))
+        bus.poke(at, bytes([previous[0] ^ 1 << bit % 8]))
 
     def _register(self, armed_fault: ArmedFault) -> None:
         hart, name = self._machine.hart, str(armed_fault.fault.values["register"])
@@ -211,13 +211,13 @@ class Injection(Triggers):
 
     def _flip_result(self, armed_fault: ArmedFault, cycle: int, command: Command) -> None:
         assert command.result is not None
-        (region, data), *others = command.result.writes
+        (region, data), *more = command.result.writes
         flipped = data.copy()
         flat = flipped.reshape(-1)
         bit = armed_fault.value("bit") % (8 * flat.size)
         flat[bit // 8] ^= 1 << bit % 8
         self._record_firing(armed_fault, cycle, f"bit {bit} of the output of {command.opcode.name}", command.ticket)
-        command.result = WriteSet(((region, flipped), *others), command.result.accumulator)
+        command.result = WriteSet(((region, flipped), *more), command.result.accumulator)
 
     def takes(self, cycle: int, command: Command) -> bool:
         stuck = [(armed_fault, armed_fault.value("cycles")) for armed_fault in self._select(Point.START, cycle)]

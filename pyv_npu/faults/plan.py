@@ -209,12 +209,12 @@ def read_plan(path: Path | str, *, drawn: bool = False) -> tuple[Fault, ...]:
     for name, entry in entries.items():
         if name != "faults":
             raise BadInputError(f"{path}:{entry.line}: {name}: unknown key{did_you_mean(name, ['faults'])}; drop it")
-    listed = entries["faults"].value if entries else None
-    if not isinstance(listed, list) or not 0 < len(listed) <= MOST_FAULTS:
+    items = entries["faults"].value if entries else None
+    if not isinstance(items, list) or not 0 < len(items) <= MOST_FAULTS:
         raise BadInputError(
             f"{path}: faults: must be a list of 1 to {MOST_FAULTS} faults; see `pyv-npu docs reliability`"
         )
-    return tuple(make_fault(row, f"{path}: fault {index}", drawn) for index, row in enumerate(listed, 1))
+    return tuple(make_fault(row, f"{path}: fault {index}", drawn) for index, row in enumerate(items, 1))
 
 
 def make_fault(document: Any, location: str = "fault", drawn: bool = False) -> Fault:

@@ -91,12 +91,12 @@ class Stepper:
     @property
     def outputs(self) -> FmuOutputs:
         counted, cycle = self._platform.npu.counters.to_json(), max(1, self._platform.cycle)
-        moved = counted["dram_bytes_read"] + counted["dram_bytes_written"]
+        dram_bytes = counted["dram_bytes_read"] + counted["dram_bytes_written"]
 
         def mean(name: str) -> float:
             return sum(counted[name]) / (cycle * len(counted[name]))
 
         return FmuOutputs(
             self._platform.cycle, counted["accepted"] - counted["completed"], counted["completed"], mean("te_busy"),
-            mean("ve_busy"), mean("dma_busy"), moved * self._config.npu.clock_hz / cycle, self._stop is None,
+            mean("ve_busy"), mean("dma_busy"), dram_bytes * self._config.npu.clock_hz / cycle, self._stop is None,
         )  # fmt: skip

@@ -73,8 +73,8 @@ def grouped(
         (~is_outer & ~is_inner, t.inner_low, t.inner_high, 4, None if call else 1),
         (is_inner, 0.0, 0.0, 5, 1),
     ):
-        moved = np.where(x >= high, np.float32(high), np.float32(low)) if shift else np.zeros_like(x)
-        v = x - moved
+        offsets = np.where(x >= high, np.float32(high), np.float32(low)) if shift else np.zeros_like(x)
+        v = x - offsets
         lowest = np.where(mask, v, np.inf).min(axis=axis, keepdims=True)
         highest = np.where(mask, v, -np.inf).max(axis=axis, keepdims=True)
         lowest, highest = (np.where(np.isfinite(extreme), extreme, 0) for extreme in (lowest, highest))
@@ -82,7 +82,7 @@ def grouped(
         top = (1 << bits) - 1
         step = ((highest - lowest) / top).astype(np.float16).astype(np.float32)
         code = np.divide(v - lowest, step, out=np.zeros_like(v), where=step > 0)
-        read = np.clip(np.rint(code), 0, top) * step + lowest + moved
+        read = np.clip(np.rint(code), 0, top) * step + lowest + offsets
         result = np.where(mask, read, result)
     return result.astype(np.float16).astype(np.float32)
 
@@ -200,8 +200,8 @@ def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
     read = x
     for index in range(len(shares)):
         low, high = limits[index] if index < len(limits) else (np.float32(0), np.float32(0))
-        moved, mask = np.where(x >= high, high, low), group == index
-        v = x - moved
+        offsets, mask = np.where(x >= high, high, low), group == index
+        v = x - offsets
         lowest, highest = (np.where(mask, v, sign * np.inf) for sign in (1, -1))
         first, last = lowest.min(axis=1, keepdims=True), highest.max(axis=1, keepdims=True)
         first, last = (np.where(np.isfinite(extreme), extreme, 0) for extreme in (first, last))
@@ -209,5 +209,5 @@ def _concentric(x: Floats, shares: Sequence[float]) -> tuple[Floats, float]:
         top = (1 << (4 if index == dense else 5)) - 1
         step = ((last - first) / top).astype(np.float16).astype(np.float32)
         code = np.divide(v - first, step, out=np.zeros_like(v), where=step > 0)
-        read = np.where(mask, np.clip(np.rint(code), 0, top) * step + first + moved, read)
+        read = np.where(mask, np.clip(np.rint(code), 0, top) * step + first + offsets, read)
     return read.astype(np.float16).astype(np.float32), float((group != dense).mean())

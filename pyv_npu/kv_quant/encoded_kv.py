@@ -193,8 +193,8 @@ def compared(program: CompiledDecoder, references: Mapping[str, Values]) -> list
             at = divmod(index, 2)
             x = tokens_by_channels(np.asarray(references[cache.past], np.float32))
             side, running = "kv"[at[1]], side_of(program, index)
-            same = method.codecs is not None and method.codecs[at[1]] is running.codec
-            parameters = parameters_of(program, index) if same else method.calibrate(x, side, cache.head_dim)
+            is_current = method.codecs is not None and method.codecs[at[1]] is running.codec
+            parameters = parameters_of(program, index) if is_current else method.calibrate(x, side, cache.head_dim)
             decoded = method.read_back(x, side, cache.head_dim, parameters)
             squared[at] = np.square(decoded - x, dtype=np.float64).sum(), np.square(x, dtype=np.float64).sum()
             bits[at] = method.stored_bits(x, side, cache.head_dim, parameters)

@@ -48,8 +48,8 @@ class Errors(NamedTuple):
     values: float
 
 
-def relative(got: Any, want: Any) -> float:
-    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+def relative(got: Any, reference: Any) -> float:
+    return float(np.linalg.norm(got - reference) / np.linalg.norm(reference))
 
 
 def errors(seed: int = 0) -> list[Errors]:

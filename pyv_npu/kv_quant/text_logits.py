@@ -10,7 +10,7 @@ from npu_device.kv_quant.codec import StoredTokens
 from toolchain.decoders.decoder import LOGITS, Decoder
 from toolchain.decoders.reference import empty_past, step_feeds
 from toolchain.ir.graph import Values
-from toolchain.onnx_model.reference import evaluated
+from toolchain.onnx_model.reference import evaluate
 
 Store = Callable[[int, Values], StoredTokens]
 """Function from (index of a cache, keys or values (tokens, C)) to the stored tokens."""
@@ -23,7 +23,7 @@ def text_logits(decoder: Decoder, tokens: Sequence[int], store: Store) -> Values
     layers = {name: index for index, name in enumerate(decoder.attended)}
     operator: type[OpRun] = type("Attention", (_StoredAttention,), {"storage": _Storage(store, layers)})
     inputs = step_feeds(decoder, tokens, empty_past(decoder))
-    logits: Values = evaluated(decoder.proto, [LOGITS], inputs, [operator])[LOGITS]
+    logits: Values = evaluate(decoder.proto, [LOGITS], inputs, [operator])[LOGITS]
     return logits[0]
 
 

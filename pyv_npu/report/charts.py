@@ -90,18 +90,18 @@ def colour(field: str, names: Sequence[str]) -> Spec:
     """Return the colour encoding of names; modes have the same colours in all charts."""
     modes = [name for name in RUNS if name in names]
     domain = [*RUNS, *(name for name in names if name not in RUNS)] if modes else list(names)
-    shown: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
+    channel: Spec = {"field": field, "type": "nominal", "scale": {"domain": domain}, "legend": {"values": list(names)}}
     if len(names) < 2:
-        shown["legend"] = None
-    return shown
+        channel["legend"] = None
+    return channel
 
 
 def legend_toggle(field: str, names: Sequence[str]) -> tuple[list[Spec], Spec]:
     """Return parameters and the opacity of marks: a click on the legend selects a name, with Shift several."""
     if len(names) < 2:
         return [], {"value": 1}
-    shown = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
-    return [shown], {"condition": {"param": "shown", "value": 1}, "value": FADED}
+    parameter = {"name": "shown", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+    return [parameter], {"condition": {"param": "shown", "value": 1}, "value": FADED}
 
 
 def zoom_parameter(*axes: str) -> Spec:
@@ -298,8 +298,8 @@ def cells(
         },
     }  # fmt: skip
     text = {"mark": {"type": "text"}, "encoding": {**encoding, "text": {"field": "text"}}}
-    written = len(columns) <= 12
-    spec = specification(data, [box, text] if written else [box], (30 if written else 18) * len(rows))
+    has_labels = len(columns) <= 12
+    spec = specification(data, [box, text] if has_labels else [box], (30 if has_labels else 18) * len(rows))
     return Chart(name, title, caption, spec)
 
 

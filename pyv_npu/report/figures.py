@@ -93,11 +93,11 @@ class _Works:
 
     def __init__(self, work: Table) -> None:
         order = np.argsort(work["start"], kind="stable")
-        start, reach = work["start"][order], np.maximum.accumulate(work["end"][order])
+        start, latest_end = work["start"][order], np.maximum.accumulate(work["end"][order])
         opens = np.ones(len(start), np.bool_)
-        opens[1:] = start[1:] > reach[:-1]
+        opens[1:] = start[1:] > latest_end[:-1]
         self._start = start[opens]
-        self._end = reach[np.append(opens[1:], True)[: len(reach)]]
+        self._end = latest_end[np.append(opens[1:], True)[: len(latest_end)]]
 
     def before(self, moments: Integers) -> Integers:
         """Return the busy cycles before each of `moments`."""
@@ -126,8 +126,8 @@ def _deepest(rows: Table, edges: Integers) -> Integers:
     start, end = np.sort(rows["start"]), np.sort(rows["end"])
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
     begin = np.searchsorted(start, edges, side="left")
-    before = begin - np.searchsorted(end, edges, side="right")
-    peak = np.maximum(before[:-1], 0)
+    open_count = begin - np.searchsorted(end, edges, side="right")
+    peak = np.maximum(open_count[:-1], 0)
     for index in np.flatnonzero(begin[1:] > begin[:-1]):
         peak[index] = max(peak[index], depth[begin[index] : begin[index + 1]].max())
     return np.asarray(peak, dtype=np.int64)

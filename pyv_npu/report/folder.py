@@ -34,26 +34,26 @@ class ReportFolder:
             raise UsageError(f"--report {final}: {fault}; name another folder") from None
 
     @property
-    def taken(self) -> bool:
+    def is_occupied(self) -> bool:
         """True if the target has an earlier report."""
         return self._place.is_dir() and any(self._place.iterdir())
 
     def put(self) -> None:
         """Move the complete report to its target. UsageError when the target has received other files meanwhile."""
         _check(self.final)
-        old = _sibling(self._place, os.getpid(), "old")
+        previous = _sibling(self._place, os.getpid(), "old")
         try:
             if self._place.exists():
-                os.rename(self._place, old)
+                os.rename(self._place, previous)
             os.rename(self.draft, self._place)
         except OSError:  # a mount point, or a folder in a read-only parent, cannot be renamed
-            if old.exists():
-                os.rename(old, self._place)
+            if previous.exists():
+                os.rename(previous, self._place)
             _move_contents(self.draft, self._place)
         finally:
-            if old.exists() and not self._place.exists():  # Ctrl-C between both renames
-                os.rename(old, self._place)
-        shutil.rmtree(old, ignore_errors=True)
+            if previous.exists() and not self._place.exists():  # Ctrl-C between both renames
+                os.rename(previous, self._place)
+        shutil.rmtree(previous, ignore_errors=True)
 
     @property
     def placed(self) -> bool:

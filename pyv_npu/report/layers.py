@@ -38,13 +38,13 @@ def causes(analysis: Analysis) -> dict[str, int]:
 
 
 def _bounds(name: str, analysis: Analysis) -> Table:
-    explained = analysis.explanation
-    makespan = max(explained.makespan, 1)
-    ranked = sorted(explained.causes.items(), key=lambda item: -item[1])
+    explanation = analysis.explanation
+    makespan = max(explanation.makespan, 1)
+    ranked = sorted(explanation.causes.items(), key=lambda item: -item[1])
     figures = [
-        *((f"lower bound: {BOUNDS[bound]}", f"bound.{bound}", cycles) for bound, cycles in explained.bounds.items()),
+        *((f"lower bound: {BOUNDS[bound]}", f"bound.{bound}", cycles) for bound, cycles in explanation.bounds.items()),
         *((CAUSES[cause], f"cause.{cause}", cycles) for cause, cycles in ranked),
-        ("makespan: cycle 0 to the last completion", "makespan", explained.makespan),
+        ("makespan: cycle 0 to the last completion", "makespan", explanation.makespan),
     ]
     rows = [(text, Cell(number(cycles), f"{name}.{key}"), cycles / makespan) for text, key, cycles in figures]
     return Table((f"NPU, {name}", "core cycles", "of the makespan"), rows, units=("", "", "share"))
@@ -84,7 +84,7 @@ def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]
         **{f"{kind}_busy": sum(layer.busy[kind] for layer in group) for kind in group[0].busy},
         "macs": total("macs"),
     }  # fmt: skip
-    ops, moved, active = total("ops"), total("bytes"), total("active")
+    ops, size, active = total("ops"), total("bytes"), total("active")
     spent: Counter[Blocker] = Counter()
     for layer in group:
         spent.update(layer.chain)
@@ -92,6 +92,6 @@ def _cells(group: Sequence[Layer], makespan: int, name: str = "") -> list[Value]
     return [
         Cell(" ".join(group[0].operations), kind="text"),
         *(Cell(short(value), name and f"{name}.{key}", value=value) for key, value in figures.items()),
-        total("read"), total("written"), ops / moved if moved else None, ops / active if active else 0.0,
+        total("read"), total("written"), ops / size if size else None, ops / active if active else 0.0,
         "" if worst is None else CAUSES[worst].split(": ")[-1], spent.total() / makespan,
     ]  # fmt: skip

@@ -94,21 +94,21 @@ def _capacity(name: str, figures: Mapping[str, Any]) -> list[Part]:
 
 
 def _tokens(name: str, figures: Mapping[str, Any]) -> list[Part]:
-    moved = figures["kv_tokens"]
+    tokens = figures["kv_tokens"]
     parts: list[Part] = []
-    if len(moved) > 1:
-        scale = scale_of([token[key] for token in moved for key, _ in SIDES], "bytes")
-        curves = [Line(text, [(token["token"], token[key] / scale.factor) for token in moved]) for key, text in SIDES]
+    if len(tokens) > 1:
+        scale = scale_of([token[key] for token in tokens for key, _ in SIDES], "bytes")
+        curves = [Line(text, [(token["token"], token[key] / scale.factor) for token in tokens]) for key, text in SIDES]
         caption = "between DRAM and scratchpad in the step of each token"
         title = f"Keys and values by token, {name}"
         parts.append(lines(f"kv_tokens_{name}", title, caption, curves, "token", scale.unit))
-    rows = [(str(token["token"]), *(token[key] for key, _ in SIDES)) for token in moved[:MANY]]
+    rows = [(str(token["token"]), *(token[key] for key, _ in SIDES)) for token in tokens[:MANY]]
     if rows:
         heads = ("last token of the step", *(f"{text} moved" for _, text in SIDES))
         figures_of = f"{name}.token.{{0}}.{{head}}"
         parts.append(Table(heads, rows, units=("", "bytes", "bytes"), figures=figures_of))
-    if len(moved) > MANY:
-        parts.append(Note(f"The first {MANY} of {len(moved)}; all of them are in result.json.", "muted"))
+    if len(tokens) > MANY:
+        parts.append(Note(f"The first {MANY} of {len(tokens)}; all of them are in result.json.", "muted"))
     return parts
 
 

@@ -35,15 +35,15 @@ def render(title: str, head: Sequence[Part] = (), tiles: Sequence[Tile] = (), se
         "deflated": lambda run: deflated(json.dumps(run, separators=(",", ":"))),
     }
     folder = resources.files("pyv_npu.report") / "page"
-    shown = [(section.name, section.title, _side_by_side(section.parts)) for section in sections if section.parts]
-    drawn = any(isinstance(part, Charts) for _, _, parts in shown for part in parts)
+    contents = [(section.name, section.title, _side_by_side(section.parts)) for section in sections if section.parts]
+    charted = any(isinstance(part, Charts) for _, _, parts in contents for part in parts)
     style, theme, *scripts = (
         Markup((folder / name).read_text(encoding="utf-8"))
-        for name in ("style.css", "theme.js", "tables.js", "gantt.js", "time.js", *(["charts.js"] if drawn else []))
+        for name in ("style.css", "theme.js", "tables.js", "gantt.js", "time.js", *(["charts.js"] if charted else []))
     )
     return environment.get_template("report.html").render(
-        title=title, head=head, tiles=tiles, sections=shown, style=style, theme=theme, scripts=scripts,
-        vega=Markup(library()) if drawn else "", themes=Markup(themes()),
+        title=title, head=head, tiles=tiles, sections=contents, style=style, theme=theme, scripts=scripts,
+        vega=Markup(library()) if charted else "", themes=Markup(themes()),
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def _side_by_side(parts: Sequence[Part]) -> list[Any]:
     """Group adjacent charts."""
     groups: list[Any] = []
     for charts, run in groupby(parts, lambda part: isinstance(part, Chart)):
-        together = list(run)
-        named = [part._replace(name=chart_name(part.name)) for part in together if isinstance(part, Chart)]
-        groups += [Charts(named)] if charts else together
+        group = list(run)
+        named = [part._replace(name=chart_name(part.name)) for part in group if isinstance(part, Chart)]
+        groups += [Charts(named)] if charts else group
     return groups

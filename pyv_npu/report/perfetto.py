@@ -203,12 +203,12 @@ def _notices(track: int, submissions: Sequence[Submission]) -> Iterator[TrackEve
     for s in submissions:
         if s.t6 is not None and s.t7 is not None:
             ends[s.t6] = max(ends.get(s.t6, 0), s.t7)
-    reach = 0
+    latest_end = 0
     for start, stop in sorted(ends.items()):
-        begin = max(start, reach)  # handlers do not nest, so a slice begins after the end of the previous one
+        begin = max(start, latest_end)  # handlers do not nest, so a slice begins after the end of the previous one
         if stop > begin:
             yield from _slice(track, begin, stop, "handler")
-        reach = max(reach, stop)
+        latest_end = max(latest_end, stop)
     for flow, s in enumerate(submissions, 1):
         if s.t7 is not None:
             yield TrackEvent(s.t7, 1, track, TrackEventType.INSTANT, f"knows {s.ticket}", flow, True)
@@ -218,11 +218,11 @@ def _engines(tracks: Tracks, spans: Spans, submissions: Sequence[Submission]) ->
     flows = {s.ticket: flow for flow, s in enumerate(submissions, 1)}
     for kind in UNITS:
         for unit, rows in spans.units(kind).items():
-            reach: list[int] = []  # end of each row; overlapping work takes another row of the engine
+            row_ends: list[int] = []  # end of each row; overlapping work takes another row of the engine
             columns = (rows[name].tolist() for name in ("start", "end", "ticket", "aux"))
             for start, end, ticket, aux in zip(*columns, strict=True):
-                row = next((row for row, end_of in enumerate(reach) if end_of <= start), len(reach))
-                reach[row : row + 1] = [end]
+                row = next((row for row, end_of in enumerate(row_ends) if end_of <= start), len(row_ends))
+                row_ends[row : row + 1] = [end]
                 track = tracks[unit_name(unit) if row == 0 else f"{unit_name(unit)}, row {row + 1}"]
                 name = f"{Opcode(aux & OPCODE).name} {ticket}"
                 yield from _slice(track, start, end, name, flows.get(ticket, 0))

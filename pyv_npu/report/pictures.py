@@ -79,10 +79,10 @@ def reasons(runs: Runs) -> list[Chart]:
 def cumulative(latencies: Mapping[str, Latency], program: str) -> list[Chart]:
     """Draw the cumulative distributions of submission latency."""
     rows = distribution_steps(latencies)
-    written = any(stage == "t_submit" for _, stage, _ in rows)
+    has_submit = any(stage == "t_submit" for _, stage, _ in rows)
     curves = [
         Line(mode, [(cycles, 100 * rank / steps[-1][1]) for cycles, rank in steps], stage)
-        for mode, stage, steps in rows if not (written and stage == "t_submit_prebuilt")
+        for mode, stage, steps in rows if not (has_submit and stage == "t_submit_prebuilt")
     ]  # fmt: skip
     title = "Submission latency: cumulative distribution"
     return [distributions("latency_cdf", title, program, curves)] if any(curve.points[1:] for curve in curves) else []
@@ -97,21 +97,21 @@ def distribution_steps(latencies: Mapping[str, Latency]) -> list[tuple[str, str,
 def bottlenecks(analysis: Analysis, name: str) -> Chart:
     """Draw the layers with most cycles on the critical path, by cause; layers of a group share a row."""
     groups = blocks(analysis.layers) or {layer.name: [layer] for layer in analysis.layers}
-    spent = {
+    cycles = {
         pattern if len(group) == 1 else f"{pattern} ({len(group)}x)": _causes(group)
         for pattern, group in groups.items()
     }
-    worst = sorted(spent, key=lambda key: -sum(spent[key].values()))[:TOP]
+    worst = sorted(cycles, key=lambda key: -sum(cycles[key].values()))[:TOP]
     caption = "core cycles of the critical path that were spent on a layer; all layers add up to the makespan"
-    rows = {pattern: spent[pattern] for pattern in worst}
+    rows = {pattern: cycles[pattern] for pattern in worst}
     return stacked_bars(f"bottlenecks_{name}", f"Bottlenecks, {name}", caption, rows, "core cycles")
 
 
 def _causes(group: Sequence[Layer]) -> dict[str, int]:
-    spent: Counter[Blocker] = Counter()
+    causes: Counter[Blocker] = Counter()
     for layer in group:
-        spent.update(layer.chain)
-    return {CAUSES[cause]: spent[cause] for cause in CAUSES if spent[cause]}
+        causes.update(layer.chain)
+    return {CAUSES[cause]: causes[cause] for cause in CAUSES if causes[cause]}
 
 
 def blocks(layers: Sequence[Layer]) -> dict[str, list[Layer]] | None:

@@ -83,7 +83,7 @@ class RunFolder:
     def put(self) -> str:
         """Complete the report and move it to its target. It replaces an earlier report unless Ctrl-C cut the run.
         Return a message."""
-        if self.cut and self._report.taken:
+        if self.cut and self._report.is_occupied:
             self.discard()
             return f"the earlier report stays in {self.place}: this run was interrupted"
         self._keep_inputs()
@@ -106,7 +106,7 @@ class RunFolder:
         place = self.place
         if self._report.placed:
             return f"the report is in {place}"
-        if self._report.taken:
+        if self._report.is_occupied:
             return f"the earlier report stays in {place}"
         if self.partial:
             self.put()

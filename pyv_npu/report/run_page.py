@@ -27,24 +27,24 @@ def extended(
     runs, analyses = {result.name: result.json for result in results}, _analyses(results)
     charts = {**charts, "stages": pictures.reasons(runs)}
     total, *rest = (section for section in sections if section.name != "host")
-    shown = [section._replace(parts=[*charts.get(section.name, ()), *section.parts]) for section in rest]
+    contents = [section._replace(parts=[*charts.get(section.name, ()), *section.parts]) for section in rest]
     front = next(
-        (at for at, section in enumerate(shown) if section.name in ("tokens", "faults", "energy", "latency")),
-        len(shown),
+        (at for at, section in enumerate(contents) if section.name in ("tokens", "faults", "energy", "latency")),
+        len(contents),
     )
-    shown[front:front] = [
+    contents[front:front] = [
         *layers.of_model(analyses, results[0].config, results[0].program),
         Section("traffic", "Traffic", memory.traffic(runs, analyses)),
         Section("kv", "Keys and values", memory.keys_and_values(runs)),
     ]
-    end = next((at for at, section in enumerate(shown) if section.name == "parameters"), len(shown))
+    end = next((at for at, section in enumerate(contents) if section.name == "parameters"), len(contents))
     title = "The run" if len(runs) == 1 else "The runs"
-    shown[end:end] = [
+    contents[end:end] = [
         Section("sites", "Call sites", _sites(results)),
         Section("time", "Over time", [OverTime(gantts)]),
         total._replace(title=title, parts=[*total.parts, counters(runs)]),
     ]
-    return shown
+    return contents
 
 
 def first_screen(results: Results, comparison: Mapping[str, Any] | None = None) -> tuple[list[str], list[Tile]]:

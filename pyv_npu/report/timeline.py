@@ -73,7 +73,7 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
     """Return the rows of the table with names in place of codes; `layers`: of each command, in acceptance order."""
     layer_names = np.array([*layers, ""], object)
     events, aux, number = table["what"], table["aux"], table["number"]
-    is_step, ended = among(BEGINS)[events], table["last"] != UNFINISHED
+    is_step, is_finished = among(BEGINS)[events], table["last"] != UNFINISHED
     names = _NAMES[events]
     names[is_step] = _OPCODES[aux[is_step] & OPCODE]
     causes = np.full(len(table), "", object)
@@ -90,8 +90,8 @@ def named(table: Table, layers: Sequence[str], reasons: Reasons | None = None) -
         table["tile"].tolist(),
         _column_where(table["stream"] != NONE, table["stream"]),
         table["start"].tolist(),
-        _column_where(ended, table["end"]),
-        _column_where(ended & among((*BEGINS, *ENDS))[events], table["bytes"]),
+        _column_where(is_finished, table["end"]),
+        _column_where(is_finished & among((*BEGINS, *ENDS))[events], table["bytes"]),
         causes.tolist(),
         layer_names[np.where(number < len(layers), number, NONE)].tolist(),
     )

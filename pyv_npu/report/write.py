@@ -95,15 +95,15 @@ def write_report(
     run = results[0].json
     curves = cumulative(latencies, f"{run['program']}, preset {run['preset']}")
     gantts = {result.name: _gantt(result, binned[result.name]) for result in results}
-    shown = extended(sections, results, {"latency": curves, "sweeps": sweep_charts}, gantts)
-    for name, table in csv_tables(shown).items():
+    contents = extended(sections, results, {"latency": curves, "sweeps": sweep_charts}, gantts)
+    for name, table in csv_tables(contents).items():
         write_csv(folder / name, table.heads, [list(map(plain, row)) for row in table.rows])
     steps = [(mode, stage, *step) for mode, stage, steps in distribution_steps(latencies) for step in steps]
     write_csv(folder / "latency_cdf.csv", ("mode", "stage", "cycles", "submissions_at_most"), steps)
     write_series_csv(folder / "series.csv", binned)
     _write_sweeps(folder / "sweeps.csv", (comparison or {}).get("sweeps", ()))
     _write_metrics(folder / "metrics.csv", results)
-    write_text(folder / "report.html", write_page(shown, results, effective, comparison))
+    write_text(folder / "report.html", write_page(contents, results, effective, comparison))
 
 
 def _series(run: Result[Any]) -> Series:
@@ -120,9 +120,9 @@ def _engines(run: Result[Any]) -> dict[str, int]:
 def _gantt(run: Result[Any], binned: Series) -> dict[str, Any]:
     names, waits = ((), ()) if run.analysis is None else (run.analysis.names, run.analysis.waits)
     assert run.cycles is not None, "a report shows runs with time"
-    shown = lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
+    tables = lanes(run.spans, Submissions.of(()) if run.core is None else run.core.latency.submissions)
     tickets = run.spans.commands["ticket"]
-    return gantt_chart(shown, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz)
+    return gantt_chart(tables, run.cycles, tickets, names, binned, _engines(run), waits, run.config.npu.clock_hz)
 
 
 def _write_sweeps(path: Path, sweeps: Sequence[Mapping[str, Any]]) -> None:

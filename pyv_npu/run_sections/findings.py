@@ -66,10 +66,10 @@ def findings_headline(sanitizer: Mapping[str, Any]) -> str:
     findings, rules = sanitizer["findings"], dict[str, int]()
     for finding in findings:
         rules[finding["rule"]] = rules.get(finding["rule"], 0) + finding["count"]
-    listed = ", ".join(f"{rule} {count}" for rule, count in rules.items())
-    dropped = f"; {sanitizer['dropped']} more not kept" if sanitizer["dropped"] else ""
-    count = f"{len(findings)} finding{'s' * (len(findings) != 1)} ({listed})" if findings else "no findings"
-    return f"sanitizer: {count}{dropped}"
+    counts = ", ".join(f"{rule} {count}" for rule, count in rules.items())
+    suffix = f"; {sanitizer['dropped']} more not kept" if sanitizer["dropped"] else ""
+    count = f"{len(findings)} finding{'s' * (len(findings) != 1)} ({counts})" if findings else "no findings"
+    return f"sanitizer: {count}{suffix}"
 
 
 def _side(side: Mapping[str, Any]) -> str:
@@ -95,18 +95,18 @@ def faults(runs: Runs) -> list[Part]:
         rows: list[tuple[int, str, str]] = []
         for fault in effect["injected"]:
             facts.append(("fault", f"{fault['name']}: {fault['fault']}" if fault["name"] else fault["fault"]))
-            fired = fault["fired"]
+            firings = fault["fired"]
             rows += [
-                (firing["cycle"], fault["name"] or fault["fault"], firing["what"]) for firing in fired[:SHOWN_FIRINGS]
+                (firing["cycle"], fault["name"] or fault["fault"], firing["what"]) for firing in firings[:SHOWN_FIRINGS]
             ]
-            if len(fired) > SHOWN_FIRINGS or not fired:
-                more = f"and {len(fired) - SHOWN_FIRINGS:,} times more" if fired else "it never acted"
+            if len(firings) > SHOWN_FIRINGS or not firings:
+                more = f"and {len(firings) - SHOWN_FIRINGS:,} times more" if firings else "it never acted"
                 facts.append(("", more))
         for entry in effect["recovered"]:
-            waited = entry["cycle"] - entry["since"]
-            rows.append((entry["cycle"], "driver", f"{entry['text']}, after {waited:,} cycles without progress"))
+            cycles = entry["cycle"] - entry["since"]
+            rows.append((entry["cycle"], "driver", f"{entry['text']}, after {cycles:,} cycles without progress"))
         if effect["recoveries"] > len(effect["recovered"]):
             facts.append(("", f"and {effect['recoveries'] - len(effect['recovered']):,} recoveries more"))
-        shown = [(f"{cycle:,}", *words) for cycle, *words in sorted(rows)]
-        parts += [Heading(name), Facts(facts), Table(("core cycle", "fault or driver", "event"), shown)]
+        cells = [(f"{cycle:,}", *words) for cycle, *words in sorted(rows)]
+        parts += [Heading(name), Facts(facts), Table(("core cycle", "fault or driver", "event"), cells)]
     return parts

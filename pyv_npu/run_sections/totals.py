@@ -53,8 +53,8 @@ def totals(runs: Runs, comparison: Mapping[str, Any] | None) -> list[Part]:
         rows.append(_Total("outputs as the reference", ["yes" if agrees(run) else "NO" for run in runs.values()]))
     saved = [(submission_of(run) or {}).get("saved_per_command") for run in runs.values()]
     rows.append(_Total("cycles saved per submission by generated code", saved))
-    shown = [[row.name, *row.values] for row in rows if any(value is not None for value in row.values)]
-    parts: list[Part] = [Table(["", *runs], shown, figures="{head}.{0}")]
+    cells = [[row.name, *row.values] for row in rows if any(value is not None for value in row.values)]
+    parts: list[Part] = [Table(["", *runs], cells, figures="{head}.{0}")]
     if comparison is not None:
         parts.append(Facts([*_ratios(comparison["ratio"], comparison.get("phases")),
                             ("same results in both modes", SAME_RESULTS[comparison["same_results"]])]))  # fmt: skip
@@ -65,8 +65,8 @@ def host(runs: Runs) -> list[Part]:
     """Return the CPU time of the host, for terminals only, as it varies between equal runs."""
     host = next(iter(runs.values())).get("host") or {}
     texts = (("cpu_s", "CPU seconds"), ("mips", "million instructions per CPU second"))
-    shown = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
-    return [Facts([("host", ", ".join(shown))])] if shown else []
+    texts_of_host = [f"{number(host[key])} {text}" for key, text in texts if host.get(key) is not None]
+    return [Facts([("host", ", ".join(texts_of_host))])] if texts_of_host else []
 
 
 def _stop(run: Run) -> str:
@@ -111,9 +111,9 @@ def _ratios(ratio: Mapping[str, float | None], phases: Mapping[str, Any] | None)
 
 def ratios(ratio: Mapping[str, float | None]) -> dict[str, str]:
     """Return the keys of `ratio` that describe the runs, with their texts."""
-    written = any(ratio.get(key) is not None for key in RATIOS)
+    has_ratio = any(ratio.get(key) is not None for key in RATIOS)
     prebuilt = any(ratio.get(key) is not None for key in RATIOS_PREBUILT)
-    return {**(RATIOS_PREBUILT if prebuilt and not written else RATIOS), **RUN_CYCLES}
+    return {**(RATIOS_PREBUILT if prebuilt and not has_ratio else RATIOS), **RUN_CYCLES}
 
 
 def spread_text(spread: Sequence[float] | None) -> str:
@@ -136,9 +136,9 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
     def part(name: str) -> dict[str, int | None]:
         return {mode: None if values is None else values[name] for mode, values in parts.items()}
 
-    def row(name: str, spent: Mapping[str, int | None], depth: int = 0) -> list[Value]:
-        times = (Cell(duration(cycle_count, config.npu.clock_hz), value=cycle_count) for cycle_count in spent.values())
-        return [Cell(name, kind=f"depth{depth}" if depth else ""), *spent.values(), *times]
+    def row(name: str, counts: Mapping[str, int | None], depth: int = 0) -> list[Value]:
+        times = (Cell(duration(cycle_count, config.npu.clock_hz), value=cycle_count) for cycle_count in counts.values())
+        return [Cell(name, kind=f"depth{depth}" if depth else ""), *counts.values(), *times]
 
     before, work = part("before_submission"), part("work")
     rows = [
@@ -147,11 +147,11 @@ def cycles(runs: Runs, config: Config, without_firmware: Mapping[str, int | None
         row("first submission to last completion", work, 1),
     ]
     if any(cycles is not None for cycles in without_firmware.values()):  # 0 if all layers are kernels on the core
-        without = {mode: without_firmware.get(mode) for mode in runs}
+        total = {mode: without_firmware.get(mode) for mode in runs}
         kernels = {mode: kernel_cycles(run) for mode, run in runs.items()}
-        rows.append(row("the same commands without firmware", without, 2))
+        rows.append(row("the same commands without firmware", total, 2))
         rows += [row("kernels on the core", kernels, 2)] if any(kernels.values()) else []
-        rows.append(row("added by submitting them", _sum(_sum(work, without, -1), kernels, -1), 2))
+        rows.append(row("added by submitting them", _sum(_sum(work, total, -1), kernels, -1), 2))
     rows.append(row("after the last completion", part("after_completion"), 1))
     rows.append(row("NPU makespan: cycle 0 to the last completion", _sum(before, work, 1)))
     verdict = [] if any(without_firmware.values()) else sentences(runs, {})

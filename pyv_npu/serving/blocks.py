@@ -32,7 +32,7 @@ class BlockPool:
         return self.count - self._high_water + len(self._free)
 
     @property
-    def used(self) -> int:
+    def occupancy(self) -> int:
         return self._high_water - len(self._free)
 
     def needed(self, tokens: int) -> int:

@@ -80,7 +80,7 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
         "itl": [gap for time in times for gap in time.itl], "e2e": [time.e2e for time in times],
     }  # fmt: skip
     seconds = run.end / hz
-    good = sum(_meets(time, limits) for time in times)
+    count = sum(_meets(time, limits) for time in times)
     prompts, answers = (
         sum(getattr(record.request, name) for record in run.served) for name in ("input_toks", "output_toks")
     )
@@ -92,7 +92,7 @@ def summary(run: Run, limits: Mapping[str, int], kv: KvBytes) -> dict[str, Any]:
         **offered_load(run, [time.e2e for time in times]),
         "requests_per_second": len(run.served) / seconds, "output_tokens_per_second": answers / seconds,
         "input_tokens": prompts, "output_tokens": answers,
-        "slo_ns": dict(limits), "good_requests": good, "goodput": good / seconds if limits else None,
+        "slo_ns": dict(limits), "good_requests": count, "goodput": count / seconds if limits else None,
         "steps": len(run.ledger), "preemptions": sum(record.preemptions for record in run.served),
         "recomputed_tokens": sum(record.recomputed for record in run.served),
         "reused_tokens": sum(record.reused for record in run.served),
@@ -171,12 +171,12 @@ def distribution(values: Sequence[int]) -> dict[str, Any] | None:
 
 def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
     """Return a line per request, by end as in LLMServingSim."""
-    moved, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
+    kv_bytes, swapped, hz = kv_moved(run.ledger, kv), _swapped(run.ledger), run.clock_hz
     rows = []
     served = zip(run.served, run.times, strict=True)
     for record, times in sorted(served, key=lambda pair: (pair[0].tokens_at[-1], pair[0].request.id)):
         request = record.request
-        bytes_, aligned = moved[request.id]
+        bytes_, aligned = kv_bytes[request.id]
         queued = ns_of(record.first_scheduled, hz) - ns_of(record.arrival, hz)
         end = ns_of(record.tokens_at[-1], hz)
         rows.append(
@@ -191,14 +191,14 @@ def requests_csv(run: Run, model: str, kv: KvBytes) -> str:
 def kv_moved(ledger: Sequence[LedgerRow], kv: KvBytes) -> dict[int, tuple[int, int]]:
     """Return request -> bytes of keys and values that its steps read and wrote, and the same with aligned writes."""
     read: dict[int, int] = {}
-    written: dict[int, int] = {}
+    blocks_written: dict[int, int] = {}
     window = kv.window
     for row in ledger:
         for request, tokens, context in row.scheduled:
             read[request] = read.get(request, 0) + (min(context, window) if window else context)
-            written[request] = written.get(request, 0) + tokens
+            blocks_written[request] = blocks_written.get(request, 0) + tokens
     return {
-        request: ((count + written[request]) * kv.token, count * kv.token + written[request] * kv.aligned)
+        request: ((count + blocks_written[request]) * kv.token, count * kv.token + blocks_written[request] * kv.aligned)
         for request, count in read.items()
     }
 

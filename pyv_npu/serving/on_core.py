@@ -42,14 +42,14 @@ def serve_on_core(
     ARRIVED. PyvNpuError when its decisions differ from those of the host's scheduler. The errors of `check`."""
     check(config, workload)
     scheduler, hz = Scheduler(config), platform.npu.clock_hz
-    refused = {request.id: why for request in workload.requests if (why := scheduler.refusal(request))}
-    if len(refused) == len(workload.requests):
-        first = next(iter(refused))
-        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refused[first]}")
-    gone = [request for request in workload.requests if request.id in refused]
+    refusals = {request.id: why for request in workload.requests if (why := scheduler.refusal(request))}
+    if len(refusals) == len(workload.requests):
+        first = next(iter(refusals))
+        raise BadInputError(f"{workload.name}: no request can be served; request {first}: {refusals[first]}")
+    refused_requests = [request for request in workload.requests if request.id in refusals]
     arrivals = Arrivals(workload, hz)
     progress(arrivals.progress)
-    port = ServerPort(arrivals, gone, step_cycles, swap_cycles)
+    port = ServerPort(arrivals, refused_requests, step_cycles, swap_cycles)
     arguments = {
         "port": PORT_BASE, "source": PORT_SOURCE, "blocks": config.blocks, "block_size": config.block_size,
         "budget": config.max_num_batched_tokens, "most": config.max_num_seqs, "gate": int(config.full_isl_gate),
@@ -67,7 +67,7 @@ def serve_on_core(
     for record in port.served.values():
         finish(record, entries[record.request.id])
     served = [port.served[key] for key in sorted(port.served)]
-    return Run(served, refused, port.ledger, hz, allocated, released, control(port))
+    return Run(served, refusals, port.ledger, hz, allocated, released, control(port))
 
 
 def _small(npu: NpuConfig) -> NpuConfig:
@@ -84,19 +84,19 @@ def replay(requests: Sequence[Request], port: ServerPort, config: SchedulerConfi
         for request in port.arrivals_by_step[index]:
             entries[request] = scheduler.add(requests_by_id[request])
         step = scheduler.schedule()
-        blocks = scheduler.pool.used
+        blocks = scheduler.pool.occupancy
         running, waiting = len(scheduler.running), scheduler.waiting
-        _, done = scheduler.commit(step)
-        ours = LedgerRow(
+        _, finished = scheduler.commit(step)
+        expected = LedgerRow(
             row.start, row.end,
             ScheduledTokens((entry.request.id, tokens, context) for entry, tokens, context in step.scheduled),
-            tuple(entry.request.id for entry in step.preempted), tuple(entry.request.id for entry in done),
+            tuple(entry.request.id for entry in step.preempted), tuple(entry.request.id for entry in finished),
             running, waiting, blocks, tuple((entry.request.id, tokens) for entry, tokens in step.swapped), row.swap,
         )  # fmt: skip
-        ours = ours._replace(finished=tuple(sorted(ours.finished)))
-        theirs = row._replace(finished=tuple(sorted(row.finished)))
-        if ours != theirs:
-            raise PyvNpuError(f"step {index}: the firmware decided {theirs}, the host's scheduler {ours}; a bug")
+        expected = expected._replace(finished=tuple(sorted(expected.finished)))
+        actual = row._replace(finished=tuple(sorted(row.finished)))
+        if expected != actual:
+            raise PyvNpuError(f"step {index}: the firmware decided {actual}, the host's scheduler {expected}; a bug")
     return entries, scheduler.pool.allocated, scheduler.pool.released
 
 
@@ -106,12 +106,12 @@ def control(port: ServerPort) -> dict[str, Any]:
     sums = {name: sum(reason[at] for reason in port.reasons) for at, name in enumerate(REASONS)}
     steps = max(1, len(port.reasons))
     busy = sum(sums[name] for name in REASONS[:3])
-    between, control_cycles = 0, 0
-    for index, (before, row) in enumerate(pairwise(port.ledger), 1):
+    gap_cycles, control_cycles = 0, 0
+    for index, (previous, row) in enumerate(pairwise(port.ledger), 1):
         if row.tokens == len(row.scheduled):
-            between += row.end - before.end
+            gap_cycles += row.end - previous.end
             control_cycles += sum(port.reasons[index][:3])
     return {
         **sums, "per_step": busy / steps, "share": busy / max(1, port.ledger[-1].end if port.ledger else 1),
-        "tpot_share": control_cycles / between if between else None,
+        "tpot_share": control_cycles / gap_cycles if gap_cycles else None,
     }  # fmt: skip

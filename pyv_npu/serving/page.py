@@ -36,8 +36,8 @@ def page(run: "ServedWorkload", effective: Effective) -> str:
         Section("trust", "Step times", _trust(run)),
         Section("parameters", "Machine and parameters", [_server(run), parameters(effective)]),
     ]
-    about = f"{workload.name}: {len(workload.requests):,} requests, {workload.form}"
-    head: list[Part] = [Note(about, "muted"), Verdict(sentences(run))]
+    subject = f"{workload.name}: {len(workload.requests):,} requests, {workload.form}"
+    head: list[Part] = [Note(subject, "muted"), Verdict(sentences(run))]
     return render(f"{run.serving.shape.name}: serving", head, _tiles(run), sections)
 
 
@@ -101,8 +101,8 @@ def _goodput(figures: Mapping[str, Any]) -> str:
     if figures["goodput"] is None:
         return "no limits: --slo ttft=2s,tpot=100ms"
     limits = ", ".join(f"{name} {quantity(limit / 1e9, 's')}" for name, limit in figures["slo_ns"].items())
-    good = f"{figures['good_requests']:,} of {figures['requests']:,} meet {limits}"
-    return f"{number(figures['goodput'])} requests/s: {good}"
+    share_text = f"{figures['good_requests']:,} of {figures['requests']:,} meet {limits}"
+    return f"{number(figures['goodput'])} requests/s: {share_text}"
 
 
 def _overload(figures: Mapping[str, Any]) -> str:
@@ -113,17 +113,17 @@ def _overload(figures: Mapping[str, Any]) -> str:
 
 def _limits_of_rate(run: "ServedWorkload") -> str:
     """Describe the highest good rate, and the rate that is too high."""
-    beyond = min((trial.rate, trial.problem) for trial in run.trials if trial.problem)
+    overload = min((trial.rate, trial.problem) for trial in run.trials if trial.problem)
     capacity = f"{number(run.capacity)} requests/s with {run.attainment:.0%} within the limits"
-    return f"{capacity}; at {number(beyond[0])}: {beyond[1]}"
+    return f"{capacity}; at {number(overload[0])}: {overload[1]}"
 
 
 def _control(run: "ServedWorkload") -> str:
-    spent, core = run.run.control, run.serving.core
+    control, core = run.run.control, run.serving.core
     mode = "" if core is None else f"{core.npu.mode}: "
-    parts = ", ".join(f"{name} {spent[name]:,}" for name in ("schedule", "allocate", "submit"))
-    tpot = "" if spent["tpot_share"] is None else f", {spent['tpot_share']:.3%} of TPOT"
-    return f"{mode}{spent['per_step']:,.0f} cycles a step, {spent['share']:.3%} of the time{tpot} ({parts})"
+    parts = ", ".join(f"{name} {control[name]:,}" for name in ("schedule", "allocate", "submit"))
+    tpot = "" if control["tpot_share"] is None else f", {control['tpot_share']:.3%} of TPOT"
+    return f"{mode}{control['per_step']:,.0f} cycles a step, {control['share']:.3%} of the time{tpot} ({parts})"
 
 
 def _checked(run: "ServedWorkload") -> str:
@@ -140,7 +140,7 @@ def sentences(run: "ServedWorkload") -> list[str]:
     limits = ", ".join(f"{name.upper()} {quantity(value / 1e9, 's')}" for name, value in figures["slo_ns"].items())
     ttft, tpot = (quantity(_seconds(run, name, "p99"), "s") for name in ("ttft", "tpot"))
     tails = f"P99 of TTFT is {ttft}, of TPOT {tpot}"
-    met = f"{good:,} of {count:,} requests meet {limits}; {tails}." if limits else f"{tails}; --slo sets limits."
+    text = f"{good:,} of {count:,} requests meet {limits}; {tails}." if limits else f"{tails}; --slo sets limits."
     offered, answered = figures["offered_per_second"], number(figures["requests_per_second"])
     load = "" if offered is None else f" of {number(offered)} offered"
     blocks = figures["most_blocks"] / run.serving.scheduler.blocks
@@ -154,7 +154,7 @@ def sentences(run: "ServedWorkload") -> list[str]:
         limit = f"up to {waiting:,} of them wait at a time" if waiting else "none of them waits for another"
         if offered is not None and run.capacity is None:
             limit += "; --find-rate says how many it could answer"
-    sentences = [met, f"{answered} requests/s are answered{load}; {limit}."]
+    sentences = [text, f"{answered} requests/s are answered{load}; {limit}."]
     if run.capacity is not None:
         sentences.append(f"the capacity within these limits is {number(run.capacity)} requests/s.")
     return sentences
@@ -208,10 +208,10 @@ def windows(ledger: Sequence[LedgerRow], hz: int) -> list[Window]:
     parts = []
     for at, rows in enumerate(groups):
         tokens = sum(row.tokens for row in rows)
-        moved = sum(count + context for row in rows for _, count, context in row.scheduled)
+        key_count = sum(count + context for row in rows for _, count, context in row.scheduled)
         swapped = sum(sum(row.swapped_tokens) for row in rows)
         most = (max((getattr(row, name) for row in rows), default=0) for name in ("running", "waiting", "blocks"))
-        rates = (amount * hz / size for amount in (tokens, moved, swapped))
+        rates = (amount * hz / size for amount in (tokens, key_count, swapped))
         parts.append(Window((first + at * size + size // 2) / hz, *most, *rates))
     return parts
 
@@ -252,13 +252,13 @@ def _distributions(run: "ServedWorkload") -> list[Part]:
         curve = Line(name.upper(), [(value, 100 * (at + 1) / len(ordered)) for at, value in enumerate(ordered)])
         limit = run.figures["slo_ns"].get(name)
         at = None if limit is None else limit / 1e9 / scale.factor
-        far = at is not None and at > FAR * max(ordered, default=0)
+        is_far = at is not None and at > FAR * max(ordered, default=0)
         caption = "cumulative requests"
         if at is not None:
-            caption += f"; the {'limit' if far else 'line is the limit'}, {number(at)} {scale.unit}"
-            caption += ", is far to the right" if far else ""
+            caption += f"; the {'limit' if is_far else 'line is the limit'}, {number(at)} {scale.unit}"
+            caption += ", is far to the right" if is_far else ""
         x, y = f"{name.upper()} ({scale.unit})", "requests (%)"
-        parts.append(distributions(f"cdf_{name}", name.upper(), caption, [curve], x, y, None if far else at))
+        parts.append(distributions(f"cdf_{name}", name.upper(), caption, [curve], x, y, None if is_far else at))
     return parts
 
 

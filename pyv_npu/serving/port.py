@@ -126,23 +126,23 @@ class ServerPort(RegisterDevice):
 
     def _begin(self, address: int, now: int, at: int) -> None:
         """Read the firmware's decisions. Invalid decisions fail later, in the comparison with the host's scheduler."""
-        count, out, moved, running, waiting, blocks, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
-        count, out, moved = (min(number, RUN_MAX) for number in (count, out, moved))
+        count, out, swap_count, running, waiting, blocks, *reasons = _HEAD.unpack(self._words(address, _HEAD.size))
+        count, out, swap_count = (min(number, RUN_MAX) for number in (count, out, swap_count))
         chunks = self._words(address + _HEAD.size, count * _CHUNK.size)
         self._chunks = ScheduledTokens(
             (request, tokens, context) for request, tokens, context in _CHUNK.iter_unpack(chunks) if tokens
         )
-        behind = address + _HEAD.size + RUN_MAX * _CHUNK.size
-        preempted = self._words(behind, 4 * out)
-        swapped = tuple(_SWAP.iter_unpack(self._words(behind + 4 * RUN_MAX, moved * _SWAP.size)))
+        lists_address = address + _HEAD.size + RUN_MAX * _CHUNK.size
+        preempted = self._words(lists_address, 4 * out)
+        swapped = tuple(_SWAP.iter_unpack(self._words(lists_address + 4 * RUN_MAX, swap_count * _SWAP.size)))
         cycles = self._step_cycles(self._chunks.chunks) if self._chunks else 1
         swap = sum(self._swap_cycles(tokens, out > 0) for _, tokens in swapped)
         cycles += swap
         self._ends = now + cycles
         self.reasons.append(tuple(reasons))
         self.arrivals_by_step.append([])
-        gone = struct.unpack(f"<{out}I", preempted)
-        row = LedgerRow(at, at + cycles, self._chunks, gone, (), running, waiting, blocks, swapped, swap)
+        preempted_ids = struct.unpack(f"<{out}I", preempted)
+        row = LedgerRow(at, at + cycles, self._chunks, preempted_ids, (), running, waiting, blocks, swapped, swap)
         self.ledger.append(row)
 
     def _words(self, address: int, size: int) -> bytes:

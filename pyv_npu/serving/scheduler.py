@@ -275,10 +275,10 @@ class Scheduler:
             entry = self._heap[0][1] if self._heap else self._fcfs[0]
             shared = pool.cached_prefix(entry.keys[: (entry.num_tokens - 1) // pool.size]) if entry.keys else []
             context = entry.computed if entry.swapped else len(shared) * pool.size
-            missing = entry.num_tokens - context
-            if missing > budget and not config.chunked_prefill:
+            token_count = entry.num_tokens - context
+            if token_count > budget and not config.chunked_prefill:
                 break
-            tokens = min(missing, budget)
+            tokens = min(token_count, budget)
             room = pool.free - pool.idle(shared)
             demand = self._needed(entry.num_tokens if config.full_isl_gate else context + tokens) - len(shared)
             if demand + config.watermark > room:
@@ -305,12 +305,12 @@ class Scheduler:
         """Allocate blocks for `tokens` more tokens; return False if too few are free."""
         self._slide(entry)
         pool, blocks = self.pool, len(entry.blocks)
-        missing = -(-(entry.computed + tokens) // pool.size) - entry.dropped - blocks
-        if missing > 0:
-            if missing > pool.free:
+        block_count = -(-(entry.computed + tokens) // pool.size) - entry.dropped - blocks
+        if block_count > 0:
+            if block_count > pool.free:
                 return False
-            entry.blocks += pool.take(missing)
-            entry.peak = max(entry.peak, blocks + missing)
+            entry.blocks += pool.take(block_count)
+            entry.peak = max(entry.peak, blocks + block_count)
         return True
 
     def _slide(self, entry: Entry) -> None:
@@ -318,16 +318,16 @@ class Scheduler:
         window = self.config.window
         if not window:
             return
-        behind = (entry.computed - window + 1) // self.pool.size
-        if behind > entry.dropped:
-            count = min(behind - entry.dropped, len(entry.blocks))
+        expired = (entry.computed - window + 1) // self.pool.size
+        if expired > entry.dropped:
+            count = min(expired - entry.dropped, len(entry.blocks))
             self.pool.release(entry.blocks[:count])
             del entry.blocks[:count]
-            entry.dropped = behind
+            entry.dropped = expired
 
     def commit(self, step: Step) -> tuple[list[Entry], list[Entry]]:
         """End a step. Return (entries with a new token, entries of these whose answer is complete)."""
-        generating, done = [], []
+        generating, finished = [], []
         size = self.pool.size
         for entry, tokens, context in step.scheduled:
             computed = context + tokens
@@ -342,14 +342,14 @@ class Scheduler:
                 entry.answered += 1
                 generating.append(entry)
                 if entry.answered == entry.request.output_toks:
-                    done.append(entry)
-        if done:
-            done_ids = set(map(id, done))
+                    finished.append(entry)
+        if finished:
+            done_ids = set(map(id, finished))
             self.running = [candidate for candidate in self.running if id(candidate) not in done_ids]
-            for entry in done:
+            for entry in finished:
                 self.pool.release(entry.blocks)
                 entry.blocks = []
-        return generating, done
+        return generating, finished
 
 
 def prefix_keys(request: Request, size: int) -> tuple[Key, ...]:

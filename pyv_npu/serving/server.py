@@ -126,7 +126,7 @@ class Served:
         """Return the latencies."""
         at = [ns_of(cycle, clock_hz) for cycle in self.tokens_at]
         arrival = ns_of(self.arrival, clock_hz)
-        gaps = array("q", (later - sooner for sooner, later in pairwise(at)))
+        gaps = array("q", (following - previous for previous, following in pairwise(at)))
         tpot = (at[-1] - at[0]) // (len(at) - 1) if gaps else None
         return Times(at[0] - arrival, tpot, at[-1] - arrival, gaps)
 
@@ -195,7 +195,7 @@ def serve(
                 break
             now = following
             continue
-        start, blocks, running, waiting = now, scheduler.pool.used, len(scheduler.running), scheduler.waiting
+        start, blocks, running, waiting = now, scheduler.pool.occupancy, len(scheduler.running), scheduler.waiting
         swap = sum(swap_cycles(tokens, bool(step.preempted)) for _, tokens in step.swapped)
         now += swap
         scheduled = ScheduledTokens([(entry.request.id, tokens, context) for entry, tokens, context in step.scheduled])
@@ -205,16 +205,16 @@ def serve(
             record = served[entry.request.id]
             if record.first_scheduled < 0:
                 record.first_scheduled = start
-        generating, done = scheduler.commit(step)
+        generating, finished = scheduler.commit(step)
         for entry in generating:
             served[entry.request.id].tokens_at.append(now)
-        for entry in done:
+        for entry in finished:
             finish(served[entry.request.id], entry)
             arrivals.answered(entry.request.id, now)
         ledger.append(
             LedgerRow(
                 start, now, scheduled, tuple(victim.request.id for victim in step.preempted),
-                tuple(leaver.request.id for leaver in done), running, waiting, blocks,
+                tuple(leaver.request.id for leaver in finished), running, waiting, blocks,
                 tuple((swapped_entry.request.id, tokens) for swapped_entry, tokens in step.swapped), swap,
             )
         )  # fmt: skip

@@ -81,16 +81,16 @@ class Simulator:
         layers: int = 1,
         kv: KvMethod = FP16,
         resident: bool = True,
-        beside: int = 1,
+        concurrency: int = 1,
     ) -> Timed:
-        """Simulate parts of a step; not `resident`: activations are always in DRAM. `beside`: as in
+        """Simulate parts of a step; not `resident`: activations are always in DRAM. `concurrency`: as in
         `compile_mixed_step`."""
         npu = self._roomy
         bits = KV_BITS if kv.encoded else kv.bits
         shape = replace(self.shape, layers=max(layers, self.shape.layers))  # the time between layers needs two
         job = Job(shape, layers, 1, 1, self.weight_bits, lambda layer, head: bits, storage=kv)
         passes = "all" if resident else "all,-residency"
-        step = compile_mixed_step(job, self.target, chunks, parts, passes, beside)
+        step = compile_mixed_step(job, self.target, chunks, parts, passes, concurrency)
         layer_cycles = dict(layer_ends(step.commands, npu, step.memory, self.plans))
         ends = dict.fromkeys(range(layers), 0)
         for name, cycle in layer_cycles.items():
@@ -219,7 +219,7 @@ class ProductTimes:
     @property
     def total(self) -> int:
         """Number of simulations for all shapes of layers."""
-        return self.simulated + sum(other.simulated for other in self._by_shape.values())
+        return self.simulated + sum(layer.simulated for layer in self._by_shape.values())
 
     def edge(self, rows: int, requests: int) -> int:
         """Return the cycles of a step outside the layers."""
@@ -238,19 +238,19 @@ class ProductTimes:
         """Return the points around `rows` between which times are linear in two successive halvings. One halving is
         not enough: the midpoint of a curve that is point-symmetric about it lies on the line, too."""
         at = bisect_left(ROWS, rows)
-        near, straight = ROWS[max(0, at - 1) : at + 1], False
-        while len(near) == 2 and near[0] < rows < near[1]:
-            low, high = near
+        points, straight = ROWS[max(0, at - 1) : at + 1], False
+        while len(points) == 2 and points[0] < rows < points[1]:
+            low, high = points
             middle = (low + high) // 2
             if high - low <= max(1, low // CLOSEST):
                 break
-            less, half, more = map(self._layer_at, (low, middle, high))
-            line = less + (more - less) * (middle - low) // (high - low)
-            near, before = [low, middle] if rows <= middle else [middle, high], straight
-            straight = abs(half - line) * STRAIGHT <= line
+            low_cycles, middle_cycles, high_cycles = map(self._layer_at, (low, middle, high))
+            line = low_cycles + (high_cycles - low_cycles) * (middle - low) // (high - low)
+            points, before = [low, middle] if rows <= middle else [middle, high], straight
+            straight = abs(middle_cycles - line) * STRAIGHT <= line
             if before and straight:
                 break
-        return near
+        return points
 
     def _layer_at(self, rows: int) -> int:
         if rows not in self._layers:

@@ -76,9 +76,9 @@ class _FollowingChunks(dict[tuple[int, int], int]):
 class LayerTimes:
     """Cycles of a layer of one shape."""
 
-    def __init__(self, simulator: Simulator, products: ProductTimes, kv: KvMethod, beside: int) -> None:
-        """`simulator`: of a model whose layers all have this shape; `beside`: as in `StepTimes`."""
-        self.products, self.shape, self.kv, self._beside = products, simulator.shape, kv, beside
+    def __init__(self, simulator: Simulator, products: ProductTimes, kv: KvMethod, concurrency: int) -> None:
+        """`simulator`: of a model whose layers all have this shape; `concurrency`: as in `StepTimes`."""
+        self.products, self.shape, self.kv, self._concurrency = products, simulator.shape, kv, concurrency
         self._simulator = simulator
         self.runs = 0
         self._attentions: dict[tuple[int, int, bool], Attention] = {}
@@ -114,11 +114,11 @@ class LayerTimes:
 
         return Attention(*all_between(CHUNKS, tokens, at_context))
 
-    def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, beside: bool) -> int:
-        """Return the cycles of a layer in a step of `rows` with (tokens, context) of each request; `beside`: they
-        attend in parallel."""
+    def cycles(self, rows: int, chunks: Sequence[tuple[int, int]], resident: bool, is_concurrent: bool) -> int:
+        """Return the cycles of a layer in a step of `rows` with (tokens, context) of each request, which attend
+        in parallel if `is_concurrent`."""
         cycles = self.products.layer(rows)
-        if beside:
+        if is_concurrent:
             return cycles + sum(self._batch(len(chunks), context, resident) for _, context in chunks) // len(chunks)
         _, append, _ = self.attention(*chunks[0], resident)
         return cycles + append - append // 2 + sum(map(self._following[resident].__getitem__, chunks))
@@ -129,7 +129,7 @@ class LayerTimes:
         """Return the cycles of attention of parallel requests of one context in a layer."""
         key = requests, context, resident
         if key not in self._sums_of_batches:
-            full = self._beside
+            full = self._concurrency
             if requests > 2 * full:  # every further round takes as long as the second
                 one_round, two_rounds = (self._batch(rounds * full, context, resident) for rounds in (1, 2))
                 cycles = one_round + (requests - full) * (two_rounds - one_round) // full
@@ -149,7 +149,7 @@ class LayerTimes:
         if key not in self._batches:
             self.runs += 1
             chunks = [Chunk(1, context)] * requests
-            run = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._beside)
+            run = self._simulator.run(chunks, Parts.ATTENTION, 1, self.kv, resident, self._concurrency)
             self._batches[key] = sum(run.attention(0))
         return self._batches[key]
 
@@ -158,18 +158,18 @@ class StepTimes:
     """Cycles of steps on one device."""
 
     def __init__(
-        self, simulator: Simulator, kv: KvMethod, layers: int = 0, beside: int = 1,
+        self, simulator: Simulator, kv: KvMethod, layers: int = 0, concurrency: int = 1,
         products: ProductTimes | None = None,
     ) -> None:  # fmt: skip
-        """`layers`: 0 for all of the shape; `beside`: number of requests that generate in parallel, 1: in sequence;
-        `products`: times of `simulator.products`, which may be shared."""
+        """`layers`: 0 for all of the shape; `concurrency`: number of requests that generate in parallel, 1: in
+        sequence; `products`: times of `simulator.products`, which may be shared."""
         products = products or ProductTimes(simulator.products)
-        self.simulator, self._beside = simulator, beside
+        self.simulator, self._concurrency = simulator, concurrency
         self.shape = simulator.shape
         self.layers = layers or self.shape.layers
         counts = Counter(map(self.shape.layer_shape, range(self.layers)))
         self.kinds = [
-            (LayerTimes(replace(simulator, shape=shape), products.of_shape(shape), kv, beside), count)
+            (LayerTimes(replace(simulator, shape=shape), products.of_shape(shape), kv, concurrency), count)
             for shape, count in counts.items()
         ]
         """(times, number) of layers of each shape; the rest of the step is simulated with layers of the last shape."""
@@ -200,14 +200,14 @@ class StepTimes:
 
     def cycles(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Return the cycles of a step with (tokens, context) of each request, composed of its parts."""
-        rows, beside = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
+        rows, is_concurrent = sum(tokens for tokens, _ in chunks), self._side_by_side(chunks) > 1
         resident = rows <= self.parts.resident_rows
-        layers = sum(count * layer.cycles(rows, chunks, resident, beside) for layer, count in self.kinds)
+        layers = sum(count * layer.cycles(rows, chunks, resident, is_concurrent) for layer, count in self.kinds)
         return self.parts.edge(rows, len(chunks)) + layers
 
     def _side_by_side(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Return the number of requests that attend in parallel: more than 1 only in a generation step."""
-        return self._beside if all(tokens == 1 for tokens, _ in chunks) else 1
+        return self._concurrency if all(tokens == 1 for tokens, _ in chunks) else 1
 
     def swap(self, tokens: int, out: bool, block_size: int) -> int:
         """Return the cycles of the DMA copies of a request's keys and values to swap space (`out`) or from it; all
@@ -229,8 +229,8 @@ class StepTimes:
         if key not in self._timed_steps:
             self._runs += 1
             parts = [Chunk(*chunk) for chunk in chunks]
-            beside = self._side_by_side(chunks)
-            self._timed_steps[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, beside=beside)
+            concurrency = self._side_by_side(chunks)
+            self._timed_steps[key] = self.simulator.run(parts, Parts.ALL, layers, self.kv, concurrency=concurrency)
         return self._timed_steps[key]
 
     def check(self, step: int, chunks: Sequence[tuple[int, int]], most: int = 2) -> Check:

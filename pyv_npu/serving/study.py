@@ -92,8 +92,8 @@ class Serving:
         simulator = Simulator(self.npu, self.shape, self.weight_bits, self.mapping)
         share = simulator.products
         products = (simulated if simulated is not None else {}).setdefault(share, ProductTimes(share))
-        beside = self.npu.te.count if self.scheduler.policy == "token-batch" else 1
-        times = StepTimes(simulator, self.kv, self.layers, beside, products)
+        concurrency = self.npu.te.count if self.scheduler.policy == "token-batch" else 1
+        times = StepTimes(simulator, self.kv, self.layers, concurrency, products)
         swap = partial(times.swap, block_size=self.scheduler.block_size)
         if self.core is None:
             run = serve(self.workload, self.scheduler, self.npu.clock_hz, times.cycles, swap, progress)
@@ -245,8 +245,8 @@ def find_rate(serve: Callable[[float], ServedWorkload], first: float) -> ServedW
         return not runs[rate][1].problem
 
     rising = is_good(first)
-    ladder = (first * (2.0**octave if rising else 0.5**octave) for octave in range(1, MAX_OCTAVES + 1))
-    last = next((rate for rate in ladder if is_good(rate) is not rising), None)
+    rates = (first * (2.0**octave if rising else 0.5**octave) for octave in range(1, MAX_OCTAVES + 1))
+    last = next((rate for rate in rates if is_good(rate) is not rising), None)
     if last is None:
         end = max(runs) if rising else min(runs)
         why = "no rate is too high" if rising else runs[end][1].problem

@@ -64,11 +64,11 @@ def _arrivals(text: str, source: random.Random) -> tuple[int, Iterator[float]]:
         if len(values) != 1 or not values[0].isascii() or not values[0].isdigit() or not 0 < int(values[0]) < 1 << 20:
             raise fail("clients must be 1..1048575")
         return int(values[0]), _forever(lambda: 0.0)
-    named = dict(part.split("=", 1) for part in values if "=" in part)
-    plain = [part for part in values if "=" not in part]
-    if len(plain) != 1 or named.keys() - ({"cv"} if name == "gamma" else set()):
+    keywords = dict(part.split("=", 1) for part in values if "=" in part)
+    positional = [part for part in values if "=" not in part]
+    if len(positional) != 1 or keywords.keys() - ({"cv"} if name == "gamma" else set()):
         raise fail("needs one rate")
-    rate, cv = positive(plain[0]), positive(named.get("cv", "1"))
+    rate, cv = positive(positional[0]), positive(keywords.get("cv", "1"))
     if rate is None or cv is None:
         raise fail("numbers must be above 0 and below 10^9")
     if name == "poisson":

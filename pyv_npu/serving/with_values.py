@@ -115,8 +115,8 @@ class DecoderServer:
         if not tokens:
             source = np.random.default_rng(request.id)
             tokens = [int(token) for token in source.integers(0, self.vocab, request.input_toks)]
-        if bad := [token for token in tokens if not 0 <= token < self.vocab]:
-            raise UsageError(f"request {request.id}: token {bad[0]}: the vocabulary has 0..{self.vocab - 1}")
+        if invalid := [token for token in tokens if not 0 <= token < self.vocab]:
+            raise UsageError(f"request {request.id}: token {invalid[0]}: the vocabulary has 0..{self.vocab - 1}")
         return tokens
 
     def _take(self, entry: SlotRequest, count: int) -> None:
@@ -266,5 +266,5 @@ def serve_values(
     tokens = sum(row.tokens for row in run.ledger) + sum(record.request.total - 1 for record in run.served)
     progress(lambda: f"{server.computed:,} of {tokens:,} tokens are computed, in the batch and one by one")
     answers = server.compute(workload, run)
-    same = answers == server.unbatched(workload, run)
-    return ServedValues(path.stem, workload, run, config, answers, same, slo, server.kv_bytes, core)
+    is_equal = answers == server.unbatched(workload, run)
+    return ServedValues(path.stem, workload, run, config, answers, is_equal, slo, server.kv_bytes, core)

@@ -118,19 +118,19 @@ class _ByAttributes:
             delattr(self._owner, name)
         for name, item in state.items():
             with inside(name):
-                old = getattr(self._owner, name, None)
+                current = getattr(self._owner, name, None)
                 if name not in own_state and (
                     hasattr(self._owner, name) or not name.isidentifier() or name[:2] == "__"
                 ):
                     raise StateError("is no attribute that a snapshot keeps")
                 if type(item) is list and item[:1] == ["part"]:
-                    if not _has_protocol(old):
+                    if not _has_protocol(current):
                         raise StateError("has no load_state()")
-                    _ByProtocol(old, name).load_state(listed(item, 2)[1])
+                    _ByProtocol(current, name).load_state(listed(item, 2)[1])
                     continue
-                new = decode(item)
-                if type(old) is not type(new) or not _fill(old, new):
-                    object.__setattr__(self._owner, name, new)
+                restored = decode(item)
+                if type(current) is not type(restored) or not _fill(current, restored):
+                    object.__setattr__(self._owner, name, restored)
 
 
 def _names(slots: Any) -> tuple[str, ...]:
@@ -151,15 +151,20 @@ def _is_constant(value: object) -> bool:
     return frozen or isinstance(value, CONSTANTS)
 
 
-def _fill(old: Any, new: Any) -> bool:
+def _fill(target: Any, value: Any) -> bool:
     """Replace a container's content in place, so that all references see it. Return False if it is no container."""
-    if isinstance(old, list | bytearray):
-        old[:] = new
-    elif isinstance(old, dict | set) or (isinstance(old, deque) and old.maxlen == new.maxlen):
-        old.clear()
-        old.extend(new) if isinstance(old, deque) else old.update(new)
-    elif isinstance(old, np.ndarray) and old.shape == new.shape and old.dtype == new.dtype and old.flags.writeable:
-        old[...] = new
+    if isinstance(target, list | bytearray):
+        target[:] = value
+    elif isinstance(target, dict | set) or (isinstance(target, deque) and target.maxlen == value.maxlen):
+        target.clear()
+        target.extend(value) if isinstance(target, deque) else target.update(value)
+    elif (
+        isinstance(target, np.ndarray)
+        and target.shape == value.shape
+        and target.dtype == value.dtype
+        and target.flags.writeable
+    ):
+        target[...] = value
     else:
         return False
     return True
@@ -209,10 +214,10 @@ def decode(state: Any) -> Any:
         if name == "enum":
             return _class_of(rest[0], lambda cls: issubclass(cls, Enum))(decode(rest[1]))
         if name == "named":
-            named = _class_of(rest[0], lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"))
-            if len(rest) != 1 + len(named._fields):
-                raise StateError(f"{len(rest) - 1} fields for a {named.__name__}")
-            return tuple.__new__(named, map(decode, rest[1:]))
+            tuple_class = _class_of(rest[0], lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"))
+            if len(rest) != 1 + len(tuple_class._fields):
+                raise StateError(f"{len(rest) - 1} fields for a {tuple_class.__name__}")
+            return tuple.__new__(tuple_class, map(decode, rest[1:]))
         if name == "bytearray":
             return bytearray(data(rest[0]))
         if name in ("array", "scalar"):

@@ -48,12 +48,12 @@ class Machine:
 
     def save(self, cycle: int, before: Snapshot | None = None) -> Snapshot:
         """Return the current state, between two instructions; unchanged pages are shared with `before`."""
-        old: Mapping[str, memory.Pages] = {} if before is None else before.memory
+        earlier_pages: Mapping[str, memory.Pages] = {} if before is None else before.memory
         return Snapshot(
             cycle,
             self._identity,
             {name: part.state() for name, part in self._parts.items()},
-            {name: memory.take(ram, old.get(name, {})) for name, ram in self._rams.items()},
+            {name: memory.take(ram, earlier_pages.get(name, {})) for name, ram in self._rams.items()},
             self._events.mark(),
         )
 

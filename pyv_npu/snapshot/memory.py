@@ -14,9 +14,9 @@ def take(ram: Ram, before: Pages) -> Pages:
     """Return the pages that are not zero. Pages equal to those of `before` share their bytes."""
     pages = {}
     for number in ram.touched_pages():
-        old, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
-        if page == old:
-            pages[number] = old
+        earlier, page = before.get(number), ram.data[number * PAGE : (number + 1) * PAGE]
+        if page == earlier:
+            pages[number] = earlier
         elif page != ZERO:
             pages[number] = page
     return pages

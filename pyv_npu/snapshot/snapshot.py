@@ -110,9 +110,9 @@ def _read(archive: zipfile.ZipFile) -> Snapshot:
     from pyv_npu.versions import version
 
     header = _from_json(_member(archive, _HEADER, MOST_TEXT))
-    written = header.get("format") if type(header) is dict else None
-    if written != FORMAT:
-        raise BadInputError(f"snapshot: format {shown(written)}, this version reads format {FORMAT}; take it again")
+    file_format = header.get("format") if type(header) is dict else None
+    if file_format != FORMAT:
+        raise BadInputError(f"snapshot: format {shown(file_format)}, this version reads format {FORMAT}; take it again")
     fields = Fields(header, "format", "version", "cycle", "identity", "pages", "events", "flushed", "pending")
     if fields["version"] != version():
         raise BadInputError(

@@ -45,10 +45,10 @@ class Baseline:
             write_text(self._path, json.dumps(self._figures, indent=2) + "\n")
 
 
-def differences(was: Any, now: Any, path: str = "") -> Iterator[str]:
+def differences(earlier: Any, now: Any, path: str = "") -> Iterator[str]:
     """Yield a line like `latency.stages.t_submit.p50: 39, was 38` for every leaf that differs."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key in dict.fromkeys((*was, *now)):
-            yield from differences(was.get(key), now.get(key), f"{path}.{key}" if path else key)
-    elif was != now:
-        yield f"{path}: {now}, was {was}"
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in dict.fromkeys((*earlier, *now)):
+            yield from differences(earlier.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif earlier != now:
+        yield f"{path}: {now}, was {earlier}"

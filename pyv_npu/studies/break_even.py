@@ -57,25 +57,25 @@ def run_sweep(config: Config, program: str | Program, sweep: Sweep) -> dict[str,
                 raise KeyboardInterrupt
             point[mode] = submissions(run)
         points.append(point)
-    named = [name for name in (*FIGURES, "response", "rejected") if any(p[m][name] for p in points for m in MODES)]
-    swept: dict[str, Any] = {"key": sweep.key, "fixed": dict(sweep.fixed), "figures": named, "points": points}
-    table = _table(swept)
-    lines = {name: list(break_even(table, name)) for name in BREAK_EVEN if name in named}
+    figures = [name for name in (*FIGURES, "response", "rejected") if any(p[m][name] for p in points for m in MODES)]
+    document: dict[str, Any] = {"key": sweep.key, "fixed": dict(sweep.fixed), "figures": figures, "points": points}
+    table = _table(document)
+    lines = {name: list(break_even(table, name)) for name in BREAK_EVEN if name in figures}
     return {
-        **swept,
+        **document,
         "units": {name: figure.unit for name, figure in table.figures.items()},
         "break_even": {name: [at for line in crossings for at in line.at] for name, crossings in lines.items()},
         "findings": [crossing_text(name, sweep.key, crossings) for name, crossings in lines.items() if crossings],
     }
 
 
-def _table(swept: Mapping[str, Any]) -> Table:
+def _table(document: Mapping[str, Any]) -> Table:
     """Return the points of a sweep as a table with a row for each value and mode."""
-    rows = [{swept["key"]: point["value"], MODE: mode, ERROR: None, **point[mode]}
-            for point in swept["points"] for mode in MODES]  # fmt: skip
-    return Table((swept["key"], MODE), select_figures(swept["figures"]), rows)
+    rows = [{document["key"]: point["value"], MODE: mode, ERROR: None, **point[mode]}
+            for point in document["points"] for mode in MODES]  # fmt: skip
+    return Table((document["key"], MODE), select_figures(document["figures"]), rows)
 
 
-def charts(swept: Mapping[str, Any]) -> list[Part]:
+def charts(document: Mapping[str, Any]) -> list[Part]:
     """Return small multiples: each figure of both modes over the values; a constant figure is a sentence."""
-    return effect_parts(_table(swept), swept["key"], swept["figures"])
+    return effect_parts(_table(document), document["key"], document["figures"])

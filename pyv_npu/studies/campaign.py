@@ -126,9 +126,9 @@ def _campaign(
 ) -> Campaign:
     draws = _Draws(runs, mode)
     useful = [fault for fault in plan if draws.opportunities(fault) or fault.action.point is Point.ACCESS]
-    skipped = [fault.do for fault in plan if fault not in useful]
+    ineffective = [fault.do for fault in plan if fault not in useful]
     if not useful:
-        raise BadInputError(f"no campaign: the program has no point for {', '.join(skipped)}; name other faults")
+        raise BadInputError(f"no campaign: the program has no point for {', '.join(ineffective)}; name other faults")
     faults = [draws.drawn(useful[number % len(useful)], Random(f"{seed} {number}")) for number in range(count)]
     runs.prepare(faults)
     results = []
@@ -139,7 +139,7 @@ def _campaign(
         (injected,) = evidence.record.injected
         acted = injected.fired[0].cycle if injected.fired else None
         results.append(CampaignRun(number, fault, acted, judge(runs.reference, evidence)))
-    return Campaign(mode, seed, runs.reference.cycles, results, skipped)
+    return Campaign(mode, seed, runs.reference.cycles, results, ineffective)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

@@ -39,9 +39,9 @@ class CampaignFolder:
         folder = self.place / FAULTS
         folder.mkdir(parents=True, exist_ok=True)
         names = {name_of(campaign.mode, run): run for campaign in campaigns for run in campaign.runs}
-        for old in folder.iterdir():
-            if old.name not in names:
-                old.unlink()
+        for path in folder.iterdir():
+            if path.name not in names:
+                path.unlink()
         for name, run in names.items():
             write_text(folder / name, json.dumps({"faults": [run.fault.plain]}) + "\n")
         write_text(self.place / CSV, csv(campaigns))
@@ -87,13 +87,13 @@ def page(program: str, campaigns: Sequence[Campaign], command: Sequence[str], fa
 
 def _sentence(campaign: Campaign) -> str:
     """Return a sentence with the number of bad outcomes and the actions that caused them."""
-    bad = [run for run in campaign.counted if run.verdict.outcome in WORST_FIRST[:3]]
-    if not bad:
+    severe = [run for run in campaign.counted if run.verdict.outcome in WORST_FIRST[:3]]
+    if not severe:
         return (
             f"{campaign.mode}: no crash, hang or silent corruption in {len(campaign.counted):,} runs whose fault acted."
         )
-    actions = ", ".join(dict.fromkeys(run.fault.do for run in bad))
-    counts = f"{len(bad):,} of {len(campaign.counted):,}"
+    actions = ", ".join(dict.fromkeys(run.fault.do for run in severe))
+    counts = f"{len(severe):,} of {len(campaign.counted):,}"
     return f"{campaign.mode}: {counts} runs crash, hang or corrupt silently, after {actions}."
 
 

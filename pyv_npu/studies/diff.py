@@ -120,8 +120,8 @@ def _check_runs(runs: Mapping[str, Any]) -> dict[str, Run]:
             rule(head + path, table is None or numbers, "a table of numbers")
         for path in LISTED:
             values = at(run, path)
-            listed = isinstance(values, list) and all(map(_is_number, values))
-            rule(head + path, values is None or listed, "a list of numbers")
+            is_numbers = isinstance(values, list) and all(map(_is_number, values))
+            rule(head + path, values is None or is_numbers, "a list of numbers")
         for path in COUNTS:
             value = at(run, path)
             rule(head + path, value is None or _is_number(value), "a number")

@@ -96,16 +96,16 @@ def evidence_of(run: Result[Any]) -> Evidence:
 
 def judge(reference: Evidence, run: Evidence) -> Verdict:
     """Compare a run with faults to the run without."""
-    before, after = reference.record, run.record
+    expected_record, after = reference.record, run.record
     reason, code, expected = run.stop.reason, run.stop.code, reference.stop.code
     ways = []
-    if after.recoveries > before.recoveries:
+    if after.recoveries > expected_record.recoveries:
         ways.append("time-out")
     if after.retried:
         ways.append("answer")
     if run.errors > reference.errors:
         ways.append("ticket")
-    if after.exceptions > before.exceptions:
+    if after.exceptions > expected_record.exceptions:
         ways.append("trap")
     if code and code != expected:
         ways.append("check")
@@ -113,13 +113,13 @@ def judge(reference: Evidence, run: Evidence) -> Verdict:
         return Verdict(Outcome.HANG, ways, None)
     if reason is StopReason.TRAP_LOOP or (code == UNHANDLED_TRAP != expected):
         return Verdict(Outcome.CRASH, ways, None)
-    same = (code, after.results_sha256, run.lines) == (expected, before.results_sha256, reference.lines)
+    is_equal = (code, after.results_sha256, run.lines) == (expected, expected_record.results_sha256, reference.lines)
     outcome = {
         (True, True): Outcome.RECOVERED,
         (True, False): Outcome.MASKED,
         (False, True): Outcome.DETECTED,
         (False, False): Outcome.SILENT,
-    }[same, bool(ways)]
+    }[is_equal, bool(ways)]
     return Verdict(outcome, ways, run.cycles - reference.cycles)
 
 

@@ -69,7 +69,7 @@ class FaultedRuns:
         for cycle in sorted({*cycles[::dense], *(number * total // even for number in range(1, even))}):
             if cycle > self._saved[-1].snapshot.cycle and self._to(cycle).reason is StopReason.LIMIT:
                 self._saved.append(self._save())
-        self._begins = [saved.snapshot.cycle for saved in self._saved]
+        self._begins = [save_point.snapshot.cycle for save_point in self._saved]
 
     def run(self, fault: Fault) -> Evidence:
         """Return the evidence of a run with this fault."""
@@ -104,23 +104,23 @@ class FaultedRuns:
 
     def _save(self) -> _SavePoint:
         platform = self._platform
-        before = self._saved[-1].snapshot if hasattr(self, "_saved") else None
+        previous = self._saved[-1].snapshot if hasattr(self, "_saved") else None
         in_spm = dict(platform.outputs.in_spm or {})
-        return _SavePoint(platform.save(before), in_spm, *self._past())
+        return _SavePoint(platform.save(previous), in_spm, *self._past())
 
     def _past(self) -> tuple[int, frozenset[int], tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
         """Return evidence that is not part of the machine's state: interrupts, status lines, output ranges."""
         return self._injection.interrupts, self._probe.status_lines, self._platform.outputs.covered()
 
-    def _restore(self, saved: _SavePoint) -> None:
+    def _restore(self, save_point: _SavePoint) -> None:
         self._injection.arm(())
-        self._platform.restore(saved.snapshot)
-        self._injection.interrupts = saved.interrupts
-        self._platform.outputs.in_spm = dict(saved.in_spm)
+        self._platform.restore(save_point.snapshot)
+        self._injection.interrupts = save_point.interrupts
+        self._platform.outputs.in_spm = dict(save_point.in_spm)
 
-    def _is_at(self, saved: _SavePoint) -> bool:
+    def _is_at(self, save_point: _SavePoint) -> bool:
         """Check whether the rest of the run equals that of the run without faults."""
-        return self._platform.is_at(saved.snapshot) and self._past() == saved[2:]
+        return self._platform.is_at(save_point.snapshot) and self._past() == save_point[2:]
 
     # -- evidence ----------------------------------------------------------------------------------------------
 

@@ -92,13 +92,13 @@ class LayerMapping(NamedTuple):
         ]
         rows = [
             (
-                *_mapping_cells(other.layer),
-                f"{other.cycles:,}",
-                f"{other.dram_bytes:,}",
-                quantity(PICO * other.energy, "J"),
-                other.limit,
+                *_mapping_cells(candidate.layer),
+                f"{candidate.cycles:,}",
+                f"{candidate.dram_bytes:,}",
+                quantity(PICO * candidate.energy, "J"),
+                candidate.limit,
             )
-            for other in (run, *self.alternatives)
+            for candidate in (run, *self.alternatives)
         ]
         heads = (*MAPPING_HEADS, "cycles", "DRAM bytes", "energy (estimate)", "limit")
         return "\n".join([
@@ -120,7 +120,7 @@ class LayerMapping(NamedTuple):
         tile, extent = layer.integers("tile"), whole(layer)
         sizes = TileSizes(self.graph, layer, self.target)
         demand = sizes.demand(tile)
-        moved = sizes.staged(demand)
+        staged_bytes = sizes.staged(demand)
         groups = groups_of(layer, tile)
         steps = dict(zip("mnk", zip(extent, tile, strict=True), strict=True))
         steps["n"] = extent[1], min(tile[1], extent[1])
@@ -140,7 +140,7 @@ class LayerMapping(NamedTuple):
         stationary = loops.resident or ("in1" if order is LoopOrder.WEIGHT else "out",)
         inner = "  " * len(lines)
         for name, size in demand.items():
-            resident = "" if name in moved else ", in the scratchpad for the whole layer"
+            resident = "" if name in staged_bytes else ", in the scratchpad for the whole layer"
             lines.append(f"{inner}{name:<9}{size:>9,} bytes{resident}{', stationary' if name in stationary else ''}")
         buffers = sizes.need(demand, layer.integer("prefetch"), loops)
         traffic = ", ".join(f"{role} {size:,} bytes" for role, size in self.chosen.traffic.items() if size)
@@ -228,13 +228,13 @@ def overview(program: Program, config: Config) -> Overview:
 def layer_mapping(program: Program, config: Config, name: str) -> LayerMapping:
     """Return the mapping of a product and its alternatives, each simulated alone. BadInputError: the model has no such
     product."""
-    named = {layer.id: layer for layer in program.graph.layers if _is_mapped(layer)}
-    if name not in named:
+    layers_by_id = {layer.id: layer for layer in program.graph.layers if _is_mapped(layer)}
+    if name not in layers_by_id:
         raise BadInputError(
-            f"--layer {name}: the model has no such product{did_you_mean(name, named)}; without --layer all "
-            f"{len(named)} are listed"
+            f"--layer {name}: the model has no such product{did_you_mean(name, layers_by_id)}; without --layer all "
+            f"{len(layers_by_id)} are listed"
         )
-    graph, target, layer = program.graph, program.target, named[name]
+    graph, target, layer = program.graph, program.target, layers_by_id[name]
     model, objective = energy_model(config), Objective(config.compiler.objective)
     selection = _simulate(graph, layer, target, config.npu, model)
     if selection is None:
@@ -256,7 +256,7 @@ def _simulate(
         return None
     run = run_commands(commands, npu, explained=True)
     assert run.explanation is not None
-    moved = {role: sum(aligned for _, aligned in ways) for role, ways in zip(ROLES, run.traffic.moved, strict=True)}
+    by_role = {role: sum(aligned for _, aligned in ways) for role, ways in zip(ROLES, run.traffic.moved, strict=True)}
     core, npu_clock = npu.clock_ratio
     energy = round(model.commands(commands) + run.cycles * npu_clock / core * model.idle)
-    return LayerRun(layer, run.cycles, energy, moved, run.explanation.bounds)
+    return LayerRun(layer, run.cycles, energy, by_role, run.explanation.bounds)

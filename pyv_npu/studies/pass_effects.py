@@ -11,7 +11,7 @@ from pyv_npu.workloads.model_file import Choices, compile_loaded
 from pyv_npu.workloads.timing import run_commands
 from toolchain.errors import ModelError
 from toolchain.onnx_frontend import OnnxModel
-from toolchain.passes import PASSES, selected
+from toolchain.passes import PASSES, select_passes
 
 
 class PassEffect(NamedTuple):
@@ -25,7 +25,7 @@ class PassEffect(NamedTuple):
 
 def effects(config: Config, model: OnnxModel, choices: Choices) -> list[PassEffect]:
     """Return the effect of all chosen passes (with an empty name), then without each of them."""
-    names = selected(choices.passes)
+    names = select_passes(choices.passes)
     rows = []
     for left_out in ("", *names):
         selection = ",".join(name for name in names if name != left_out) or "none"

@@ -73,9 +73,9 @@ def read_tokens(path: Path) -> list[int]:
 
 def check_tokens(tokens: Sequence[int], decoder: Decoder, location: str) -> None:
     """Raise BadInputError for a token that the vocabulary lacks."""
-    wrong = next((token for token in tokens if token >= decoder.vocab), None)
-    if wrong is not None:
-        raise BadInputError(f"{location}: token {wrong}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
+    invalid = next((token for token in tokens if token >= decoder.vocab), None)
+    if invalid is not None:
+        raise BadInputError(f"{location}: token {invalid}: the vocabulary of {decoder.name} has 0..{decoder.vocab - 1}")
 
 
 def methods_of(text: str) -> list[str]:
@@ -138,11 +138,11 @@ def scores(
     if not 1 <= count <= min(MAX_COUNT, len(tokens) - 1):
         limit = min(MAX_COUNT, len(tokens) - 1)
         raise UsageError(f"--count {count}: must be 1..{limit}: one token less than the file has")
-    prompt, targets, before = tokens[-count - 1 : -1], tokens[-count:], tokens[: -count - 1][-CALIBRATION:]
+    prompt, targets, history = tokens[-count - 1 : -1], tokens[-count:], tokens[: -count - 1][-CALIBRATION:]
     say(f"{BASELINE}: {count} tokens")
     base = _evaluate(decoder, prompt, targets, _unchanged)
     yield _score(BASELINE, decoder, npu, None, base, base)
-    samples = [stored.numbers for stored in (_evaluate(decoder, before, (), _unchanged) if before else base).stored]
+    samples = [stored.numbers for stored in (_evaluate(decoder, history, (), _unchanged) if history else base).stored]
     for name in names:
         if name == BASELINE:
             continue
@@ -212,7 +212,7 @@ def table(rows: Sequence[Score]) -> Table:
 def pareto_front(rows: Sequence[Score]) -> list[Score]:
     """Return, by bits, each method that no other method with at most as many bits beats in perplexity."""
     front = [
-        row for row in rows if not any(other.bits <= row.bits and other.perplexity < row.perplexity for other in rows)
+        row for row in rows if not any(rival.bits <= row.bits and rival.perplexity < row.perplexity for rival in rows)
     ]
     return sorted(front, key=lambda row: row.bits)
 

@@ -121,13 +121,13 @@ def lines(result: Result[Any], log: InstructionLog) -> Iterator[str]:
 
 def _instructions(log: InstructionLog, program: Program) -> Iterator[Event]:
     @cache
-    def shown(pc: int, word: int) -> tuple[str, str]:
+    def describe(pc: int, word: int) -> tuple[str, str]:
         text = log.isa.disassemble(word, pc).replace("\t", " ")
         return f"{pc:08x}: {text}", program.place(pc)
 
     for step in log:
         trapped = step.trap != 0
-        label, place = (_trap(step), program.place(step.pc)) if trapped else shown(step.pc, step.word)
+        label, place = (_trap(step), program.place(step.pc)) if trapped else describe(step.pc, step.word)
         yield Event(step.start, Order.BEGIN, -1, label, place, trapped)
         yield Event(step.end, Order.END if step.end > step.start else Order.END_AT_ONCE, -1, flushed=trapped)
 
@@ -166,16 +166,16 @@ def _stages(submission: Submission, last: int) -> Iterator[tuple[str, int, int]]
     ends = (submission.leave, submission.arrival, taken_up, fetched, submission.t2, submission.t3, submission.t4,
             submission.t7)  # fmt: skip
     for index, (name, end) in enumerate(zip(STAGES, ends, strict=True)):
-        if end is None and any(other is not None for other in ends[index:]):
+        if end is None and any(stage_end is not None for stage_end in ends[index:]):
             continue  # a command without work of an engine stays in this stage until it is done
-        until = last if end is None else end
+        stop = last if end is None else end
         if name == "notify" and end is None:
             return  # the firmware never asked for the result
-        if until > begin:
-            yield name, begin, until
+        if stop > begin:
+            yield name, begin, stop
         if end is None:
             return
-        begin = max(begin, until)
+        begin = max(begin, stop)
 
 
 def _hover(submission: Submission, program: Program) -> str:

@@ -105,13 +105,13 @@ def _register(writer: "VCDWriter", signal: VcdSignal) -> Any:
 
 def _changes(index: int, signal: VcdSignal) -> Iterator[VcdChange]:
     """Yield the changes of a signal, with only the last value of each cycle."""
-    before: tuple[int, Value] | None = None
+    previous: tuple[int, Value] | None = None
     for cycle, value in signal.changes:
-        if before is not None and before[0] < cycle:
-            yield VcdChange(before[0], index, before[1])
-        before = cycle, value
-    if before is not None:
-        yield VcdChange(before[0], index, before[1])
+        if previous is not None and previous[0] < cycle:
+            yield VcdChange(previous[0], index, previous[1])
+        previous = cycle, value
+    if previous is not None:
+        yield VcdChange(previous[0], index, previous[1])
 
 
 def _traps(log: InstructionLog) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ from toolchain.decoders.builtin import CompiledShape, compile_shape
 from toolchain.decoders.generation import GENERATE
 from toolchain.decoders.shapes import ACTIVATION, KV_BITS, LEARNED_OFFSET, Job
 from toolchain.errors import ModelError, RuleError
-from toolchain.program_image import ImagePiece, with_pieces
+from toolchain.program_image import ImagePiece, add_pieces
 from toolchain.quantize.qconfig import FLOAT_BITS, GPTQ, QConfig
 
 DRAM_BYTES = 256_000_000_000
@@ -205,7 +205,7 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         end = max(piece.address + len(piece.data) for piece in content)
         arguments = {"commands": count, "descriptors": compiled.memory.commands, "prefill": count,
                      "conversation": compiled.end}  # fmt: skip
-        image = with_pieces(program_data(GENERATE), content, end, arguments)
+        image = add_pieces(program_data(GENERATE), content, end, arguments)
         return parse_elf(image, self.request.name)
 
     def run(self, config: Config, session: Session = PLAIN) -> "Result[PhaseDetail]":
@@ -236,23 +236,23 @@ class PhaseCommands(PreparedWorkload["PhaseDetail"]):
         for them."""
         npu, level = config.npu, config.run.sim_level
         gc.collect()  # frees the first device, whose page tables may be large
-        without = run_commands(self.compiled_shape.commands, engines.unhindered(npu), level, memory=self.memory).cycles
-        return engines.figures(timed.kv_engines, timed.cycles, npu, without)
+        baseline = run_commands(self.compiled_shape.commands, engines.unhindered(npu), level, memory=self.memory).cycles
+        return engines.figures(timed.kv_engines, timed.cycles, npu, baseline)
 
     def _through_firmware(self, config: Config, session: Session) -> "Result[PhaseDetail]":
         commands = self.compiled_shape.commands
         layers = [command.layer for command in commands]
-        ran = run_program(config, self.program(), config.run.args, session, layers=layers, values=False)
+        result = run_program(config, self.program(), config.run.args, session, layers=layers, values=False)
         traffic = self._traffic()
-        assert ran.events is not None and ran.cycles is not None
-        for batch in ran.events.batches():
+        assert result.events is not None and result.cycles is not None
+        for batch in result.events.batches():
             traffic.add(batch)
-        detail = self._detail(config.npu, ran.cycles, traffic, {})
+        detail = self._detail(config.npu, result.cycles, traffic, {})
         if self.compiled_shape.job.storage.encoded:
-            counted = (ran.counters or {}).get("kv_engines", {})
-            engine_figures = engines.figures(counted, ran.cycles, config.npu)
+            counted = (result.counters or {}).get("kv_engines", {})
+            engine_figures = engines.figures(counted, result.cycles, config.npu)
             detail = replace(detail, figures={**detail.figures, "kv_engines": engine_figures})
-        return ran.extended(detail, commands, self.memory)
+        return result.extended(detail, commands, self.memory)
 
     def _traffic(self) -> KvTraffic:
         return KvTraffic(self.compiled_shape.caches, (self.compiled_shape.commands,))
@@ -283,7 +283,7 @@ class PhaseDetail(Detail):
         limit = max(bound, key=lambda name: bound[name])
         occupied, alloc = (quantity(llm[name], "bytes") for name in ("kv_bytes_used", "kv_bytes_alloc"))
         share = quantity(llm["bound_share"], "share")
-        (moved,) = llm["kv_tokens"]
+        (tokens_moved,) = llm["kv_tokens"]
         rows = [
             ("commands", f"{llm['commands']} for {llm['layers']} layers"),
             ("work", f"{llm['requests']} x {work}"),
@@ -292,7 +292,7 @@ class PhaseDetail(Detail):
             (f"bound by {limit.removesuffix('_cycles')}", f"{bound[limit]:,} cycles, {share} of the cycles"),
             ("weights", f"{quantity(llm['weight_bytes'], 'bytes')}, {_width(llm)}"),
             ("KV in DRAM", f"{occupied} used of {alloc}, {_storage_text(llm)}"),
-            ("KV moved", f"keys {moved['bytes_k']:,} and values {moved['bytes_v']:,} bytes"),
+            ("KV moved", f"keys {tokens_moved['bytes_k']:,} and values {tokens_moved['bytes_v']:,} bytes"),
         ]
         if "kv_engines" in llm:
             rows.append(("KV engines", engines.sentence(llm["kv_engines"])))

@@ -24,13 +24,13 @@ def figures(
     seconds = cycles / config.clock_hz
     weights = sorted({job.weight_of(layer) for layer in range(job.layers)})
     widths = sorted({bits for layer in range(job.layers) for bits in job.head_bits(layer)})
-    stored = min(position + tokens, job.t_max)
-    stated = _storage_statement(job, stored)
+    stored_tokens = min(position + tokens, job.t_max)
+    stated = _storage_statement(job, stored_tokens)
     encoded = None
     if stated:
-        sizes = {layer: job.kv_bytes_of(layer, stored) for layer in range(job.layers)}
+        sizes = {layer: job.kv_bytes_of(layer, stored_tokens) for layer in range(job.layers)}
         encoded = EncodedSize(job.storage.name, sizes, {layer: job.kv_bytes_alloc(layer) for layer in sizes})
-    kv = kv_figures(compiled.caches, traffic, (position + tokens - 1,), stored, encoded)
+    kv = kv_figures(compiled.caches, traffic, (position + tokens - 1,), stored_tokens, encoded)
     return {
         "tokens": tokens, "context": position, "requests": job.requests,
         "layers": job.layers, "t_max": job.t_max, "commands": len(compiled.commands),
@@ -41,7 +41,7 @@ def figures(
         "parameters": shape.parameters, "weight_bytes": job.weight_bytes,
         **kv,
         "kv_capacity": kv_capacity(
-            compiled.caches, config.dram.size, job.weight_bytes, -(-kv["kv_bytes_used"] // stored)
+            compiled.caches, config.dram.size, job.weight_bytes, -(-kv["kv_bytes_used"] // stored_tokens)
         ),
         "seconds": seconds, "tokens_per_second": job.requests * tokens / seconds,
         "bound": bound, "bound_share": max(bound.values()) / cycles,
@@ -72,7 +72,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
     for layer in range(job.layers):
         window = shape.window_of(layer)
         kv += job.kv_bytes_of(layer, min(last, window + tokens - 1) if window else last)
-    moved = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
+    total_bytes = job.matrix_bytes(experts) + bytes_total(head, job.activation_bits) + kv
     te = config.te
     macs = [_rate(config, job, layer) for layer in range(job.layers)]
     by_layer = [rows * shape.layer_parameters(layer, shape.active) for layer in range(job.layers)]
@@ -85,7 +85,7 @@ def bounds(config: NpuConfig, job: Job, tokens: int, position: int) -> dict[str,
         lookups = {"lookup_cycles": ceil_div(matrices * core, channels * npu_clock)}
     return {
         **lookups,
-        "dram_cycles": ceil_div(moved * rates.per_byte, rates.total) if rates.total else 0,
+        "dram_cycles": ceil_div(total_bytes * rates.per_byte, rates.total) if rates.total else 0,
         "compute_cycles": 0 if te.ideal else ceil_div(computed.numerator, computed.denominator),
     }
 

@@ -16,19 +16,19 @@ from toolchain.compiler import Compiled
 from toolchain.ir.data_types import LARGER, NUMPY
 from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import PRODUCTS
-from toolchain.ir.reference import ReferenceExecution, executed
+from toolchain.ir.reference import ReferenceExecution, execute
 from toolchain.onnx_frontend import OnnxModel
 from toolchain.onnx_model.control_flow import UNFINISHED
 from toolchain.onnx_model.reference import (
     COMPUTED,
-    cut,
-    evaluated,
+    cut_at,
+    evaluate,
     exact,
     in_precision,
     in_single,
+    perturb_rounding,
     reference,
-    rounded,
-    rounded_otherwise,
+    rounded_outputs,
 )
 from toolchain.onnx_nodes.view import node_name
 from toolchain.passes import quantization
@@ -103,7 +103,7 @@ def compare(
     if (stages := _around_quantization(compiled)) is not None:
         return _check_narrowed(compiled, stages, inputs, outputs, codes)
     if source.layers is not None:
-        wanted_layers = executed(source.layers, inputs)
+        wanted_layers = execute(source.layers, inputs)
         return Checks({name: check(outputs[name], want, min_limit) for name, want in wanted_layers.items()}, {})
     proto = source.proto
     own_names = {name: name + COMPUTED for name in codes}
@@ -111,11 +111,11 @@ def compare(
     nodes = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] in own_names]
     sources = [node.input[index] for node in nodes for index in (0, 1)]
     names = dict.fromkeys((*names_of_outputs.values(), *own_names.values(), *sources))
-    reference_values = evaluated(cut(proto, codes), names, {**source.external, **inputs, **codes})
+    reference_values = evaluate(cut_at(proto, codes), names, {**source.external, **inputs, **codes})
     between = {
         node.output[0]: ties(reference_values[node.input[0]], reference_values[node.input[1]], node) for node in nodes
     }
-    steps = set(rounded(source.proto))
+    steps = set(rounded_outputs(source.proto))
     checks = {
         name: check(outputs[name], reference_values[want], min_limit, steps=name in steps)
         for name, want in names_of_outputs.items()
@@ -150,7 +150,7 @@ def _check_range(source: OnnxModel, inputs: Mapping[str, Values]) -> None:
     nodes = {name: node for node in source.proto.graph.node if node.op_type in _WRAPPING for name in node.output
              if name in kinds}  # fmt: skip
     limits = np.iinfo(np.int32)
-    for name, values in evaluated(source.proto, nodes, {**source.external, **inputs}).items():
+    for name, values in evaluate(source.proto, nodes, {**source.external, **inputs}).items():
         wrong = [value for value in (int(values.min(initial=0)), int(values.max(initial=0)))
                  if not limits.min <= value <= limits.max]  # fmt: skip
         if wrong:
@@ -165,7 +165,7 @@ _NARROW = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 
 def _check_arithmetic(
     compiled: Compiled, source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values],
-    want: Mapping[str, Values],
+    expected: Mapping[str, Values],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Compare outputs of a model that is too deep for the usual limit of its narrow type: the limit is twice the error
     of onnx.reference with arithmetic in that type."""
@@ -173,8 +173,8 @@ def _check_arithmetic(
     narrow: Mapping[str, Values] = {}
     if compiled.precision in _NARROW:
         proto = in_precision(source, _NARROW[compiled.precision])
-        narrow = evaluated(proto, source.outputs, {**source.external, **inputs})
-    for name, values in want.items():
+        narrow = evaluate(proto, source.outputs, {**source.external, **inputs})
+    for name, values in expected.items():
         error = check(narrow[name], values)["error"] if name in narrow else None
         limit = min_limit if error is None or not math.isfinite(error) else max(min_limit, 2 * error)
         result[name] = check(outputs[name], values, limit)
@@ -191,7 +191,7 @@ MEANT = 1e-2
 
 
 def check_rounding(
-    source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], want: Mapping[str, Values],
+    source: OnnxModel, inputs: Mapping[str, Values], outputs: Mapping[str, Values], expected: Mapping[str, Values],
     checks: dict[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Compare outputs that are sensitive to rounding, for example by cancellation of large numbers, with the reference
@@ -200,20 +200,20 @@ def check_rounding(
     try:
         right, *moved = (
             {name: variant[name].astype(values.dtype) for name, values in outputs.items()}
-            for variant in (exact(source, inputs), exact(rounded_otherwise(source), inputs), in_single(source, inputs))
+            for variant in (exact(source, inputs), exact(perturb_rounding(source), inputs), in_single(source, inputs))
         )
     except Exception:  # operators that the reference has in fp32 only
         return checks
-    judged = dict(checks)
+    results = dict(checks)
     for name, values in outputs.items():
         if checks[name]["ok"] or values.dtype not in (np.float32, np.float16):
             continue
-        errors = [check(variant[name], right[name])["error"] for variant in (want, *moved)]
+        errors = [check(variant[name], right[name])["error"] for variant in (expected, *moved)]
         rounding = max(errors[1:])
         if rounding <= MEANT:
-            judged[name] = check(values, right[name], min(FACTOR * errors[0], GROWTH * rounding))
-        judged[name] |= {"arithmetic": rounding}
-    return judged
+            results[name] = check(values, right[name], min(FACTOR * errors[0], GROWTH * rounding))
+        results[name] |= {"arithmetic": rounding}
+    return results
 
 
 def ties(values: Values, scale: Values, node: Any) -> Values:
@@ -240,7 +240,7 @@ def _around_quantization(compiled: Compiled) -> tuple[Graph, Graph] | None:
         return None
     at = names.index("quantization")
     (_, before), (_, after) = compiled.stages[at - 1 : at + 1]
-    return (before, after) if quantization.narrowed(before, after) else None
+    return (before, after) if quantization.quantized_layers(before, after) else None
 
 
 def _check_narrowed(
@@ -250,7 +250,7 @@ def _check_narrowed(
     """Compare outputs of a model with quantized weights with its layers on the dequantized weights, which continue with
     the run's codes of activations. If these layers, with the original weights, differ from onnx.reference in an output,
     that error is its result."""
-    reference_outputs, reference_codes = _execute(quantization.restored(*stages), inputs, codes)
+    reference_outputs, reference_codes = _execute(quantization.dequantize_weights(*stages), inputs, codes)
     pairs = [(codes[name], values) for name, values in reference_codes.items()]
     min_limit = conversion.TOLERANCE.get(compiled.precision, 0.0)
     results = {name: check(values, reference_outputs[name], min_limit) for name, values in outputs.items()}
@@ -296,12 +296,12 @@ def _check_layers(
     """Compare layers, by their definition, with onnx.reference of their model. Empty for NPU-IR, and for a model with
     codes, whose ties differ."""
     source = compiled.original or compiled.model
-    if source.layers is not None or rounded(source.proto):
+    if source.layers is not None or rounded_outputs(source.proto):
         return {}
-    want, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
-    results = {name: check(values, want[name], min_limit) for name, values in outputs.items()}
+    expected, (outputs, _) = reference(source, inputs), _execute(graph, inputs, {})
+    results = {name: check(values, expected[name], min_limit) for name, values in outputs.items()}
     if not compiled.precision and not all(result["ok"] for result in results.values()):
-        results = check_rounding(source, inputs, outputs, want, results)
+        results = check_rounding(source, inputs, outputs, expected, results)
     return results
 
 
@@ -313,7 +313,7 @@ def converted_error(
     original = compiled.original or compiled.model
     if compiled.precision not in conversion.CALIBRATED and _around_quantization(compiled) is None:
         return {}
-    reference_outputs = reference(original, inputs) if original.layers is None else executed(original.layers, inputs)
+    reference_outputs = reference(original, inputs) if original.layers is None else execute(original.layers, inputs)
     return {name: check(outputs[name], want)["error"] for name, want in reference_outputs.items()}
 
 
@@ -332,11 +332,11 @@ def check(got: Values, want: Values, min_limit: float = 0.0, *, steps: bool = Fa
     limit = max(limit, min_limit)
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
-    same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
+    is_equal = np.array_equal(a[~finite], b[~finite], equal_nan=True)
     scale = float(np.abs(b[finite]).max(initial=0.0))
     error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     relative = error / scale if scale else error
-    return {"error": relative, "limit": limit, "ok": bool(same and relative <= limit), "trivial": trivial(want)}
+    return {"error": relative, "limit": limit, "ok": bool(is_equal and relative <= limit), "trivial": trivial(want)}
 
 
 def _overflow(want: Values) -> dict[str, Any]:

@@ -98,11 +98,11 @@ class ListDetail(Detail):
     def sections(self, result: Result[Any]) -> list[Section]:
         kernels = sum(command.descriptor.opcode == Opcode.CORE for command in result.commands)
         note = f"without {kernels} kernels on the core: a list has no core; run the model"
-        explained, makespan = self.explanation, max(self.explanation.makespan, 1)
-        causes = sorted(explained.causes.items(), key=lambda item: -item[1])
+        explanation, makespan = self.explanation, max(self.explanation.makespan, 1)
+        causes = sorted(explanation.causes.items(), key=lambda item: -item[1])
         rows = [
-            ("makespan", explained.makespan, 1.0),
-            *((f"lower bound: {name}", cycles, cycles / makespan) for name, cycles in explained.bounds.items()),
+            ("makespan", explanation.makespan, 1.0),
+            *((f"lower bound: {name}", cycles, cycles / makespan) for name, cycles in explanation.bounds.items()),
             *((f"cause: {name}", cycles, cycles / makespan) for name, cycles in causes),
         ]
         table = Table(("bound or cause", "core cycles", "of the makespan"), rows, units=("", "", "share"))

@@ -69,9 +69,9 @@ def energy_model(config: Config) -> EnergyModel:
     """Return the energy model of the events that depend on the mapping."""
     prices, (core, npu_clock) = Prices.of(config.npu, config.energy), config.npu.clock_ratio
     scratchpad = prices.price(Count(Event.SPM_READ))
-    moved = sum(prices.price(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
+    transfer_energy = sum(prices.price(Count(event)) for event in (Event.DRAM_READ, Event.NOC)) + scratchpad
     idle = prices.leakage / PICO / config.npu.clock_hz * core / npu_clock
-    return EnergyModel(moved, scratchpad, idle, _Events(config.npu, config.energy))
+    return EnergyModel(transfer_energy, scratchpad, idle, _Events(config.npu, config.energy))
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class _MeasuredDevice:
 
 @lru_cache(maxsize=4096)  # steps of a decoder, and points of a sweep, share most of their products
 def _cycles(npu: NpuConfig, commands: tuple[tuple[Descriptor, Extended | None], ...]) -> int | None:
-    ran = Runner(npu, values=False).run([Listed(descriptor, 0, block) for descriptor, block in commands])
+    run = Runner(npu, values=False).run([Listed(descriptor, 0, block) for descriptor, block in commands])
     core, npu_clock = npu.clock_ratio
-    return None if ran.device.error_log else ran.cycles * npu_clock // core
+    return None if run.device.error_log else run.cycles * npu_clock // core
 
 
 def _speeds(speed: str, table: tuple[int, ...]) -> Mapping[int, Fraction]:
@@ -212,14 +212,14 @@ def listing(compiled: Lowered, npu: NpuConfig) -> dict[str, bytes]:
 
 
 def write_folder(
-    compiled: "Compiled", elf: bytes, folder: Path, npu: NpuConfig, *, apart: bool = False,
+    compiled: "Compiled", elf: bytes, folder: Path, npu: NpuConfig, *, split: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write the image, the IR, the command list, and the addresses of inputs and outputs; return the paths. `apart`:
+    """Write the image, the IR, the command list, and the addresses of inputs and outputs; return the paths. `split`:
     weights are in weights.bin, as always if the core cannot address them; `more`: additional keys of model.json."""
     contents = {
         "image.elf": elf,
-        **({WEIGHTS: weights_file(compiled)} if apart or compiled.memory.beyond else {}),
+        **({WEIGHTS: weights_file(compiled)} if split or compiled.memory.beyond else {}),
         "npu_ir.txt": render(compiled.graph).encode(),
         **listing(compiled, npu),
         "model.json": (json.dumps({**_description(compiled), **(more or {})}, indent=2) + "\n").encode(),
@@ -260,9 +260,9 @@ def check_submit(config: Config, submit: str) -> None:
         raise UsageError(f"--submit {submit}: sim_level {config.run.sim_level} has no core; use {LEVEL}")
 
 
-def check_together(apart: bool) -> None:
+def check_together(split: bool) -> None:
     """Raise UsageError for generated code with weights in a separate file."""
-    if apart:
+    if split:
         raise UsageError(f"--weights-bin: --submit {GENERATED} makes one file; drop one of them")
 
 
@@ -276,15 +276,15 @@ def submission(generated: int | None, firmware: int | None, commands: int) -> di
     """Return the core cycles of submission, and those that generated code saves per command; {} if a count is None."""
     if generated is None or firmware is None:
         return {}
-    saved = (firmware - generated) / commands
+    saving = (firmware - generated) / commands
     return {
-        "generated_cycles": generated, "firmware_cycles": firmware, "commands": commands, "saved_per_command": saved,
+        "generated_cycles": generated, "firmware_cycles": firmware, "commands": commands, "saved_per_command": saving,
     }  # fmt: skip
 
 
-def submission_row(spent: Mapping[str, Any]) -> list[tuple[str, str]]:
+def submission_row(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the result of `submission` as rows of a summary."""
-    if not spent:
+    if not figures:
         return []
-    text = f"generated code {spent['generated_cycles']:,} cycles, firmware {spent['firmware_cycles']:,}"
-    return [("submission", f"{text}: {spent['saved_per_command']:.1f} saved per command")]
+    text = f"generated code {figures['generated_cycles']:,} cycles, firmware {figures['firmware_cycles']:,}"
+    return [("submission", f"{text}: {figures['saved_per_command']:.1f} saved per command")]

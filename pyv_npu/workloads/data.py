@@ -161,14 +161,14 @@ def _picture(path: Path, target: Values) -> Values:
 def to_device(compiled: Compiled, name: str, values: Values) -> bytes:
     """Convert an input to bytes in DRAM. UsageError for an integer beyond INT32, which the device uses for it."""
     kind = NUMPY[compiled.graph.tensors[name].dtype]
-    stored = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
-    if values.dtype.kind in "iu" and not np.array_equal(stored, values):
-        worst = values.reshape(-1)[stored.reshape(-1) != values.reshape(-1)][0]
+    array = np.ascontiguousarray(values).astype(kind).reshape(values.shape)
+    if values.dtype.kind in "iu" and not np.array_equal(array, values):
+        worst = values.reshape(-1)[array.reshape(-1) != values.reshape(-1)][0]
         data_type = str(values.dtype).upper()
         raise UsageError(
             f"input {name}: {worst} does not fit INT32, which the device has for {data_type}: use smaller values"
         )
-    return stored.tobytes()
+    return array.tobytes()
 
 
 def from_device(compiled: Compiled, name: str, data: bytes) -> Values:
@@ -222,9 +222,9 @@ def samples(
     for name in interface.graph.inputs:
         size = interface.graph.tensors[name].size
         if dram_bytes is not None and size > dram_bytes:
-            needed = 1 << size.bit_length()
+            minimum = 1 << size.bit_length()
             raise CapacityError(
-                f"input {name}: {size} bytes, npu.dram.size is {dram_bytes}: --set npu.dram.size={needed}", needed
+                f"input {name}: {size} bytes, npu.dram.size is {dram_bytes}: --set npu.dram.size={minimum}", minimum
             )
     if files:
         return [complete_inputs(interface, seed, read_inputs(path)) for path in files]

@@ -107,8 +107,8 @@ class Generation(Workload[GenerationDetail]):
 
     def sees(self, config: Config) -> Hashable:
         request = self.request
-        drawn = config.run.seed if request.kv or not request.prompt else None
-        return seen_by_compiler(config), drawn, config.npu.kv_quant if request.kv else None
+        seed = config.run.seed if request.kv or not request.prompt else None
+        return seen_by_compiler(config), seed, config.npu.kv_quant if request.kv else None
 
     def check(self, config: Config) -> None:
         check_level(config)
@@ -124,8 +124,8 @@ class Generation(Workload[GenerationDetail]):
         if decoder.proto is None:
             return self._of_layers(decoder, request, config)
         if request.precision == INT8:
-            shown = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
-            decoder = in_int8(decoder, shown, request.weights(), request.calibration_method)
+            samples = prompts(decoder, request.calibration, config.run.seed, request.calibration_runs)
+            decoder = in_int8(decoder, samples, request.weights(), request.calibration_method)
         bits, scales, tables = request.cache_bits(), None, False
         method = request.method
         blocks = self._blocks(decoder, request, config) if method.encoded else ()
@@ -210,27 +210,27 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
             CONVERSATION: conversation,
         }
 
-    def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """Return an ELF that generates; `apart`: weights are in a separate file; `bare`: weights are omitted."""
+    def image(self, *, split: bool = False, bare: bool = False) -> bytes:
+        """Return an ELF that generates; `split`: weights are in a separate file; `bare`: weights are omitted."""
         decoder = self.decoder
         arguments = {"conversation": decoder.address(CONVERSATION)}
         if self.request.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
-            check_together(apart)
+            check_together(split)
             return generated.image(
                 decoder.compiled, self._functions(), self.inputs, self.slot, application=GENERATE,
                 arguments=arguments, bare=bare,
             )  # fmt: skip
         arguments |= {"prefill": decoder.prompt_commands, "stride": decoder.step_commands if decoder.tiled else 0}
         firmware = program_data(WITH_KERNELS if decoder.compiled.kernels else GENERATE)
-        return build_image(firmware, decoder.compiled, self.inputs, arguments, apart=apart, bare=bare)
+        return build_image(firmware, decoder.compiled, self.inputs, arguments, split=split, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """Return a stage of the lowering (docs/mlir.md)."""
         from toolchain.mlir.npu import generated
 
-        return generated.emitted(stage, self.compiled, self._functions(), self.slot)
+        return generated.emit_stage(stage, self.compiled, self._functions(), self.slot)
 
     def _functions(self) -> "list[Function]":
         """Return the functions of generated code: the prompt and a token after it, with tile commands by position."""
@@ -292,7 +292,7 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         tokens after the prompt."""
         decoder, request = self.decoder, self.request
         machine = FunctionalMachine(decoder.compiled, npu, self.inputs)
-        first, later = self._codes()
+        first, step_codes = self._codes()
         tokens = [*request.prompt, *continuation]
         kernels = [CoreKernels(decoder.compiled, commands) for commands in self._steps()]
         machine.run(kernels[0].commands, partial(first.take, machine.read), kernels[0].take)
@@ -304,8 +304,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
                 machine.memory.write_bytes(decoder.address(POSITION), position.to_bytes(4, "little"))
                 machine.memory.write_bytes(decoder.address(IDS), tokens[position].to_bytes(4, "little"))
                 step = kernels[1 + position - len(request.prompt)]
-                machine.run(step.commands, partial(later.take, machine.read), step.take)
-                codes.append(dict(later.values))
+                machine.run(step.commands, partial(step_codes.take, machine.read), step.take)
+                codes.append(dict(step_codes.values))
                 following = int(np.frombuffer(machine.read(NEXT), "<u4")[0])
         return Conversation(tokens, machine.read, codes, kernels)
 
@@ -340,8 +340,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         first = sum(map(len, steps[:step]))
         memory = {decoder.address(name): position.to_bytes(4, "little"), **tables}
         watch = partial(traffic.add, first=first)
-        spent = kernels.cycles(config)
-        timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch, kernels=spent)
+        kernel_time = kernels.cycles(config)
+        timed = run_commands(steps[step], config.npu, "IA_TIMING", memory=memory, watch=watch, kernels=kernel_time)
         moved.join(timed.traffic)
         return timed
 
@@ -357,23 +357,23 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
                 memory[name] = platform.npu_memory.read(decoder.address(name), size) or b""
 
         layers = [command.layer for step in self._steps() for command in step]
-        ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
-        ended = ran.stop.reason is StopReason.EXIT and ran.stop.code == 0
+        result = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
+        is_finished = result.stop.reason is StopReason.EXIT and result.stop.code == 0
         tokens = tokens_of(memory[CONVERSATION])
-        codes = self._codes_of(config.npu, tokens, memory) if ended else None
-        cycles = self._step_cycles(ran.latency) if ended else []
+        codes = self._codes_of(config.npu, tokens, memory) if is_finished else None
+        cycles = self._step_cycles(result.latency) if is_finished else []
         traffic = self._traffic()
-        for batch in ran.events.batches() if ran.events is not None else ():
+        for batch in result.events.batches() if result.events is not None else ():
             traffic.add(batch)
         detail = GenerationDetail.of(decoder, request, tokens, memory.__getitem__, codes, cycles, traffic, config.npu)
-        if decoder.kv_blocks and ran.cycles is not None:
-            detail = detail.with_engines([(ran.counters or {}).get("kv_engines", {})], ran.cycles, config.npu)
-        if ended and request.submit == GENERATED:
+        if decoder.kv_blocks and result.cycles is not None:
+            detail = detail.with_engines([(result.counters or {}).get("kv_engines", {})], result.cycles, config.npu)
+        if is_finished and request.submit == GENERATED:
             firmware = replace(self, request=request._replace(submit=FIRMWARE_SUBMITS)).program()
-            other = run_program(config, firmware, config.run.args, layers=layers)
-            saved = submission(self._submitted_in(ran.latency), self._submitted_in(other.latency), len(layers))
-            detail = replace(detail, figures={**detail.figures, "submission": saved})
-        return ran.extended(detail)
+            prebuilt = run_program(config, firmware, config.run.args, layers=layers)
+            savings = submission(self._submitted_in(result.latency), self._submitted_in(prebuilt.latency), len(layers))
+            detail = replace(detail, figures={**detail.figures, "submission": savings})
+        return result.extended(detail)
 
     def _submitted_in(self, latency: Latency) -> int | None:
         """Return the core cycles from the first to the last submission of the prompt and of each token, in sum; None
@@ -397,8 +397,8 @@ class ReadyDecoder(PreparedWorkload[GenerationDetail]):
         if request.exact and not decoder.decoder.rounded:
             return [{} for _ in range(request.new)]
         replay = self.decode(npu, tokens[len(request.prompt) :])
-        same = all(replay.read(name) == memory[name] for name in (LOG, *(cache.tensor for cache in decoder.caches)))
-        return replay.codes if same else [{} for _ in replay.codes]
+        is_equal = all(replay.read(name) == memory[name] for name in (LOG, *(cache.tensor for cache in decoder.caches)))
+        return replay.codes if is_equal else [{} for _ in replay.codes]
 
     def _step_cycles(self, latency: Latency) -> list[int]:
         """Return the core cycles of the prompt and of each token after it, from t0 of the first command to the last t7,

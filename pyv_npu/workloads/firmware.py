@@ -123,9 +123,9 @@ def run_program(
     if after is not None:
         after(platform)
     figures = host.figures(platform.hart.instret)
-    outside = None
+    external = None
     if platform.external is not None:
-        outside = platform.external.to_json()
+        external = platform.external.to_json()
         figures |= {f"link_{name}": value for name, value in platform.external.host.items()}
         platform.external.close()
     record = None
@@ -145,7 +145,7 @@ def run_program(
         platform.npu.error_log,
         record,
         None if platform.sanitizer is None else platform.sanitizer.findings(),
-        outside,
+        external,
     )
     detail, counters = Detail() if values else FirmwareTimingDetail(), platform.npu.counters.to_json()
     events.close()

@@ -107,12 +107,12 @@ class GenerationRequest(NamedTuple):
         if self.kv_bits is not None and self.weights().names_caches:
             raise UsageError(f"--qbits-kv: {self.qconfig} names widths of keys and values: give one of them")
         if self.kv:
-            others = {
+            options = {
                 "--qbits-kv": self.kv_bits is not None,
                 "--granularity tile": self.granularity == "tile" and self.method.encoded,
                 f"{self.qconfig}": self.weights().names_caches,
             }  # fmt: skip
-            for option, value in others.items():
+            for option, value in options.items():
                 if value:
                     raise UsageError(f"{option}: --kv {self.kv} says how keys and values are stored; drop one of them")
             if kind in CODES:
@@ -138,8 +138,8 @@ class GenerationRequest(NamedTuple):
                 f"{self.qconfig}: activations of a decoder: qbits_activation_default must be 8 (int8), or "
                 f"{BITS[kind]}, which are those of {decoder.name}, for all layers"
             )
-        drawn = np.random.default_rng(seed).integers(0, decoder.vocab, DRAWN).tolist()
-        request = self._replace(prompt=self.prompt or tuple(drawn))
+        prompt = np.random.default_rng(seed).integers(0, decoder.vocab, DRAWN).tolist()
+        request = self._replace(prompt=self.prompt or tuple(prompt))
         return request._replace(precision=INT8) if config.activation == 8 else request
 
     def cache_bits(self) -> KvBits:
@@ -224,8 +224,8 @@ class GenerationDetail(Detail):
             "floats": dict(decoder.floats),
             "outputs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         }  # fmt: skip
-        nothing: dict[str, Any] = {"steps": [], "rounding": {}, "codes": {}, "original_error": None}
-        figures |= nothing if codes is None else compare_logits(decoder, request, tokens, logits, codes)
+        comparison: dict[str, Any] = {"steps": [], "rounding": {}, "codes": {}, "original_error": None}
+        figures |= comparison if codes is None else compare_logits(decoder, request, tokens, logits, codes)
         if codes is not None and not request.exact and all(codes):
             figures |= _errors(compiled, tokens, logits, read, codes)
         if encoded is not None:
@@ -271,8 +271,8 @@ class GenerationDetail(Detail):
                 rounding = figures["rounding"]
                 text = f"error {rounding['error']:.2e}, limit {rounding['limit']:.0e}"
                 rows.append(("in double precision", f"{text}; one rounding: error {rounding['arithmetic']:.2e}"))
-            same = sum(step["next"] == step["reference_next"] for step in steps)
-            rows.append(("same choice", f"{same} of {len(steps)} positions"))
+            match_count = sum(step["next"] == step["reference_next"] for step in steps)
+            rows.append(("same choice", f"{match_count} of {len(steps)} positions"))
             rows += codes_row(figures["codes"])
             if "logits_error" in figures:
                 rows.append(("relative error of logits", f"{figures['logits_error']:.2e}"))
@@ -306,8 +306,8 @@ class GenerationDetail(Detail):
 
     def _tokens(self) -> list[tuple[str, str]]:
         count = len(self.figures["prompt"])
-        named = (("prompt", self.tokens[:count]), ("new tokens", self.tokens[count:]))
-        return [(name, " ".join(map(str, tokens))) for name, tokens in named]
+        token_lists = (("prompt", self.tokens[:count]), ("new tokens", self.tokens[count:]))
+        return [(name, " ".join(map(str, tokens))) for name, tokens in token_lists]
 
 
 def _errors(
@@ -355,8 +355,8 @@ def compare_logits(
         codes = [{} for _ in codes]
     names = list(codes[0])
     reference_steps = list(_reference(decoder, names, tokens, len(request.prompt), codes))
-    wanted, rows = np.concatenate([step.logits for step in reference_steps]), []
-    for position, (got, want) in enumerate(zip(logits, wanted, strict=True)):
+    reference_logits, rows = np.concatenate([step.logits for step in reference_steps]), []
+    for position, (got, want) in enumerate(zip(logits, reference_logits, strict=True)):
         compared = check(got, want, min_limit)
         rows.append(
             {
@@ -367,27 +367,27 @@ def compare_logits(
         )  # fmt: skip
     rounding = {}
     if not (names or all(row["ok"] in (None, True) for row in rows)):
-        rounding = _check_rounding(decoder, tokens, logits, wanted)
+        rounding = _check_rounding(decoder, tokens, logits, reference_logits)
         rows = [row | {"ok": row["ok"] or rounding["ok"]} for row in rows]
     pairs = [
         (values[name], step.codes[name]) for values, step in zip(codes, reference_steps, strict=True) for name in names
     ]
     original = None
     if decoder.original is not None:
-        before = Reference(decoder.original).steps(tokens, len(request.prompt))
-        original = check(logits, np.concatenate([step.logits for step in before]))["error"]
+        original_steps = Reference(decoder.original).steps(tokens, len(request.prompt))
+        original = check(logits, np.concatenate([step.logits for step in original_steps]))["error"]
     codes_result = check_codes(pairs) if names else {}
     return {"steps": rows, "rounding": rounding, "codes": codes_result, "original_error": original}
 
 
-def _check_rounding(decoder: Decoder, tokens: Sequence[int], logits: Values, wanted: Values) -> dict[str, Any]:
+def _check_rounding(decoder: Decoder, tokens: Sequence[int], logits: Values, expected: Values) -> dict[str, Any]:
     """Compare the logits of all tokens, as those of one step, with the reference in double precision."""
-    checks = {LOGITS: check(logits, wanted)}
+    checks = {LOGITS: check(logits, expected)}
     if decoder.proto is None:
         return checks[LOGITS]
     inputs = step_feeds(decoder, tokens[:-1], empty_past(decoder))
     model = decoder.model(len(tokens) - 1)
-    return check_rounding(model, inputs, {LOGITS: logits[None]}, {LOGITS: wanted[None]}, checks)[LOGITS]
+    return check_rounding(model, inputs, {LOGITS: logits[None]}, {LOGITS: expected[None]}, checks)[LOGITS]
 
 
 def _reference(
@@ -417,12 +417,12 @@ def _encoded_tables(rows: Sequence[Mapping[str, Any]], methods: Sequence[Mapping
         return []
     heads = {"outer": "outer", "inner": "inner", "p_out": "p_out", "b_eff": "b_eff", "b_eff_inline": "with counts",
              "b_slide": "b_slide", "entropy_bound": "entropy bound"}  # fmt: skip
-    shown = [name for name in heads if name in rows[0]]
-    cells: list[list[Value]] = [[str(row["layer"]), row["side"], *(row[name] for name in shown)] for row in rows]
-    tables = [Table(("layer", "side", *(heads[name] for name in shown)), cells)]
+    columns = [name for name in heads if name in rows[0]]
+    cells: list[list[Value]] = [[str(row["layer"]), row["side"], *(row[name] for name in columns)] for row in rows]
+    tables = [Table(("layer", "side", *(heads[name] for name in columns)), cells)]
     if methods:
         titles = ("method, on the reference's K and V", "layer", "bits", "error of K", "error of V")
-        named: list[list[Value]] = [[row["method"], Cell(str(row["layer"])), row["bits"], Cell(f"{row['error_k']:.2e}"),
+        table: list[list[Value]] = [[row["method"], Cell(str(row["layer"])), row["bits"], Cell(f"{row['error_k']:.2e}"),
                                      Cell(f"{row['error_v']:.2e}")] for row in methods]  # fmt: skip
-        tables.append(Table(titles, named))
+        tables.append(Table(titles, table))
     return tables

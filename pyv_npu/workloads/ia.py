@@ -34,8 +34,8 @@ from toolchain.codegen import Command
 from toolchain.compiler import Compiled
 from toolchain.ir.data_types import NUMPY
 from toolchain.ir.graph import Graph, Role
-from toolchain.onnx_model.reference import rounded
-from toolchain.program_image import FIRMWARE, ImagePiece, pieces, with_pieces
+from toolchain.onnx_model.reference import rounded_outputs
+from toolchain.program_image import FIRMWARE, ImagePiece, add_pieces, pieces
 
 
 class FunctionalMachine:
@@ -160,7 +160,7 @@ def observed(
     machine = FunctionalMachine(
         compiled, config, {name: to_device(compiled, name, inputs[name]) for name in graph.inputs}
     )
-    codes = Codes(graph, rounded(compiled.model.proto))
+    codes = Codes(graph, rounded_outputs(compiled.model.proto))
     machine.run(compiled.commands, partial(codes.take, machine.read), before)
     outputs = {name: from_device(compiled, name, machine.read(name)) for name in graph.outputs}
     return outputs, {name: as_onnx(compiled, name, values) for name, values in codes.values.items()}
@@ -192,7 +192,7 @@ class CoreKernels:
             address = compiled.address(name)
             content.append(ImagePiece(address, memory.read(address, graph.tensors[name].size) or b""))
         arguments = {"commands": 1, "descriptors": at, "kernels": 1}
-        self.images[index] = with_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
+        self.images[index] = add_pieces(program_data(FIRMWARE), content, compiled.end, arguments)
 
     def cycles(self, config: Config) -> Mapping[int, int]:
         """Run each kernel on the core of a configuration; equal programs run once. Return index of the command -> core
@@ -201,11 +201,11 @@ class CoreKernels:
         config, cycles_by_image = replace(config, run=settings), dict[bytes, int]()
         for image in self.images.values():
             if image not in cycles_by_image:
-                ran = run_program(config, parse_elf(image, FIRMWARE))
-                if ran.stop.reason is StopReason.INTERRUPTED:
+                result = run_program(config, parse_elf(image, FIRMWARE))
+                if result.stop.reason is StopReason.INTERRUPTED:
                     raise KeyboardInterrupt
-                assert ran.counters is not None
-                cycles_by_image[image] = ran.counters["core_kernels"]["cycles"]
+                assert result.counters is not None
+                cycles_by_image[image] = result.counters["core_kernels"]["cycles"]
         return {index: cycles_by_image[image] for index, image in self.images.items()}
 
 

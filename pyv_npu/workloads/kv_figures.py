@@ -13,7 +13,7 @@ from npu_device.trace.events import VALUES, What
 from npu_device.trace.records import Batch
 from pyv_npu.csv_table import csv_text
 from toolchain.codegen import Command
-from toolchain.decoders.caches import SIDES, StoredCache, touched
+from toolchain.decoders.caches import SIDES, StoredCache, cache_indices
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import TensorIR, Values
 
@@ -35,7 +35,7 @@ class KvTraffic:
 
     def __init__(self, caches: Sequence[StoredCache], steps: Sequence[Sequence[Command]]) -> None:
         self._caches = caches
-        touched_by_step = {id(step): list(touched(step, caches)) for step in steps}
+        touched_by_step = {id(step): list(cache_indices(step, caches)) for step in steps}
         self._touched = [access for step in steps for access in touched_by_step[id(step)]]
         self._ends = np.cumsum([len(step) for step in steps])
         self._moved = np.zeros((len(self._touched), len(SIDES), 2), np.int64)
@@ -66,8 +66,8 @@ class KvTraffic:
     def _shares(self) -> Iterable[tuple[int, StoredCache, Any]]:
         """Yield (command, cache, bytes read and written)."""
         for index in np.flatnonzero(self._moved.any(axis=(1, 2))).tolist():
-            for cache, moved in zip(self._touched[index], self._moved[index], strict=False):
-                yield index, self._caches[cache], moved
+            for cache, byte_count in zip(self._touched[index], self._moved[index], strict=False):
+                yield index, self._caches[cache], byte_count
 
 
 class EncodedSize(NamedTuple):
@@ -87,10 +87,10 @@ def kv_figures(
     """Return the keys of a result. `positions`: last token of each step; `tokens`: number in the caches at the end.
     Without `traffic`, its figures are None or empty."""
     layers = []
-    moved = {} if traffic is None else traffic.layers()
+    bytes_by_layer = {} if traffic is None else traffic.layers()
     for layer in sorted({cache.layer for cache in caches}):
         layer_caches = [cache for cache in caches if cache.layer == layer]
-        read, written = moved.get(layer, (None, None))
+        read, written = bytes_by_layer.get(layer, (None, None))
         size = sum(cache.token_bytes for cache in layer_caches) * tokens
         bits = "/".join(map(str, sorted({cache.qbits for cache in layer_caches})))
         layers.append(

@@ -51,7 +51,7 @@ from pyv_npu.workloads.timing import LayerEnd, run_commands
 from pyv_npu.workloads.workload import PLAIN, SUBMITTING, PreparedWorkload, Session, Workload
 from toolchain.compiler import Compiled
 from toolchain.onnx_model.file import give_back
-from toolchain.onnx_model.reference import rounded
+from toolchain.onnx_model.reference import rounded_outputs
 from toolchain.program_image import FIRMWARE, build_image
 
 LARGE = 1 << 24
@@ -150,23 +150,23 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
         """Inputs as bytes in DRAM."""
         return {name: to_device(self.compiled, name, values) for name, values in self.inputs.items()}
 
-    def image(self, *, apart: bool = False, bare: bool = False) -> bytes:
-        """Return an ELF that runs the model on these inputs; `apart`: weights are in a separate file; `bare`: weights
+    def image(self, *, split: bool = False, bare: bool = False) -> bytes:
+        """Return an ELF that runs the model on these inputs; `split`: weights are in a separate file; `bare`: weights
         are omitted."""
         if self.submit == GENERATED:
             from toolchain.mlir.npu import generated
 
-            check_together(apart)
-            functions = generated.submitting(self.compiled)
+            check_together(split)
+            functions = generated.submit_function(self.compiled)
             return generated.image(self.compiled, functions, self.data, self.slot, bare=bare)
         data = self.data
-        return build_image(program_data(FIRMWARE), self.compiled, data, apart=apart, bare=bare)
+        return build_image(program_data(FIRMWARE), self.compiled, data, split=split, bare=bare)
 
     def emitted(self, stage: str) -> bytes:
         """Return a stage of the lowering (docs/mlir.md)."""
         from toolchain.mlir.npu import generated
 
-        return generated.emitted(stage, self.compiled, generated.submitting(self.compiled), self.slot)
+        return generated.emit_stage(stage, self.compiled, generated.submit_function(self.compiled), self.slot)
 
     def program(self) -> Program:
         """Return the image as a loaded program, under the model's name."""
@@ -188,9 +188,9 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
         detail = self._detail(outputs, codes)
         if not timing:
             return Result(name, config, detail)
-        spent = kernels.cycles(config)
-        timed = run_commands(commands, config.npu, "IA_TIMING", keep=True, kernels=spent)
-        detail = replace(detail, kernel_cycles=sum(spent.values()))
+        kernel_time = kernels.cycles(config)
+        timed = run_commands(commands, config.npu, "IA_TIMING", keep=True, kernels=kernel_time)
+        detail = replace(detail, kernel_cycles=sum(kernel_time.values()))
         return Result(
             name, config, detail, timed.cycles, timed.counters, timed.events, host=host.figures(), commands=commands,
             moved=timed.traffic,
@@ -207,24 +207,24 @@ class CompiledModel(PreparedWorkload["ModelDetail"]):
                 outputs[name] = from_device(compiled, name, data or b"")
 
         layers = [command.layer for command in compiled.commands]
-        ran = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
-        ended = ran.stop.reason is StopReason.EXIT
+        result = run_program(config, self.program(), config.run.args, session, layers=layers, after=take)
+        is_finished = result.stop.reason is StopReason.EXIT
         self._collect()
-        detail = self._detail(outputs, self._codes(config, outputs) if ended else None)
-        if ended and self.submit == GENERATED:
+        detail = self._detail(outputs, self._codes(config, outputs) if is_finished else None)
+        if is_finished and self.submit == GENERATED:
             firmware = replace(self, submit=FIRMWARE_SUBMITS).program()
-            other = run_program(config, firmware, config.run.args, layers=layers)
-            saved = submission(submitted_in(ran), submitted_in(other), len(compiled.commands))
-            detail = replace(detail, submission=saved)
-        return ran.extended(detail, compiled.commands)
+            firmware_run = run_program(config, firmware, config.run.args, layers=layers)
+            savings = submission(submitted_in(result), submitted_in(firmware_run), len(compiled.commands))
+            detail = replace(detail, submission=savings)
+        return result.extended(detail, compiled.commands)
 
     def _codes(self, config: Config, outputs: Tensors) -> dict[str, Values]:
         """Return the codes from a replay at IA; empty if its outputs differ, as after an injected fault."""
-        if not rounded(self.compiled.model.proto):
+        if not rounded_outputs(self.compiled.model.proto):
             return {}
         replay, codes = ia.observed(self.compiled, config.npu, self.inputs)
-        same = all(values.tobytes() == outputs[name].tobytes() for name, values in replay.items())
-        return codes if same else {}
+        is_equal = all(values.tobytes() == outputs[name].tobytes() for name, values in replay.items())
+        return codes if is_equal else {}
 
     def _collect(self) -> None:
         """Collect the device, which has reference cycles, and its DRAM, as the reference needs memory too."""
@@ -362,9 +362,9 @@ class TimedModel(Workload["ModelTimingDetail"]):
         self.check(config)
         host = Stopwatch()
         compiled = compile_for(config, self.path, self.choices)
-        spent = host.figures()["cpu_s"]
+        cpu_seconds = host.figures()["cpu_s"]
         inputs = complete_inputs(compiled, config.run.seed, {}) if compiled.kernels else {}
-        return TimedCommands(compiled, spent, ia.kernels_of(compiled, config.npu, inputs))
+        return TimedCommands(compiled, cpu_seconds, ia.kernels_of(compiled, config.npu, inputs))
 
 
 @dataclass(frozen=True)
@@ -379,9 +379,9 @@ class TimedCommands(PreparedWorkload["ModelTimingDetail"]):
     def run(self, config: Config, session: Session = PLAIN) -> "Result[ModelTimingDetail]":
         config = packed(config, self.compiled.target.qconfig)
         host, commands = Stopwatch(), self.compiled.commands
-        spent = self.kernels.cycles(config)
-        timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep, kernels=spent)
-        detail = ModelTimingDetail(self.compiled, timed.layers, session.keep, sum(spent.values()))
+        kernel_time = self.kernels.cycles(config)
+        timed = run_commands(commands, config.npu, config.run.sim_level, keep=session.keep, kernels=kernel_time)
+        detail = ModelTimingDetail(self.compiled, timed.layers, session.keep, sum(kernel_time.values()))
         return Result(
             self.compiled.model.name, config, detail, timed.cycles, timed.counters, timed.events,
             host={"compile_cpu_s": self.compile_cpu_s, **host.figures()}, commands=commands, moved=timed.traffic,
@@ -423,10 +423,10 @@ class ModelTimingDetail(Detail):
             ("events", f"{json['events']:,}"),
             *precision_rows(json["model"]["precision"]),
         ]  # fmt: skip
-        table, before = list[list[Value]](), 0
+        table, latest = list[list[Value]](), 0
         for layer, cycle in self.layers:
-            table.append([layer, cycle, cycle - before])
-            before = max(before, cycle)
+            table.append([layer, cycle, cycle - latest])
+            latest = max(latest, cycle)
         parts: list[Part] = [Facts(rows), Table(("layer", "finished in cycle", "after the layer before"), table)]
         if "explanation" in json:
             causes = sorted(json["explanation"]["causes"].items(), key=lambda item: -item[1])

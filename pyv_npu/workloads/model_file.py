@@ -14,7 +14,7 @@ from pyv_npu.workloads.compiled import FIRMWARE_SUBMITS, mapping_of, packed, tar
 from pyv_npu.workloads.data import RUNS, samples
 from toolchain.compiler import Compiled, compile_model
 from toolchain.onnx_frontend import OnnxModel, load_model
-from toolchain.onnx_model.dimensions import given_inputs, shape_text
+from toolchain.onnx_model.dimensions import shape_text, user_inputs
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import opset_of
 from toolchain.onnx_model.opset import NEWEST
@@ -116,8 +116,8 @@ def compile_loaded(config: Config, model: OnnxModel, choices: Choices) -> Compil
             "--calibration: shows the model to int8, fp8 and rounding: gptq of a QConfig; give --precision int8 or fp8 "
             "or such a QConfig too, or drop it"
         )
-    shown = (choices.calibration, config.run.seed, choices.calibration_runs, config.npu.dram.size)
-    observed = samples(model, *shown) if calibrated else ()
+    calibration_key = (choices.calibration, config.run.seed, choices.calibration_runs, config.npu.dram.size)
+    observed = samples(model, *calibration_key) if calibrated else ()
     return compile_model(
         model, device, passes=choices.passes, granularity=choices.granularity, precision=precision, samples=observed,
         method=choices.calibration_method,
@@ -163,7 +163,7 @@ def _onnx(path: Path) -> tuple[list[tuple[str, str]], Counter[str]]:
     rows = [
         ("opset", f"{opset}, raised to {NEWEST}" if opset < NEWEST else str(opset)),
         ("nodes", str(len(nodes))),
-        *((f"input {name}", _input(value)) for name, value in given_inputs(proto, external).items()),
+        *((f"input {name}", _input(value)) for name, value in user_inputs(proto, external).items()),
     ]
     return rows, Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in nodes)
 

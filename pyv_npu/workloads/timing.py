@@ -88,17 +88,17 @@ def run_commands(
     runner = Runner(list_config(config, len(listed)), events, values=False, analytic=analytic)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
-    ran = runner.run(listed)
-    _check(ran, commands)
-    counted = ran.device.counters.to_json()
+    run = runner.run(listed)
+    _check(run, commands)
+    counted = run.device.counters.to_json()
     counters = None if analytic else counted
-    done = tuple(completed[ticket] for ticket in ran.tickets)
+    ends = tuple(completed[ticket] for ticket in run.tickets)
     explanation = None
     if explained:
         explanation = explain(Spans(events.batches()), runner.config, _critical_path(listed, runner))
     engines = counted.get("kv_engines", {})
     return TimingRun(
-        max(done, default=0), _finish_cycles(commands, done), counters, events, explanation, traffic, engines
+        max(ends, default=0), _finish_cycles(commands, ends), counters, events, explanation, traffic, engines
     )
 
 
@@ -118,9 +118,9 @@ def layer_ends(
         runner.device.use_plans(plans)
     for address, data in (memory or {}).items():
         runner.memory.write_bytes(address, data)
-    ran = runner.run(listed)
-    _check(ran, commands)
-    return _finish_cycles(commands, tuple(completed[ticket] for ticket in ran.tickets))
+    run = runner.run(listed)
+    _check(run, commands)
+    return _finish_cycles(commands, tuple(completed[ticket] for ticket in run.tickets))
 
 
 def _completions(events: EventStream) -> dict[int, int]:
@@ -128,17 +128,17 @@ def _completions(events: EventStream) -> dict[int, int]:
     completed: dict[int, int] = {}
 
     def note(batch: Batch) -> None:
-        done = batch[batch["what"] == What.DONE]
-        completed.update(zip(done["ticket"].tolist(), done["cycle"].tolist(), strict=True))
+        finish_events = batch[batch["what"] == What.DONE]
+        completed.update(zip(finish_events["ticket"].tolist(), finish_events["cycle"].tolist(), strict=True))
 
     events.subscribe(note)
     return completed
 
 
-def _check(ran: Run, commands: Sequence[Command]) -> None:
+def _check(run: Run, commands: Sequence[Command]) -> None:
     """Raise the first error that the device logged, with its layer."""
-    for entry in ran.device.error_log:
-        layer = commands[ran.tickets.index(entry.ticket)].layer
+    for entry in run.device.error_log:
+        layer = commands[run.tickets.index(entry.ticket)].layer
         raise refusal(entry.code, entry.reason, f"layer {layer}: {entry.code.name}: {entry.reason}")
 
 
@@ -154,9 +154,9 @@ def refusal(code: TicketError, reason: str, text: str) -> PyvNpuError:
     return PyvNpuError(text if KEYS in reason else f"{text}; a bug of the compiler")
 
 
-def _finish_cycles(commands: Sequence[Command], done: Sequence[int]) -> tuple[LayerEnd, ...]:
+def _finish_cycles(commands: Sequence[Command], finish_cycles: Sequence[int]) -> tuple[LayerEnd, ...]:
     last: dict[str, int] = {}
-    for command, cycle in zip(commands, done, strict=True):
+    for command, cycle in zip(commands, finish_cycles, strict=True):
         last[command.layer] = max(cycle, last.get(command.layer, 0))
     return tuple(LayerEnd(*item) for item in last.items())
 

@@ -13,7 +13,7 @@ from benchmarks import runner
 from benchmarks.real_models import agrees, by_onnxruntime, download, find, measure, model_of_file, trim
 from benchmarks.real_models.packages import LIGHT, PACKAGES, Model
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import exact, in_single, reference, rounded_otherwise
+from toolchain.onnx_model.reference import exact, in_single, perturb_rounding, reference
 
 LARGE = (
     "bvlc_alexnet", "vgg19", "zfnet512", "densenet121", "inception", "slider", "layout_cdla", "rxnmap", "common", "nmp",
@@ -109,7 +109,7 @@ def test_one_rounding_of_weights() -> None:
     )  # fmt: skip
     model = prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), "m")
     x = np.arange(1, 17, dtype=np.float32)
-    moved = np.abs(exact(rounded_otherwise(model), {"x": x})["y"]) / x
+    moved = np.abs(exact(perturb_rounding(model), {"x": x})["y"]) / x
     assert (moved > 0).all() and moved.max() <= np.finfo(np.float32).eps / 2
 
 

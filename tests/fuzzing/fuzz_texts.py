@@ -34,14 +34,14 @@ from pyv_npu.studies.sweep.folder import SweepFolder, changed_points
 from pyv_npu.workloads.firmware import load as load_program
 from pyv_npu.workloads.firmware import run_program
 from toolchain.assembler.program import assemble
-from toolchain.decoders.config_facts import derived
+from toolchain.decoders.config_facts import derive_figures
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS: dict[str, Callable[[Path], object]] = {
     "configs": lambda path: load_config([path], None, {}), "presets": lambda path: load_config([], str(path), {}),
     "examples": lambda path: read_plan(path, drawn=True), "qconfigs": load_qconfig, "rtos": read_rtos,
     "energy_tables": lambda path: read_table(str(path)),
-    "sweep": axes.read, "record": replay.read, "shape": lambda path: derived(read_shape(path)),
+    "sweep": axes.read, "record": replay.read, "shape": lambda path: derive_figures(read_shape(path)),
 }  # fmt: skip
 """By the folder of shipped files."""
 TOKENS = (
@@ -129,7 +129,7 @@ def sweep_of(path: Path) -> object:
 
 
 DOCUMENTS: tuple[tuple[dict[str, Any], Callable[[Path], object]], ...] = (
-    (LLAMA, lambda path: derived(read_shape(path))), (DEEPSEEK, lambda path: derived(read_shape(path))),
+    (LLAMA, lambda path: derive_figures(read_shape(path))), (DEEPSEEK, lambda path: derive_figures(read_shape(path))),
     (THRESHOLDS, lambda path: read_thresholds(path, 2)), (MANIFEST, folder_of), (POINT, sweep_of),
 )  # fmt: skip
 

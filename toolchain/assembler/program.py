@@ -11,7 +11,7 @@ from toolchain.assembler.directives import ALIGNMENTS, IGNORED, NUMBERS, SPACES,
 from toolchain.assembler.elf_file import EXECUTE
 from toolchain.assembler.encoding import REGISTERS, encode, register
 from toolchain.assembler.layout import ALIGNMENT, ProgramLayout, SectionContent, SectionOffset
-from toolchain.assembler.pseudo import Simple, expanded, load_immediate
+from toolchain.assembler.pseudo import Simple, expand, load_immediate
 from toolchain.assembler.source import AssemblyError, Statement, statements
 
 
@@ -115,7 +115,7 @@ class _Assembler:
             simples = load_immediate(operands[0], value)
         else:
             last = operands[-1].lower() if operands else ""
-            simples = expanded(word, operands, last in REGISTERS)
+            simples = expand(word, operands, last in REGISTERS)
         for simple in simples:
             row = self.isa.by_name.get(simple.name)
             length = 4 if row is None else row.length

@@ -80,7 +80,7 @@ class Simple(NamedTuple):
     """Distance in bytes from the auipc of a pair to this instruction, for its pcrel words."""
 
 
-def expanded(name: str, operands: tuple[str, ...], is_register: bool) -> list[Simple]:
+def expand(name: str, operands: tuple[str, ...], is_register: bool) -> list[Simple]:
     """Return the expansion of a pseudo-instruction; any other instruction is returned unchanged.
 
     `is_register`: whether its last operand is a register, which distinguishes some forms.

@@ -16,7 +16,7 @@ from toolchain.codegen.tiles import SLOT, SUM_BYTES, bytes_of
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR
-from toolchain.ir.operations import appended
+from toolchain.ir.operations import append_operands
 
 CHUNK = 512
 """Maximum number of tokens of a KV_READ."""
@@ -64,7 +64,7 @@ class _Attention:
         self.dim, self.window = width // heads, layer.integer("window")
         self.row = bytes_of(self.dim, self.kind)
         self.pitches = {name: graph.tensors[name].pitch or graph.tensors[name].shape[-1] for name in
-                        (layer.inputs[0], layer.outputs[0], *appended(layer))}  # fmt: skip
+                        (layer.inputs[0], layer.outputs[0], *append_operands(layer))}  # fmt: skip
         self.scales = _scales(graph, layer, self.stored)
         sizes = _Sizes(layer.integer("m"), heads // self.heads, self.dim, position, 1, 1)
         self.sizes = self._fitting(sizes, target)
@@ -128,7 +128,7 @@ class _Attention:
         """Load new rows, round them to the type of the cache and append them, with one command per token (R20)."""
         e, s = self.e, self.sizes
         codes = -(-bytes_of(s.dim, self.stored) // SLOT) * SLOT
-        for side, name in enumerate(appended(self.layer)):
+        for side, name in enumerate(append_operands(self.layer)):
             pitch, place = bytes_of(self.pitches[name], self.kind), self.spm[f"new{side}"]
             source = e.inputs[-2 + side] + request * s.tokens * pitch + head * self.row
             e.load(source, place, s.tokens, s.dim, self.kind, pitch)

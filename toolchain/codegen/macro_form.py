@@ -15,7 +15,7 @@ from toolchain.codegen.macro_emitter import MacroEmitter
 from toolchain.codegen.tiles import SLOT, block_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import LayerIR, Role
-from toolchain.ir.operations import appended, epilogue_of, windows_of
+from toolchain.ir.operations import append_operands, epilogue_of, windows_of
 
 
 def _operands(e: MacroEmitter) -> dict[str, int]:
@@ -288,7 +288,7 @@ def attention(e: MacroEmitter) -> None:
 def _new_tokens(e: MacroEmitter) -> tuple[int, DataType, int, int]:
     """Return (address of the appended keys, type, byte offset to the values, row pitch in bytes) for an ATTN_T that
     appends. ModelError: the offset to the values exceeds 32 bits."""
-    if not appended(e.layer):
+    if not append_operands(e.layer):
         return 0, DataType.NONE, 0, 0
     (first, second), kind, layer = e.inputs[-2:], e.kinds[-1], e.layer
     width = layer.integer("kv_heads") * layer.integer("n") // layer.integer("heads")

@@ -11,7 +11,7 @@ from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph, LayerIR
 
 
-def measured(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
+def measure_cost(graph: Graph, layers: Sequence[LayerIR], target: Target) -> int | None:
     """Returns cost of layers by the user's objective, of the cycles from the submission of their commands to the end of
     the last; None where the device cannot say, or refuses one of them."""
     if target.measured is None:

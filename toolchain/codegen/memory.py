@@ -93,14 +93,14 @@ def place(graph: Graph, target: Target) -> DramMap:
     ModelError names a tensor that does not fit."""
     dram_bytes, visible = target.dram_bytes, target.visible_bytes
     inside = {name: SPM_BASE + target.workspace + at for name, at in _resident(graph).addresses.items()}
-    layout = _place(graph, target, MODEL_BASE, inside)
+    layout = _assign(graph, target, MODEL_BASE, inside)
     if _end(layout) <= mm.DRAM_BASE + min(dram_bytes, visible):
         return layout
     if _end(layout) <= mm.DRAM_BASE + visible or dram_bytes <= visible:
         _refuse(graph, layout, dram_bytes, visible)
-    far = _place(graph, target, BEYOND, inside)
+    far = _assign(graph, target, BEYOND, inside)
     if far.commands > mm.DRAM_BASE + visible:
-        far = _place(graph, target, BEYOND, inside, split=True)
+        far = _assign(graph, target, BEYOND, inside, split=True)
     if far.end > mm.DRAM_BASE + dram_bytes or far.commands > mm.DRAM_BASE + visible:
         _refuse(graph, far, dram_bytes, visible)
     return far
@@ -121,7 +121,7 @@ def resident_bytes(graph: Graph) -> int:
     return _resident(graph).end
 
 
-def remaining(graph: Graph, target: Target) -> Target:
+def reserve_residents(graph: Graph, target: Target) -> Target:
     """Return the target with the scratchpad bytes of resident tensors reserved."""
     return target._replace(resident=resident_bytes(graph))
 
@@ -134,7 +134,7 @@ class _Arena(NamedTuple):
 def _resident(graph: Graph) -> _Arena:
     """Assign offsets from 0 to the resident tensors, largest first to limit fragmentation."""
     stored = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.storage_class == SPM]
-    addresses, spans, end = dict[str, int](), lives(graph) if stored else {}, 0
+    addresses, spans, end = dict[str, int](), live_ranges(graph) if stored else {}, 0
     for tensor in sorted(stored, key=lambda candidate: (-candidate.size, spans[candidate.id])):
         first, last = spans[tensor.id]
         occupied = sorted(
@@ -144,7 +144,7 @@ def _resident(graph: Graph) -> _Arena:
         )
         addresses[tensor.id] = at = _gap(occupied, 0, tensor.size, max(SLOT, tensor.alignment_bytes))
         end = max(end, at + tensor.size)
-    return _Arena(addresses, _up(end, SLOT))
+    return _Arena(addresses, _round_up(end, SLOT))
 
 
 def _end(placed: DramMap) -> int:
@@ -156,35 +156,35 @@ def _virtual(graph: Graph, alignment: int) -> dict[str, int]:
     end, addresses = mm.KV_BASE, dict[str, int]()
     for tensor in graph.tensors.values():
         if tensor.dtype is DataType.ENCODED and not tensor.view_of:
-            addresses[tensor.id] = _up(end, max(alignment, tensor.alignment_bytes))
+            addresses[tensor.id] = _round_up(end, max(alignment, tensor.alignment_bytes))
             end = addresses[tensor.id] + tensor.size
     return addresses
 
 
-def _place(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, split: bool = False) -> DramMap:
+def _assign(graph: Graph, target: Target, weights: int, inside: dict[str, int], *, split: bool = False) -> DramMap:
     """Return a layout with constants from the address `weights`. `split`: place device-only tensors after them."""
     end, addresses = weights, inside | _virtual(graph, target.alignment)
     fixed = constants(graph)
     for tensor in fixed:
-        addresses[tensor.id] = _up(end, max(target.alignment, tensor.alignment_bytes))
+        addresses[tensor.id] = _round_up(end, max(target.alignment, tensor.alignment_bytes))
         end = addresses[tensor.id] + tensor.size
     bounds = weights, end
     outside = set(map(graph.storage, (*graph.inputs, *graph.outputs))) | on_core(graph)
     written = [tensor for tensor in graph.tensors.values() if not tensor.view_of and tensor.id not in addresses]
-    visible = _shared(graph, [activation for activation in written if not split or activation.id in outside],
+    visible = _share_bytes(graph, [activation for activation in written if not split or activation.id in outside],
                    end if weights == MODEL_BASE else MODEL_BASE, target.alignment)  # fmt: skip
-    hidden = _shared(
+    hidden = _share_bytes(
         graph, [activation for activation in written if split and activation.id not in outside], end, target.alignment
     )
     return DramMap(
-        addresses | visible.addresses | hidden.addresses, _up(visible.end, PAGE), bounds, max(end, hidden.end)
+        addresses | visible.addresses | hidden.addresses, _round_up(visible.end, PAGE), bounds, max(end, hidden.end)
     )  # fmt: skip
 
 
-def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Arena:
+def _share_bytes(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int) -> _Arena:
     """Assign addresses from `base` to tensors that the run writes. A tensor owns its bytes during its live range."""
     end, addresses, occupied = base, dict[str, int](), list[_Place]()
-    spans = lives(graph)
+    spans = live_ranges(graph)
     for tensor in sorted(tensors, key=lambda candidate: spans[candidate.id]):
         first, last = spans[tensor.id]
         occupied = [interval for interval in occupied if interval.last >= first]
@@ -195,7 +195,7 @@ def _shared(graph: Graph, tensors: Sequence[TensorIR], base: int, alignment: int
     return _Arena(addresses, end)
 
 
-def lives(graph: Graph) -> dict[str, tuple[int, int]]:
+def live_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
     """Return the live range of each tensor: (first layer that writes it, last layer that accesses it). Inputs, outputs
     and caches of keys and values live for the whole run."""
     spans: dict[str, tuple[int, int]] = {}
@@ -211,11 +211,11 @@ def lives(graph: Graph) -> dict[str, tuple[int, int]]:
 
 def _gap(occupied: list[_Place], base: int, size: int, alignment: int) -> int:
     """Return the lowest address with `size` free bytes between occupied ranges."""
-    at = _up(base, alignment)
+    at = _round_up(base, alignment)
     for interval in occupied:
         if at + size <= interval.start:
             break
-        at = max(at, _up(interval.end, alignment))
+        at = max(at, _round_up(interval.end, alignment))
     return at
 
 
@@ -240,5 +240,5 @@ def _refuse(graph: Graph, placed: DramMap, dram_bytes: int, visible: int) -> NoR
     )  # fmt: skip
 
 
-def _up(value: int, alignment: int) -> int:
+def _round_up(value: int, alignment: int) -> int:
     return -(-value // alignment) * alignment

@@ -16,7 +16,7 @@ from toolchain.ir.graph import Attribute, Graph, LayerIR, Role, TensorIR, steps
 from toolchain.ir.operations import epilogue_of, matrix_of, windows_of
 
 
-def lowered(graph: Graph) -> Graph:
+def lower_patches(graph: Graph) -> Graph:
     """Return an equivalent graph of layers with a tile form."""
     graph = graph.copy()
     before, graph.layers = graph.layers, []
@@ -68,12 +68,12 @@ class _Lowering:
         kernel = self._copy(layer.inputs[1], (groups, k, n), (n, groups * n, 1))
         result = self._tensor((groups, m, n))
         self._add("GEMM_T", (rows, kernel), result, {**usual, "step0": m * k, "step1": k * n})
-        self._finished(self._copy(result, (m, groups, n), (n, m * n, 1)), m, groups * n)
+        self._add_epilogue(self._copy(result, (m, groups, n), (n, m * n, 1)), m, groups * n)
         return self._layers
 
     def _patches(self, shape: Windows, groups: int) -> str:
         channels = self.layer.integer("cin")
-        image, h, w = self._padded(shape, channels)
+        image, h, w = self._padded_shape(shape, channels)
         if shape.pointwise and groups == 1:
             return image
         deep = channels // groups
@@ -82,7 +82,7 @@ class _Lowering:
         take = (deep, h * row, shape.sh * row, shape.sw * column, shape.dh * row, shape.dw * column, 1)
         return self._copy(image, dims, take)
 
-    def _padded(self, shape: Windows, channels: int) -> tuple[str, int, int]:
+    def _padded_shape(self, shape: Windows, channels: int) -> tuple[str, int, int]:
         """Return (image, rows, columns) after zero padding."""
         if not any((shape.pt, shape.pl, shape.pb, shape.pr)):
             return self.layer.inputs[0], shape.h, shape.w
@@ -103,7 +103,7 @@ class _Lowering:
         self._add("COPY", (self.layer.inputs[0],), padded, moved)
         return padded, h, w
 
-    def _finished(self, total: str, m: int, n: int) -> None:
+    def _add_epilogue(self, total: str, m: int, n: int) -> None:
         """Add the epilogue of a grouped convolution as separate layers."""
         layer = self.layer
         stages: list[tuple[str, tuple[str, ...], Mapping[str, Attribute]]] = []

@@ -14,7 +14,7 @@ from toolchain.ir.graph import Graph, LayerIR
 from toolchain.ir.operations import (
     CACHING,
     PRODUCTS,
-    appended,
+    append_operands,
     channels_of,
     epilogue_of,
     filters_of,
@@ -95,7 +95,7 @@ class TileSizes:
             self._nk, self._codebooks = layer.integer("in1_nk"), layer.integer("codebooks")
             self._columns = graph.tensors[tensors["scale"]].elements if "scale" in tensors else 0
         else:
-            tensors |= dict(zip(("new_keys", "new_values"), appended(layer), strict=False))
+            tensors |= dict(zip(("new_keys", "new_values"), append_operands(layer), strict=False))
         tensors["out"] = layer.outputs[0]
         self._shares = layer.integer("buffers", 1)
         self._staged_result = target.tile_form or "bias_column" in tensors
@@ -208,7 +208,7 @@ def _attention(graph: Graph, layer: LayerIR, tile: Tile) -> dict[str, int]:
     q, kv = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[1]].dtype
     row = bytes_of(size, kv) * expansion(kv)
     moved = {"in0": bytes_of(covered, q), "in1": row * keys, "in2": row * keys}
-    for name, tensor in zip(("new_keys", "new_values"), appended(layer), strict=False):
+    for name, tensor in zip(("new_keys", "new_values"), append_operands(layer), strict=False):
         moved[name] = layer.integer("m") * bytes_of(size, graph.tensors[tensor].dtype)
     return moved | {"out": bytes_of(covered, q), "scores": rows * keys_of(layer) * SUM_BYTES}
 

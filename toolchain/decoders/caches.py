@@ -66,7 +66,7 @@ def _write(layer: LayerIR) -> tuple[str, ...]:
     return layer.outputs[1:] if layer.integer("append") else ()
 
 
-def touched(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
+def cache_indices(commands: Sequence[Command], caches: Sequence[StoredCache]) -> Iterator[tuple[int, ...]]:
     """Yield for each command the indices of the caches that it accesses: none, one, or both keys and values."""
     starts = [cache.start for cache in caches]
 

@@ -364,7 +364,7 @@ def _check(shape: Shape, origin: str, names: Mapping[str, str]) -> Shape:
     return shape
 
 
-def derived(shape: Shape) -> dict[str, Any]:
+def derive_figures(shape: Shape) -> dict[str, Any]:
     """Return the figures of a shape: parameters, bytes of 16-bit weights, bytes of keys and values per token, and the
     fields that differ from their defaults."""
     return {

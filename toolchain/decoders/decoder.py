@@ -23,7 +23,7 @@ from toolchain.codegen import Command, Target
 from toolchain.compiler import Compiled, compile_graph
 from toolchain.decoders import exported
 from toolchain.decoders.caches import StoredCache, caches_of
-from toolchain.decoders.generation import HEAD, conversation, merged
+from toolchain.decoders.generation import HEAD, conversation, merge_graphs
 from toolchain.decoders.shapes import BY_BITS, MAX_HEADS
 from toolchain.errors import ModelError
 from toolchain.ir.data_types import FLOATS, NUMPY, ONNX
@@ -31,7 +31,7 @@ from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR, Values
 from toolchain.onnx_frontend import OnnxModel, import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import prepare, type_name
-from toolchain.onnx_model.reference import rounded
+from toolchain.onnx_model.reference import rounded_outputs
 from toolchain.onnx_nodes.rules import check_rules
 from toolchain.onnx_operators.attention import HEADS, POSITION, SCALES, parts_of
 
@@ -128,7 +128,7 @@ class Decoder:
     @property
     def rounded(self) -> tuple[str, ...]:
         """Tensors that the model rounds to integer codes."""
-        return tuple(rounded(self.proto))
+        return tuple(rounded_outputs(self.proto))
 
     def model(self, tokens: int) -> OnnxModel:
         """Return the model for `tokens` new tokens. The length of the past is nominal, since caches replace it."""
@@ -322,7 +322,7 @@ def compile_decoder(
         _add_tables(decoder, shared)
     graph = _graph(decoder, step, shared, t_max)
     if prompt:
-        graph = merged(_graph(decoder, first, shared, t_max), graph, PROMPT, tuple(shared.tensors))
+        graph = merge_graphs(_graph(decoder, first, shared, t_max), graph, PROMPT, tuple(shared.tensors))
     graph.tensors[CONVERSATION] = TensorIR(CONVERSATION, Role.ACTIVATION, (HEAD.size // 4 + t_max + 1,), DataType.INT32)
     graph.inputs = (*graph.inputs, CONVERSATION)
     graph.outputs = (*graph.outputs, CONVERSATION)

@@ -14,12 +14,12 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from toolchain.decoders.exported_attention import Finder, Heads, as_operator, turns
-from toolchain.decoders.lengths import KnownTensors, constant, different, rows_of, same
+from toolchain.decoders.lengths import KnownTensors, are_different, are_equal, constant, rows_of
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
-from toolchain.onnx_model.dimensions import given_inputs, shape_text
+from toolchain.onnx_model.dimensions import shape_text, user_inputs
 from toolchain.onnx_model.model import OnnxModel, prepare
-from toolchain.onnx_nodes.evaluation import known_size
+from toolchain.onnx_nodes.evaluation import has_size
 from toolchain.onnx_nodes.view import all_nodes, node_name
 
 IDS, POSITIONS, LOGITS, MASK, BRANCH = "input_ids", "position_ids", "logits", "attention_mask", "use_cache_branch"
@@ -57,7 +57,7 @@ def attention_form(proto: Any, name: str, external: Mapping[str, Values]) -> Any
     copy.CopyFrom(proto)
     _set_sizes(copy, name, external)
     windows = _without_grouped(copy, name)
-    inputs = given_inputs(copy, external)
+    inputs = user_inputs(copy, external)
     for value in inputs.values():
         if value.name not in (IDS, POSITIONS, MASK, BRANCH) and len(value.type.tensor_type.shape.dim) != 4:
             raise ModelError(
@@ -85,7 +85,7 @@ def _check_inputs(values: Iterable[Any], name: str) -> None:
             raise ModelError(f"{name}: input {value.name} is {kind}: must be INT64 or INT32")
         dims = value.type.tensor_type.shape.dim
         axis = 2 if len(dims) == 4 else 1
-        if value.name != BRANCH and len(dims) > axis and known_size(dims[axis]):
+        if value.name != BRANCH and len(dims) > axis and has_size(dims[axis]):
             raise ModelError(
                 f"{name}: input {value.name} has {shape_text(value)}: a decoder that generates has any number of "
                 f"tokens in dimension {axis}: export it with dynamic shapes of new tokens and of the past"
@@ -249,9 +249,9 @@ class _Form:
             self.graph.input.append(helper.make_tensor_value_info(POSITIONS, _INT64, [1, "tokens"]))
         starts = zip((*_PASTS, _PASTS[1]), (*_PASTS, _PASTS[0]), strict=True)
         low, far, moved = (self._tensors_at(past, first) for past, first in starts)
-        changed = {key for key, values in low.values.items() if different(values, moved.values.get(key))}
+        changed = {key for key, values in low.values.items() if are_different(values, moved.values.get(key))}
         other = self._tensors_at(_OTHER_PAST, _OTHER_PAST, _OTHER_TOKENS)
-        constants = {key: values for key, values in low.values.items() if same(values, other.values.get(key))}
+        constants = {key: values for key, values in low.values.items() if are_equal(values, other.values.get(key))}
         nodes = []
         for node in self.graph.node:
             replacement: list[Any] = []
@@ -297,7 +297,7 @@ class _Form:
                     helper.make_node("Reshape", [f"{prefix}sum", f"{prefix}shape"], [name]),
                 ]  # fmt: skip
         table = first.constant(node.input[0]) if node.op_type == "Slice" else None
-        if table is None or different(table, far.constant(node.input[0])):
+        if table is None or are_different(table, far.constant(node.input[0])):
             return []
         axes = [rows_of(values, table, past, _TOKENS) for values, past in zip((base, other), _PASTS, strict=True)]
         if axes[0] is not None and axes[0] == axes[1]:
@@ -319,7 +319,7 @@ def _set_sizes(proto: Any, name: str, external: Mapping[str, Values]) -> None:
     """Set the head size of caches with a symbolic one, as the builder of onnxruntime-genai exports them."""
     inputs = {value.name: value for value in proto.graph.input}
     for node in proto.graph.node:
-        if not _group(node, inputs) or known_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
+        if not _group(node, inputs) or has_size(inputs[node.input[3]].type.tensor_type.shape.dim[3]):
             continue
         counts = {attribute.name: attribute.i for attribute in node.attribute}
         heads = counts["kv_num_heads"] if node.input[1] else counts["num_heads"] + 2 * counts["kv_num_heads"]
@@ -349,7 +349,7 @@ def _width(proto: Any, tensor: Any, name: str, external: Mapping[str, Values]) -
     inputs = [value for value in part.graph.input if value.name in ancestors]
     del part.graph.input[:]
     part.graph.input.extend(inputs)
-    shapes = _shapes(given_inputs(part, external), _PASTS[0])
+    shapes = _shapes(user_inputs(part, external), _PASTS[0])
     info = prepare(part, name, shapes, external).info.get(tensor.name)
     return 0 if info is None else info.shape[-1]
 

@@ -34,7 +34,7 @@ def tokens_of(words: bytes) -> list[int]:
     return [int(token) for token in np.frombuffer(words, "<u4", total, HEAD.size)]
 
 
-def merged(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
+def merge_graphs(first: Graph, second: Graph, prefix: str, shared: Collection[str]) -> Graph:
     """Merge `first`, with `prefix` on its names, and `second`. Tensors in `shared` and equal constants of the same name
     are merged into one."""
     same = {*shared, *(name for name in first.constants if _equal(first, second, name))}

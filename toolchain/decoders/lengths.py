@@ -126,12 +126,12 @@ class KnownTensors:
         self.info[name] = TensorInfo(type_name(helper.np_dtype_to_tensor_dtype(values.dtype)), values.shape)
 
 
-def different(values: Values | None, other: Values | None) -> bool:
+def are_different(values: Values | None, other: Values | None) -> bool:
     """Check whether two known values of a tensor differ."""
-    return values is not None and other is not None and not same(values, other)
+    return values is not None and other is not None and not are_equal(values, other)
 
 
-def same(values: Values, other: Values | None) -> bool:
+def are_equal(values: Values, other: Values | None) -> bool:
     """Check whether two known values of a tensor have the same shape and elements."""
     return other is not None and values.shape == other.shape and np.array_equal(values, other)
 

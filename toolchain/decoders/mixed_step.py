@@ -16,7 +16,7 @@ from toolchain.codegen import Command, Target
 from toolchain.decoders.shapes import LEARNED_OFFSET, Job
 from toolchain.decoders.step import POSITION, AttentionBatch, DecoderStep, blocks_of
 from toolchain.errors import ModelError
-from toolchain.passes import SCHEDULING, run_passes, selected
+from toolchain.passes import SCHEDULING, run_passes, select_passes
 
 
 class Chunk(NamedTuple):
@@ -92,7 +92,7 @@ def is_resident(job: Job, target: Target, rows: int) -> bool:
     """Check whether the operands of attention stay in the scratchpad in a step of `rows` rows, for any mix of requests.
     Attention itself is modelled as a copy."""
     graph = _MixedStep(replace(job, t_max=rows), (Chunk(rows, 0),), Parts.PRODUCTS).graph
-    early = [name for name in selected("all") if name not in SCHEDULING]
+    early = [name for name in select_passes("all") if name not in SCHEDULING]
     scheduled = run_passes(graph, [*early, "schedule", "residency"], target)
     return scheduled.resident("layer0.attention.qkv.out")
 

@@ -14,7 +14,7 @@ from toolchain.decoders.reference import empty_past, step_feeds
 from toolchain.onnx_frontend.qdq_graph import PARTS
 from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
-from toolchain.quantize.post_training import quantized
+from toolchain.quantize.post_training import quantize_model
 from toolchain.quantize.products import PRODUCTS
 from toolchain.quantize.qconfig import QConfig
 from toolchain.quantize.scales import pair, scale_of
@@ -28,10 +28,10 @@ def in_int8(
     """Return the decoder with QuantizeLinear and DequantizeLinear around its products; caches keep their type.
 
     `prompts`: tokens for the calibration of ranges; `config` may request narrower weights. ModelError as
-    `toolchain.quantize.post_training.quantized`.
+    `toolchain.quantize.post_training.quantize_model`.
     """
     samples = [step_feeds(decoder, prompt, empty_past(decoder)) for prompt in prompts]
-    model = quantized(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
+    model = quantize_model(decoder.model(len(prompts[0])), samples, config, method=method, open_shapes=True)
     _free(model.proto, decoder)
     attended = [node_name(node) for node in model.proto.graph.node if node.op_type == "Attention"]
     floats = {**model.floats, **dict.fromkeys(attended, f"Attention: converted are {', '.join(PRODUCTS)}")}

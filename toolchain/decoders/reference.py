@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from toolchain.decoders.decoder import IDS, LOGITS, POSITIONS, Decoder, KvBits
 from toolchain.decoders.exported import feeds
 from toolchain.onnx_domains.domains import is_foreign
-from toolchain.onnx_model.reference import COMPUTED, CORRECTED, cut
+from toolchain.onnx_model.reference import COMPUTED, CORRECTED, cut_at
 
 Values = Any
 
@@ -48,15 +48,15 @@ def step_feeds(decoder: Decoder, tokens: Sequence[int], past: dict[str, Values])
 
 class Reference:
     """Reference execution of a decoder with an ONNX past, an array that grows. `overrides`: tensors of
-    `toolchain.onnx_model.reference.rounded` whose values the caller supplies in every step; `watched`: tensors to
-    return. An exported model is executed as written unless `overrides` or `watched` are set."""
+    `toolchain.onnx_model.reference.rounded_outputs` whose values the caller supplies in every step; `watched`: tensors
+    to return. An exported model is executed as written unless `overrides` or `watched` are set."""
 
     def __init__(self, decoder: Decoder, overrides: Collection[str] = (), watched: Collection[str] = ()) -> None:
         self._decoder = decoder
         self._overrides, self._watched = tuple(overrides), tuple(watched)
         inner = bool(self._overrides or self._watched)
         self._source = None if inner or _contribute(decoder.source) else decoder.source
-        run = cut(decoder.proto, overrides) if self._source is None else self._source
+        run = cut_at(decoder.proto, overrides) if self._source is None else self._source
         self._evaluator = ReferenceEvaluator(run, new_ops=CORRECTED)
 
     def empty(self) -> dict[str, Values]:

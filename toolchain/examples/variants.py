@@ -9,7 +9,7 @@ from toolchain.decoders import quantization
 from toolchain.decoders.decoder import make_decoder
 from toolchain.examples.builder import SEED
 from toolchain.onnx_model.model import prepare
-from toolchain.quantize.post_training import quantized
+from toolchain.quantize.post_training import quantize_model
 
 Make = Callable[..., Any]
 SAMPLES = 2
@@ -34,7 +34,7 @@ def in_int8(make: Make) -> Make:
         random = np.random.default_rng(SEED)
         shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
         samples = [{"x": random.uniform(-1, 1, shape).astype(np.float32)} for _ in range(SAMPLES)]
-        return quantized(prepare(proto, proto.graph.name), samples).proto
+        return quantize_model(prepare(proto, proto.graph.name), samples).proto
 
     return build
 

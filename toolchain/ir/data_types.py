@@ -23,7 +23,7 @@ NUMPY = {
     DataType.VQ8: np.dtype(np.uint8),
     DataType.ENCODED: np.dtype(np.uint8),
 }
-"""Data type -> host array type; `stored` gives the bytes in DRAM. An element of VQ8 is the code of its vector."""
+"""Host array type by data type; `encode_values` gives the bytes in DRAM. A VQ8 element is the code of its vector."""
 
 ONNX = {
     "FLOAT": DataType.FP32,
@@ -57,7 +57,7 @@ FLOATS = frozenset((DataType.FP32, DataType.FP16, DataType.BF16, DataType.E4M3FN
 INTEGERS = frozenset((DataType.INT32, DataType.INT8, DataType.UINT8))
 
 
-def stored(values: NDArray[Any], kind: DataType) -> memoryview:
+def encode_values(values: NDArray[Any], kind: DataType) -> memoryview:
     """Return values as they are stored in DRAM: row-major; below 8 bits, element 2i is in the low bits and every row
     starts at a byte (docs/numerics.md). Unpacked values are returned without a copy."""
     return np.ascontiguousarray(_rows(values, kind)).reshape(-1).view(np.uint8).data

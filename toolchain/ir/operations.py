@@ -113,7 +113,7 @@ def windows_of(layer: LayerIR) -> Windows:
     return Windows(*[lookup(name, 0) for name in Windows._fields])  # type: ignore[arg-type]
 
 
-def appended(layer: LayerIR) -> tuple[str, ...]:
+def append_operands(layer: LayerIR) -> tuple[str, ...]:
     """Return the new keys and values that an ATTN_T itself appends (docs/bit-widths.md, R23); empty for none."""
     return layer.inputs[-2:] if layer.integer("append") else ()
 

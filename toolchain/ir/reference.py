@@ -22,7 +22,7 @@ _CUBIC = 0.044715
 """Coefficient of GELU's tanh form (arXiv 1606.08415)."""
 
 
-def executed(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
+def execute(graph: Graph, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Execute a graph and return its outputs."""
     run = ReferenceExecution(graph)
     for name in graph.inputs:
@@ -77,10 +77,10 @@ class ReferenceExecution:
 
     def write(self, name: str, values: Values) -> None:
         """Write elements in the type of a tensor: integers wrap, floats are rounded."""
-        self.memory[self.graph.storage(name)][self._at(name)] = narrowed(values.reshape(-1), self.kind(name))
+        self.memory[self.graph.storage(name)][self._at(name)] = narrow(values.reshape(-1), self.kind(name))
 
 
-def narrowed(values: Values, kind: DataType) -> Values:
+def narrow(values: Values, kind: DataType) -> Values:
     """Convert values to a type: integers wrap; floats are rounded to fp32, then to the type; fp8 saturates."""
     target = NUMPY[kind]
     if kind in FLOATS:
@@ -92,7 +92,7 @@ def narrowed(values: Values, kind: DataType) -> Values:
     return values.astype(np.int64).astype(target)
 
 
-def saturated(values: Values, kind: DataType) -> Values:
+def saturate(values: Values, kind: DataType) -> Values:
     limits = np.iinfo(NUMPY[kind])
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=1e30, neginf=-1e30), limits.min, limits.max)
 
@@ -159,7 +159,7 @@ def _finish(run: ReferenceExecution, layer: LayerIR, total: Values, columns: int
         value = value + (read["residual"].reshape(value.shape) - layer.integer("zero_in2")) * residual_factor
     value = activate(value)
     if kind in INTEGERS and "scale" in read:
-        value = saturated(np.rint(value + layer.integer("zero_out")), kind)
+        value = saturate(np.rint(value + layer.integer("zero_out")), kind)
     assert value.shape[-1] == columns
     run.write(layer.outputs[0], value)
 
@@ -241,15 +241,15 @@ def _eltwise(run: ReferenceExecution, layer: LayerIR) -> None:
         operands.append(values.reshape(shapes[layer.text("broadcast", "FULL") if index == 0 else "FULL"]))
     function, kind, x = layer.text("function"), run.kind(layer.outputs[0]), operands[0]
     if function == "CAST":
-        result = saturated(np.trunc(x), kind) if x.dtype.kind == "f" and kind in INTEGERS else x
+        result = saturate(np.trunc(x), kind) if x.dtype.kind == "f" and kind in INTEGERS else x
     elif scaled:
         scale, zero = run.read(layer.inputs[1]).astype(np.float32), layer.integer("zero")
         if function == "DEQUANT":
             result = (x - zero) * scale.astype(np.float64)
         elif x.dtype.kind == "f":
-            result = saturated(np.rint(x.astype(np.float32) / scale).astype(np.float64) + zero, kind)
+            result = saturate(np.rint(x.astype(np.float32) / scale).astype(np.float64) + zero, kind)
         else:
-            result = saturated(np.rint(x * scale.astype(np.float64) + zero), kind)
+            result = saturate(np.rint(x * scale.astype(np.float64) + zero), kind)
     elif function == "CLIP":
         result = np.minimum(np.maximum(x, layer.real("low")), layer.real("high"))
     else:

@@ -13,7 +13,7 @@ from toolchain.ir.operations import (
     PITCHED,
     PRODUCTS,
     SCHEDULING,
-    appended,
+    append_operands,
     epilogue_of,
     windows_of,
 )
@@ -118,7 +118,7 @@ def _layer(graph: Graph, layer: LayerIR) -> None:
 def _pitches(graph: Graph, layer: LayerIR) -> None:
     """Check that only operands that support a row pitch have one."""
     ends = {"in0": layer.inputs[0], "in1": layer.inputs[1] if len(layer.inputs) > 1 else "", "out": layer.outputs[0]}
-    ends |= dict(zip(("new0", "new1"), appended(layer), strict=False))
+    ends |= dict(zip(("new0", "new1"), append_operands(layer), strict=False))
     if layer.op_type in PRODUCTS and epilogue_of(layer).get("residual"):
         ends["residual"] = epilogue_of(layer)["residual"]
         if graph.tensors[ends["residual"]].pitch != graph.tensors[ends["out"]].pitch:
@@ -150,7 +150,7 @@ def _shape(graph: Graph, layer: LayerIR) -> None:
         rows, columns = layer.integer("batch", 1) * layer.integer("m"), layer.integer("n")
     if layer.op_type == "REDUCE":
         columns = layer.integer("k", 1)
-    if layer.op_type in CACHING or appended(layer):
+    if layer.op_type in CACHING or append_operands(layer):
         _caches(graph, layer)
     if layer.op_type in CACHING:
         rows = layer.integer("batch", 1) * layer.integer("t_max")
@@ -163,7 +163,7 @@ def _caches(graph: Graph, layer: LayerIR) -> None:
     R13)."""
     attends = layer.op_type == "ATTN_T"
     caches = layer.outputs[1:] if attends else layer.outputs
-    new = appended(layer) if attends else layer.inputs[: len(caches)]
+    new = append_operands(layer) if attends else layer.inputs[: len(caches)]
     heads, batch = layer.integer("kv_heads" if attends else "heads"), layer.integer("batch", 1)
     size = layer.integer("n") // layer.integer("heads")
     shape = (batch, heads, layer.integer("t_max"), size)

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from toolchain.ir.graph import Values
 from toolchain.mlir.text.source import MlirSource, op_name
-from toolchain.mlir.text.values import NUMPY, constant, element, integers, shape_of, splat, trouble
+from toolchain.mlir.text.values import NUMPY, constant, element, integers, shape_of, splat, type_problem
 from toolchain.onnx_nodes.evaluation import evaluate
 
 OPSET = 20
@@ -66,7 +66,7 @@ class OnnxEmitter:
 
     def typed(self, kind: Attribute) -> tuple[str, tuple[int, ...]]:
         """Return (element type, shape). ModelError: the type is not supported."""
-        if reason := trouble(kind):
+        if reason := type_problem(kind):
             self.refuse(reason)
         inside, shape = element(getattr(kind, "element_type", kind)), shape_of(kind)
         assert inside is not None and shape is not None

@@ -209,7 +209,11 @@ def _join(e: OnnxEmitter, nest: Reduction, at: int, uses: int) -> MlirTensor:
 
 def _neutral(start: MlirTensor, join: str, neutral: float) -> bool:
     """Check whether the initial value of a result is neutral."""
-    return start.equals(neutral) or (join == "Max" and lowest(start)) or (join == "Min" and lowest(start, top=True))
+    return (
+        start.equals(neutral)
+        or (join == "Max" and is_extreme(start))
+        or (join == "Min" and is_extreme(start, top=True))
+    )
 
 
 _BEYOND = {"Max": {"arith.cmpf": 2, "arith.cmpi": 4}, "Min": {"arith.cmpf": 4, "arith.cmpi": 2}}
@@ -245,7 +249,7 @@ def _position(e: OnnxEmitter, nest: Reduction) -> MlirTensor | None:
     return e.reshape(e.cast(place, nest.operands[-1].kind), nest.operands[-1].shape)
 
 
-def lowest(tensor: MlirTensor, *, top: bool = False) -> bool:
+def is_extreme(tensor: MlirTensor, *, top: bool = False) -> bool:
     """Check whether all elements are the lowest or, with `top`, the highest number of their type, or infinite."""
     if tensor.values is None:
         return False
@@ -319,10 +323,10 @@ def contraction(e: OnnxEmitter, nest: Reduction, value: SSAValue, result: Operan
         return None
     if not integers:
         left, right = e.cast(left, kind), e.cast(right, kind)
-    return summed(e, (left, right), (spaces[first], spaces[second], result), sizes, kind)
+    return sum_products(e, (left, right), (spaces[first], spaces[second], result), sizes, kind)
 
 
-def summed(
+def sum_products(
     e: OnnxEmitter,
     factors: tuple[MlirTensor, MlirTensor],
     spaces: Sequence[OperandMap],
@@ -363,7 +367,7 @@ def contract(e: OnnxEmitter, operands: Sequence[MlirTensor], kind: str) -> MlirT
     a, b, out = (set(space.named_dims) for space in spaces)
     if not out <= a | b or {*range(rank)} - out - (a & b):
         e.refuse("its indexing maps are no product of matrices")
-    return e.reshape(summed(e, (operands[0], operands[1]), spaces, sizes, kind), operands[2].shape)
+    return e.reshape(sum_products(e, (operands[0], operands[1]), spaces, sizes, kind), operands[2].shape)
 
 
 def product(

@@ -19,7 +19,7 @@ from toolchain.mlir.shapes import TENSOR
 from toolchain.mlir.text.dialect import InputOp
 from toolchain.mlir.text.foreign import GLOBAL
 from toolchain.mlir.text.source import MlirSource, op_name, read
-from toolchain.mlir.text.values import outside
+from toolchain.mlir.text.values import argument_problem
 from toolchain.mlir.tosa import TOSA
 from toolchain.onnx_model.model import OnnxModel, prepare
 
@@ -37,7 +37,7 @@ def load_mlir(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -
         raise ModelError(f"{path}: --shape {next(iter(shapes))}: a module has the shapes of its inputs; drop it")
     source = read(path)
     if not is_graph(source):
-        return imported(source)
+        return import_module(source)
     graph = graph_of(source)
     check_alone(graph, source.name)
     return model_of(graph, source.name)
@@ -55,7 +55,7 @@ def operations_of(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
     return arguments or named, [op_name(op) for op in function.walk() if op is not function]
 
 
-def imported(source: MlirSource) -> OnnxModel:
+def import_module(source: MlirSource) -> OnnxModel:
     """Return the model of a parsed module."""
     function = _function(source)
     block = function.body.blocks[0]
@@ -63,7 +63,7 @@ def imported(source: MlirSource) -> OnnxModel:
     e.op = function
     inputs: list[MlirTensor] = []
     for index, argument in enumerate(block.args):
-        if reason := outside(argument.type):
+        if reason := argument_problem(argument.type):
             source.refuse(function, reason)
         kind, shape = e.typed(argument.type)
         name = argument.name_hint or f"arg{index}"
@@ -75,7 +75,7 @@ def imported(source: MlirSource) -> OnnxModel:
     e.op = function if returned is None else returned
     if not outputs or returned is None:
         source.refuse(function, "returns no tensor: return the results")
-    if reason := next(filter(None, (outside(value.type) for value in returned.operands)), ""):
+    if reason := next(filter(None, (argument_problem(value.type) for value in returned.operands)), ""):
         e.refuse(reason)
     return _model(e, function, inputs, outputs)
 

@@ -124,7 +124,7 @@ def window(
     return out, {"strides": list(strides), "dilations": list(dilations), "pads": list(pads)}
 
 
-def convolved(
+def convolve(
     e: OnnxEmitter, x: MlirTensor, w: MlirTensor, kind: str, strides: Sequence[int], dilations: Sequence[int],
     pads: Sequence[int] = (), groups: int = 1, zeros: tuple[MlirTensor, MlirTensor] | None = None,
     bias: MlirTensor | None = None,
@@ -160,7 +160,7 @@ def _convolution(layout: str, order: Sequence[int]) -> Lower:
         (x, w), start = _operands(e, 2)
         if x.rank != len(layout) or w.rank != len(order):
             e.refuse(f"takes an image of {len(layout)} dimensions and weights of {len(order)}")
-        result = convolved(
+        result = convolve(
             e, to_nchw(e, x, layout), e.transpose(w, order), start.kind, *_steps(e, len(layout) - 2)
         )  # fmt: skip
         return _accumulate(e, from_nchw(e, result, layout), start)
@@ -176,7 +176,7 @@ def _single(axes: int) -> Lower:
         if x.rank != axes or w.rank != axes:
             e.refuse(f"takes an image and weights of {axes} dimensions")
         unit = (1,) * axes
-        product = convolved(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, unit, unit)
+        product = convolve(e, e.reshape(x, (1, 1, *x.shape)), e.reshape(w, (1, 1, *w.shape)), start.kind, unit, unit)
         return _accumulate(e, e.reshape(product, start.shape), start)
 
     return lower
@@ -188,7 +188,7 @@ def _group(e: OnnxEmitter) -> MlirTensor:
     if x.rank != 5 or w.rank != 5:
         e.refuse("takes an image and weights of 5 dimensions")
     count, groups, channels, *size = x.shape
-    result = convolved(
+    result = convolve(
         e, e.reshape(x, (count, groups * channels, *size)), e.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:])),
         start.kind, e.numbers("strides", (1, 1), 2), e.numbers("dilations", (1, 1), 2), groups=groups,
     )  # fmt: skip
@@ -213,13 +213,13 @@ def _depthwise(layout: str, multiplied: bool) -> Lower:
             w = e.reshape(w if last else e.transpose(w, (*range(1, w.rank), 0)), (*(
                 w.shape if last else (*w.shape[1:], w.shape[0])), 1))  # fmt: skip
         x = to_nchw(e, x, layout)
-        product = convolved(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
+        product = convolve(e, x, depthwise_weights(e, w), start.kind, *_steps(e, axes), groups=x.shape[1])
         return _accumulate(e, e.reshape(from_nchw(e, product, layout), start.shape), start)
 
     return lower
 
 
-def pooled(
+def pool(
     e: OnnxEmitter, function: str, x: MlirTensor, kernel: Sequence[int], strides: Sequence[int],
     dilations: Sequence[int], pads: Sequence[int] = (), *, count_pads: bool = True,
 ) -> MlirTensor:  # fmt: skip
@@ -230,7 +230,7 @@ def pooled(
     attributes["kernel_shape"] = list(kernel)
     shape = (*x.shape[:2], *out)
     if function == "min":
-        return e.negative(pooled(e, "max", e.negative(x), kernel, strides, dilations, pads))
+        return e.negative(pool(e, "max", e.negative(x), kernel, strides, dilations, pads))
     if function == "max":
         return e.node("MaxPool", [x], x.kind, shape, **attributes)
     result = e.node("AveragePool", [x], x.kind, shape, **attributes, count_include_pad=int(count_pads))
@@ -243,13 +243,13 @@ def _pooling(layout: str, function: str) -> Lower:
         axes = len(layout) - 2
         if kernel.rank != axes or x.kind != start.kind:
             e.refuse(f"needs a window of {axes} dimensions, and elements of one type")
-        windows = pooled(e, function, to_nchw(e, x, layout), kernel.shape, *_steps(e, axes))
+        windows = pool(e, function, to_nchw(e, x, layout), kernel.shape, *_steps(e, axes))
         windows = from_nchw(e, windows, layout)
         if windows.shape != start.shape:
             e.refuse(f"makes {list(windows.shape)}, its output has {list(start.shape)}")
         if function == "sum":
             return e.added(windows, start)
-        if generic.lowest(start, top=function == "min"):
+        if generic.is_extreme(start, top=function == "min"):
             return windows
         return e.elementwise("Max" if function == "max" else "Min", start, windows)
 
@@ -324,7 +324,7 @@ def _elements(operator: str, count: int, kind: str = "") -> Lower:
         if operator == "Rsqrt":
             return e.elementwise("Reciprocal", e.elementwise("Sqrt", *operands))
         if operator == "Round":
-            return scalars.rounded(e, *operands)
+            return scalars.round_half_away(e, *operands)
         if operator == "Identity":
             return operands[0]
         if operator == "Mul":

@@ -52,7 +52,7 @@ def _take(e: OnnxEmitter, at: MlirTensor, table: Values, kind: str, rows: int) -
     return e.node("Gather", [e.constant(table.astype(NUMPY[kind])), at], kind, at.shape, axis=0)
 
 
-def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
+def saturate(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
     """Saturate INT32 to a narrower type."""
     if kind == "INT32":
         return x
@@ -61,7 +61,7 @@ def clipped(e: OnnxEmitter, x: MlirTensor, kind: str) -> MlirTensor:
     return e.cast(bounded, kind)
 
 
-def rescaled(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
+def rescale_codes(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTensor:
     """Rescale x to codes of another type."""
     for multiplier, shift in zip(scale.multipliers, scale.shifts, strict=True):
         if not 0 <= multiplier <= INT32.max or not 2 <= shift <= 62:
@@ -111,7 +111,7 @@ def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTen
     # Distance of a code from the lowest, in floating point.
     offsets = scale.output_zero - scale.input_zero * factors - lowest
 
-    def approximated(add: float) -> tuple[Any, Any]:
+    def approximate(add: float) -> tuple[Any, Any]:
         return factors.astype(np.float32), (offsets + add).astype(np.float32)
 
     def floats(values: Values, coefficients: tuple[Any, Any]) -> Values:
@@ -128,12 +128,12 @@ def _narrow(e: OnnxEmitter, x: MlirTensor, scale: Rescale, kind: str) -> MlirTen
     reached = np.where(steps <= INT32.max, codes, CODES - 1 + 0 * steps)
     at, below = np.minimum(steps, INT32.max), np.maximum(steps - 1, INT32.min)
     low_code = np.where(steps > INT32.min, codes - 1, 0)
-    rounded = approximated(0.5)
+    rounded = approximate(0.5)
     real = (steps > INT32.min) & (steps <= INT32.max)
     right = (floats(at, rounded) >= reached)[real].all() and (floats(below, rounded) <= low_code)[real].all()
     if right and real.all():
         return _byte(e, emitted(rounded), lowest, kind)
-    smaller = approximated(-0.25)
+    smaller = approximate(-0.25)
     if not _one_below(steps, floats, smaller):
         e.refuse(f"multiplier {scale.multipliers[0]}, shift {scale.shifts[0]}: floats are too coarse for this scale")
     guess = emitted(smaller)

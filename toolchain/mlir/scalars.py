@@ -90,22 +90,22 @@ def _fpowi(e: OnnxEmitter, x: MlirTensor, y: MlirTensor) -> MlirTensor:
     return e.elementwise("Pow", x, e.cast(y, x.kind))
 
 
-def below_zero(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
+def select_by_sign(e: OnnxEmitter, x: MlirTensor, yes: MlirTensor, no: MlirTensor) -> MlirTensor:
     """Select one of two tensors by the sign of x."""
     return _select(e, e.elementwise("Less", x, e.scalar(0, x.kind), kind="BOOL"), yes, no)
 
 
-def rounded(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
+def round_half_away(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
     """Round to the nearest integer, halves away from zero. The fraction is exact, so no sum rounds."""
     size = e.elementwise("Abs", x)
     floor = e.elementwise("Floor", size)
     low = e.elementwise("Less", e.elementwise("Sub", size, floor), e.scalar(0.5, x.kind), kind="BOOL")
     nearest = _select(e, low, floor, e.elementwise("Add", floor, e.scalar(1, x.kind)))
-    return below_zero(e, x, e.negative(nearest), nearest)
+    return select_by_sign(e, x, e.negative(nearest), nearest)
 
 
 def _truncate(e: OnnxEmitter, x: MlirTensor) -> MlirTensor:
-    return below_zero(e, x, e.elementwise("Ceil", x), e.elementwise("Floor", x))
+    return select_by_sign(e, x, e.elementwise("Ceil", x), e.elementwise("Floor", x))
 
 
 def _scale(operator: str, before: float = 1, after: float = 1, add: float = 0, less: float = 0) -> Lower:
@@ -202,7 +202,7 @@ SCALARS: Mapping[str, Lower] = {
     "arith.andi": _bits("And"), "arith.ori": _bits("Or"), "arith.xori": _bits("Xor"),
     "math.exp": _same("Exp"), "math.sqrt": _same("Sqrt"), "math.rsqrt": _rsqrt, "math.tanh": _same("Tanh"),
     "math.erf": _same("Erf"), "math.sin": _same("Sin"), "math.cos": _same("Cos"), "math.powf": _same("Pow"),
-    "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": rounded,
+    "math.log": _same("Log"), "math.ceil": _same("Ceil"), "math.floor": _same("Floor"), "math.round": round_half_away,
     "math.roundeven": _same("Round"), "math.trunc": _truncate, "math.exp2": _scale("Exp", before=math.log(2)),
     "math.expm1": _scale("Exp", less=1), "math.log1p": _scale("Log", add=1),
     "math.log2": _scale("Log", after=1 / math.log(2)), "math.log10": _scale("Log", after=1 / math.log(10)),

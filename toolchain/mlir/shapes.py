@@ -100,10 +100,10 @@ def _insert(e: OnnxEmitter) -> MlirTensor:
     for offset, size, length in zip(offsets, sizes, into.shape, strict=True):
         if not 0 <= offset <= offset + size <= length:
             e.refuse(f"elements {offset}..{offset + size - 1} are not in a dimension of {length}")
-    return inserted(e, e.reshape(part, sizes), into, offsets, 0)
+    return insert_part(e, e.reshape(part, sizes), into, offsets, 0)
 
 
-def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequence[int], axis: int) -> MlirTensor:
+def insert_part(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequence[int], axis: int) -> MlirTensor:
     """Return `into` with `part` inserted at `offsets`, by concatenation of slices along each dimension."""
     while axis < into.rank and part.shape[axis] == into.shape[axis]:
         axis += 1
@@ -119,7 +119,7 @@ def inserted(e: OnnxEmitter, part: MlirTensor, into: MlirTensor, offsets: Sequen
         return [e.slice(into, starts, sizes, [1] * into.rank)]
 
     (middle,) = piece(first, last)
-    pieces = [*piece(0, first), inserted(e, part, middle, offsets, axis + 1), *piece(last, into.shape[axis])]
+    pieces = [*piece(0, first), insert_part(e, part, middle, offsets, axis + 1), *piece(last, into.shape[axis])]
     return e.concat(pieces, axis)
 
 

@@ -70,7 +70,7 @@ def _convolution(depthwise: bool) -> Lower:
         weights = named.depthwise_weights(e, w) if depthwise else e.transpose(w, (0, 3, 1, 2))
         bias = e.cast(e.expand(bias, (weights.shape[0],)), kind)
         floats = x.kind in FLOATS
-        image_out = named.convolved(
+        image_out = named.convolve(
             e, x, weights, kind, e.numbers("stride", (1, 1), 2), e.numbers("dilation", (1, 1), 2), _pads(e),
             x.shape[1] if depthwise else 1, _zeros(e, x, weights, points),
             None if floats and bias.equals(0) else bias,
@@ -100,7 +100,7 @@ def _matmul(e: OnnxEmitter) -> MlirTensor:
 def _max_pool(e: OnnxEmitter) -> MlirTensor:
     (x,) = operands(e, 1)
     x = named.to_nchw(e, x, "nhwc")
-    image_out = named.pooled(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
+    image_out = named.pool(e, "max", x, e.numbers("kernel", size=2), e.numbers("stride", size=2), (1, 1), _pads(e))
     return e.transpose(image_out, named.NCHW)
 
 
@@ -110,17 +110,17 @@ def _avg_pool(e: OnnxEmitter) -> MlirTensor:
     points = zero_points(e, extra, "input_zp", "output_zp")
     image = named.to_nchw(e, x, "nhwc")
     if x.kind in FLOATS:
-        image_out = named.pooled(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
+        image_out = named.pool(e, "avg", image, kernel, stride, (1, 1), pads, count_pads=False)
         return e.transpose(image_out, named.NCHW)
     if any(pads):
         e.refuse("an average of integers with padding is not supported: pad the input, or use floats")
     weights = e.constant(np.ones((image.shape[1], 1, *kernel), NUMPY[x.kind]))
     zeros = (e.scalar(points[0], x.kind), e.scalar(0, x.kind))
-    total = named.convolved(e, image, weights, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
+    total = named.convolve(e, image, weights, "INT32", stride, (1, 1), groups=image.shape[1], zeros=zeros)
     count = kernel[0] * kernel[1]
     k = (count - 1).bit_length()
     scale = rescaling.Rescale(((((1 << 30) + 1) << k) // count,), (30 + k,), 0, points[1], False)
-    return e.transpose(rescaling.rescaled(e, total, scale, result(e)[0]), named.NCHW)
+    return e.transpose(rescaling.rescale_codes(e, total, scale, result(e)[0]), named.NCHW)
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _negate(e: OnnxEmitter) -> MlirTensor:
     if any(points) or x.kind == "INT8":
         wide = e.cast(x, "INT32")
         total = e.elementwise("Sub", e.scalar(points[0] + points[1], "INT32"), wide)
-        return rescaling.clipped(e, total, x.kind)
+        return rescaling.saturate(e, total, x.kind)
     return e.negative(x)
 
 
@@ -388,7 +388,7 @@ def _rescale(e: OnnxEmitter) -> MlirTensor:
     if len(numbers[0]) != len(numbers[1]) or len(numbers[0]) not in (1, x.shape[-1] if x.rank else 1):
         e.refuse(f"{len(numbers[0])} multipliers and {len(numbers[1])} shifts: needs one, or one per channel, of each")
     scale = rescaling.Rescale(numbers[0], numbers[1], points[0], points[1], twice)
-    return rescaling.rescaled(e, x, scale, result(e)[0])
+    return rescaling.rescale_codes(e, x, scale, result(e)[0])
 
 
 def _flag(value: Attribute | None, otherwise: bool = False) -> bool:

@@ -43,7 +43,7 @@ def _linear(parts: Decomposition, targets: int) -> str:
 
 def linear_regressor(parts: Decomposition) -> None:
     scores = _linear(parts, int(parts.node.attribute("targets", 1)))
-    parts.result("Identity", trees.transformed(parts, scores))
+    parts.result("Identity", trees.transform_scores(parts, scores))
 
 
 def linear_classifier(parts: Decomposition) -> None:
@@ -53,14 +53,14 @@ def linear_classifier(parts: Decomposition) -> None:
     count = len(node.attribute("coefficients", [])) // max(width, 1)
     scores = _linear(parts, count)
     if count == 1 and len(labels) == 2:
-        trees.of_a_line(parts, scores, labels)
+        trees.compose_binary_linear(parts, scores, labels)
         return
     if count != len(labels) or count < 2:
         node.refuse(f"{count} rows of coefficients for {len(labels)} labels: supported are as many, or one for two")
     if node.gives(0):
-        trees.labelled(parts, parts.make("ArgMax", scores, axis=1, keepdims=0), labels)
+        trees.compose_labels(parts, parts.make("ArgMax", scores, axis=1, keepdims=0), labels)
     if node.gives(1):
-        parts.result("Identity", trees.transformed(parts, scores), index=1)
+        parts.result("Identity", trees.transform_scores(parts, scores), index=1)
 
 
 # -- features ----------------------------------------------------------------------------------------------------------

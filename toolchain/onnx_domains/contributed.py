@@ -188,7 +188,7 @@ def distances(parts: Decomposition) -> None:
         parts.result("Sqrt", parts.make("ReduceSum", squares, last, keepdims=0))
 
 
-def same(operator: str) -> Compose:
+def same_operator(operator: str) -> Compose:
     """Return the decomposition into the ONNX operator of this name, with the same inputs and attributes."""
 
     def compose(parts: Decomposition) -> None:
@@ -207,7 +207,7 @@ CONTRIBUTED: dict[str, Composition] = {
     "Attention": Composition("MatMul, Attention", attention.packed, (*_HEADS, "qkv_hidden_sizes")),
     "BiasGelu": Composition("Add, Gelu", gelu),
     "CDist": Composition("Sub, Mul, ReduceSum, Sqrt", distances, ("metric",)),
-    "DequantizeLinear": Composition("DequantizeLinear", same("DequantizeLinear"), ("axis",)),
+    "DequantizeLinear": Composition("DequantizeLinear", same_operator("DequantizeLinear"), ("axis",)),
     "DynamicQuantizeLSTM": Composition("DynamicQuantizeLinear, MatMulInteger, LSTM", quantized_lstm, LSTM),
     "DynamicQuantizeMatMul": Composition("DynamicQuantizeLinear, MatMulInteger", quantized.dynamic_matmul),
     "EmbedLayerNormalization": Composition(
@@ -250,7 +250,7 @@ CONTRIBUTED: dict[str, Composition] = {
         "TopK, Softmax, MatMul, activation, Mul, ReduceSum", experts.mixture_of_codes,
         (*experts.ROUTING, *experts.CODES),
     ),
-    "QuantizeLinear": Composition("QuantizeLinear", same("QuantizeLinear"), ("axis",)),
+    "QuantizeLinear": Composition("QuantizeLinear", same_operator("QuantizeLinear"), ("axis",)),
     "QuickGelu": Composition("Sigmoid, Mul", quick_gelu, ("alpha",)),
     "RotaryEmbedding": Composition(
         "RotaryEmbedding", attention.rotary, ("interleaved", "num_heads", "rotary_embedding_dim", "scale")
@@ -259,6 +259,6 @@ CONTRIBUTED: dict[str, Composition] = {
     "SkipLayerNormalization": Composition("Add, LayerNormalization", skip_layer_norm, ("epsilon",)),
     "SkipSimplifiedLayerNormalization": Composition("Add, RMSNormalization", skip_rms_norm, ("epsilon",)),
     "TransposeMatMul": Composition("Transpose, MatMul, Mul", fused_matmul, ("alpha", "transA", "transB")),
-    "Trilu": Composition("Trilu", same("Trilu"), ("upper",)),
+    "Trilu": Composition("Trilu", same_operator("Trilu"), ("upper",)),
 }  # fmt: skip
 """Operator -> its decomposition."""

@@ -27,7 +27,7 @@ def is_foreign(proto: Any) -> bool:
     return proto.domain in DOMAINS or (proto.domain in ("", "ai.onnx") and proto.op_type in _STANDARD)
 
 
-def decomposed(
+def decompose(
     proto: Any, model: str, opset: int, infos: Mapping[str, TensorInfo], constants: Mapping[str, Values]
 ) -> Decomposition:
     """Return the nodes that replace an operator of those domains.

@@ -252,7 +252,7 @@ def _aggregate(parts: Decomposition, leaves: str, table: Any, trees: int, aggreg
     return parts.make("Div", result, parts.constant(np.array(trees, np.float32))) if aggregate == "AVERAGE" else result
 
 
-def transformed(parts: Decomposition, scores: str, transform: str = "") -> str:
+def transform_scores(parts: Decomposition, scores: str, transform: str = "") -> str:
     """Return the scores after `transform`, by default attribute post_transform."""
     transform = transform or parts.node.attribute("post_transform", "NONE")
     if transform == "NONE":
@@ -272,7 +272,7 @@ def regressor(parts: Decomposition) -> None:
     table = _weights(node, "target", forest, nodes, targets)
     aggregate = node.attribute("aggregate_function", "SUM")
     scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), aggregate)
-    result = transformed(parts, _based(parts, scores, _numbers(node, "base_values")))
+    result = transform_scores(parts, _based(parts, scores, _numbers(node, "base_values")))
     parts.result("Identity", result)
 
 
@@ -301,7 +301,7 @@ def ensemble(parts: Decomposition) -> None:
     table[inner + np.arange(len(targets)), targets] = weights
     aggregate = _AGGREGATES[int(node.attribute("aggregate_function", 1))]
     scores = _aggregate(parts, _leaves(parts, forest, roots), table, len(roots), aggregate)
-    result = transformed(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
+    result = transform_scores(parts, scores, _TRANSFORMS[int(node.attribute("post_transform", 0))])
     if parts.kind == np.float32:
         parts.result("Identity", result)
     else:
@@ -327,7 +327,7 @@ def labels_of(node: NodeView, name: str) -> list[int]:
     return list(range(len(texts))) if texts else [int(label) for label in node.attribute(name, [])]
 
 
-def labelled(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
+def compose_labels(parts: Decomposition, places: str, labels: Sequence[int]) -> None:
     """Compose the first output from the class index of each row."""
     if list(labels) == list(range(len(labels))):
         parts.result("Identity", places)
@@ -348,9 +348,9 @@ def classifier(parts: Decomposition) -> None:
         return
     result = _based(parts, scores, base)
     if node.gives(0):
-        labelled(parts, parts.make("ArgMax", result, axis=1, keepdims=0), labels)
+        compose_labels(parts, parts.make("ArgMax", result, axis=1, keepdims=0), labels)
     if node.gives(1):
-        parts.result("Identity", transformed(parts, result), index=1)
+        parts.result("Identity", transform_scores(parts, result), index=1)
 
 
 def _of_two_classes(
@@ -371,22 +371,22 @@ def _of_two_classes(
         score = _based(parts, score, base)
     if node.gives(0) and not single_score:
         based = _based(parts, scores, np.append(base, 0)) if len(base) else scores
-        labelled(parts, parts.make("ArgMax", based, axis=1, keepdims=0), labels)
+        compose_labels(parts, parts.make("ArgMax", based, axis=1, keepdims=0), labels)
     elif node.gives(0):
         limit = parts.constant(np.array(0.5 if positive else 0, np.float32))
         place = parts.cast(parts.make("Greater", score, limit), np.int64)
-        labelled(parts, parts.reshaped(place, -1), labels)
+        compose_labels(parts, parts.reshaped(place, -1), labels)
     if not node.gives(1):
         return
     if last:  # the first class has its own score, 0 without weights
         first = parts.sliced(scores, 1, 0, 1)
         class_scores = parts.make("Concat", first if single_score else _based(parts, first, base), score, axis=1)
-        parts.result("Identity", transformed(parts, class_scores), index=1)
+        parts.result("Identity", transform_scores(parts, class_scores), index=1)
         return
     if transform == "LOGISTIC":
         other, score = parts.make("Sigmoid", parts.make("Neg", score)), parts.make("Sigmoid", score)
     else:
-        transformed(parts, score)  # refuses an unknown transform
+        transform_scores(parts, score)  # refuses an unknown transform
         other = _opposite(parts, score, positive=positive)
     parts.result("Concat", other, score, index=1, axis=1)
 
@@ -396,12 +396,12 @@ def _opposite(parts: Decomposition, score: str, *, positive: bool) -> str:
     return parts.make("Sub", parts.constant(np.array(1, np.float32)), score) if positive else parts.make("Neg", score)
 
 
-def of_a_line(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
+def compose_binary_linear(parts: Decomposition, score: str, labels: Sequence[int]) -> None:
     """Compose labels and scores of a LinearClassifier with two classes and one row of coefficients."""
     node, zero = parts.node, parts.constant(np.array(0, np.float32))
     if node.gives(0):
-        labelled(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)
+        compose_labels(parts, parts.reshaped(parts.cast(parts.make("Greater", score, zero), np.int64), -1), labels)
     if node.gives(1):
-        result = transformed(parts, score) if node.attribute("post_transform", "NONE") == "LOGISTIC" else score
-        transformed(parts, score)
+        result = transform_scores(parts, score) if node.attribute("post_transform", "NONE") == "LOGISTIC" else score
+        transform_scores(parts, score)
         parts.result("Concat", _opposite(parts, result, positive=True), result, index=1, axis=1)

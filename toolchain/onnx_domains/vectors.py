@@ -77,7 +77,9 @@ def classifier(parts: Decomposition) -> None:
     table = _between(coefficients.reshape(classes - 1, number), vector_counts, pairs)
     decided = parts.make("Add", parts.make("MatMul", kernels, parts.constant(table)), parts.constant(rho))
     if node.gives(0):
-        trees.labelled(parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels)
+        trees.compose_labels(
+            parts, parts.make("ArgMax", _votes(parts, decided, classes, pairs), axis=1, keepdims=0), labels
+        )
     if not node.gives(1):
         return
     if a.size:
@@ -104,7 +106,7 @@ def _linear(parts: Decomposition, x: str, width: int, coefficients: Any, rho: An
             largest = parts.make("ReduceMax", scores, parts.integers(1), keepdims=0)
             positive = parts.make("Greater", largest, _number(parts, enough))
             place = parts.make("Where", positive, parts.integers(1), place)
-        trees.labelled(parts, place, labels)
+        trees.compose_labels(parts, place, labels)
     if node.gives(1):
         parts.result("Identity", scores, index=1)
 

@@ -162,7 +162,7 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
     cluster = qdq.fuse(model, caches) if fuse else qdq.Fused(list(model.graph.node), {}, {})
     constants.update(cluster.constants)
     refusals = Refusals(model.name)
-    nodes = list(patterns.recognized(model, cluster.nodes))
+    nodes = list(patterns.replace_matches(model, cluster.nodes))
     constant_names = weights(nodes)
     for proto in nodes:
         node = Node(proto, model, graph, constants)
@@ -174,7 +174,9 @@ def import_model(model: OnnxModel, *, fuse: bool = True, base: Graph | None = No
                 continue
         try:
             if proto.domain == qdq.DOMAIN:
-                (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.fused)(node)
+                (cached_attention.cached_attention if proto.op_type == qdq_cache.OPERATOR else quantized.emit_fused)(
+                    node
+                )
             else:
                 _node(node, constants)
         except ModelError as error:

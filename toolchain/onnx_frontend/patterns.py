@@ -140,7 +140,7 @@ DEFAULTS = {"alpha": 0.2, "beta": 0.5, "keepdims": 1, "noop_with_empty_axes": 0}
 """Defaults of the attributes of operators in patterns."""
 
 
-def recognized(model: OnnxModel, nodes: list[Any]) -> list[Any]:
+def replace_matches(model: OnnxModel, nodes: list[Any]) -> list[Any]:
     """Return the nodes with each match of a rule replaced by a single node."""
     return _Matcher(model, nodes).run()
 

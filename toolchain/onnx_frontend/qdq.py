@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 
 from toolchain.ir.graph import Values
-from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, hoisted, on_codes
+from toolchain.onnx_frontend.qdq_graph import FLOATS, NIBBLES, Factor, QdqGraph, hoist_quantize, on_codes
 from toolchain.onnx_model.model import OnnxModel
 from toolchain.onnx_nodes.view import node_name
 
@@ -49,7 +49,7 @@ def fuse(model: OnnxModel, caches: Collection[str] = ()) -> Fused:
 
 class _Fusion:
     def __init__(self, model: OnnxModel, caches: Collection[str]) -> None:
-        self._graph = QdqGraph(model, hoisted(QdqGraph(model)))
+        self._graph = QdqGraph(model, hoist_quantize(QdqGraph(model)))
         self._caches = caches
         self._model = model
         self._constants: dict[str, Values] = {}

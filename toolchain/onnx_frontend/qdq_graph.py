@@ -118,7 +118,7 @@ _MOVES = (*MOVES, "Concat", "DepthToSpace", "SpaceToDepth")
 """MOVES, and operators that move elements of several inputs."""
 
 
-def hoisted(graph: QdqGraph) -> list[Any]:
+def hoist_quantize(graph: QdqGraph) -> list[Any]:
     """Move each QuantizeLinear before an operator that only moves values and feeds nothing else. The codes are equal,
     and a product before it can be fused. Types and shapes of new tensors are added to the model."""
     makers, replaced, removed = dict(graph.makers), dict[int, list[Any]](), set[int]()

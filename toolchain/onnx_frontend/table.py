@@ -148,7 +148,7 @@ OPERATORS: dict[str, Operator] = {
     "Exp": _unary("EXP"),
     "Expand": Operator(shaping.expand, {}, MOVED, "COPY", constant=(1,)),
     "EyeLike": _evaluate("dtype", "k"),
-    "Flatten": Operator(shaping.renamed, {"axis": ALL}, MOVED, "compile time"),
+    "Flatten": Operator(shaping.emit_view, {"axis": ALL}, MOVED, "compile time"),
     "Floor": _unary("FLOOR"),
     "Gather": Operator(lookups.gather, {"axis": ALL}, MOVED, "GATHER; one constant index: COPY"),
     "GatherElements": _compose(selection.gather_elements, "axis", types=MOVED, note="GATHER"),
@@ -169,11 +169,11 @@ OPERATORS: dict[str, Operator] = {
     "HardSigmoid": Operator(
         elementwise.unary("HARD_SIGMOID"), {"alpha": ALL, "beta": ALL}, FLOAT,
         "ELTWISE hard_sigmoid; other alpha: mul; other beta: mul, add, clip", (), arithmetic.hard_sigmoid,
-        arithmetic.not_by_sixths,
+        arithmetic.differs_from_sixths,
     ),
     "HardSwish": _unary("HARD_SWISH"),
     "Hardmax": _compose(arithmetic.hardmax, "axis", note="REDUCE argmax, ELTWISE equal"),
-    "Identity": Operator(shaping.renamed, {}, MOVED, "compile time"),
+    "Identity": Operator(shaping.emit_view, {}, MOVED, "compile time"),
     "InstanceNormalization": _compose(images_of_parts.instance_normalization, "epsilon", note="REDUCE mean, ELTWISE"),
     "IsInf": _compose(arithmetic.is_infinite, "detect_negative", "detect_positive", note="ELTWISE equal"),
     "IsNaN": _compose(arithmetic.is_nan, note="ELTWISE equal"),
@@ -189,7 +189,7 @@ OPERATORS: dict[str, Operator] = {
     "LSTM": _compose(recurrent.recurrent, *recurrent.RECURRENT, **STEPS),
     "MatMul": Operator(
         linear.matmul, {}, FLOAT | {DataType.INT32}, "GEMM_T; of integers ELTWISE mul, REDUCE sum",
-        compose=arithmetic.whole_product, composed=_of_integers,
+        compose=arithmetic.compose_integer_product, composed=_of_integers,
     ),
     "MatMulInteger": Operator(
         quantized.matmul_integer, {}, BYTE, "GEMM_T; a zero point for each column: twice, ELTWISE mul, sub", (3,),
@@ -198,10 +198,10 @@ OPERATORS: dict[str, Operator] = {
     "Max": Operator(elementwise.variadic("MAX"), {}, ANY, "ELTWISE max"),
     "MaxPool": Operator(
         images.maximum_pool, {**PADDING, "ceil_mode": ALL, "storage_order": ALL}, FLOAT | BYTE,
-        "POOL max; with Indices: COPY, REDUCE max, argmax, GATHER", (), pools.maximum_with_places, pools.gives_places,
+        "POOL max; with Indices: COPY, REDUCE max, argmax, GATHER", (), pools.maximum_with_places, pools.has_indices,
     ),
     "MaxUnpool": _compose(
-        pools.unpooled, "kernel_shape", "pads", "strides", types=FLOAT | {DataType.INT32}, constant=(2,),
+        pools.unpool, "kernel_shape", "pads", "strides", types=FLOAT | {DataType.INT32}, constant=(2,),
         note="ScatterElements with computed indices",
     ),
     "Mean": _compose(arithmetic.mean, note="ELTWISE add, mul"),
@@ -217,7 +217,7 @@ OPERATORS: dict[str, Operator] = {
     "OneHot": _compose(selection.one_hot, "axis", types=MOVED, note="ELTWISE equal, where", constant=(1,)),
     "Or": Operator(elementwise.binary("MAX"), {}, BYTE, "ELTWISE max of 0 and 1"),
     "Pad": Operator(
-        shaping.pad, {"mode": ALL}, MOVED, "COPY", (1, 2, 3), images_of_parts.pad, shaping.pads_otherwise
+        shaping.pad, {"mode": ALL}, MOVED, "COPY", (1, 2, 3), images_of_parts.pad, shaping.repeats_or_crops
     ),
     "Pow": Operator(
         elementwise.power, {}, FLOAT | INTEGERS, "ELTWISE pow; of integers, with constant exponents, ELTWISE mul",
@@ -242,7 +242,7 @@ OPERATORS: dict[str, Operator] = {
     "ReduceProd": _compose(arithmetic.reduce_product, *REDUCED, types=ANY, note="ELTWISE mul", constant=(1,)),
     "ReduceSum": Operator(rows.reduction("SUM"), REDUCED, FLOAT | {DataType.INT32}, "REDUCE sum", constant=(1,)),
     "Relu": Operator(elementwise.unary("RELU"), {}, ANY - {DataType.UINT8}, "ELTWISE relu"),
-    "Reshape": Operator(shaping.renamed, {"allowzero": ALL}, MOVED, "compile time", constant=(1,)),
+    "Reshape": Operator(shaping.emit_view, {"allowzero": ALL}, MOVED, "compile time", constant=(1,)),
     "Resize": _compose(
         images_of_parts.resize, "antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a",
         "exclude_outside", "keep_aspect_ratio_policy", "mode", "nearest_mode", types=MOVED,
@@ -287,12 +287,12 @@ OPERATORS: dict[str, Operator] = {
     "SpaceToDepth": _compose(images_of_parts.space_to_depth, "blocksize", types=MOVED, note="COPY"),
     "Split": Operator(shaping.split, {"axis": ALL, "num_outputs": ALL}, MOVED, "COPY", constant=(1,)),
     "Sqrt": _unary("SQRT"),
-    "Squeeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
+    "Squeeze": Operator(shaping.emit_view, {}, MOVED, "compile time", constant=(1,)),
     "STFT": _compose(spectra.stft, "onesided", note="COPY, MatMul with cosines and sines", constant=(1, 3)),
     "Sub": _binary("SUB"),
     "Swish": Operator(
         elementwise.unary("SILU"), {"alpha": ALL}, FLOAT, "ELTWISE silu; other alpha than 1: mul, sigmoid", (),
-        arithmetic.swish, arithmetic.not_plain,
+        arithmetic.swish, arithmetic.has_factor,
     ),
     "Sum": Operator(elementwise.variadic("ADD"), {}, ANY, "ELTWISE add"),
     "Tan": _compose(arithmetic.tangent, note="ELTWISE sin, cos, div"),
@@ -304,7 +304,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "Transpose": Operator(shaping.transpose, {"perm": ALL}, MOVED, "COPY"),
     "Trilu": Operator(shaping.trilu, {"upper": ALL}, ANY, "ELTWISE where with a triangle of ones", constant=(1,)),
-    "Unsqueeze": Operator(shaping.renamed, {}, MOVED, "compile time", constant=(1,)),
+    "Unsqueeze": Operator(shaping.emit_view, {}, MOVED, "compile time", constant=(1,)),
     "Where": Operator(elementwise.where, {}, ANY, "ELTWISE where"),
     "Xor": _compose(arithmetic.xor, types=BYTE, note="ELTWISE equal"),
     **HYPERBOLIC,

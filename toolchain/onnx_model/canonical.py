@@ -18,12 +18,12 @@ from onnx import NodeProto, helper, numpy_helper
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Values
 from toolchain.onnx_domains import on_core
-from toolchain.onnx_domains.domains import decomposed, is_foreign
+from toolchain.onnx_domains.domains import decompose, is_foreign
 from toolchain.onnx_model.control_flow import ControlFlow, Names, Shared
 from toolchain.onnx_model.file import RESHAPES
 from toolchain.onnx_model.open_rows import OpenRows
 from toolchain.onnx_model.open_slice import OpenSlices, has_open_slice
-from toolchain.onnx_model.opset import NEWEST, raised
+from toolchain.onnx_model.opset import NEWEST, upgrade_node
 from toolchain.onnx_model.sequences import OPERATORS as SEQUENCES
 from toolchain.onnx_model.sequences import Sequences
 from toolchain.onnx_nodes.evaluation import MAX_FOLDED, Propagation, TensorInfo, evaluate, tensor_info, type_name
@@ -209,7 +209,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         if names:
             proto = _rename(proto, names)
         try:
-            parts = raised(proto, self._version, self._value)
+            parts = upgrade_node(proto, self._version, self._value)
         except ModelError as error:
             raise self._refuse(proto, str(error)) from None
         for part in parts:
@@ -242,7 +242,7 @@ class _Canonical(ControlFlow, Sequences, OpenSlices, Propagation):
         if open_inputs and any(node.domain not in (*_ONNX, on_core.DOMAIN) for node in self._nodes):
             self._append(proto)  # the importer refuses the operator before it by name
             return
-        parts = decomposed(proto, self._name, self._version, self.info, constants)
+        parts = decompose(proto, self._name, self._version, self.info, constants)
         for name, values in parts.constants.items():
             self._graph.initializer.append(numpy_helper.from_array(values, name))
             self._constant(self._graph.initializer[-1])

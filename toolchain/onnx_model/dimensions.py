@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 
 from toolchain.errors import ModelError
-from toolchain.onnx_nodes.evaluation import known_size, tensor_info
+from toolchain.onnx_nodes.evaluation import has_size, tensor_info
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input name -> shape, or dimension name -> 1-tuple with its size."""
@@ -17,7 +17,7 @@ _CACHED = "; a decoder with a key/value cache makes tokens with --prompt 3,1,4 -
 def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], arrays: Shapes) -> None:
     """Bind dimensions of an onnx.ModelProto, in place: first from `shapes`, then open ones from `arrays`, the shapes of
     given inputs. ModelError: a name or size does not match, or dimensions remain open, all of which are listed."""
-    inputs = given_inputs(model, external)
+    inputs = user_inputs(model, external)
     names = dict.fromkeys(text for value in inputs.values() for dim in _dims(value) if (text := dimension_name(dim)))
     for key, sizes in shapes.items():
         rank = len(_dims(inputs[key])) if key in inputs else -1
@@ -35,7 +35,7 @@ def bind(model: Any, name: str, shapes: Shapes, external: Collection[str], array
     _check(model, name, inputs.values())
 
 
-def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
+def user_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
     """Return the user's inputs by name: those of an onnx.ModelProto without an initializer in it or in `external`."""
     fixed = {*(tensor.name for tensor in model.graph.initializer), *external}
     return {value.name: value for value in model.graph.input if value.name not in fixed}
@@ -43,7 +43,7 @@ def given_inputs(model: Any, external: Collection[str]) -> dict[str, Any]:
 
 def dimension_name(dim: Any) -> str:
     """Return the name of an open dimension; empty if it has none that an option can express."""
-    text = "" if known_size(dim) else str(dim.dim_param)
+    text = "" if has_size(dim) else str(dim.dim_param)
     return text if text.strip("?- ") and not set(text) & set("=, ") else ""
 
 
@@ -66,7 +66,7 @@ def _bind_input(name: str, value: Any, sizes: tuple[int, ...]) -> None:
     if len(dims) != len(sizes):
         raise ModelError(f"{name}: --shape {key}: has {len(dims)} dimensions, got {len(sizes)}")
     for dim, size in zip(dims, sizes, strict=True):
-        if known_size(dim) and dim.dim_value != size:
+        if has_size(dim) and dim.dim_value != size:
             raise ModelError(f"{name}: --shape {key}: a dimension is {dim.dim_value} in the model, got {size}")
         dim.Clear()
         dim.dim_value = size
@@ -82,7 +82,7 @@ def _bind_open(values: Collection[Any], value: Any, sizes: tuple[int, ...]) -> N
     for dim, size in zip(dims, sizes, strict=True):
         if text := dimension_name(dim):
             _bind_name(values, text, size)
-        elif not known_size(dim):
+        elif not has_size(dim):
             dim.Clear()
             dim.dim_value = size
 
@@ -91,7 +91,7 @@ def _clear(model: Any) -> None:
     """Clear the open dimensions of outputs and intermediate values, which follow from those of the inputs."""
     for value in (*model.graph.value_info, *model.graph.output):
         for dim in _dims(value):
-            if not known_size(dim):
+            if not has_size(dim):
                 dim.Clear()
 
 
@@ -123,16 +123,16 @@ def shape_text(value: Any) -> str:
     """Return the shape of an onnx.ValueInfoProto as text, with the names of its open dimensions."""
     if not value.type.tensor_type.HasField("shape"):
         return "no shape"
-    named = [dim.dim_value if known_size(dim) else dim.dim_param or "?" for dim in _dims(value)]
+    named = [dim.dim_value if has_size(dim) else dim.dim_param or "?" for dim in _dims(value)]
     return f"shape [{', '.join(map(str, named))}]"
 
 
 def _options(values: Collection[Any]) -> Iterator[str]:
     """Yield options for the open shapes: by dimension name if all open dimensions are named, else whole shapes."""
     for value in values:
-        opened = [dim for dim in _dims(value) if not known_size(dim)]
+        opened = [dim for dim in _dims(value) if not has_size(dim)]
         if opened and all(map(dimension_name, opened)):
             yield from (f"{dimension_name(dim)}=N" for dim in opened)
         else:
-            sizes = [str(dim.dim_value) if known_size(dim) else "N" for dim in _dims(value)]
+            sizes = [str(dim.dim_value) if has_size(dim) else "N" for dim in _dims(value)]
             yield f"{value.name}={','.join(sizes) or 'N,...'}"

@@ -350,7 +350,7 @@ def _has_long_vectors(model: Any) -> bool:
 
 def _fix(model: Any, name: str, constants: Mapping[str, float], external: Mapping[str, Values]) -> None:
     """Convert one-element inputs with a fixed value to constants."""
-    inputs = dimensions.given_inputs(model, external)
+    inputs = dimensions.user_inputs(model, external)
     for key, value in constants.items():
         info = tensor_info(inputs[key]) if key in inputs else None
         if info is None:

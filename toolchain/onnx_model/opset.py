@@ -247,7 +247,7 @@ RULES: dict[str, tuple[OpsetRule, ...]] = {
 """Operator -> its rules, oldest first."""
 
 
-def raised(proto: Any, version: int, constant_of: ConstantLookup) -> list[Any]:
+def upgrade_node(proto: Any, version: int, constant_of: ConstantLookup) -> list[Any]:
     """Return the nodes of operator set `NEWEST` that replace a node of set `version`. ModelError: the node cannot be
     converted."""
     if version >= NEWEST or proto.domain not in ("", "ai.onnx"):

@@ -61,7 +61,7 @@ ROUNDINGS = {"FLOAT16": RoundToHalf, "BFLOAT16": RoundToBfloat}
 
 def reference(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
     """Execute a model by onnx.reference and return its outputs."""
-    return evaluated(model.proto, model.outputs, {**model.external, **inputs})
+    return evaluate(model.proto, model.outputs, {**model.external, **inputs})
 
 
 def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
@@ -71,7 +71,7 @@ def exact(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
         name: values.astype(np.float64) if values.dtype in FLOATS.values() else values
         for name, values in {**model.external, **inputs}.items()
     }
-    return evaluated(in_double(model.proto), model.outputs, wide)
+    return evaluate(in_double(model.proto), model.outputs, wide)
 
 
 def in_single(model: OnnxModel, inputs: Mapping[str, Values]) -> dict[str, Values]:
@@ -98,7 +98,7 @@ def _rounding(model: OnnxModel, name: str) -> str:
     return ROUNDINGS.get(info.type if info else "", RoundToSingle).__name__
 
 
-def rounded_otherwise(model: OnnxModel) -> OnnxModel:
+def perturb_rounding(model: OnnxModel) -> OnnxModel:
     """Return the model with every weight perturbed by up to half a rounding step of its type, to measure the
     sensitivity of results to rounding. Tensors of up to NUMBERS elements are unchanged, since they may be factors of a
     size."""
@@ -141,7 +141,7 @@ def in_double(proto: Any) -> Any:
     return changed
 
 
-def evaluated(
+def evaluate(
     proto: Any, names: Collection[str], inputs: Mapping[str, Values], operators: Sequence[type[OpRun]] = ()
 ) -> dict[str, Values]:
     """Return tensors of an onnx.ModelProto by name; `inputs` includes its external data. `operators`: replacements of
@@ -182,14 +182,14 @@ def _reads(node: Any) -> set[str]:
     return {*node.input, *(name for graph in subgraphs(node) for inner in graph.node for name in _reads(inner))}
 
 
-def rounded(proto: Any) -> list[str]:
+def rounded_outputs(proto: Any) -> list[str]:
     """Return the outputs of QUANTIZERS: codes, and scales and zero points computed at run time."""
     return [name for node in proto.graph.node if node.op_type in QUANTIZERS for name in node.output if name]
 
 
-def cut(proto: Any, names: Collection[str]) -> Any:
-    """Return the model with the tensors `names` of `rounded` as inputs of their readers; the model's own results get
-    the suffix COMPUTED. Only floating-point computation remains between them."""
+def cut_at(proto: Any, names: Collection[str]) -> Any:
+    """Return the model with the tensors `names` of `rounded_outputs` as inputs of their readers. The model's results
+    get the suffix COMPUTED. Only floating-point computation remains between them."""
     if not names:
         return proto
     changed = onnx.ModelProto()

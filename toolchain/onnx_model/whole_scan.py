@@ -12,7 +12,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 from toolchain.ir.graph import Values
 from toolchain.onnx_model.open_rows import ELEMENTWISE
-from toolchain.onnx_model.opset import raised
+from toolchain.onnx_model.opset import upgrade_node
 from toolchain.onnx_nodes.evaluation import TensorInfo
 
 
@@ -70,7 +70,7 @@ class WholeScan:
             proto.input[index] = self._names.get(name, name)
         for index, name in enumerate(proto.output):
             proto.output[index] = self._inside(name) if name else ""
-        return all(map(self._part, raised(proto, self._version, self._constants.get)))
+        return all(map(self._part, upgrade_node(proto, self._version, self._constants.get)))
 
     def _part(self, proto: Any) -> bool:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}

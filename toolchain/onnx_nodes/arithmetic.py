@@ -23,7 +23,7 @@ def _line(node: NodeView) -> tuple[float, float]:
     return node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
 
 
-def not_by_sixths(node: NodeView) -> bool:
+def differs_from_sixths(node: NodeView) -> bool:
     """Check whether the slope or offset of a HardSigmoid differs from SIXTHS, after rounding to its input's type.
     Paddle's slope of 0.1666667 differs by two rounding steps, which is visible for nearly closed gates."""
     alpha, beta = _line(node)
@@ -42,7 +42,7 @@ def hard_sigmoid(parts: Decomposition) -> None:
     parts.result("Clip", line, parts.number(0), parts.number(1))
 
 
-def not_plain(node: NodeView) -> bool:
+def has_factor(node: NodeView) -> bool:
     """Check whether a Swish has a factor alpha."""
     return bool(node.attribute("alpha", 1.0) != 1)
 
@@ -139,7 +139,7 @@ def integer_power(parts: Decomposition) -> None:
     parts.reshaped_result(total)
 
 
-def whole_product(parts: Decomposition) -> None:
+def compose_integer_product(parts: Decomposition) -> None:
     """Compose a product of integer matrices from elementwise products and their sums."""
     node = parts.node
     (*lead_a, m, k), (*lead_b, _, n) = (

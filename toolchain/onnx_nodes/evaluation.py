@@ -29,7 +29,7 @@ def type_name(code: int) -> str:
     return str(kinds.Name(code)) if code in kinds.values() else str(code)
 
 
-def known_size(dim: Any) -> bool:
+def has_size(dim: Any) -> bool:
     """Check whether a dimension has a size; some exporters write -1 for an open one."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
@@ -39,7 +39,7 @@ def tensor_info(value: Any) -> TensorInfo | None:
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
-    if not all(map(known_size, kind.shape.dim)):
+    if not all(map(has_size, kind.shape.dim)):
         return None
     return TensorInfo(type_name(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim))
 

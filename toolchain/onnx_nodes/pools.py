@@ -35,7 +35,7 @@ def _windows(node: NodeView) -> tuple[list[int], list[int], list[int], list[int]
     return kernel, strides, dilations, pads
 
 
-def gives_places(node: NodeView) -> bool:
+def has_indices(node: NodeView) -> bool:
     """Check whether a MaxPool returns the indices of the maxima."""
     return node.gives(1)
 
@@ -78,7 +78,7 @@ def _steps(node: NodeView, image: Sequence[int]) -> list[int]:
     return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
-def unpooled(parts: Decomposition) -> None:
+def unpool(parts: Decomposition) -> None:
     """Compose MaxUnpool: scatter each element to its index in the image covered by the windows. A larger requested
     shape is padded with zeros at the end."""
     node, shape, out = parts.node, parts.node.shape(0), parts.node.out_info().shape

@@ -21,7 +21,7 @@ from npu_device.kv_quant.block import pack_block, unpack_block
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, Role, TensorIR, Values
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
 from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.linear import product
 
@@ -57,7 +57,7 @@ def sight(node: Node) -> QueryWindow:
     return QueryWindow(left, 0 if node.attribute("is_causal", 0) else right)
 
 
-def possible(node: Node, s: AttentionSizes) -> bool:
+def is_supported(node: Node, s: AttentionSizes) -> bool:
     """Check whether ATTN_T supports the attention: no mask, heads of equal size and type, and a supported window."""
     kinds = [node.kind(node.info(index), node.proto.input[index]) for index in range(3)]
     if node.has(3) or s.width != s.value_width:
@@ -79,7 +79,7 @@ def attend(node: Node, s: AttentionSizes, k: TensorIR, v: TensorIR, scale: float
     """Emit the layer; 4-D Q and result are converted to one row per query."""
     q, out, order = node.tensor(0), node.output(), (0, 2, 1, 3)
     four = len(q.shape) == 4
-    rows = transposed(node, q, order) if four else q
+    rows = transpose_tensor(node, q, order) if four else q
     result = node.temporary((s.batch, s.queries, s.heads, s.width), out.dtype) if four else out
     left, right = sight(node)
     keys = s.queries + s.past if right == 0 else s.keys
@@ -89,7 +89,7 @@ def attend(node: Node, s: AttentionSizes, k: TensorIR, v: TensorIR, scale: float
         kv_heads=s.kv_heads, keys=keys, t_max=s.keys if len(k.shape) == 4 else 0, scale=scale, **causal, **_cap(node),
     )  # fmt: skip
     if four:
-        transposed(node, result, order, out)
+        transpose_tensor(node, result, order, out)
 
 
 POSITION = "position"
@@ -102,7 +102,7 @@ _PAST = ((4, 1), (5, 2))
 """(input, output) of keys, then of values."""
 
 
-def applies(node: Node) -> bool:
+def has_cache_past(node: Node) -> bool:
     """Check whether the past of an Attention is a cache."""
     return _has_past(node) and node.tensor(4).role is Role.KV
 
@@ -242,7 +242,7 @@ def _side(node: Node, table: TensorIR, side: int) -> TensorIR:
 def attention(node: Node) -> None:
     """Emit softmax(cap(Q K^T scale) + mask) V, with past before new keys and values: as one ATTN_T if the device
     supports it, else as products with a softmax between them."""
-    if applies(node):
+    if has_cache_past(node):
         cached_attention(node)
         return
     if node.has(6):
@@ -251,7 +251,7 @@ def attention(node: Node) -> None:
         node.refuse("output qk_matmul_output is not supported")
     s = _sizes(node)
     scale = float(node.attribute("scale", 0.0)) or s.width**-0.5
-    if possible(node, s):
+    if is_supported(node, s):
         attend(node, s, _rows(node, 1), _rows(node, 2), scale)
         return
     q = _heads(node, 0, s.heads)
@@ -267,10 +267,10 @@ def attention(node: Node) -> None:
     _shared(node, s, weights, v, mixed, s.value_width, s.keys, nk=False)
     if seeing is not None:
         weighted, mixed = mixed, out if four else node.temporary(rows, q.dtype)
-        share = expanded(node, _cast(node, seeing, q.dtype), (*rows[:3], 1))
+        share = broadcast_tensor(node, _cast(node, seeing, q.dtype), (*rows[:3], 1))
         apply(node, "MUL", weighted, share, mixed)
     if not four:
-        transposed(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
+        transpose_tensor(node, mixed, (0, 2, 1, 3), node.view(out, (s.batch, s.queries, s.heads, s.value_width)))
 
 
 def _sizes(node: Node) -> AttentionSizes:
@@ -309,7 +309,7 @@ def _heads(node: Node, index: int, heads: int) -> TensorIR:
     if len(x.shape) == 4:
         return x
     batch, length, width = x.shape
-    return transposed(node, node.view(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))
+    return transpose_tensor(node, node.view(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))
 
 
 def _with_past(node: Node, index: int, new: TensorIR) -> TensorIR:
@@ -389,7 +389,9 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     mask, minus_infinity = _whole_mask(node, node.tensor(3), s), node.scalar(-math.inf, DataType.FP32)
     added = node.temporary(mask.shape, DataType.FP32)
     if node.info(3).type == "BOOL":
-        branches = (expanded(node, operand, mask.shape) for operand in (node.scalar(0, DataType.FP32), minus_infinity))
+        branches = (
+            broadcast_tensor(node, operand, mask.shape) for operand in (node.scalar(0, DataType.FP32), minus_infinity)
+        )
         node.layer("ELTWISE", [mask, *branches], added, function="WHERE", m=1, n=mask.elements)
     else:
         added = _cast(node, mask, DataType.FP32)
@@ -404,7 +406,7 @@ def _mask(node: Node, s: AttentionSizes) -> tuple[TensorIR, TensorIR]:
     seeing = node.temporary(column, DataType.UINT8)
     node.layer("REDUCE", [added], maxima, function="MAX", m=maxima.elements, n=s.keys)
     apply(node, "GREATER", maxima, minus_infinity, seeing)
-    branches = (expanded(node, operand, column) for operand in (minus_infinity, node.scalar(0, DataType.FP32)))
+    branches = (broadcast_tensor(node, operand, column) for operand in (minus_infinity, node.scalar(0, DataType.FP32)))
     node.layer("ELTWISE", [seeing, *branches], lowest, function="WHERE", m=1, n=maxima.elements)
     safe = node.temporary(added.shape, DataType.FP32)
     apply(node, "MAX", added, lowest, safe)

@@ -38,7 +38,7 @@ def copy(
     node.layer("COPY", [source], target, **attributes)
 
 
-def transposed(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
+def transpose_tensor(node: Node, source: TensorIR, order: Sequence[int], target: TensorIR | None = None) -> TensorIR:
     """Return the tensor with permuted axes. Elements smaller than a byte are moved at compile time."""
     shape = tuple(source.shape[axis] for axis in order)
     if source.dtype in PACKED.values():
@@ -67,7 +67,7 @@ def check_broadcast(node: Node, source: TensorIR, shape: Sequence[int]) -> None:
         node.refuse(f"{source.id} of shape {list(source.shape)} does not broadcast to {list(shape)}")
 
 
-def expanded(node: Node, source: TensorIR, shape: Sequence[int], target: TensorIR | None = None) -> TensorIR:
+def broadcast_tensor(node: Node, source: TensorIR, shape: Sequence[int], target: TensorIR | None = None) -> TensorIR:
     """Return the tensor broadcast to a shape."""
     check_broadcast(node, source, shape)
     if target is None:

@@ -7,7 +7,7 @@ from npu_device.abi.opcodes import DataType
 from toolchain.ir.data_types import FLOATS, INTEGERS, LARGER, ONNX, SHORT
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import check_broadcast, copy, expanded, steps
+from toolchain.onnx_operators.copies import broadcast_tensor, check_broadcast, copy, steps
 
 Lower = Callable[[Node], None]
 _COMMUTATIVE = frozenset(("ADD", "MUL", "MAX", "MIN", "EQUAL", "AND", "OR", "XOR"))
@@ -37,10 +37,10 @@ def apply(node: Node, function: str, first: TensorIR, second: TensorIR, target: 
         check_broadcast(node, operand, shape)
     if math.prod(first.shape) != target.elements and function in _COMMUTATIVE:
         first, second = second, first
-    first = expanded(node, first, shape)
+    first = broadcast_tensor(node, first, shape)
     layout = split(second.shape, shape)
     if layout is None:
-        second = expanded(node, second, shape)
+        second = broadcast_tensor(node, second, shape)
         layout = ("FULL", 1, target.elements)
     broadcast, m, n = layout
     node.layer("ELTWISE", [first, second], target, function=function, m=m, n=n, broadcast=broadcast)
@@ -149,7 +149,7 @@ def clip(node: Node) -> None:
 
 def where(node: Node) -> None:
     out = node.output()
-    condition, yes, no = (expanded(node, node.tensor(index), out.shape) for index in range(3))
+    condition, yes, no = (broadcast_tensor(node, node.tensor(index), out.shape) for index in range(3))
     node.layer("ELTWISE", [condition, yes, no], out, function="WHERE", m=1, n=out.elements)
 
 
@@ -167,7 +167,7 @@ def cast(node: Node) -> None:
     if target in SHORT and source not in (target, "BOOL", "UINT8") and (source, target) != ("INT8", "INT16"):
         wide = node.temporary(out.shape, out.dtype)
         node.layer("ELTWISE", [node.tensor(0)], wide, function="CAST", m=1, n=out.elements)
-        shortened(node, wide, target, out)
+        wrap_to_int16(node, wide, target, out)
         return
     if "FLOAT8" in source + target:
         node.refuse(f"cast from {source} to {target}: FLOAT8 saturates on the device, ONNX's rules differ")
@@ -177,7 +177,7 @@ def cast(node: Node) -> None:
 # -- bits --------------------------------------------------------------------------------------------------------------
 
 
-def shortened(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
+def wrap_to_int16(node: Node, x: TensorIR, kind: str, out: TensorIR) -> None:
     """Emit INT32 modulo the range of INT16 or UINT16."""
     if kind == "UINT16":
         apply(node, "AND", x, node.scalar(SHORT[kind][1], x.dtype), out)
@@ -199,7 +199,7 @@ def bit_shift(node: Node) -> None:
     if shift_left and kind == "UINT16":
         moved = node.temporary(out.shape, out.dtype)
         apply(node, "SHL", x, places, moved)
-        shortened(node, moved, kind, out)
+        wrap_to_int16(node, moved, kind, out)
     elif shift_left or kind not in LARGER:
         apply(node, "SHL" if shift_left else "SHR", x, places, out)
     else:

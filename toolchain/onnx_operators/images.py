@@ -15,7 +15,7 @@ from npu_device.operations import windows as device
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
 from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.linear import product
 
@@ -53,7 +53,7 @@ def windows(node: Node, image: Sequence[int], kernel: Sequence[int], output: Seq
     return SpatialWindows(tuple(kernel), tuple(output), strides, dilations, tuple(before), tuple(after))
 
 
-def padded(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
+def pad_tensor(node: Node, x: TensorIR, before: Sequence[int], after: Sequence[int], value: float) -> TensorIR:
     """Return the tensor padded with `value`."""
     if not any((*before, *after)):
         return x
@@ -91,7 +91,7 @@ def rows_of_windows(node: Node, x: TensorIR, shape: SpatialWindows) -> TensorIR:
 def patches(node: Node, x: TensorIR, shape: SpatialWindows, *, windows_last: bool, border: float = 0) -> TensorIR:
     """Return all windows: (batch, channels, kernel..., output...), or (batch, channels, output..., kernel...) unless
     `windows_last`."""
-    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
+    x = pad_tensor(node, x, (0, 0, *shape.before), (0, 0, *shape.after), border)
     batch, channels = x.shape[:2]
     take = steps(x.shape)
     inner = [step * distance for step, distance in zip(take[2:], shape.dilations, strict=True)]
@@ -168,7 +168,7 @@ def convolve(
     to the epilogue; `bias` is a separate layer, for the pass `fusion`."""
     x, w, out = tensors
     pixels, cout = shape.pixels // shape.batch, w.shape[0]
-    kernel = transposed(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
+    kernel = transpose_tensor(node, node.view(w, (cout, w.shape[1], shape.kh * shape.kw)), (2, 1, 0))
     image = channels_last(node, x)
     result = _before_channels_first(node, out)
     total = result if bias is None else node.temporary((shape.batch, pixels, cout), out.dtype)
@@ -193,7 +193,7 @@ def _product_of_patches(
         product(node, [w, columns], out, (m, n, k), batch=batch, step1=k * n)
         return
     if batch > 1:
-        w = expanded(node, w, (batch, *w.shape))
+        w = broadcast_tensor(node, w, (batch, *w.shape))
     product(node, [w, columns], out, (m, n, k), batch=batch * groups, step0=m * k, step1=k * n)
 
 
@@ -289,7 +289,7 @@ def channels_last(node: Node, x: TensorIR) -> TensorIR:
     pixels = math.prod(x.shape[2:])
     if _same_either_way(x.shape):
         return node.view(x, (batch, pixels, channels))
-    return transposed(node, node.view(x, (batch, channels, pixels)), (0, 2, 1))
+    return transpose_tensor(node, node.view(x, (batch, channels, pixels)), (0, 2, 1))
 
 
 def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
@@ -301,7 +301,7 @@ def _before_channels_first(node: Node, out: TensorIR) -> TensorIR:
 
 def _channels_first(node: Node, result: TensorIR, out: TensorIR) -> None:
     if result is not out:
-        transposed(node, result, (0, 2, 1), out)
+        transpose_tensor(node, result, (0, 2, 1), out)
 
 
 def _same_either_way(shape: Sequence[int]) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Attribute, TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import expanded, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, transpose_tensor
 from toolchain.onnx_operators.elementwise import apply
 
 
@@ -45,9 +45,9 @@ def product_list(node: Node, a: TensorIR, b: TensorIR, out: TensorIR, *more: Ten
         product(node, [a, b, *more], out, (count_a * m, n, k), **attributes)
         return
     if count_a not in (1, batch):
-        a = expanded(node, a, (*lead, m, k))
+        a = broadcast_tensor(node, a, (*lead, m, k))
     if count_b != batch:
-        b = expanded(node, b, (*lead, k, n))
+        b = broadcast_tensor(node, b, (*lead, k, n))
     step0 = 0 if count_a == 1 else m * k
     product(node, [a, b, *more], out, (m, n, k), batch=batch, step0=step0, step1=k * n, **attributes)
 
@@ -61,7 +61,7 @@ def gemm(node: Node) -> None:
         node.refuse(f"data type {out.dtype.name} is not supported")
     alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
     if node.attribute("transA", 0):
-        a = transposed(node, a, (1, 0))
+        a = transpose_tensor(node, a, (1, 0))
     nk = bool(node.attribute("transB", 0))
     (m, k), n = a.shape, b.shape[0] if nk else b.shape[1]
     added = node.has(2) and beta != 0

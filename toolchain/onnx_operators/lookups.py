@@ -8,7 +8,7 @@ import numpy as np
 from npu_device.abi.opcodes import DataType
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
 
 
 def gather(node: Node) -> None:
@@ -28,15 +28,15 @@ def gather(node: Node) -> None:
         return
     indices = node.tensor(1)
     rank = len(data.shape)
-    table = transposed(node, data, (axis, *(a for a in range(rank) if a != axis)))
+    table = transpose_tensor(node, data, (axis, *(a for a in range(rank) if a != axis)))
     if not axis:
-        gathered(node, table, indices, out)
+        gather_rows(node, table, indices, out)
         return
     rows = node.temporary((*indices.shape, *table.shape[1:]), data.dtype)
-    gathered(node, table, indices, rows)
+    gather_rows(node, table, indices, rows)
     count = len(indices.shape)
     order = (*range(count, count + axis), *range(count), *range(count + axis, len(rows.shape)))
-    transposed(node, rows, order, out)
+    transpose_tensor(node, rows, order, out)
 
 
 class _IndexWalk(NamedTuple):
@@ -63,7 +63,7 @@ def _check(node: Node, indices: np.ndarray, rows: int) -> None:
         node.refuse(f"index {int(wrong[0])}: the axis has {rows} elements, indices are {-rows}..{rows - 1}")
 
 
-def gathered(node: Node, table: TensorIR, indices: TensorIR, out: TensorIR) -> None:
+def gather_rows(node: Node, table: TensorIR, indices: TensorIR, out: TensorIR) -> None:
     """Emit a GATHER layer: rows of the table along its first axis."""
     if indices.dtype is not DataType.INT32:
         node.refuse(f"indices of type {indices.dtype.name}: supported are INT32, INT64")
@@ -77,7 +77,7 @@ def rotary_embedding(node: Node) -> None:
     heads = x.shape[1] if four else int(node.attribute("num_heads", 0))
     if not heads:
         node.refuse("attribute num_heads is needed where the input has three dimensions")
-    rows = transposed(node, x, (0, 2, 1, 3)) if four else x
+    rows = transpose_tensor(node, x, (0, 2, 1, 3)) if four else x
     batch, length = rows.shape[:2]
     size = math.prod(rows.shape[2:]) // heads
     rotary = int(node.attribute("rotary_embedding_dim", 0)) or size
@@ -91,13 +91,13 @@ def rotary_embedding(node: Node) -> None:
         table = node.tensor(index)
         if node.has(3):
             picked = node.temporary((batch, length, rotary // 2), table.dtype)
-            gathered(node, table, expanded(node, node.tensor(3), (batch, length)), picked)
+            gather_rows(node, table, broadcast_tensor(node, node.tensor(3), (batch, length)), picked)
             table = picked
-        tables.append(expanded(node, table, (batch, length, rotary // 2)))
+        tables.append(broadcast_tensor(node, table, (batch, length, rotary // 2)))
     turned = node.temporary(rows.shape, x.dtype) if four else out
     node.layer(
         "ROPE", [rows, *tables], turned, m=batch * length, n=heads * size, heads=heads, rotary=rotary,
         neighbours=int(bool(node.attribute("interleaved", 0))),
     )  # fmt: skip
     if four:
-        transposed(node, turned, (0, 2, 1, 3), out)
+        transpose_tensor(node, turned, (0, 2, 1, 3), out)

@@ -11,14 +11,14 @@ from toolchain.ir.graph import Attribute, TensorIR, Values
 from toolchain.onnx_model.model import check_scale
 from toolchain.onnx_model.node import Node
 from toolchain.onnx_nodes.evaluation import evaluate
-from toolchain.onnx_operators.copies import transposed
+from toolchain.onnx_operators.copies import transpose_tensor
 from toolchain.onnx_operators.elementwise import apply
 from toolchain.onnx_operators.images import (
     channels_last,
     convolve,
     device_windows,
     groups_of,
-    padded,
+    pad_tensor,
     rows_of_windows,
     windows,
 )
@@ -75,7 +75,7 @@ def _column_sums(node: Node, b: TensorIR, zero: int) -> TensorIR:
     values, wide = node.constant(1), DataType.INT32
     if values is not None:
         return node.weight((values.astype(np.int64) - zero).sum(axis=0), wide)
-    columns = transposed(node, b, (1, 0))
+    columns = transpose_tensor(node, b, (1, 0))
     elements, sums, shifted = (node.temporary(shape, wide) for shape in (columns.shape, (b.shape[1],), (b.shape[1],)))
     node.layer("ELTWISE", [columns], elements, function="CAST", m=1, n=elements.elements)
     node.layer("REDUCE", [elements], sums, function="SUM", m=b.shape[1], n=b.shape[0])
@@ -182,9 +182,9 @@ def _convolve(
         node.refuse(f"attribute group={groups} with {len(shape.kernel)} dimensions: supported is 1")
     cout, k = w.shape[0], math.prod(w.shape[1:])
     rank, last = len(out.shape), (0, *range(2, len(out.shape)), 1)
-    x = padded(node, x, (0, 0, *shape.before), (0, 0, *shape.after), finish.zeros[0])
+    x = pad_tensor(node, x, (0, 0, *shape.before), (0, 0, *shape.after), finish.zeros[0])
     rows = node.temporary((x.shape[0], *shape.output, cout), out.dtype)
-    residual = None if finish.residual is None else transposed(node, finish.residual, last)
+    residual = None if finish.residual is None else transpose_tensor(node, finish.residual, last)
     product(
         node, [rows_of_windows(node, x, shape), w, *finish.tensors(residual)], rows, (rows.elements // cout, cout, k),
         in1_nk=1, **finish.attributes(),
@@ -193,10 +193,10 @@ def _convolve(
         biased = node.temporary(rows.shape, rows.dtype)
         apply(node, "ADD", rows, bias, biased)
         rows = biased
-    transposed(node, rows, (0, rank - 1, *range(1, rank - 1)), out)
+    transpose_tensor(node, rows, (0, rank - 1, *range(1, rank - 1)), out)
 
 
-def fused(node: Node) -> None:
+def emit_fused(node: Node) -> None:
     """Emit QGemm and QConv of `toolchain.onnx_frontend.qdq`: A, B, bias in steps of the sum, bias of a float result,
     residual with the type of the result."""
     a, b, out = node.tensor(0), node.tensor(1), node.output()

@@ -8,7 +8,7 @@ import numpy as np
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import TensorIR
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
 from toolchain.onnx_operators.elementwise import apply
 
 
@@ -20,10 +20,10 @@ def softmax(node: Node) -> None:
     if order == sorted(order):
         node.layer("SOFTMAX", [source], out, m=source.elements // n, n=n)
         return
-    moved = transposed(node, source, order)
+    moved = transpose_tensor(node, source, order)
     result = node.temporary(moved.shape, source.dtype)
     node.layer("SOFTMAX", [moved], result, m=source.elements // n, n=n)
-    transposed(node, result, [order.index(a) for a in range(len(order))], out)
+    transpose_tensor(node, result, [order.index(a) for a in range(len(order))], out)
 
 
 def normalization(function: str) -> Callable[[Node], None]:
@@ -63,7 +63,7 @@ def _row(node: Node, weight: TensorIR, shape: tuple[int, ...]) -> TensorIR | Non
         return None
     if math.prod(tail) == math.prod(shape):
         return weight
-    return expanded(node, node.view(weight, tail) if lead else weight, shape)
+    return broadcast_tensor(node, node.view(weight, tail) if lead else weight, shape)
 
 
 def _statistics(node: Node, x: TensorIR, m: int, n: int, epsilon: float) -> None:
@@ -152,7 +152,7 @@ def _axes(node: Node, rank: int) -> list[int] | None:
 
 def _reduce(node: Node, function: str, source: TensorIR, axes: Sequence[int], out: TensorIR) -> None:
     order = [*(a for a in range(len(source.shape)) if a not in axes), *axes]
-    moved = transposed(node, source, order)
+    moved = transpose_tensor(node, source, order)
     n = math.prod(source.shape[a] for a in axes)
     m, parts = source.elements // n, _parts(n) if function != "ARGMAX" else 1
     if parts > 1:  # a whole row must fit the scratchpad

@@ -4,11 +4,11 @@ import numpy as np
 
 from npu_device.abi.opcodes import DataType
 from toolchain.onnx_model.node import Node
-from toolchain.onnx_operators.copies import copy, expanded, steps, transposed
+from toolchain.onnx_operators.copies import broadcast_tensor, copy, steps, transpose_tensor
 from toolchain.onnx_operators.images import pad_into
 
 
-def renamed(node: Node) -> None:
+def emit_view(node: Node) -> None:
     """Emit Reshape, Flatten, Squeeze, Unsqueeze and Identity as views."""
     node.view(node.tensor(0), node.out_info().shape, node.proto.output[0])
 
@@ -16,12 +16,12 @@ def renamed(node: Node) -> None:
 def transpose(node: Node) -> None:
     source = node.tensor(0)
     order = node.attribute("perm", list(range(len(source.shape)))[::-1])
-    transposed(node, source, order, node.output())
+    transpose_tensor(node, source, order, node.output())
 
 
 def expand(node: Node) -> None:
     out = node.output()
-    expanded(node, node.tensor(0), out.shape, out)
+    broadcast_tensor(node, node.tensor(0), out.shape, out)
 
 
 def concat(node: Node) -> None:
@@ -77,7 +77,7 @@ def tile(node: Node) -> None:
     copy(node, source, out, dims, take, steps(dims))
 
 
-def pads_otherwise(node: Node) -> bool:
+def repeats_or_crops(node: Node) -> bool:
     """Check whether a Pad repeats or crops the tensor."""
     return node.attribute("mode", "constant") != "constant" or bool((node.needed(1, "pads") < 0).any())
 
@@ -101,5 +101,5 @@ def trilu(node: Node) -> None:
     k = int(node.needed(1, "k").reshape(())) if node.has(1) else 0
     square = np.ones(source.shape[-2:], np.uint8)
     triangle = node.weight(np.triu(square, k) if node.attribute("upper", 1) else np.tril(square, k), DataType.UINT8)
-    mask, zeros = (expanded(node, operand, out.shape) for operand in (triangle, node.scalar(0, source.dtype)))
+    mask, zeros = (broadcast_tensor(node, operand, out.shape) for operand in (triangle, node.scalar(0, source.dtype)))
     node.layer("ELTWISE", [mask, source, zeros], out, function="WHERE", m=1, n=out.elements)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.memory import remaining
+from toolchain.codegen.memory import reserve_residents
 from toolchain.errors import ModelError
 from toolchain.ir.graph import Graph
 from toolchain.ir.verify import verify
@@ -52,7 +52,7 @@ SCHEDULING = ("schedule", "residency", "kv-forwarding", "clusters", "tiling", "p
 """Passes that only decide when and where layers are computed."""
 
 
-def selected(choice: str) -> list[str]:
+def select_passes(choice: str) -> list[str]:
     """Return the passes of `--passes`: `all`, `none`, names to run, or names with a minus to omit. ModelError: a name
     is unknown, or both run and omitted."""
     names = choice.split(",")
@@ -75,7 +75,7 @@ def run_passes(
     """Run the named passes and return the graph; `after(name, graph)` receives each result."""
     verify(graph)
     for name in names:
-        graph = PASSES[name].run(graph, remaining(graph, target))
+        graph = PASSES[name].run(graph, reserve_residents(graph, target))
         verify(graph)
         if after is not None:
             after(name, graph)

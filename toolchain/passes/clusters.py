@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.measure import measured
+from toolchain.codegen.measure import measure_cost
 from toolchain.ir.graph import DRAM, Graph, LayerIR, TensorIR
-from toolchain.ir.operations import appended
+from toolchain.ir.operations import append_operands
 from toolchain.ir.partition import CUTS, Partition, partitions
 from toolchain.passes.prefetch import distance
 from toolchain.passes.tiling import fastest, signature
@@ -61,7 +61,7 @@ def run(graph: Graph, target: Target) -> Graph:
 
 def _fix(graph: Graph) -> set[str]:
     """Return tensors that must stay in the scratchpad: attention reads new keys and values there."""
-    return {graph.storage(name) for layer in graph.layers for name in appended(layer) if graph.resident(name)}
+    return {graph.storage(name) for layer in graph.layers for name in append_operands(layer) if graph.resident(name)}
 
 
 def _operand_key(graph: Graph, name: str) -> Hashable:
@@ -119,7 +119,7 @@ def _time(graph: Graph, layers: list[LayerIR], target: Target) -> int | None:
     for layer in layers:
         tiled = fastest(graph, layer, target).layer.having(spread=1)
         tiled_layers.append(tiled.having(prefetch=distance(graph, tiled, target)))
-    return measured(graph, tiled_layers, target)
+    return measure_cost(graph, tiled_layers, target)
 
 
 def _in_dram(graph: Graph, names: set[str]) -> Graph:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from npu_device.abi.opcodes import LoopOrder
 from toolchain.codegen.commands import Objective, Residency, Target
 from toolchain.codegen.estimate import Estimate
-from toolchain.codegen.measure import measured
+from toolchain.codegen.measure import measure_cost
 from toolchain.codegen.product_cost import ProductCost, computing
 from toolchain.codegen.tiles import TileSizes
 from toolchain.ir.graph import Graph, LayerIR
@@ -184,7 +184,7 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
     """Return the cycles of a layer or its parts. If it shares the scratchpad, it is measured with the concurrent
     products, then with the other layers."""
     if concurrent is None:
-        return measured(graph, group, target)
+        return measure_cost(graph, group, target)
     (layer,) = group
     layers, tensors = [layer], dict(graph.tensors)
     out, result = graph.tensors[graph.storage(layer.outputs[0])], graph.tensors[layer.outputs[0]]
@@ -193,10 +193,10 @@ def _time(graph: Graph, group: Sequence[LayerIR], concurrent: ConcurrentLayers |
         view = replace(result, id=f"{twin.id}, seen", view_of=twin.id)
         tensors |= {twin.id: twin, view.id: view}
         layers.append(replace(layer, outputs=(view.id,)))
-    time = measured(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)
+    time = measure_cost(replace(graph, tensors=tensors), [*layers, *concurrent.products], target)
     if time is None or not concurrent.others:
         return time
-    others = measured(graph, [layer, *concurrent.others], target)
+    others = measure_cost(graph, [layer, *concurrent.others], target)
     return None if others is None else time + others
 
 

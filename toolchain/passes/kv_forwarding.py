@@ -11,7 +11,7 @@ from npu_device.memory.bitwidth import SPM_ALIGNMENT
 from toolchain.codegen.commands import Target
 from toolchain.ir.data_types import FLOATS
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
-from toolchain.ir.operations import appended
+from toolchain.ir.operations import append_operands
 
 
 def run(graph: Graph, target: Target) -> Graph:
@@ -19,7 +19,7 @@ def run(graph: Graph, target: Target) -> Graph:
     return _merge(graph, _on_chip)
 
 
-def tiled(graph: Graph) -> Graph:
+def merge_for_tiles(graph: Graph) -> Graph:
     """Merge for tile commands, which require it. Attention that they support gets the attribute `tiles`, and its scale
     as a tensor operand before the new rows."""
     graph = _merge(graph, _alike).copy()
@@ -30,7 +30,7 @@ def tiled(graph: Graph) -> Graph:
 def _possible(graph: Graph, layer: LayerIR) -> bool:
     """Check whether tile commands support the attention: keys and values are floats of one type with aligned rows, new
     rows are not codes, scores are unbounded."""
-    if not appended(layer) or layer.real("softcap", 0.0):
+    if not append_operands(layer) or layer.real("softcap", 0.0):
         return False
     kind, new = graph.tensors[layer.inputs[0]].dtype, graph.tensors[layer.inputs[-1]].dtype
     row = layer.integer("n") // layer.integer("heads") * BITS[kind] // 8

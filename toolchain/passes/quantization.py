@@ -29,7 +29,7 @@ from toolchain.passes.weight_groups import (
     rows_in_order,
     saves_traffic,
 )
-from toolchain.quantize.codebook import VQ_BITS, coded
+from toolchain.quantize.codebook import VQ_BITS, encode_matrix
 from toolchain.quantize.gptq import gptq
 from toolchain.quantize.qconfig import GPTQ, NEAREST, QConfig
 from toolchain.quantize.scales import least_squares_scales
@@ -233,7 +233,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     if settings.codebooks > len(matrix):
         raise ModelError(f"{at}: {settings.codebooks} codebooks for {len(matrix)} rows of weights: fewer vq.codebooks")
     if f"{name}.vq" not in graph.constants:  # another phase contains the same product
-        quantized_vectors = coded(matrix, settings)
+        quantized_vectors = encode_matrix(matrix, settings)
         codes = np.repeat(quantized_vectors.codes, VQ_VECTOR, axis=1)[:, : matrix.shape[1]].reshape(values.shape)
         add_constant(graph, f"{name}.vq", codes, DataType.VQ8)
         add_constant(graph, f"{name}.vq.codebook", quantized_vectors.vectors.reshape(-1, VQ_VECTOR), VQ_EXPANDED)
@@ -243,7 +243,7 @@ def _in_vectors(graph: Graph, layer: LayerIR, number: int, config: QConfig) -> L
     )
 
 
-def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
+def quantized_layers(before: Graph, after: Graph) -> dict[str, LayerIR]:
     """Return layer name -> layer in `after`, for float products whose weights this pass quantized."""
     weights = {layer.id: layer.inputs[1] for layer in before.layers if layer.op_type in PRODUCTS}
     return {
@@ -253,9 +253,9 @@ def narrowed(before: Graph, after: Graph) -> dict[str, LayerIR]:
     }  # fmt: skip
 
 
-def restored(before: Graph, after: Graph) -> Graph:
+def dequantize_weights(before: Graph, after: Graph) -> Graph:
     """Return the graph before this pass, with weights dequantized from the codes after it."""
-    graph, products = before.copy(), narrowed(before, after)
+    graph, products = before.copy(), quantized_layers(before, after)
     for index, layer in enumerate(graph.layers):
         if layer.id not in products:
             continue

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from toolchain.codegen.commands import Target
-from toolchain.codegen.memory import lives, resident_bytes
+from toolchain.codegen.memory import live_ranges, resident_bytes
 from toolchain.ir.graph import SPM, Graph, Role
 from toolchain.ir.operations import on_core
 
@@ -22,7 +22,7 @@ def run(graph: Graph, target: Target) -> Graph:
     pinned |= on_core(graph)
     written = {graph.storage(layer.outputs[0]) for layer in graph.layers}
     candidates = {name for name in written - pinned if graph.tensors[name].role is Role.ACTIVATION}
-    spans, limit = lives(graph), target.spm_bytes // SHARE
+    spans, limit = live_ranges(graph), target.spm_bytes // SHARE
     occupied, names = [0] * len(graph.layers), list[str]()
     for name in sorted(candidates, key=lambda name: (graph.tensors[name].size, spans[name])):
         first, last = spans[name]

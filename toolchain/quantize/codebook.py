@@ -38,7 +38,7 @@ class Coded(NamedTuple):
     """FP16, shape (codebooks, VQ_ENTRIES, VQ_VECTOR)."""
 
 
-def coded(matrix: Values, settings: VectorQuantization) -> Coded:
+def encode_matrix(matrix: Values, settings: VectorQuantization) -> Coded:
     """Return the codes and codebooks of a float matrix; the last vector of a row is padded with zeros."""
     rows, columns = matrix.shape
     padded = np.zeros((rows, -(-columns // VQ_VECTOR) * VQ_VECTOR), np.float32)
@@ -50,7 +50,7 @@ def coded(matrix: Values, settings: VectorQuantization) -> Coded:
         in_book = book == index
         points = padded[in_book].reshape(-1, VQ_VECTOR)
         vectors[index] = k_means(points, np.random.default_rng((settings.seed, index)))
-        codes[in_book] = nearest(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
+        codes[in_book] = nearest_indices(points, vectors[index].astype(np.float32)).reshape(-1, codes.shape[1])
     return Coded(codes, vectors)
 
 
@@ -66,7 +66,7 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
     centres = distinct[np.sort(rng.choice(len(distinct), VQ_ENTRIES, replace=False))]
     before = None
     for _ in range(ROUNDS):
-        nearest_centre = nearest(points, centres)
+        nearest_centre = nearest_indices(points, centres)
         if before is not None and np.array_equal(nearest_centre, before):
             break
         before = nearest_centre
@@ -81,7 +81,7 @@ def k_means(points: Values, rng: np.random.Generator) -> Values:
     return centres.astype(np.float16)
 
 
-def nearest(points: Values, centres: Values) -> Values:
+def nearest_indices(points: Values, centres: Values) -> Values:
     """Return the index of the nearest centre of each point as UINT8; the first of equal distances."""
     norms = (centres.astype(np.float64) ** 2).sum(axis=1)
     codes = np.zeros(len(points), np.uint8)

@@ -84,7 +84,7 @@ def with_resizes_as_products(model: OnnxModel) -> OnnxModel:
     return prepare(proto, model.name)
 
 
-def quantized(
+def quantize_model(
     model: OnnxModel, samples: Samples, config: QConfig | None = None, kind: DataType = DataType.INT8,
     method: str = "minmax", *, open_shapes: bool = False,
 ) -> OnnxModel:  # fmt: skip

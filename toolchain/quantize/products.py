@@ -26,16 +26,16 @@ from toolchain.onnx_nodes.view import node_name
 from toolchain.onnx_reference.corrected import CORRECTED
 from toolchain.quantize.codebook import VQ_BITS
 from toolchain.quantize.qconfig import FLOAT_BITS, GPTQ, QConfig
-from toolchain.quantize.ranges import Histogram, parsed
+from toolchain.quantize.ranges import Histogram, parse_method
 from toolchain.quantize.scales import (
     TINY,
     ActivationScale,
     Samples,
     codes_of,
+    invertible_scale,
     least_squares_scales,
     pair,
     scale_of,
-    step_of,
 )
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
@@ -58,8 +58,8 @@ class ProductQuantizer:
         self, model: OnnxModel, proto: Any, samples: Samples, config: QConfig, method: str, *, open_shapes: bool = False
     ) -> None:  # fmt: skip
         """`proto`: graph of the model, which is modified; `method`: of `toolchain.quantize.ranges`; `open_shapes` as in
-        `toolchain.quantize.post_training.quantized`."""
-        self._method, self._share = parsed(method)
+        `toolchain.quantize.post_training.quantize_model`."""
+        self._method, self._share = parse_method(method)
         self._name = model.name
         self._proto = proto
         self._info = model.info
@@ -388,7 +388,7 @@ class FloatQuantizer(ProductQuantizer):
         return [name for name in read if name not in self._weights]
 
     def _scale(self, low: float, high: float) -> ActivationScale:
-        return ActivationScale(step_of(max(-low, high) / self._largest), self._type, 0)
+        return ActivationScale(invertible_scale(max(-low, high) / self._largest), self._type, 0)
 
     def _origin(self, name: str, scales: Mapping[str, ActivationScale]) -> str:
         return name

@@ -24,7 +24,7 @@ _STEP = 16
 """Distance between candidate limits of `entropy`, bins."""
 
 
-def parsed(method: str) -> tuple[str, float]:
+def parse_method(method: str) -> tuple[str, float]:
     """Parse `minmax`, `percentile`, `percentile:99.9` or `entropy` to (method, percent). ModelError: invalid method."""
     name, colon, text = method.partition(":")
     try:

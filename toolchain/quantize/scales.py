@@ -69,7 +69,7 @@ def pair(name: str, scale: ActivationScale) -> Pair:
     return Pair(nodes, (first, second))
 
 
-def step_of(step: float) -> np.float32:
+def invertible_scale(step: float) -> np.float32:
     """Return a scale with a finite inverse."""
     return np.float32(step if step > TINY else 1)
 
@@ -80,4 +80,4 @@ def scale_of(low: float, high: float, kind: type | None = None) -> ActivationSca
     kind = kind or (np.uint8 if low >= 0 else np.int8)
     positive = low >= 0 and kind is np.uint8
     step = high / 255 if positive else max(-low, high) / 127
-    return ActivationScale(step_of(step), kind, 0 if positive or kind is np.int8 else 128)
+    return ActivationScale(invertible_scale(step), kind, 0 if positive or kind is np.int8 else 128)

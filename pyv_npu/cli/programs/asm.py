@@ -77,12 +77,12 @@ def _check(program: Assembled, isa: Isa) -> None:
 
     opinion = SecondOpinion()
     opinions = [(word, opinion.word(isa.decode(word.word))) for word in program.code]
-    encodings = [(word, other) for word, other in opinions if other is not None]
+    encodings = [(word, encoding) for word, encoding in opinions if encoding is not None]
     diagnose(f"riscv-assembler encodes {len(encodings)} of the {len(opinions)} instructions")
-    for word, other in encodings:
-        if other != word.word:
+    for word, encoding in encodings:
+        if encoding != word.word:
             text = isa.disassemble(word.word, word.address).replace("\t", " ")
-            raise PyvNpuError(f"line {word.line}: {text}: {word.word:08x} here, {other:08x} by riscv-assembler")
+            raise PyvNpuError(f"line {word.line}: {text}: {word.word:08x} here, {encoding:08x} by riscv-assembler")
 
 
 def _address(text: str) -> int:

@@ -86,8 +86,8 @@ class _Item(argparse.Action):
     ) -> None:
         if "," in values:
             raise UsageError(f"{option} {values}: the name of a file has no comma; rename it")
-        before = dict(namespace.settings).get(self.const)
-        namespace.settings = [*namespace.settings, (self.const, values if before is None else f"{before},{values}")]
+        previous = dict(namespace.settings).get(self.const)
+        namespace.settings = [*namespace.settings, (self.const, values if previous is None else f"{previous},{values}")]
 
 
 def setting_arguments(parser: argparse.ArgumentParser) -> None:

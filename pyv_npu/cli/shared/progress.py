@@ -80,9 +80,9 @@ class Progress:
                     self._shown = True
 
 
-def bar(done: int, total: int) -> str:
+def bar(count: int, total: int) -> str:
     """Draw a bar like `[#####...] 21 %`."""
-    share = min(done, total) / total
+    share = min(count, total) / total
     return f"[{'#' * int(share * WIDTH):.<{WIDTH}}] {100 * share:.0f} %"
 
 

@@ -72,8 +72,8 @@ class RunRecord(NamedTuple):
         for name, digest in self.events_sha256.items():
             if sums.get(name) != digest:
                 versions_here = versions()
-                other = [f"{part} {was}, here {versions_here.get(part)}" for part, was in self.versions.items()
-                         if versions_here.get(part) != was]  # fmt: skip
+                other = [f"{part} {version}, here {versions_here.get(part)}" for part, version in self.versions.items()
+                         if versions_here.get(part) != version]  # fmt: skip
                 raise PyvNpuError(
                     f"{OPTION} {self.path}: the events of {name} differ (events_sha256 {str(sums.get(name))[:12]}..., "
                     f"recorded {digest[:12]}...); versions that differ: {', '.join(other) or 'none'}"
@@ -91,25 +91,25 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     replay = call.parse(recorded.command_line[1:])
     if not args.trusted:
         _check_harmless(options.effective(replay, str(recorded.path)).config, recorded.path)
-    moved = {name: place for name, place in recorded.find_inputs().items() if place != name}
-    _relocate(replay, moved)
-    call.command_line, call.recorded = [moved.get(word, word) for word in recorded.command_line], recorded
+    relocations = {name: place for name, place in recorded.find_inputs().items() if place != name}
+    _relocate(replay, relocations)
+    call.command_line, call.recorded = [relocations.get(word, word) for word in recorded.command_line], recorded
     effective = options.effective(replay, str(recorded.path))
     config = effective.config
-    if moved.keys() & {config.run.program, *config.files}:
+    if relocations.keys() & {config.run.program, *config.files}:
         named = {"run.program": config.run.program, "energy.table": config.energy.table}
-        now: dict[str, object] = {key: moved.get(name, name) for key, name in named.items()}
-        now["plugins"] = [moved.get(name, name) for name in config.plugins]
+        now: dict[str, object] = {key: relocations.get(name, name) for key, name in named.items()}
+        now["plugins"] = [relocations.get(name, name) for name in config.plugins]
         effective = effective.adopt(with_values(config, now), OPTION)
     return int(replay.perform(replay, effective, args, call))
 
 
-def _relocate(replay: argparse.Namespace, moved: Mapping[str, str]) -> None:
+def _relocate(replay: argparse.Namespace, relocations: Mapping[str, str]) -> None:
     """Replace the paths of moved files in a command line."""
 
     def now(value: Any) -> Any:
         if isinstance(value, str | Path):
-            return type(value)(moved.get(str(value), value))
+            return type(value)(relocations.get(str(value), value))
         return type(value)(now(item) for item in value) if type(value) in (list, tuple) else value
 
     for name, value in vars(replay).items():
@@ -160,9 +160,9 @@ def _check_harmless(config: Config, path: Path) -> None:
         raise UsageError(f"{OPTION} {path}: the run {does}; add --trusted if you know who made this report")
 
 
-def _only(args: argparse.Namespace, plain: argparse.Namespace) -> None:
+def _only(args: argparse.Namespace, defaults: argparse.Namespace) -> None:
     """Raise UsageError for an option that contradicts the record."""
-    changed = [name for name, value in vars(args).items() if name not in _OUTPUT and value != getattr(plain, name)]
+    changed = [name for name, value in vars(args).items() if name not in _OUTPUT and value != getattr(defaults, name)]
     if changed:
         allowed = ", ".join(f"--{name}" for name in _OUTPUT)
         name = "settings of the run" if changed[0] == "settings" else changed[0]

@@ -250,13 +250,13 @@ def choices(args: argparse.Namespace) -> "Choices":
 def _calibration_options(args: argparse.Namespace) -> "tuple[tuple[Path, ...], int, str]":
     """Return files, number of random inputs, and method of the calibration."""
     from pyv_npu.workloads.data import calibration_of
-    from toolchain.quantize.ranges import parsed
+    from toolchain.quantize.ranges import parse_method
 
     if args.calibration_method is not None and not (args.precision or "").startswith(("int8", "fp8")):
         raise UsageError("--calibration-method: is for --precision int8 and fp8; give one of them too, or drop it")
     method = args.calibration_method or "minmax"
     try:
-        parsed(method)
+        parse_method(method)
     except ModelError as error:
         raise UsageError(str(error)) from None
     return *calibration_of(args.calibration or ()), method

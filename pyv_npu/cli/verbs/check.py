@@ -37,9 +37,9 @@ def _check_shape(args: argparse.Namespace) -> int:
     """Show parameters and bytes of a built-in decoder, and check that one request fits into the DRAM."""
     from pyv_npu.config.shape_file import shape_of
     from pyv_npu.workloads.built_in import BuiltIn, PhaseRequest
-    from toolchain.decoders.config_facts import derived
+    from toolchain.decoders.config_facts import derive_figures
 
-    values = derived(shape_of(args.program))
+    values = derive_figures(shape_of(args.program))
     config = options.effective(args).with_defaults(BuiltIn.defaults, BuiltIn.needs).config
     BuiltIn(PhaseRequest(args.program, layers=1)).prepare(config)
     rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in values.items()]

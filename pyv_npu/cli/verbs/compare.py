@@ -168,13 +168,13 @@ def _swept(
     """Run the sweeps; return the completed ones, their charts, and True if all are complete."""
     from pyv_npu.studies.break_even import charts, run_sweep
 
-    swept: list[dict[str, Any]] = []
-    drawn: list[Part] = []
+    results: list[dict[str, Any]] = []
+    parts: list[Part] = []
     for index, sweep in enumerate(sweeps):
         call.progress.say(f"{bar(index, len(sweeps))} sweep of {sweep.key}: {len(sweep.values)} values in both modes")
         try:
-            swept.append(run_sweep(config, prepared.program(), sweep))
+            results.append(run_sweep(config, prepared.program(), sweep))
         except KeyboardInterrupt:
-            return swept, drawn, False
-        drawn += charts(swept[-1])
-    return swept, drawn, True
+            return results, parts, False
+        parts += charts(results[-1])
+    return results, parts, True

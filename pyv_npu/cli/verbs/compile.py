@@ -50,9 +50,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         write_bytes(args.output, data)
         show(f"{args.output}\n")
         return OK
-    elf = prepared.image(apart=args.weights_bin)
+    elf = prepared.image(split=args.weights_bin)
     paths = write_folder(
-        prepared.compiled, elf, args.output, config.npu, apart=args.weights_bin, more=prepared.description
+        prepared.compiled, elf, args.output, config.npu, split=args.weights_bin, more=prepared.description
     )
     model = str(model_file(args.program))
     read = fingerprints([model, *files_beside(model), *map(str, work.choices(args).files), *args.config])

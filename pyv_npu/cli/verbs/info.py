@@ -50,9 +50,9 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         if args.what not in (None, "json"):
             raise UsageError(f"--{args.what}: is about this package, not about {args.program}; drop one of them")
         from pyv_npu.config.shape_file import shape_of
-        from toolchain.decoders.config_facts import derived
+        from toolchain.decoders.config_facts import derive_figures
 
-        values = derived(shape_of(args.program))
+        values = derive_figures(shape_of(args.program))
         rows = [(name, f"{value:,}" if type(value) is int else str(value)) for name, value in values.items()]
         show(as_json({"schema": 1, **values}) if args.what == "json" else lines_of(args.program, rows))
     elif args.what == "schema":

@@ -91,10 +91,10 @@ def _perform(run_args: argparse.Namespace, effective: "Effective", shown: argpar
         call.progress.say(f"running {config.run.program}")
         result = prepared.run(config, Session(uart, drive, keep=keep))
     else:
-        plain = Session(drive=session.drive(shown, run_args.restore, None, call), faults=())
+        reference_session = Session(drive=session.drive(shown, run_args.restore, None, call), faults=())
         injected = Session(uart, drive, faults=plan, keep=keep)
         call.progress.say(f"running {config.run.program} without faults and with them")
-        result = fault_outcomes.run_both(prepared, config, plain, injected)
+        result = fault_outcomes.run_both(prepared, config, reference_session, injected)
     if uart is not None:
         uart.finish()
     text = _text(result, watch) if call.report is not None or not shown.json else ""

@@ -65,16 +65,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, call: Call) -> int:
     base: Mapping[str, str] = {}
-    named = () if args.figures is None else tuple(args.figures.split(","))
+    figure_names = () if args.figures is None else tuple(args.figures.split(","))
     if args.program.endswith((".yaml", ".yml")):
         if args.axes or args.zip:
             raise UsageError(f"{args.program}: says the axes; write {(*args.axes, *args.zip)[0]} into it")
         file = read(Path(args.program))
         _check_trusted(file, args)
-        args.program, base, sweep_plan, named = file.program, file.base, file.plan, named or file.figures
+        args.program, base, sweep_plan, figure_names = file.program, file.base, file.plan, figure_names or file.figures
     else:
         sweep_plan = plan(args.axes, args.zip)
-    figures.select_figures(named)
+    figures.select_figures(figure_names)
     command = _command(args, call)
     points = SweepPoints(command, call.parse)
     for name in (*base, *sweep_plan.names):
@@ -98,7 +98,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
         raise UsageError("--report: is that of one point; add --point N, or name the folder of the sweep with -o")
     if args.output is None:
         raise UsageError("a sweep needs a folder for its points: -o DIR")
-    return _sweep(args, call, names, values, points, named)
+    return _sweep(args, call, names, values, points, figure_names)
 
 
 def _command(args: argparse.Namespace, call: Call) -> PointCommand:
@@ -132,7 +132,7 @@ def _check_trusted(file: SweepFile, args: argparse.Namespace) -> None:
 
 def _sweep(
     args: argparse.Namespace, call: Call, names: Sequence[str], values: Sequence[Mapping[str, str]],
-    points: SweepPoints, named: Sequence[str],
+    points: SweepPoints, figure_names: Sequence[str],
 ) -> int:  # fmt: skip
     front = () if args.pareto is None else tuple(args.pareto.split(","))
     if front and not 2 <= len(set(front)) == len(front) <= MAX_FRONT:
@@ -142,8 +142,8 @@ def _sweep(
     folder = SweepFolder(args.output)
     with folder.lock():
         rows, jobs = _rows(values, points)
-        missing = [job for job in jobs.values() if not folder.has(job.address)]
-        progress = Progress(call, folder, len(jobs), len(jobs) - len(missing))
+        pending_jobs = [job for job in jobs.values() if not folder.has(job.address)]
+        progress = Progress(call, folder, len(jobs), len(jobs) - len(pending_jobs))
         code, command_line = None, call.command_line
         if args.point is not None:
             report = folder.report(rows[args.point - 1].address)
@@ -151,15 +151,15 @@ def _sweep(
             call.command_line = [*_point_command(command_line), "-o", str(args.output)]
         else:
             try:
-                _run(args, missing, progress)
+                _run(args, pending_jobs, progress)
             except KeyboardInterrupt:
                 diagnose(f"{progress.done:,} of {len(jobs):,} points are in {folder.place}; the same command goes on")
                 raise
         core = any(job.workload.uses_core(job.config) for job in jobs.values())
         usual = figures.SERVED if points.verb == SERVE else figures.ON_CORE if core else figures.WITHOUT_CORE
-        shown = figures.select_figures(tuple(dict.fromkeys((*(named or (*usual, *figures.COSTS)), *front))))
+        shown = figures.select_figures(tuple(dict.fromkeys((*(figure_names or (*usual, *figures.COSTS)), *front))))
         results = table(names, shown, rows, lambda address: progress.failed.get(address) or folder.record(address))
-        if not named:
+        if not figure_names:
             results = results.without(
                 [cost for cost in figures.COSTS if cost not in front and len(results.varied(cost)) < 2]
             )
@@ -216,8 +216,8 @@ class Progress:
             self._folder.keep(job.address, record)
 
     def _text(self) -> str:
-        ran, spent = self.done - self._before, time.monotonic() - self._begin
-        rate = f", {ran / spent:.1f}/s, {(self._total - self.done) * spent / ran:,.0f} s left" if ran else ""
+        count, seconds = self.done - self._before, time.monotonic() - self._begin
+        rate = f", {count / seconds:.1f}/s, {(self._total - self.done) * seconds / count:,.0f} s left" if count else ""
         return f"{bar(self.done, max(self._total, 1))} {self.done:,} of {self._total:,} points{rate}"
 
 

@@ -223,19 +223,19 @@ def _platform_energy(
         yield ("NoC", "descriptors"), descriptors * prices.price(Count(Event.NOC))
     if l2:
         l2_config = prices.config.l2
-        moved = l2_config.line * (l2["hits"] + 2 * l2["misses"] + l2["write_backs"])
-        yield ("L2", "L2"), moved * prices.table.sram(l2_config.bytes // l2_config.ways)
+        line_bytes = l2_config.line * (l2["hits"] + 2 * l2["misses"] + l2["write_backs"])
+        yield ("L2", "L2"), line_bytes * prices.table.sram(l2_config.bytes // l2_config.ways)
 
 
 def _dram_shares(works: Sequence[CommandWork], counters: Mapping[str, Any], descriptors: int) -> dict[Event, float]:
     """Return the ratio of bytes at the pins of DRAM to bytes of transfers, which an L2 reduces."""
-    moved: Counter[Event] = Counter()
+    counts: Counter[Event] = Counter()
     for work in works:
         for count, amount in work.counts.items():
-            moved[count.event] += amount
+            counts[count.event] += amount
     read, written = counters["dram_bytes_read"] - descriptors, counters["dram_bytes_written"]
     pins = {Event.DRAM_READ: read, Event.DRAM_WRITE: written}
-    return {event: max(0, size) / moved[event] for event, size in pins.items() if moved[event]}
+    return {event: max(0, size) / counts[event] for event, size in pins.items() if counts[event]}
 
 
 def _scale(counts: Counts, shares: Mapping[Event, float]) -> Counts:

@@ -91,16 +91,16 @@ def layers(
         mask = kinds == kind
         for layer, busy in zip(ordered, sums(index[mask], length[mask]), strict=True):
             layer.busy[kind.name.lower()] = busy
-    worked, owner = assign_layers(spans.core)
-    if len(worked):
-        for layer, cycles in zip(ordered, sums(owner, worked["end"] - worked["start"]), strict=True):
+    core_time, owner = assign_layers(spans.core)
+    if len(core_time):
+        for layer, cycles in zip(ordered, sums(owner, core_time["end"] - core_time["start"]), strict=True):
             layer.busy["core"] = cycles
     moves = kinds == Kind.DMA
     for code, role in enumerate(ROLES):
         of_role = moves & (role_of(steps["aux"]) == code)
         for layer, moved in zip(ordered, sums(index[of_role], steps["moved"][of_role]), strict=True):
             layer.roles[role] = moved
-    _extents(ordered, np.concatenate([steps, worked]), np.concatenate([index, owner]))
+    _extents(ordered, np.concatenate([steps, core_time]), np.concatenate([index, owner]))
     lines, line_index = assign_layers(spans.select(What.L2_MISS, What.L2_WRITE_BACK))
     size = lines["bytes"].astype(np.int64)
     past = (kinds == Kind.DMA) & (steps["aux"] & CACHED == 0)
@@ -142,6 +142,6 @@ def _extents(ordered: Sequence[Layer], steps: Table, index: Integers) -> None:
 
 def covered_cycles(start: Integers, end: Integers) -> int:
     """Return the cycles covered by spans, which are sorted by start."""
-    reach = np.maximum.accumulate(end)
-    before = np.concatenate([start[:1], reach[:-1]])
-    return int(np.maximum(end - np.maximum(start, before), 0).sum())
+    latest_end = np.maximum.accumulate(end)
+    previous_end = np.concatenate([start[:1], latest_end[:-1]])
+    return int(np.maximum(end - np.maximum(start, previous_end), 0).sum())

@@ -146,8 +146,8 @@ def _layer(layer: Layer) -> Iterator[Metric]:
         yield row(f"{kind}_busy", busy, CYCLES)
     yield row("dram_read", layer.read, BYTES)
     yield row("dram_written", layer.written, BYTES)
-    for role, moved in layer.roles.items():
-        yield row(f"moved_{role}", moved, BYTES)
+    for role, size in layer.roles.items():
+        yield row(f"moved_{role}", size, BYTES)
     yield row("macs", layer.macs, "multiply-accumulate steps")
     yield row("ops", layer.ops, "operations")
     yield row("rate", layer.rate, "operations per core cycle")

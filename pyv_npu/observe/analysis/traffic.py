@@ -52,13 +52,13 @@ class RoleTraffic:
         last = np.flatnonzero(np.append(first[1:], True))
         self._open.update(zip(unit[last].tolist(), aux[last].tolist(), strict=True))
 
-    def join(self, other: "RoleTraffic") -> None:
+    def join(self, traffic: "RoleTraffic") -> None:
         """Add the traffic of another run."""
-        for role, ways in enumerate(other.moved):
+        for role, ways in enumerate(traffic.moved):
             for way, sizes in enumerate(ways):
                 for size, bytes_ in enumerate(sizes):
                     self.moved[role][way][size] += bytes_
-        self.fetched += other.fetched
+        self.fetched += traffic.fetched
 
     def to_json(self, blocks: int = 0) -> dict[str, Any]:
         """Return the object `traffic` of a result; `blocks`: bytes of extended blocks fetched with descriptors."""
@@ -92,8 +92,8 @@ def as_json(table: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
     """Return {read, written, bytes_total, bytes_aligned, utilization} by role, and their sums in `total`. `read` and
     `written` count aligned bytes; bytes_total is the payload, utilization its share of bytes_aligned."""
     total = [[sum(sizes) for sizes in zip(*way, strict=True)] for way in zip(*table, strict=True)]
-    named = {**dict(zip(ROLES, table, strict=True)), "total": total}
-    return {name: _role_entry(rows) for name, rows in named.items()}
+    by_role = {**dict(zip(ROLES, table, strict=True)), "total": total}
+    return {name: _role_entry(rows) for name, rows in by_role.items()}
 
 
 def _role_entry(ways: Sequence[Sequence[int]]) -> Mapping[str, Any]:

@@ -152,7 +152,7 @@ def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:
     buffers of a macro command for the duration of the command. A write to a range begins a new span.
     """
     current: list[_Occupancy] = []
-    past: list[_Occupancy] = []
+    prior: list[_Occupancy] = []
     commands = spans.commands
     begins, ends = (np.minimum(commands[name], spans.end).tolist() for name in ("started", "done"))
     for work, begin, until in zip(works, begins, ends, strict=False):
@@ -161,11 +161,13 @@ def spm_occupancy(spans: Spans, works: Sequence[CommandWork]) -> Table:
                 if region.low < high and low < region.high:
                     region.end = max(region.end, until)
         for low, high in work.fills:
-            past += [region for region in current if region.low < high and low < region.high]
+            prior += [region for region in current if region.low < high and low < region.high]
             current = [region for region in current if region.low >= high or low >= region.high]
             current.append(_Occupancy(low, high, begin, until))
     rows = sorted(
-        (region.begin, region.end, region.high - region.low) for region in (*past, *current) if region.begin < spans.end
+        (region.begin, region.end, region.high - region.low)
+        for region in (*prior, *current)
+        if region.begin < spans.end
     )
     start, end, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return rows_between(start, end, size=size)

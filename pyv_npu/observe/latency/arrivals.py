@@ -49,8 +49,8 @@ def bursty(load: LoadConfig, seed: int) -> list[int]:
 
     draw = random.Random(seed)
     share = load.burst_percent / 100
-    calm = load.interval * (1 - share + share * load.burst_ratio)
-    gaps = calm, calm / load.burst_ratio
+    base_interval = load.interval * (1 - share + share * load.burst_ratio)
+    gaps = base_interval, base_interval / load.burst_ratio
     sojourns = load.burst_cycles * (1 - share) / share, float(load.burst_cycles)
     state, at, change = 0, 0.0, draw.expovariate(1 / sojourns[0])
     arrivals: list[int] = []
@@ -134,14 +134,14 @@ def assign(submissions: "Submissions", evidence: "Table", epoch: int, distances:
 
     kind, t0, *_ = evidence.columns()
     begins = np.concatenate([submissions.column("t0"), t0[kind == REFUSAL]])
-    which = np.arange(len(begins))
-    which[len(submissions) :] = NONE
-    order = np.lexsort((which, begins))
+    indices = np.arange(len(begins))
+    indices[len(submissions) :] = NONE
+    order = np.lexsort((indices, begins))
     order = order[begins[order] >= epoch][: len(distances)]
-    accepted = which[order] != NONE
+    accepted = indices[order] != NONE
     t_arr = epoch + np.array(distances[: len(order)], dtype=np.int64)
     arrivals = np.full(len(submissions), NONE)
-    arrivals[which[order][accepted]] = t_arr[accepted]
+    arrivals[indices[order][accepted]] = t_arr[accepted]
 
     def chunks() -> "Iterator[Integers]":
         at = 0

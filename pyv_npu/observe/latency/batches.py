@@ -50,9 +50,9 @@ class Batches:
         """Append samples."""
         while len(values):
             self._last.update(value_counts(values[: self._remaining]))
-            filled = min(self._remaining, len(values))
-            values = values[filled:]
-            self._remaining -= filled
+            count = min(self._remaining, len(values))
+            values = values[count:]
+            self._remaining -= count
             if not self._remaining:
                 self._full.append(self._last)
                 if len(self._full) == MAX_BATCHES:

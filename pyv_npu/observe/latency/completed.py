@@ -57,13 +57,13 @@ class Evidence:
         column[Reason.FETCH][:] = column["t2"] - self._validate - fetch_start
         column[Reason.VALIDATE][:] = self._validate
 
-    def _complete_interrupts(self, column: dict[str, Integers], chosen: NDArray[np.bool_]) -> None:
+    def _complete_interrupts(self, column: dict[str, Integers], selection: NDArray[np.bool_]) -> None:
         """Write t5, the cycle in which mip shows the completion, and t6, the start of the first handler after it."""
-        t4 = column["t4"][chosen]
+        t4 = column["t4"][selection]
         index = np.searchsorted(self._changes, t4, side="right")
         t5 = np.where(self._up[index - 1], t4, self._rising[np.searchsorted(self._rises, index)])
         t6 = self._handlers[np.searchsorted(self._handlers[:-1], t5)]
-        column["t5"][chosen], column["t6"][chosen] = t5, np.where(t5 == NONE, NONE, t6)
+        column["t5"][selection], column["t6"][selection] = t5, np.where(t5 == NONE, NONE, t6)
 
     def _complete_notices(self, column: dict[str, Integers]) -> None:
         """Write t7, the end of the first read that shows the completion; remove a t6 after it."""
@@ -71,9 +71,9 @@ class Evidence:
         register_reads = self._ends[np.searchsorted(self._looks, t4)]
         reads = np.stack([t7, register_reads, self._ticket_reads(column["ticket"], t4)])
         first = np.where(reads == NONE, _NEVER, reads).min(axis=0)
-        done = t4 != NONE
-        t7[done] = np.where(first == _NEVER, NONE, first)[done]
-        t6[done & (t7 != NONE) & (t6 > t7)] = NONE
+        is_complete = t4 != NONE
+        t7[is_complete] = np.where(first == _NEVER, NONE, first)[is_complete]
+        t6[is_complete & (t7 != NONE) & (t6 > t7)] = NONE
 
     def _ticket_reads(self, ticket: Integers, t4: Integers) -> Integers:
         """Return the end of the first read from t4 on that shows the ticket done."""

@@ -38,19 +38,19 @@ class Fold:
         self.last = max(self.last, int(column_of(rows, "t4").max()))
         self.unfinished = self.unfinished or bool((column_of(rows, "t4") == NONE).any())
         rows = rows[warmup:]
-        good = column_of(rows, "error") == 0
-        self.errors += len(rows) - int(good.sum())
-        rows = rows[good]
+        is_good = column_of(rows, "error") == 0
+        self.errors += len(rows) - int(is_good.sum())
+        rows = rows[is_good]
         self.good += len(rows)
         prebuilt = column_of(rows, "prebuilt") != 0
         for name, stage in STAGES.items():
             start, end = column_of(rows, stage.first), column_of(rows, stage.last)
-            chosen = (start != NONE) & (end != NONE)
+            selection = (start != NONE) & (end != NONE)
             if stage.prebuilt is not None:
-                chosen &= prebuilt == stage.prebuilt
-            self.stages[name].extend((end - start)[chosen])
+                selection &= prebuilt == stage.prebuilt
+            self.stages[name].extend((end - start)[selection])
             if name in ("t_submit", "t_submit_prebuilt"):
-                self.reasons[name] = self.reasons.get(name, 0) + rows[chosen][:, REASONS].sum(axis=0)
+                self.reasons[name] = self.reasons.get(name, 0) + rows[selection][:, REASONS].sum(axis=0)
         start, end, site = column_of(rows, "t0"), column_of(rows, "t2"), column_of(rows, "call_site")
         timed = (start != NONE) & (end != NONE)
         for address in value_counts(site[timed]):

@@ -88,14 +88,14 @@ class Distribution:
         return f"p99 is None: {len(self)} samples, below {P99_SAMPLES}" if few else ""
 
     def __repr__(self) -> str:
-        shown = self.summary() or {"n": 0}
+        summary = self.summary() or {"n": 0}
         note = f"; {self._note}" if self._note else ""
-        return f"<Distribution: {', '.join(f'{key} {shown[key]}' for key in _SHOWN if key in shown)} cycles{note}>"
+        return f"<Distribution: {', '.join(f'{key} {summary[key]}' for key in _SHOWN if key in summary)} cycles{note}>"
 
     def _repr_html_(self) -> str:
         """Return a row of figures for notebooks."""
-        shown = self.summary() or {"n": 0}
-        cells = [f"{shown[key]:,}" if shown.get(key) is not None else MISSING for key in _SHOWN]
+        summary = self.summary() or {"n": 0}
+        cells = [f"{summary[key]:,}" if summary.get(key) is not None else MISSING for key in _SHOWN]
         return html_table(["cycles", *_SHOWN], [["", *cells]]) + (f"<p>{self._note}</p>" if self._note else "")
 
     def cdf(self) -> list[tuple[int, int]]:

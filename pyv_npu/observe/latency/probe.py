@@ -170,7 +170,7 @@ class LatencyProbe:
             recorder.note(TICKET_LOOK, operands.now, operands.now + 1 + outcome.cycles, operands.rs1)
 
     def _log_submission(self, operands: Operands, outcome: Outcome) -> None:
-        clock, issued, kind = self._bus.clock, operands.now - self._issue + 1, Answer.REFUSED
+        clock, issue_cycle, kind = self._bus.clock, operands.now - self._issue + 1, Answer.REFUSED
         end = operands.now + 1
         if isinstance(outcome, Stall):
             kind = Answer.STALLED
@@ -182,7 +182,7 @@ class LatencyProbe:
                 kind = Answer.DROPPED
         content = self._bus.peek(operands.rs1 + FLAGS, 4) or bytes(4)
         clock.call[log.log_leave](
-            clock.arena, issued, end - issued, operands.pc, operands.rs1, int.from_bytes(content, "little"),
+            clock.arena, issue_cycle, end - issue_cycle, operands.pc, operands.rs1, int.from_bytes(content, "little"),
             kind | RESUMED * operands.resumed, operands.rs2 & 0xFF,
         )  # fmt: skip
 

@@ -292,12 +292,12 @@ class Recorder:
 
     def copy(self) -> "Recorder":
         """Return an independent copy."""
-        other = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda descriptor: None, lambda: None)
-        other._ring = self._ring
-        other._build(self._values())
-        other._rows.load_state(self._rows.state())
-        other._evidence.load_state(self._evidence.state())
-        return other
+        twin = Recorder(self._settings, self._prebuilt, self._descriptor_flags, lambda descriptor: None, lambda: None)
+        twin._ring = self._ring
+        twin._build(self._values())
+        twin._rows.load_state(self._rows.state())
+        twin._evidence.load_state(self._evidence.state())
+        return twin
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

@@ -244,26 +244,26 @@ def explain(
     for period in range(max(oldest, 0), len(periods), PERIOD_WORDS):
         begin = max(periods[period], t0)
         end = min(periods[period + 1], leave)
-        ordinary = end - begin
-        if ordinary > 0:
+        direct_cycles = end - begin
+        if direct_cycles > 0:
             retried = max(0, min(end, last) - max(begin, first)) if last > first else 0
             if periods[period + 2] > depth:
-                slots[row + INTERRUPTED] += ordinary
+                slots[row + INTERRUPTED] += direct_cycles
                 slots[row + RETRY] -= retried
             else:
-                ordinary -= retried
-                until = tracker.staged
+                direct_cycles -= retried
+                limit = tracker.staged
                 if period + PERIOD_WORDS < len(periods):
-                    until = periods[period + PERIOD_WORDS + 4]
-                for note in range(periods[period + 4], until, NOTE_WORDS):
+                    limit = periods[period + PERIOD_WORDS + 4]
+                for note in range(periods[period + 4], limit, NOTE_WORDS):
                     start = notes[note]
                     if t0 <= start < end and not first <= start < last:
                         reason = reason_of(notes[note + 1], line)
                         if reason:
                             slots[row + reason] += notes[note + 2]
-                            ordinary -= notes[note + 2]
+                            direct_cycles -= notes[note + 2]
                 if periods[period + 3] != window:
-                    slots[row + BATCH] += ordinary
+                    slots[row + BATCH] += direct_cycles
     rest = leave - t0
     for reason in range(INTERRUPTED, SETUP):
         rest -= slots[row + reason]
@@ -537,8 +537,8 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
         return  # it submits nothing, or more than the ring's size
     tracker.tail = tail
     top = innermost(tracker)
-    keeper = top != NONE and tracker.windows[top].serial != 0
-    if keeper:
+    has_owner = top != NONE and tracker.windows[top].serial != 0
+    if has_owner:
         release_commits(tracker, tracker.windows[top], NONE)
     for index in range(first, first + count):
         address = tracker.ring_base + index % tracker.ring_size * LINE
@@ -546,11 +546,11 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
         flags = descriptor_flags(tracker, address)
         row = commit(tracker, owner, address, flags, index & MASK, leave, tracker.rung, 0, pc)
         if row != NONE:
-            if keeper:
+            if has_owner:
                 add_commit(tracker, tracker.windows[top], row)
             elif owner != NONE and tracker.windows[owner].serial == 0:
                 tracker.slots[row + T1] = leave
-    if top != NONE and not keeper:
+    if top != NONE and not has_owner:
         forget_stores(tracker, tracker.windows[top])
     for index in tracker.pending:
         tracker.spare.append(index)
@@ -561,11 +561,11 @@ def ring_doorbell(tracker: Tracker, start: int, leave: int, tail: int, pc: int) 
 
 
 def submit(
-    tracker: Tracker, answer: int, resumed: int, start: int, descriptor: int, flags: int, operand: int, pc: int, t1: int
+    tracker: Tracker, answer: int, resume: int, start: int, descriptor: int, flags: int, operand: int, pc: int, t1: int
 ) -> None:
     """Record the device's answer to an ENQCMD_T that began in cycle `start` and retires before `t1`."""
     top = innermost(tracker)
-    if not resumed:
+    if not resume:
         if tracker.stalled and top != NONE and tracker.windows[top].refused == NONE:
             tracker.windows[top].refused = tracker.issued  # an interrupt has ended the stall; this is a new attempt
         tracker.issued = start
@@ -597,14 +597,14 @@ def submit(
 # -- the core log ------------------------------------------------------------------------------------------------------
 
 
-def see_register(tracker: Tracker, offset: int, value: int, look: int, end: int) -> None:
+def see_register(tracker: Tracker, offset: int, value: int, start: int, end: int) -> None:
     """Record a read of a register that shows completions; COMPLETED counts only if it has changed."""
     if offset == COMPLETED:
         if value != tracker.completed:
             tracker.completed = value
-            add_evidence(tracker, LOOK, look, end, 0)
+            add_evidence(tracker, LOOK, start, end, 0)
     elif offset == IRQ_STATUS and value & DONE_OR_ERROR:
-        add_evidence(tracker, LOOK, look, end, 0)
+        add_evidence(tracker, LOOK, start, end, 0)
 
 
 def read_access(tracker: Tracker, kind: int, start: int, end: int, pc: int, offset: int, value: int) -> None:

@@ -85,8 +85,8 @@ class Latency:
     @property
     def headline(self) -> "Distribution":
         """Distribution of t_submit, or of t_submit_prebuilt if all descriptors are prebuilt."""
-        written = self.stage("t_submit")
-        return written if len(written) else self.stage("t_submit_prebuilt")
+        submit_stage = self.stage("t_submit")
+        return submit_stage if len(submit_stage) else self.stage("t_submit_prebuilt")
 
     @property
     def p50(self) -> int:
@@ -108,11 +108,11 @@ class Latency:
         """Return a table of the stages for notebooks."""
         from pyv_npu.text import MISSING, html_table
 
-        shown = {name: self.stage(name).summary() for name in STAGES}
+        summaries = {name: self.stage(name).summary() for name in STAGES}
         figures = ("n", "p50", "p95", "p99", "min", "max")
         rows = [
             [name, *(MISSING if row[figure] is None else f"{row[figure]:,}" for figure in figures)]
-            for name, row in shown.items()
+            for name, row in summaries.items()
             if row
         ]
         return html_table(["core cycles", *figures], rows)

@@ -163,10 +163,10 @@ class Profile:
             self.traps += 1
         stacks = self.stacks
         if self._stalled_at is not None:  # the interrupt ends the stall
-            waited = min(max(end - self._timing.irq - self._stalled_at, 0), cycles)
+            wait_cycles = min(max(end - self._timing.irq - self._stalled_at, 0), cycles)
             activity = Activity.HANDLER if stacks.handling else Activity.QUEUE
-            self.cycles[Charge(stacks.now, pc, activity)] += waited
-            cycles -= waited
+            self.cycles[Charge(stacks.now, pc, activity)] += wait_cycles
+            cycles -= wait_cycles
         handled = interrupt or stacks.handling
         self.cycles[Charge(stacks.now, pc, Activity.HANDLER if handled else Activity.EXECUTING)] += cycles
         stacks.trapped(pc, interrupt)

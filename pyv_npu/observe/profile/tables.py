@@ -74,13 +74,13 @@ class ProgramProfile:
         return self._shares({pc: (name, self.program.line_of(pc)) for pc, name in self._names.items()})
 
     def _shares(self, keys: Mapping[int, tuple[str, SourceLine | None]]) -> list[Share]:
-        spent: defaultdict[tuple[str, SourceLine | None], Counter[Activity]] = defaultdict(Counter)
+        cycles_by_line: defaultdict[tuple[str, SourceLine | None], Counter[Activity]] = defaultdict(Counter)
         for charge, count in self.profile.cycles.items():
-            spent[keys[charge.pc]][charge.activity] += count
+            cycles_by_line[keys[charge.pc]][charge.activity] += count
         retired: Counter[tuple[str, SourceLine | None]] = Counter()
         for pc, count in self.profile.instructions.items():
             retired[keys[pc]] += count
-        shares = [Share(*key, retired[key], cycles.total(), cycles) for key, cycles in spent.items()]
+        shares = [Share(*key, retired[key], cycles.total(), cycles) for key, cycles in cycles_by_line.items()]
         return sorted(shares, key=lambda share: (-share.cycles, share.function, share.line or SourceLine("", 0)))
 
     # -- text and tables ---------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class ProgramProfile:
         activities = [activity for activity in Activity if totals[activity]]
         head = f"profile: {cycles:,} cycles, {instructions:,} instructions"
         head += f", {profile.traps:,} traps, {profile.interrupts:,} interrupts"
-        spent = ", ".join(
+        parts = ", ".join(
             f"{_SHORT[activity]} {totals[activity]:,} ({totals[activity] / max(cycles, 1):.1%})"
             for activity in activities
         )
@@ -111,7 +111,7 @@ class ProgramProfile:
         ranked = sorted(profile.mnemonics.items(), key=lambda item: (-item[1], item[0]))
         counts = "retired: " + ", ".join(f"{name} {count:,}" for name, count in ranked)
         blocks = [
-            "\n".join([head, *wrap(spent)]),
+            "\n".join([head, *wrap(parts)]),
             columns(("function", *heads, "hottest line"), functions),
             columns(("source line", *heads, "function"), rows) + ("\n" + more if more else ""),
             "\n".join(wrap(counts)),
@@ -124,8 +124,8 @@ class ProgramProfile:
         rows = list[tuple[object, ...]]()
         for share in self.lines():
             file, line = ("", "") if share.line is None else share.line
-            spent = [share.by_activity.get(activity, 0) for activity in Activity]
-            rows.append((share.function, file, line, share.instructions, share.cycles, *spent))
+            counts = [share.by_activity.get(activity, 0) for activity in Activity]
+            rows.append((share.function, file, line, share.instructions, share.cycles, *counts))
         return csv_text(heads, rows)
 
     # -- stacks ------------------------------------------------------------------------------------------------

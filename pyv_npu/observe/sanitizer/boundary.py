@@ -277,9 +277,9 @@ class Boundary:
 
     def _on_refusal(self, tail: int) -> None:
         """Withdraw the submissions of a doorbell that the device ignored because the ring had no room."""
-        refused = self._doorbells.pop(tail, [])
-        self._ledger.take_back(refused)
-        for submission in refused:
+        submissions = self._doorbells.pop(tail, [])
+        self._ledger.take_back(submissions)
+        for submission in submissions:
             self._laps.pop(submission.address, None)
             self._old.pop(submission, None)
         self._rung = 0

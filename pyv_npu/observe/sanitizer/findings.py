@@ -164,8 +164,8 @@ def _call(program: Program, side: AccessSide) -> int | None:
     if side.pc is None or not side.back:
         return None
     call = side.back - 2  # in the call instruction, whether it has 2 or 4 bytes
-    inside, outside = program.function_at(side.pc), program.function_at(call)
-    return None if outside is None or outside == inside else call
+    function, caller = program.function_at(side.pc), program.function_at(call)
+    return None if caller is None or caller == function else call
 
 
 def symbol_at(program: Program, address: int) -> str:

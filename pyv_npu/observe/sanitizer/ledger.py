@@ -153,11 +153,11 @@ class Ledger:
             self._observe(stream.popleft())
         self._observe(submission)
         if submission.all_before or submission.cluster_before:
-            for other in tuple(self._in_flight.values()):
-                if other.number > max(submission.all_before, submission.cluster_before):
+            for candidate in tuple(self._in_flight.values()):
+                if candidate.number > max(submission.all_before, submission.cluster_before):
                     break
-                if other.number <= submission.all_before or other.cluster == submission.cluster:
-                    self._observe(other)
+                if candidate.number <= submission.all_before or candidate.cluster == submission.cluster:
+                    self._observe(candidate)
 
     def saw_running(self, submission: OpenSubmission) -> None:
         """Release the inputs of a submission that has started."""

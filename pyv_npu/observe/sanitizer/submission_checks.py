@@ -108,15 +108,15 @@ class SubmissionChecks:
         """Check that a command reads only written memory or outputs of older commands."""
         region, owner = holding.region, holding.owner
         low, size = region.address, region.end - region.address
-        written = self._shadow.written_flags(low, region.end)
-        if written is None or written.all():
+        flags = self._shadow.written_flags(low, region.end)
+        if flags is None or flags.all():
             return
-        written = written.copy()
-        for other in self._ledger.holdings.at(low, size):
-            if other.role is HoldingRole.OUTPUT and other.owner is not owner:
-                for start in other.region.row_addresses:
-                    written[max(start - low, 0) : max(start - low + other.region.row_bytes, 0)] = 1
-        if not all(written[start - low : start - low + region.row_bytes].all() for start in region.row_addresses):
+        flags = flags.copy()
+        for overlap in self._ledger.holdings.at(low, size):
+            if overlap.role is HoldingRole.OUTPUT and overlap.owner is not owner:
+                for start in overlap.region.row_addresses:
+                    flags[max(start - low, 0) : max(start - low + overlap.region.row_bytes, 0)] = 1
+        if not all(flags[start - low : start - low + region.row_bytes].all() for start in region.row_addresses):
             note = f"{holding.role.value} of {opcode_of(owner)}"
             self._notebook.add(SanitizerRule.UNWRITTEN, owner.side, owner.side, low, size, note)
             self._shadow.initialise(low, size)  # report it once

@@ -175,8 +175,8 @@ def grid(npu: NpuConfig, shape: Shape, length: int) -> list[Grid]:
         lost = (events["what"] == What.STALL) & (events["aux"] == Cause.BANK_CONFLICT)
         served = (events["what"] == What.BANK_BUSY) & (unit_kind(events["unit"]) == Kind.BANK)
         cycles = int(events["cycle"].max())
-        moved = int(events["bytes"][served].sum()) * (npu.spm.port or 0)
-        grids.append(Grid(count, cycles, int(events["bytes"][lost].sum()), moved / cycles))
+        bytes_moved = int(events["bytes"][served].sum()) * (npu.spm.port or 0)
+        grids.append(Grid(count, cycles, int(events["bytes"][lost].sum()), bytes_moved / cycles))
     return grids
 
 

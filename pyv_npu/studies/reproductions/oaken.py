@@ -97,9 +97,9 @@ class Study:
         """Return the new tokens per second of a burst; 0: out of memory."""
         return self.costs.burst(machine, model, requests, lengths)
 
-    def ratios(self, mine: Machine, other: Machine) -> dict[str, float]:
+    def ratios(self, machine: Machine, baseline: Machine) -> dict[str, float]:
         """Return model -> throughput relative to another system."""
-        rates = {name: (self.rate(mine, name), self.rate(other, name)) for name in SIX}
+        rates = {name: (self.rate(machine, name), self.rate(baseline, name)) for name in SIX}
         return {name: first / second for name, (first, second) in rates.items() if first and second}
 
     def claims(self) -> Iterator[Claim]:
@@ -112,11 +112,11 @@ class Study:
 
     def _speeds(self) -> Iterator[Claim]:
         ratios = self.ratios(OAKEN_LPDDR, A100)
-        without = {name: ratio for name, ratio in ratios.items() if name != "llama2-70b"}
+        others = {name: ratio for name, ratio in ratios.items() if name != "llama2-70b"}
         error = mean(ratios) / 1.79 - 1
         terms = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
         yield Claim("P4", "Oaken-LPDDR over vLLM, mean of six models, batch 256", "1.79 x",
-                    f"{mean(ratios):.2f} x; {mean(without):.2f} x without 70B ({terms})", SIMULATED, abs(error) <= 0.15,
+                    f"{mean(ratios):.2f} x; {mean(others):.2f} x without 70B ({terms})", SIMULATED, abs(error) <= 0.15,
                     error, "stand-in a100; bound 15 %")  # fmt: skip
         ratios = self.ratios(OAKEN_LPDDR, A100_INT4)
         error = mean(ratios) / 1.58 - 1
@@ -131,9 +131,9 @@ class Study:
         cycles = {batch: [self.costs.attention(machine, "llama2-7b", batch, CONTEXT)
                           for machine in (OAKEN_LPDDR, LPU_LPDDR)]
                   for batch in BATCHES}  # fmt: skip
-        saved = {batch: 100 * (1 - first / second) for batch, (first, second) in cycles.items()}
-        average = sum(saved.values()) / len(saved)
-        terms = ", ".join(f"{batch}: -{share:.1f}" for batch, share in saved.items())
+        savings = {batch: 100 * (1 - first / second) for batch, (first, second) in cycles.items()}
+        average = sum(savings.values()) / len(savings)
+        terms = ", ".join(f"{batch}: -{share:.1f}" for batch, share in savings.items())
         yield Claim("P7", "attention time against the LPU, mean over batches", "-55.0 %",
                     f"-{average:.1f} % ({terms})", SIMULATED, None, average / 55 - 1,
                     "the bits that are saved are 69.9 %; the device has nearly no other work in attention")  # fmt: skip
@@ -268,14 +268,14 @@ def _sizes() -> Iterator[Claim]:
     bits = {name: element_bits(width) for name, width in widths.items()}
     counted = {name: counted_bits(width) for name, width in widths.items()}
     paper = {"7B": 4.82, "13B": 4.82, "70B": 4.89}
-    near = all(abs(sizes[name] - paper[name]) <= 0.01 for sizes in (bits, counted) for name in paper)
+    is_near = all(abs(sizes[name] - paper[name]) <= 0.01 for sizes in (bits, counted) for name in paper)
     shown = "/".join(f"{bit:.3f}" for bit in bits.values())
     text = f"{shown}; counted by the codec {'/'.join(f'{count:.3f}' for count in counted.values())}"
-    yield Claim("P1", "bits of an element, Llama2 7B/13B/70B", "4.82/4.82/4.89", text, COMPUTED, near)
-    saved = 1 - element_bits(4096) / 16
+    yield Claim("P1", "bits of an element, Llama2 7B/13B/70B", "4.82/4.82/4.89", text, COMPUTED, is_near)
+    saving = 1 - element_bits(4096) / 16
     slide = (0.9 * 4 + 0.1 * 23, 0.9 * 4 + 0.1 * 12, 0.9 * 4 + 0.1 * 8)
-    text = f"16 + 6 + 1 = 23 -> 6 + 1 + 1 = 8; -{100 * saved:.1f} %; {'/'.join(f'{slope:.1f}' for slope in slide)}"
-    met = [round(slope, 1) for slope in slide] == [5.9, 4.8, 4.4] and round(100 * saved, 1) == 69.9
+    text = f"16 + 6 + 1 = 23 -> 6 + 1 + 1 = 8; -{100 * saving:.1f} %; {'/'.join(f'{slope:.1f}' for slope in slide)}"
+    met = [round(slope, 1) for slope in slide] == [5.9, 4.8, 4.4] and round(100 * saving, 1) == 69.9
     yield Claim("P2", "bits of an outlier, of all; of the slides", "23 -> 8; -69.9 %; 5.9/4.8/4.4", text, COMPUTED, met)
     shape = shape_of("llama2-13b")
     kv = shape.kv_bytes(2048, 256)
@@ -293,7 +293,7 @@ def figures(full: bool = False, trace: Path | None = None,
     if full:
         costs.finish()
     samples = [] if full else list(costs.samples())
-    error = max((abs(now - stored) / now for _, stored, now in samples), default=0.0)
+    error = max((abs(now - interpolation) / now for _, interpolation, now in samples), default=0.0)
     return {
         "schema": 2, "reproduction": "oaken", "source": SOURCE, "exact": error <= TOLERANCE,
         "claims": [{**claim._asdict(), "verdict": claim.verdict} for claim in claims],

@@ -19,34 +19,34 @@ def _curves(data: Mapping[str, Any], at: tuple[int, ...]) -> list[Line]:
 
 def pictures(json: Mapping[str, Any]) -> dict[str, Chart]:
     """Return the charts by name."""
-    drawn = {}
+    charts = {}
     for figure, caption in (("figure4", "fp16"), ("figure11", "vLLM's scheduler")):
         for name, data in json[figure].items():
-            drawn[f"{figure}-{name}"] = lines(
+            charts[f"{figure}-{name}"] = lines(
                 f"{figure}-{name}", f"{name}: throughput by batch",
                 f"{caption}, burst of 1K + 1K; no point: out of memory",
                 _curves(data, SHOWN), "requests", "new tokens per second", dots=True,
             )  # fmt: skip
-    drawn["figure12a"] = sweep_chart(json["figure12a"], "synthetic keys and values")
+    charts["figure12a"] = sweep_chart(json["figure12a"], "synthetic keys and values")
     parts = json["figure12b"]
-    drawn["figure12b"] = lines(
+    charts["figure12b"] = lines(
         "figure12b", "Step of generation by batch", "Llama2-7B, context 1,535; broken down in the table",
         [Line(name, [(int(batch), sum(row[name].values())) for batch, row in parts.items()])
          for name in ("lpu-lpddr", "oaken-lpddr")],
         "requests", "core cycles", dots=True,
     )  # fmt: skip
-    drawn["figure13"] = lines(
+    charts["figure13"] = lines(
         "figure13", "Throughput by length", "Llama2-13B, 16 sequences, half in and half out; no point: out of memory",
         _curves(json["figure13"], LENGTHS), "tokens of a sequence", "new tokens per second", dots=True,
     )  # fmt: skip
     gains = json["figure14"]
-    drawn["figure14"] = lines(
+    charts["figure14"] = lines(
         "figure14", "Gain over the stand-in of an A100", "synthetic lengths, 128 requests, or a trace",
         [Line(name, [(float(text.partition("+")[2] or 0), gain) for text, gain in data.items()])
          for name, data in gains.items()],
         "new tokens of a request", "ratio", dots=True,
     )  # fmt: skip
-    return drawn
+    return charts
 
 
 CLAIM = {"id": "claim", "text": "figure", "paper": "paper", "ours": "device", "error": "error", "word": "origin",

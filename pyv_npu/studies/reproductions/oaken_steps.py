@@ -116,7 +116,7 @@ class StepCosts:
         costs = cls(draft=draft, report=report)
         with suppress(OSError, ValueError):
             stopped = cls.read(draft)
-            if all(before == now for _, before, now in stopped.samples()):
+            if all(expected == now for _, expected, now in stopped.samples()):
                 costs.tables = stopped.tables
         return costs
 

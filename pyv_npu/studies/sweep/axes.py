@@ -66,9 +66,9 @@ class SweepPlan:
         """Return every point once, in a fixed order: the last axis varies fastest. UsageError for too many points."""
         groups = self._groups()
         count = prod(len(group) for group in groups) if groups else 0
-        drawn = min(count, self.sample.count) if self.sample is not None else count
-        if drawn + len(self.listed) > MOST_POINTS:
-            raise UsageError(f"a sweep of {drawn + len(self.listed):,} points: there may be {MOST_POINTS:,}; sample it")
+        total = min(count, self.sample.count) if self.sample is not None else count
+        if total + len(self.listed) > MOST_POINTS:
+            raise UsageError(f"a sweep of {total + len(self.listed):,} points: there may be {MOST_POINTS:,}; sample it")
         combinations = product(*groups) if self.sample is None else _sample_points(groups, self.sample)
         crossed = (
             ({name: value for part in parts for name, value in part.items()} for parts in combinations)
@@ -173,16 +173,16 @@ def check_plan(candidate: SweepPlan) -> SweepPlan:
     sizes = {axis.name: len(axis.values) for axis in candidate.axes}
     members: set[str] = set()
     for group in candidate.together:
-        shown = ",".join(group)
+        text = ",".join(group)
         for name in group:
             if name not in sizes:
-                raise UsageError(f"--zip {shown}: there is no axis {name}; axes are {', '.join(names) or 'none'}")
+                raise UsageError(f"--zip {text}: there is no axis {name}; axes are {', '.join(names) or 'none'}")
             if name in members:
-                raise UsageError(f"--zip {shown}: {name} advances with others already; name it once")
+                raise UsageError(f"--zip {text}: {name} advances with others already; name it once")
             members.add(name)
         if len({sizes[name] for name in group}) > 1:
             counts = ", ".join(f"{name} has {sizes[name]}" for name in group)
-            raise UsageError(f"--zip {shown}: axes that advance together have equally many values: {counts}")
+            raise UsageError(f"--zip {text}: axes that advance together have equally many values: {counts}")
     if not names and not candidate.listed:
         raise UsageError(f"a sweep needs an axis: {FORM}")
     return candidate

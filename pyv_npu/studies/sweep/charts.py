@@ -77,8 +77,8 @@ def heat(table: Table, down: str, across: str, figure: str) -> Chart:
     rows: dict[str, list[tuple[str, float]]] = {}
     for value in table.varied(down)[:MAX_CELLS]:
         line = []
-        for other in columns:
-            mean = means.get((value, other))
+        for column in columns:
+            mean = means.get((value, column))
             share = 0.0 if mean is None or high == low else (mean - low) / (high - low)
             line.append(("" if mean is None else number(mean / scale.factor), share))
         rows[number(value)] = line

@@ -63,8 +63,8 @@ def pareto(table: Table, *figures: str) -> list[Row]:
     ]
     front: list[tuple[tuple[float, ...], Row]] = []
     for values, row in sorted(rows, key=lambda item: item[0]):  # a dominating row precedes the rows it dominates
-        beaten = (all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other, _ in front)
-        if not any(beaten):
+        losses = (all(a <= b for a, b in zip(rival, values, strict=True)) and rival != values for rival, _ in front)
+        if not any(losses):
             front.append((values, row))
     return [row for _, row in front]
 
@@ -87,9 +87,9 @@ def default_front(table: Table) -> tuple[str, ...]:
     """Choose the objectives of the front. A table of at most three figures: all that vary and are best small, if two
     or more. Otherwise the first figure, and a cost that varies within a mode or the figure with the largest front."""
     first, *candidates = table.named or table.figures
-    moved = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
-    if len(table.figures) <= MAX_FRONT and len(moved) > 1:
-        return tuple(moved)
+    changing = [name for name in table.figures if not (high_is_good(name) or flat(table, name))]
+    if len(table.figures) <= MAX_FRONT and len(changing) > 1:
+        return tuple(changing)
     modes = table.varied(MODE) if MODE in table.axes else [None]
     for cost in COSTS:
         for mode in modes if cost in candidates else ():
@@ -107,7 +107,7 @@ def default_front(table: Table) -> tuple[str, ...]:
 def crossings(points: Sequence[tuple[int, float, float]]) -> list[float]:
     """Return each x at which two figures are equal, by linear interpolation between points (x, first, other)."""
     result: list[float] = []
-    rows = sorted((x, Fraction(str(first)) - Fraction(str(other))) for x, first, other in points)
+    rows = sorted((x, Fraction(str(first)) - Fraction(str(second))) for x, first, second in points)
     for (x, difference_low), (y, difference_high) in pairwise(rows):
         if difference_low == 0:
             result.append(float(x))
@@ -136,12 +136,12 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
         values = table.varied(axis)
         if axis == MODE or len(values) < 2 or not all(isinstance(value, int) for value in values):
             continue
-        others = [name for name in table.axes if name not in (axis, MODE)]
+        axes = [name for name in table.axes if name not in (axis, MODE)]
         lines: dict[tuple[Cell, ...], dict[int, dict[Cell, float]]] = {}
         for row, result in numbers(table, figure):
             x = row[axis]
             assert isinstance(x, int)
-            lines.setdefault(tuple(row[name] for name in others), {}).setdefault(x, {})[row[MODE]] = result
+            lines.setdefault(tuple(row[name] for name in axes), {}).setdefault(x, {})[row[MODE]] = result
         for fixed, line in lines.items():
             points = [
                 (x, figures["loose"], figures["tight"])
@@ -151,7 +151,7 @@ def break_even(table: Table, figure: str) -> Iterator[BreakEven]:
             ahead = {"tight" if loose > tight else "loose" for _, loose, tight in points if loose != tight}
             at = crossings(points)
             if len(points) > 1 and (at or len(ahead) == 1):
-                yield BreakEven(axis, figure, dict(zip(others, fixed, strict=True)), at, min(ahead, default=""))
+                yield BreakEven(axis, figure, dict(zip(axes, fixed, strict=True)), at, min(ahead, default=""))
 
 
 def crossing_text(figure: str, axis: str, lines: Sequence[BreakEven]) -> str:

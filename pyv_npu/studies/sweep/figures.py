@@ -89,10 +89,10 @@ def _ratio(total: int, count: int) -> float | None:
 
 def _union_cycles(selection: Sequence[Submission]) -> int:
     """Return the cycles in the union of all [t0, t1)."""
-    total = reach = 0
+    total = latest_end = 0
     for t0, t1 in sorted((s.t0, s.t1) for s in selection if s.t0 is not None and s.t1 is not None):
-        total += max(0, t1 - max(t0, reach))
-        reach = max(reach, t1)
+        total += max(0, t1 - max(t0, latest_end))
+        latest_end = max(latest_end, t1)
     return total
 
 

@@ -58,11 +58,11 @@ def page(
     tiles = [Tile("points", number(len(points.rows)), "points" + (f", {failed:,} failed" if failed else ""))]
     sections = [Section("table", "Table", _table(points, command, links))]
     if figures:
-        shown = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
+        names = [name for name in figures if name not in COSTS][:MAX_FIGURES] or figures[:1]
         tiles += _tiles(points, figures[0])
         sections[:0] = [
-            Section("effects", "Main effects", _effects(points, axes, shown)),
-            Section("front", "Pareto front", _front(points, front, axes, shown, links)),
+            Section("effects", "Main effects", _effects(points, axes, names)),
+            Section("front", "Pareto front", _front(points, front, axes, names, links)),
             Section("heat", "Two axes at once", _heat(points, figures[0])),
             Section("break-even", "Loose and tight", _break_even(points, figures)),
             Section("sensitivity", "Which axis moves what", _sensitivity(points, figures)),
@@ -152,8 +152,8 @@ def _table(points: Points, command: str, links: Mapping[int, str]) -> list[Part]
 
 
 def _effects(points: Points, axes: Sequence[str], figures: Sequence[str]) -> list[Part]:
-    shown = [axis for axis in axes if axis != MODE][:MAX_EFFECTS]
-    return [part for axis in shown for part in charts.effect_parts(points, axis, figures)]
+    names = [axis for axis in axes if axis != MODE][:MAX_EFFECTS]
+    return [part for axis in names for part in charts.effect_parts(points, axis, figures)]
 
 
 def _sensitivity(points: Points, figures: Sequence[str]) -> list[Part]:

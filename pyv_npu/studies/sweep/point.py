@@ -131,8 +131,8 @@ OF_THE_CORE = ("core.", "clint.", "platform.", "driver.", "load.", "npu.mode", "
 def _decisive(config: Config, core: bool, kernels: bool) -> Mapping[str, object]:
     """Return the keys on which a run depends. `core`: firmware runs; `kernels`: kernels of a model are timed on the
     core."""
-    unseen = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
-    return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(unseen)}
+    excluded_keys = () if core else tuple(key for key in OF_THE_CORE if not (kernels and key == "core."))
+    return {name: _plain(value) for name, value in flatten(config).items() if not name.startswith(excluded_keys)}
 
 
 def _plain(value: object) -> object:

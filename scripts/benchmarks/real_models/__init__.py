@@ -30,7 +30,7 @@ from pyv_npu.workloads.model import run_compiled
 from pyv_npu.workloads.model_file import Choices, compile_for
 from toolchain.ir.graph import Graph, Role
 from toolchain.onnx_domains.on_core import COUNT
-from toolchain.onnx_model.reference import ROUNDINGS, exact, in_single, rounded_otherwise
+from toolchain.onnx_model.reference import ROUNDINGS, exact, in_single, perturb_rounding
 
 RUNS = (("IA", "loose"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
 """Simulation levels and modes."""
@@ -178,7 +178,7 @@ def _errors_in_double(
     try:
         like = results["onnxruntime"]
         expected = trim(exact(model, inputs), like)
-        perturbed = trim(exact(rounded_otherwise(model), _perturb(inputs)), like)
+        perturbed = trim(exact(perturb_rounding(model), _perturb(inputs)), like)
         rounded = trim(in_single(model, inputs), like)
     except Exception:  # quantized operators are defined in fp32
         return {}

@@ -24,7 +24,7 @@ from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_model.file import read_file
 from toolchain.onnx_model.model import load_model, prepare
-from toolchain.passes import selected
+from toolchain.passes import select_passes
 
 FLOAT = TensorProto.FLOAT
 
@@ -184,7 +184,7 @@ def test_a_broken_file_is_one_line(tmp_path_factory: pytest.TempPathFactory, dat
 )
 def test_a_choice_of_passes_that_contradicts_itself(choice: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        selected(choice)
+        select_passes(choice)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_report_takes_its_place_as_a_whole(tmp_path: Path) -> None:
     place = tmp_path / "out"
     report_of(place, first="1", same="1").put()
     second = report_of(place, second="2", same="2")
-    assert (place / "same").read_text() == "1" and second.taken  # nothing has happened yet
+    assert (place / "same").read_text() == "1" and second.is_occupied  # nothing has happened yet
     second.put()
     assert {path.name for path in place.iterdir()} == {"second", "same", manifest.FILE}
     report_of(place, third="3").discard()

@@ -150,6 +150,6 @@ def test_what_a_process_was_replacing_when_it_was_killed_comes_back(tmp_path: Pa
         (folder / "run.yaml").write_text(json.dumps({"name": folder.name}))
         manifest.write(folder, "report", {})
     report = ReportFolder(place)
-    assert report.taken and set(tmp_path.iterdir()) == {place, report.draft}
+    assert report.is_occupied and set(tmp_path.iterdir()) == {place, report.draft}
     assert json.loads((place / "run.yaml").read_text())["name"] == ("out" if taken else old.name)
     report.discard()

@@ -144,7 +144,7 @@ def test_blocks_that_were_never_given_out_take_no_memory() -> None:
     assert peak < 1 << 16
     pool = BlockPool(3, 16)
     pool.release(pool.take(2))
-    assert pool.free == 3 and pool.take(3) == [2, 1, 0] and pool.used == 3
+    assert pool.free == 3 and pool.take(3) == [2, 1, 0] and pool.occupancy == 3
 
 
 def test_a_shared_block_is_free_when_its_last_user_gives_it_back() -> None:

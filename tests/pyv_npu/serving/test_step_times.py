@@ -129,7 +129,7 @@ def test_requests_side_by_side_take_what_whole_steps_take(kv: str) -> None:
     npu = replace(NPU, te=replace(NPU.te, count=4))
     simulator = Simulator(npu, LLAMA, 16)
     products = ProductTimes(simulator.products)
-    times, turns = (StepTimes(simulator, kv_storage(kv), beside=beside, products=products) for beside in (4, 1))
+    times, turns = (StepTimes(simulator, kv_storage(kv), concurrency=beside, products=products) for beside in (4, 1))
     for contexts in ([90] * 3, [300] * 4, [64] * 11, [10, 200, 90, 311, 140]):
         chunks = [(1, context) for context in contexts]
         check = times.check(0, chunks)

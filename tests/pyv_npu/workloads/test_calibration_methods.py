@@ -14,7 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare
-from toolchain.quantize.post_training import quantized
+from toolchain.quantize.post_training import quantize_model
 
 METHODS = {"minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy}
 
@@ -64,7 +64,7 @@ def test_entropy_against_the_whole_range_and_onnxruntime(name: str, tail: int, g
     def ratio(changed: Any) -> float:
         return float(10 * np.log10((want**2).sum() / ((want - results(changed, tests)) ** 2).sum()))
 
-    ours = {method: ratio(quantized(model, used, method=method).proto) for method in METHODS}
+    ours = {method: ratio(quantize_model(model, used, method=method).proto) for method in METHODS}
     theirs = {method: ratio(by_quantizer(proto, used, method, tmp_path)) for method in METHODS}
     assert ours["entropy"] > ours["minmax"] + gain
     assert all(ours[method] > theirs[method] - 1 for method in METHODS), (ours, theirs)

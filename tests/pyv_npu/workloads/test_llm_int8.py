@@ -25,7 +25,7 @@ from toolchain.decoders.decoder import Decoder, compile_decoder, make_decoder
 from toolchain.decoders.reference import Reference
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
-from toolchain.ir.operations import PRODUCTS, appended
+from toolchain.ir.operations import PRODUCTS, append_operands
 
 REQUEST = GenerationRequest((3, 1, 4, 1, 5), 4, given=(9, 2))
 WAYS = (("IA_TIMING", "tight"), ("CA_HYBRID", "loose"), ("CA_HYBRID", "tight"))
@@ -117,11 +117,11 @@ def test_codes_are_appended_as_they_are_and_take_a_quarter_of_the_bytes() -> Non
     sizes = [made.json["generate"]["kv_bytes_alloc"] for made in (wide, narrow)]
     assert sizes[0] == 4 * sizes[1]
     graph = narrow.detail.compiled.compiled.graph
-    appending = [layer for layer in graph.layers if appended(layer)]
+    appending = [layer for layer in graph.layers if append_operands(layer)]
     assert appending
-    assert {graph.tensors[name].dtype.name for one in appending for name in (*appended(one), *one.outputs[1:])} == {
-        "INT8"
-    }
+    assert {
+        graph.tensors[name].dtype.name for one in appending for name in (*append_operands(one), *one.outputs[1:])
+    } == {"INT8"}
     commands = narrow.detail.compiled.compiled.commands[narrow.detail.compiled.prompt_commands :]
     assert Opcode.KV_READ not in {Opcode(command.descriptor.opcode) for command in commands}
     quantized = [layer for layer in graph.layers if layer.text("function") in ("QUANT", "DEQUANT")]

@@ -16,7 +16,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import Compiled, compile_model
 from toolchain.examples import EXAMPLES
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import evaluated, rounded
+from toolchain.onnx_model.reference import evaluate, rounded_outputs
 
 CONFIG = NpuConfig()
 GRANULARITIES = ["macro", "tile"]
@@ -61,7 +61,7 @@ def _scale_between(ours: Any, theirs: Any) -> np.float32:
 def test_a_value_between_two_codes_does_not_spoil_what_lies_behind_it() -> None:
     plain = prepare(_product(np.float32(1)), "m")
     inputs = {"x": np.random.default_rng(2).uniform(-1, 1, (1, DEPTH)).astype(np.float32)}
-    theirs = evaluated(plain.proto, ["sum"], inputs)["sum"].reshape(-1)
+    theirs = evaluate(plain.proto, ["sum"], inputs)["sum"].reshape(-1)
     ours = (inputs["x"].astype(np.float64) @ plain.initializers["w"]).astype(np.float32).reshape(-1)
     model = compile_model(prepare(_product(_scale_between(ours, theirs)), "m"), Target())
     outputs, codes = ia.observed(model, CONFIG, inputs)
@@ -78,7 +78,7 @@ def test_every_code_is_seen_whatever_passes_made_of_its_tensor(name: str, granul
     model = compiled(name, granularity)
     inputs = random_inputs(model, 4)
     outputs, codes = ia.observed(model, CONFIG, inputs)
-    assert list(codes) and set(codes) == set(rounded(model.model.proto))
+    assert list(codes) and set(codes) == set(rounded_outputs(model.model.proto))
     for key, values in codes.items():
         assert values.shape == model.model.info[key].shape
     made = compare(model, outputs, inputs, codes)

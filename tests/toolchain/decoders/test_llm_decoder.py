@@ -12,7 +12,7 @@ from onnx import helper
 from npu_device.abi.opcodes import Opcode
 from toolchain.codegen import Target
 from toolchain.decoders.decoder import LOG, PROMPT, CompiledDecoder, compile_decoder, make_decoder
-from toolchain.decoders.generation import merged
+from toolchain.decoders.generation import merge_graphs
 from toolchain.errors import ModelError
 from toolchain.examples import DECODERS
 from toolchain.examples.decoder_kv import decoder_kv
@@ -99,11 +99,11 @@ def test_merging_keeps_one_copy_of_equal_constants() -> None:
         made.inputs, made.outputs = ("x",), ("y",)
         return made
 
-    both = merged(graph(1.0), graph(2.0), "p.", ())
+    both = merge_graphs(graph(1.0), graph(2.0), "p.", ())
     assert sorted(both.constants) == ["c", "p.w", "w"]
     assert [(layer.id, layer.inputs) for layer in both.layers] == [("p.l", ("p.x", "p.w")), ("l", ("x", "w"))]
     assert (both.inputs, both.outputs) == (("p.x", "x"), ("p.y", "y"))
-    assert sorted(merged(graph(1.0), graph(1.0), "p.", ("x",)).tensors) == ["c", "p.y", "w", "x", "y"]
+    assert sorted(merge_graphs(graph(1.0), graph(1.0), "p.", ("x",)).tensors) == ["c", "p.y", "w", "x", "y"]
 
 
 def _rename(model: Any, old: str, new: str) -> None:

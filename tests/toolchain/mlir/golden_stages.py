@@ -5,12 +5,12 @@ from pathlib import Path
 
 from toolchain.backend import compile_layers
 from toolchain.codegen import Target
-from toolchain.mlir.importer import imported
-from toolchain.mlir.npu.generated import compiled, submitting
+from toolchain.mlir.importer import import_module
+from toolchain.mlir.npu.generated import compile_module, submit_function
 from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.npu.isa import isa_module
 from toolchain.mlir.npu.lowering import llvm_module
-from toolchain.mlir.text.dialect import printed
+from toolchain.mlir.text.dialect import print_module
 from toolchain.mlir.text.source import MlirSource
 from toolchain.onnx_frontend import import_model
 
@@ -21,13 +21,13 @@ Lowering = Callable[[str, str], str]
 
 def to_layers(text: str, name: str) -> str:
     """linalg and tosa to NPU-IR."""
-    return printed(module_of(import_model(imported(MlirSource(text, name)))))
+    return print_module(module_of(import_model(import_module(MlirSource(text, name)))))
 
 
 def to_instructions(text: str, name: str) -> str:
     """NPU-IR to descriptors and the four instructions."""
     program = compile_layers(graph_of(MlirSource(text, name)), Target())
-    return printed(isa_module(submitting(program)))
+    return print_module(isa_module(submit_function(program)))
 
 
 def to_llvm(text: str, name: str) -> str:
@@ -37,7 +37,7 @@ def to_llvm(text: str, name: str) -> str:
 
 def to_assembly(text: str, name: str) -> str:
     """The LLVM dialect to RISC-V."""
-    return compiled(text, "asm").decode()
+    return compile_module(text, "asm").decode()
 
 
 def stages() -> list[tuple[Path, Path, Lowering]]:

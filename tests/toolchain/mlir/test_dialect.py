@@ -15,12 +15,12 @@ from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
 from toolchain.examples import EXAMPLES, LARGE
-from toolchain.ir.reference import executed
-from toolchain.mlir.npu.generated import emitted, submitting
+from toolchain.ir.reference import execute
+from toolchain.mlir.npu.generated import emit_stage, submit_function
 from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.npu.isa import data_of, isa_module
 from toolchain.mlir.npu.lowering import encoding
-from toolchain.mlir.text.dialect import Npu, printed
+from toolchain.mlir.text.dialect import Npu, print_module
 from toolchain.mlir.text.source import MlirSource
 from toolchain.onnx_frontend import import_model
 from toolchain.onnx_model.model import prepare
@@ -34,7 +34,7 @@ def test_a_graph_comes_back_as_it_was(name: str) -> None:
     model = prepare(EXAMPLES[name](), name)
     for graph in (import_model(model), compile_model(model, Target()).graph):
         for generic in (False, True):
-            text = printed(module_of(graph), generic=generic)
+            text = print_module(module_of(graph), generic=generic)
             assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)
 
 
@@ -42,14 +42,14 @@ def test_a_graph_comes_back_as_it_was(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(LARGE)])
 def test_a_large_graph_comes_back_as_it_was(name: str) -> None:
     graph = import_model(prepare(EXAMPLES[name](), name))
-    assert_equal(graph_of(MlirSource(printed(module_of(graph)), "graph.mlir")), graph)
+    assert_equal(graph_of(MlirSource(print_module(module_of(graph)), "graph.mlir")), graph)
 
 
 @pytest.mark.parametrize("name", ["cnn", "decoder", "cnn_int8"])
 def test_mlir_opt_reads_the_generic_form(name: str) -> None:
     need(OPT)
     graph = compile_model(prepare(EXAMPLES[name](), name), Target()).graph
-    text = verified(printed(module_of(graph), generic=True), "--allow-unregistered-dialect")
+    text = verified(print_module(module_of(graph), generic=True), "--allow-unregistered-dialect")
     assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)
 
 
@@ -62,7 +62,7 @@ def test_the_reference_of_graphs_agrees_with_onnx(name: str) -> None:
     for key in model.inputs:
         kind = {"FLOAT16": np.float16}.get(model.info[key].type, np.float32)
         inputs[key] = random.uniform(-1, 1, model.info[key].shape).astype(kind)
-    made = executed(graph, inputs)
+    made = execute(graph, inputs)
     for key, want in reference(model, inputs).items():
         got, scale = made[key].astype(np.float64), float(np.abs(want).max())
         if name.endswith("int8") or "qdq" in name:  # one code more or less on the way
@@ -75,7 +75,7 @@ def test_the_reference_of_graphs_agrees_with_onnx(name: str) -> None:
 def test_instructions_hold_the_commands(path: Path) -> None:
     model = compiled(path.read_text(), "program.mlir")
     for generic in (False, True):
-        text = printed(isa_module(submitting(model)), generic=generic)
+        text = print_module(isa_module(submit_function(model)), generic=generic)
         data = data_of(MlirSource(text, "isa.mlir").module)
         descriptors = [one for one in data if one.name.startswith("command")]
         blocks = {one.name: one for one in data if one.name.startswith("block")}
@@ -118,12 +118,12 @@ def test_llc_encodes_the_instructions_as_the_table_and_gnu_as(tmp_path: Path) ->
 def test_every_submission_is_in_the_assembly() -> None:
     need(TRANSLATE, LLC)
     model = compiled(PROGRAMS[0].read_text())
-    code = emitted("asm", model, submitting(model)).decode()
+    code = emit_stage("asm", model, submit_function(model)).decode()
     tight = code.partition("npu_generated_tight_submit:")[2].partition(".Lfunc_end0")[0]
     assert tight.count(".insn r 11, 0, 46") == len(model.commands)
     assert code.count("fence\tw, o") == 2 * len(model.commands)
     need(OPT)
-    verified(emitted("llvm", model, submitting(model)).decode())
+    verified(emit_stage("llvm", model, submit_function(model)).decode())
 
 
 GOOD = """func.func @g() attributes {npu.graph = "g"} {

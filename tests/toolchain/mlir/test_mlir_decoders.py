@@ -22,7 +22,7 @@ from toolchain.decoders.layers import load_layers
 from toolchain.decoders.reference import Reference
 from toolchain.examples.decoder_kv import decoder_kv
 from toolchain.mlir.npu.graph import graph_of, module_of
-from toolchain.mlir.text.dialect import printed
+from toolchain.mlir.text.dialect import print_module
 from toolchain.mlir.text.source import MlirSource
 
 PROMPT = (3, 1, 4, 1, 5)
@@ -43,7 +43,7 @@ def test_a_graph_with_caches_comes_back_as_it_was(name: str) -> None:
     program = Generation(decoder, REQUESTS[name]).prepare(load().config).compiled
     for graph in (program.stages[0][1], program.graph):
         for generic in (False, True):
-            text = printed(module_of(graph), generic=generic)
+            text = print_module(module_of(graph), generic=generic)
             if generic and not missing(OPT):
                 text = verified(text, "--allow-unregistered-dialect")
             assert_equal(graph_of(MlirSource(text, "graph.mlir")), graph)

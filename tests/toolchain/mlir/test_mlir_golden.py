@@ -10,7 +10,7 @@ from mlir_rig import assert_equal
 from mlir_runner import LLC, OPT, TRANSLATE, verified
 
 from toolchain.mlir.npu.graph import graph_of, module_of
-from toolchain.mlir.text.dialect import printed
+from toolchain.mlir.text.dialect import print_module
 from toolchain.mlir.text.source import MlirSource
 
 STAGES = stages()
@@ -31,12 +31,14 @@ def test_mlir_opt_accepts_every_stage(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     if path.name.endswith(LAYERS):
         graph = graph_of(MlirSource(text, path.name))
-        generic = verified(printed(module_of(graph), generic=True), "--allow-unregistered-dialect")
+        generic = verified(print_module(module_of(graph), generic=True), "--allow-unregistered-dialect")
         assert_equal(graph_of(MlirSource(generic, path.name)), graph)
     elif path.name.endswith(LLVM) or "." not in path.stem:
         verified(text)
     else:
-        generic = verified(printed(MlirSource(text, path.name).module, generic=True), "--allow-unregistered-dialect")
+        generic = verified(
+            print_module(MlirSource(text, path.name).module, generic=True), "--allow-unregistered-dialect"
+        )
         assert to_llvm(generic, path.name) == to_llvm(text, path.name)
 
 

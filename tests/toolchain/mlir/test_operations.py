@@ -14,12 +14,12 @@ from npu_device.abi.opcodes import Eltwise
 from npu_device.config import NpuConfig
 from pyv_npu.workloads import ia
 from pyv_npu.workloads.checks import check
-from toolchain.ir.reference import FUNCTIONS, executed
+from toolchain.ir.reference import FUNCTIONS, execute
 from toolchain.mlir.named import LINALG
 from toolchain.mlir.npu.graph import graph_of, module_of
 from toolchain.mlir.scalars import SCALARS
 from toolchain.mlir.shapes import TENSOR
-from toolchain.mlir.text.dialect import printed
+from toolchain.mlir.text.dialect import print_module
 from toolchain.mlir.text.source import MlirSource, op_name
 from toolchain.mlir.tosa import TOSA
 
@@ -208,8 +208,8 @@ def test_a_product_of_i64_that_is_known_is_exact() -> None:
 def test_an_operation_computes_what_mlir_computes(name: str) -> None:
     model = compiled(CASES[name], f"{name}.mlir")
     inputs, made = outputs(model)
-    graph = graph_of(MlirSource(printed(module_of(model.stages[0][1])), name))
-    for key, values in executed(graph, inputs).items():
+    graph = graph_of(MlirSource(print_module(module_of(model.stages[0][1])), name))
+    for key, values in execute(graph, inputs).items():
         assert check(made[key], values)["ok"], "NPU-IR as a module computes something else"
     if missing(OPT, RUNNER):
         need(OPT, RUNNER)

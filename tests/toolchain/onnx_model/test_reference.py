@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime_reference import random
 from shares import draws
 
-from toolchain.onnx_model.reference import TOGETHER, evaluated
+from toolchain.onnx_model.reference import TOGETHER, evaluate
 
 FLOAT = TensorProto.FLOAT
 
@@ -54,7 +54,7 @@ def test_any_graph_gives_the_same(data: st.DataObject) -> None:
     proto = model(nodes, outputs, {"w": random(3, 4), "flag": np.array(data.draw(st.booleans()))})
     feeds = {"x": random(3, 4, seed=8)}
     whole: Any = ReferenceEvaluator(proto).run(outputs, feeds)
-    made = evaluated(proto, outputs, feeds)
+    made = evaluate(proto, outputs, feeds)
     assert list(made) == outputs
     for name, wanted in zip(outputs, whole, strict=True):
         assert made[name].tobytes() == wanted.tobytes()
@@ -66,7 +66,7 @@ def test_what_is_read_no_more_is_forgotten() -> None:
     proto, x = model(nodes, [f"t{count}"], {}), np.ones(size, np.float32)
     tracemalloc.start()
     try:
-        (made,) = evaluated(proto, [f"t{count}"], {"x": x}).values()
+        (made,) = evaluate(proto, [f"t{count}"], {"x": x}).values()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -89,7 +89,7 @@ def test_products_of_16_bits_are_those_of_fp32_rounded_once(operator: str, kind:
         6
     ):  # the least of three each: the first call of a product takes longer, and so does a busy machine
         began = time.process_time()
-        made[turn % 2] = evaluated(proto, ["y"], each[turn % 2])["y"]
+        made[turn % 2] = evaluate(proto, ["y"], each[turn % 2])["y"]
         seconds[turn % 2] = min(seconds[turn % 2], time.process_time() - began)
     assert np.array_equal(made[0], made[1].astype(narrow[0].dtype)) and made[0].dtype == narrow[0].dtype
     assert seconds[0] < 10 * seconds[1] + 0.1
@@ -109,7 +109,7 @@ def test_weights_that_a_model_makes_in_front_are_not_held_together() -> None:
             last = f"neg{index}.{step}"
     whole = model([*weights, *nodes], [last], {"size": np.array([size], np.int64)})
     tracemalloc.start()
-    made = evaluated(whole, [last], {"x": np.ones(1, np.float32)})
+    made = evaluate(whole, [last], {"x": np.ones(1, np.float32)})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert made[last].item() == 1

@@ -12,7 +12,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import evaluated
+from toolchain.onnx_model.reference import evaluate
 
 I64 = TensorProto.INT64
 
@@ -479,7 +479,7 @@ def test_windows_that_no_tile_would_span(shape: tuple[int, ...], kernel: list[in
     proto = one_node("Conv", x, constants={"w": weights, "b": random(4)}, kernel_shape=kernel, **how)
     agree(proto, x)
     tracemalloc.start()
-    (reference,) = evaluated(proto, ["y"], x).values()
+    (reference,) = evaluate(proto, ["y"], x).values()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     near(reference, by_onnxruntime(proto, x)["y"], LIMIT, "y")
@@ -646,7 +646,7 @@ def test_rows_that_the_scratchpad_does_not_hold(operator: str) -> None:
 def test_our_reference_takes_elements_away(mode: str) -> None:
     x, constants = random(4, 6), {"p": np.array([-1, 2, 1, -2])}
     proto = one_node("Pad", {"x": x}, constants=constants, mode=mode)
-    (made,) = evaluated(proto, ["y"], {"x": x}).values()
+    (made,) = evaluate(proto, ["y"], {"x": x}).values()
     near(made, by_onnxruntime(proto, {"x": x})["y"], 0, "y")
     agree(proto, {"x": x})
 
@@ -655,7 +655,7 @@ def test_our_reference_takes_elements_away(mode: str) -> None:
 def test_our_reference_takes_a_depth_in_a_list(axis: int) -> None:
     x, constants = np.array([[0, 2], [-1, 9]]), {"d": np.array([4]), "v": random(2)}
     proto = one_node("OneHot", {"x": x}, constants=constants, axis=axis)
-    (made,) = evaluated(proto, ["y"], {"x": x}).values()
+    (made,) = evaluate(proto, ["y"], {"x": x}).values()
     near(made, by_onnxruntime(proto, {"x": x})["y"], 0, "y")
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnxruntime_reference import agree, by_onnxruntime, near, one_node, random
 
 from toolchain.errors import ModelError
-from toolchain.onnx_model.reference import evaluated
+from toolchain.onnx_model.reference import evaluate
 
 
 def check(operator: str, inputs: dict[str, Any], **how: Any) -> None:
@@ -106,6 +106,6 @@ def test_our_reference_of_frames_is_that_of_numpy(shape: tuple[int, ...], onesid
         pytest.skip("complex signals have both sides")
     constants = {"step": np.array(3), "window": random(8, seed=4)}
     proto = one_node("STFT", {"x": random(*shape)}, constants=constants, opset=17, onesided=onesided)
-    (made,) = evaluated(proto, ["y"], {"x": random(*shape)}).values()
+    (made,) = evaluate(proto, ["y"], {"x": random(*shape)}).values()
     want = by_onnxruntime(proto, {"x": random(*shape)})["y"]
     near(made, want, 1e-5, "y")

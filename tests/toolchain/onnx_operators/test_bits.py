@@ -18,7 +18,7 @@ from toolchain.codegen import Target
 from toolchain.compiler import compile_model
 from toolchain.errors import ModelError
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import evaluated
+from toolchain.onnx_model.reference import evaluate
 
 KINDS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
 SHAPES = [((3, 5), (3, 5)), ((3, 5), (5,)), ((), (4,)), ((2, 3, 4), (3, 1))]
@@ -61,7 +61,7 @@ def test_shifted_bits(direction: str, kind: Any, one: bool, seed: int) -> None:
     inputs = {"a": numbers(kind, (4, 6), seed), "b": places}
     proto = node("BitShift", inputs, kind, direction=direction)
     got, _ = by_us(proto, inputs)
-    near(got["y"], evaluated(proto, ["y"], inputs)["y"], 0, "y")
+    near(got["y"], evaluate(proto, ["y"], inputs)["y"], 0, "y")
     if kind is not np.uint16:  # no kernel of onnxruntime
         agree(proto, inputs)
 
@@ -124,7 +124,7 @@ def test_rows_of_a_table_of_short_integers(kind: Any) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=8)
     inputs = {"i": np.array([8, 0, 3, 3]), "b": numbers(kind, (4, 5), 2)}
     got, _ = by_us(proto, inputs)
-    near(got["y"], evaluated(proto, ["y"], inputs)["y"], 0, "y")
+    near(got["y"], evaluate(proto, ["y"], inputs)["y"], 0, "y")
 
 
 def test_arithmetic_of_short_integers_is_refused() -> None:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxruntime_reference import LIMIT, agree, by_onnxruntime, near, one_node, random
 
 from toolchain.onnx_model.model import prepare
-from toolchain.onnx_model.reference import evaluated, reference
+from toolchain.onnx_model.reference import evaluate, reference
 from toolchain.onnx_reference import corrected, windows
 
 I64, FP16, INT32 = TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT32
@@ -144,7 +144,7 @@ def test_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if chance.random() < 0.5:
         constants["b"] = random(len(constants["w"]), seed=seed + 2)
     proto = one_node("Conv", {"x": x}, ("y",), constants=constants, group=groups, **how)
-    want, made = by_onnxruntime(proto, {"x": x}), evaluated(proto, ["y"], {"x": x})
+    want, made = by_onnxruntime(proto, {"x": x}), evaluate(proto, ["y"], {"x": x})
     near(made["y"], want["y"], LIMIT, "y")
 
 
@@ -153,7 +153,7 @@ def test_a_convolution_takes_little_more_than_its_tensors() -> None:
     proto = one_node("Conv", {"x": x}, ("y",), constants={"w": w}, pads=[1, 1, 1, 1])
     tracemalloc.start()
     try:
-        made = evaluated(proto, ["y"], {"x": x})
+        made = evaluate(proto, ["y"], {"x": x})
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

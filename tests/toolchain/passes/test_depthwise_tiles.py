@@ -35,7 +35,7 @@ def depthwise(channels: int, size: int, taps: int, stride: int, kind: DataType, 
 
 
 def run(graph: Graph, config: NpuConfig, *, measured: bool = True) -> TimingRun:
-    """Without `measured`, tiles that a layer has are kept."""
+    """Without `measure_cost`, tiles that a layer has are kept."""
     target = target_of(config)
     return run_commands(compile_layers(graph, target if measured else target._replace(measured=None)).commands, config)
 

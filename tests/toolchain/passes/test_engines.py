@@ -129,7 +129,7 @@ def test_a_product_is_measured_once_on_each_device(monkeypatch: pytest.MonkeyPat
             runs.append(self.config)
             return super().run(commands)
 
-    monkeypatch.setattr("npu_device.levels.runner.Runner", Counted)
+    monkeypatch.setattr("pyv_npu.workloads.compiled.Runner", Counted)
     config = device(4)
     config = replace(config, dram=replace(config.dram, latency=config.dram.latency + 7))  # no other test's
     first = compiled(one_convolution(), config)

@@ -10,7 +10,7 @@ from toolchain.codegen.tiles import tile_of
 from toolchain.errors import ModelError, ToolchainError
 from toolchain.ir.text import parse, render
 from toolchain.ir.verify import IrError, verify
-from toolchain.passes import PASSES, run_passes, selected
+from toolchain.passes import PASSES, run_passes, select_passes
 from toolchain.quantize.qconfig import QConfig
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -174,12 +174,12 @@ def test_text_that_is_none() -> None:
     ],
 )
 def test_passes_are_chosen_by_name(choice: str, names: list[str]) -> None:
-    assert selected(choice) == names
+    assert select_passes(choice) == names
 
 
 def test_a_wrong_name_is_refused() -> None:
     with pytest.raises(ModelError, match="--passes fussion: no such pass; passes are constant-folding, "):
-        selected("all,fussion")
+        select_passes("all,fussion")
 
 
 CHAIN = """

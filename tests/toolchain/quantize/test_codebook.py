@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from shares import draws
 
 from npu_device.abi.opcodes import DataType
-from toolchain.ir.data_types import stored
+from toolchain.ir.data_types import encode_values
 from toolchain.ir.graph import Role, TensorIR
-from toolchain.quantize.codebook import VectorQuantization, coded, k_means, nearest
+from toolchain.quantize.codebook import VectorQuantization, encode_matrix, k_means, nearest_indices
 
 Array = np.ndarray[Any, Any]
 
@@ -32,11 +32,11 @@ def test_bytes_are_those_of_the_formula(rows: int, columns: int, books: int, see
     ceil(n / d) x b / 8 + codebooks x 2^b x d x 2."""
     books = min(books, rows)
     matrix = np.random.default_rng(seed).standard_normal((rows, columns))
-    made = coded(matrix, VectorQuantization(books, seed))
+    made = encode_matrix(matrix, VectorQuantization(books, seed))
     tensor = TensorIR("w", Role.WEIGHT, (rows, columns), DataType.VQ8)
     logical = np.repeat(made.codes, 8, axis=1)[:, :columns]
-    assert stored(logical, DataType.VQ8) == made.codes.tobytes()
-    total = tensor.size + len(stored(made.vectors, DataType.FP16))
+    assert encode_values(logical, DataType.VQ8) == made.codes.tobytes()
+    total = tensor.size + len(encode_values(made.vectors, DataType.FP16))
     assert total == rows * -(-columns // 8) + books * 256 * 8 * 2
     if columns % 8 == 0:
         assert total == -(-rows * columns // 8) * 8 // 8 + books * 2**8 * 8 * 2
@@ -45,7 +45,7 @@ def test_bytes_are_those_of_the_formula(rows: int, columns: int, books: int, see
 @pytest.mark.parametrize("books", [1, 3])
 def test_every_vector_has_the_nearest_of_its_codebook(books: int) -> None:
     matrix = np.random.default_rng(1).standard_normal((96, 64)).astype(np.float32)
-    made = coded(matrix, VectorQuantization(books))
+    made = encode_matrix(matrix, VectorQuantization(books))
     for row, line in enumerate(matrix.reshape(96, 8, 8)):
         book = made.vectors[row * books // 96].astype(np.float64)
         distances = ((line[:, None, :] - book) ** 2).sum(axis=2)
@@ -72,13 +72,13 @@ def test_few_vectors_are_kept_exactly() -> None:
     rng = np.random.default_rng(3)
     values = rng.standard_normal((100, 8)).astype(np.float16)
     matrix = values[rng.integers(0, 100, (40, 4))].reshape(40, 32)
-    made = coded(matrix, VectorQuantization())
+    made = encode_matrix(matrix, VectorQuantization())
     assert np.array_equal(meant(made.codes, made.vectors, 32), matrix)
 
 
 def test_equal_seeds_give_equal_codes_and_others_do_not() -> None:
     matrix = np.random.default_rng(4).standard_normal((64, 128))
-    first, again, other = (coded(matrix, VectorQuantization(2, seed)) for seed in (5, 5, 6))
+    first, again, other = (encode_matrix(matrix, VectorQuantization(2, seed)) for seed in (5, 5, 6))
     assert first.codes.tobytes() == again.codes.tobytes() and first.vectors.tobytes() == again.vectors.tobytes()
     assert first.vectors.tobytes() != other.vectors.tobytes()
 
@@ -88,9 +88,9 @@ def test_an_empty_centre_moves_to_the_furthest_point() -> None:
     points = np.random.default_rng(5).standard_normal((300, 8)).astype(np.float32) * 0.01
     points[17] = 100
     centres = k_means(points, np.random.default_rng(7)).astype(np.float32)
-    assert np.allclose(centres[nearest(points[17:18], centres)[0]], 100)
+    assert np.allclose(centres[nearest_indices(points[17:18], centres)[0]], 100)
 
 
 def test_values_beyond_fp16_are_its_largest() -> None:
-    made = coded(np.array([[1e6, -1e9, 0, 1, 2, 3, 4, 5]]), VectorQuantization())
+    made = encode_matrix(np.array([[1e6, -1e9, 0, 1, 2, 3, 4, 5]]), VectorQuantization())
     assert meant(made.codes, made.vectors, 2).tolist() == [[65504, -65504]]

@@ -12,7 +12,7 @@ from npu_device.abi.opcodes import DataType
 from npu_device.operations.kernels.elements import decode
 from toolchain.codegen import Target, place
 from toolchain.errors import ModelError
-from toolchain.ir.data_types import stored
+from toolchain.ir.data_types import encode_values
 from toolchain.ir.graph import Graph, LayerIR, Role, TensorIR
 from toolchain.ir.text import parse, render
 from toolchain.passes import run_passes
@@ -108,7 +108,7 @@ def test_codes_are_within_half_a_step_and_packed_by_row(n: int, k: int, bits: in
     largest = np.abs(original).max(axis=1 if nk else 0, keepdims=True) / top
     rounded = np.rint(original / np.where(largest > 0, largest, 1)) * largest
     assert np.square(wide - original).sum() <= 1.0001 * np.square(rounded - original).sum() + 1e-9
-    data = stored(codes, tensor.dtype)
+    data = encode_values(codes, tensor.dtype)
     rows, columns = codes.shape
     assert len(data) == tensor.size == rows * -(-columns * bits // 8)
     read = decode(np.frombuffer(data, np.uint8).reshape(rows, -1), tensor.dtype, rows, columns)

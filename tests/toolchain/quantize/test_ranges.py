@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from toolchain.errors import ModelError
-from toolchain.quantize.ranges import Histogram, parsed
+from toolchain.quantize.ranges import Histogram, parse_method
 
 
 def observed(*samples: np.ndarray) -> Histogram:
@@ -62,7 +62,7 @@ def test_nothing_but_zeros() -> None:
 
 
 def test_methods_by_name() -> None:
-    assert parsed("minmax")[0] == "minmax" and parsed("percentile:99.5") == ("percentile", 99.5)
+    assert parse_method("minmax")[0] == "minmax" and parse_method("percentile:99.5") == ("percentile", 99.5)
     for wrong in ("mean", "percentile:", "percentile:101", "percentile:x", "entropy:3", ""):
         with pytest.raises(ModelError, match=f"--calibration-method {wrong}: must be minmax"):
-            parsed(wrong)
+            parse_method(wrong)

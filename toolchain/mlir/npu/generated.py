@@ -12,8 +12,8 @@ from toolchain.errors import ModelError
 from toolchain.mlir.npu.graph import module_of
 from toolchain.mlir.npu.isa import SUBMIT, Function, isa_module
 from toolchain.mlir.npu.lowering import llvm_module
-from toolchain.mlir.text.dialect import printed
-from toolchain.program_image import FIRMWARE, ImagePiece, constants, with_pieces
+from toolchain.mlir.text.dialect import print_module
+from toolchain.program_image import FIRMWARE, ImagePiece, add_pieces, constants
 
 TRANSLATE, LLC = "mlir-translate-16", "llc-16"
 DEBIAN = {TRANSLATE: "mlir-16-tools", LLC: "llvm-16"}
@@ -22,27 +22,27 @@ FLAGS = ("-DNPU_GENERATED",)
 """Compiler flags for a packaged program that calls generated code."""
 
 
-def submitting(program: Program) -> list[Function]:
+def submit_function(program: Program) -> list[Function]:
     """Return the function of a model that runs once."""
     return [Function(SUBMIT, program.commands)]
 
 
-def emitted(stage: str, program: Program, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
+def emit_stage(stage: str, program: Program, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
     """Return the text of a stage: `npu-mlir` is NPU-IR before the passes, `isa-mlir` the instructions, `llvm` the LLVM
     dialect, `asm` RISC-V assembly. ToolchainError: a tool is missing."""
     if stage == "npu-mlir":
-        return printed(module_of(program.stages[0][1])).encode()
+        return print_module(module_of(program.stages[0][1])).encode()
     module = isa_module(functions)
     if stage == "isa-mlir":
-        return printed(module).encode()
+        return print_module(module).encode()
     text = llvm_module(module, slot)
-    return text.encode() if stage == "llvm" else compiled(text, "asm")
+    return text.encode() if stage == "llvm" else compile_module(text, "asm")
 
 
 def firmware(application: str, functions: Sequence[Function], slot: int = DEFAULT_SLOT) -> bytes:
     """Return the ELF of a packaged program with generated code, without the model's data. ToolchainError: a tool is
     missing."""
-    code = compiled(llvm_module(isa_module(functions), slot), "obj")
+    code = compile_module(llvm_module(isa_module(functions), slot), "obj")
     with tempfile.TemporaryDirectory() as scratch:
         code_object, out = Path(scratch) / "submit.o", Path(scratch) / "out.elf"
         code_object.write_bytes(code)
@@ -62,10 +62,10 @@ def image(
     content = [ImagePiece(program.memory.address(program.graph, name), data) for name, data in inputs.items()]
     content += () if bare else constants(program)
     words = {"commands": len(program.commands), **(arguments or {})}
-    return with_pieces(firmware(application, functions, slot), content, program.end, words)
+    return add_pieces(firmware(application, functions, slot), content, program.end, words)
 
 
-def compiled(text: str, kind: str) -> bytes:
+def compile_module(text: str, kind: str) -> bytes:
     """Compile a module of the LLVM dialect to RISC-V: `asm` or `obj`. ToolchainError: a tool is missing."""
     lowered = _tool(TRANSLATE, ["--mlir-to-llvmir"], text.encode())
     return _tool(LLC, [*TARGET, f"-filetype={kind}", "-o", "-"], lowered)

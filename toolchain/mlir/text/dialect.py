@@ -360,7 +360,7 @@ def operations() -> Iterator[type[Operation]]:
 Npu = Dialect(NAME, list(operations()), [Ticket, Event])
 
 
-def printed(module: b.ModuleOp, *, generic: bool = False) -> str:
+def print_module(module: b.ModuleOp, *, generic: bool = False) -> str:
     """Return the text of a module, in the dialect's own or the generic form. VerifyException: the module is invalid."""
     module.verify()
     text = io.StringIO()

@@ -64,7 +64,7 @@ def functional(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, arguments, kind.outputs, attributes)
 
 
-def same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_same_type(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%a, %b {attributes} : type`, the type of all operands and the result."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
@@ -81,7 +81,7 @@ _FLOAT_ORDER = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq",
 """Predicates of arith.cmpi and arith.cmpf, by number."""
 
 
-def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_comparison(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `slt, %a, %b : type`; the result is i1 in the same shape."""
     position = parser.pos
     predicate, order = parser.parse_identifier(), _INTEGER_ORDER if op.name == "arith.cmpi" else _FLOAT_ORDER
@@ -97,7 +97,7 @@ def compared(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, parser.resolve_operands(names, [kind] * len(names), position), [result], attributes)
 
 
-def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_selection(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%c, %a, %b : type` with a scalar i1 condition, or `: condition type, type`."""
     position = parser.pos
     names = parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_unresolved_operand)
@@ -108,7 +108,7 @@ def selected(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, parser.resolve_operands(names, [condition, kind, kind], position), [kind], attributes)
 
 
-def converted(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_conversion(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%a : type to type`."""
     position = parser.pos
     name = parser.parse_unresolved_operand()
@@ -126,7 +126,7 @@ def _fast_math(parser: Parser) -> None:
             parser.parse_comma_separated_list(Parser.Delimiter.NONE, parser.parse_identifier)
 
 
-def packed(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_pack(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `%a padding_value(%p : type) outer_dims_perm = [...] inner_dims_pos = [...] inner_tiles = [...] into %b :
     type -> type`, of tensor and, in later versions, of linalg."""
     position = parser.pos
@@ -176,7 +176,7 @@ def _results(parser: Parser) -> list[Attribute]:
     return list(listed or [parser.parse_type()])
 
 
-def structured(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_structured(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse `{attributes} ins(...) outs(...) {attributes} -> type`, preceded in later versions by `indexing_maps =
     [...]` or `dimension(1)`."""
     attributes = dict[str, Attribute]()
@@ -203,7 +203,7 @@ def generic(op: type[IRDLOperation], parser: Parser) -> Operation:
     return make(op, [*ins, *outs], _results(parser), attributes, [body])
 
 
-def with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
+def parse_with_body(op: type[IRDLOperation], parser: Parser) -> Operation:
     """Parse linalg.map and linalg.reduce: `{ arith.addf } ins(...) outs(...) dimensions = [...]`, or with a body at the
     end."""
     short, attributes = "", dict[str, Any]()
@@ -324,8 +324,8 @@ def context() -> Context:
     """Return an xDSL context with its own resources: builtin, func, cf, scf, arith, math, tensor, linalg, tosa, npu,
     and variables of ml_program, which are ignored."""
     context_of_parser = Context(allow_unregistered=True)
-    named = [operation(f"linalg.{name}", structured) for name in _STRUCTURED.split()]
-    bodies = [operation(f"linalg.{name}", with_body) for name in ("map", "reduce")]
+    named = [operation(f"linalg.{name}", parse_structured) for name in _STRUCTURED.split()]
+    bodies = [operation(f"linalg.{name}", parse_with_body) for name in ("map", "reduce")]
     bodies.append(operation("linalg.generic", generic))
     constants = ("const", "const_shape")
     tosa: list[type[Operation]] = []
@@ -333,13 +333,13 @@ def context() -> Context:
         tosa.append(operation(f"tosa.{name}", _const if name in constants else functional))
     tosa.append(operation("tosa.yield", functional, terminator=True))
 
-    arithmetic = [operation(f"arith.{name}", same_type) for name in SAME_TYPE]
-    arithmetic += [operation(f"arith.{name}", compared) for name in ("cmpi", "cmpf")]
-    arithmetic += [operation(f"arith.{name}", converted) for name in CASTS]
-    arithmetic.append(operation("arith.select", selected))
+    arithmetic = [operation(f"arith.{name}", parse_same_type) for name in SAME_TYPE]
+    arithmetic += [operation(f"arith.{name}", parse_comparison) for name in ("cmpi", "cmpf")]
+    arithmetic += [operation(f"arith.{name}", parse_conversion) for name in CASTS]
+    arithmetic.append(operation("arith.select", parse_selection))
     shaped = [operation("tensor.expand_shape", expand_shape)]
-    shaped += [operation(f"tensor.{name}", packed) for name in ("pack", "unpack")]
-    bodies += [operation(f"linalg.{name}", packed) for name in ("pack", "unpack")]
+    shaped += [operation(f"tensor.{name}", parse_pack) for name in ("pack", "unpack")]
+    bodies += [operation(f"linalg.{name}", parse_pack) for name in ("pack", "unpack")]
     builtin_dialect = builtin.Builtin
     context_of_parser.load_dialect(
         Dialect(

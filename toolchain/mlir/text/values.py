@@ -59,7 +59,7 @@ def shape_of(kind: Attribute) -> tuple[int, ...] | None:
     return sizes_of(kind) or (() if element(kind) else None)
 
 
-def trouble(kind: Attribute) -> str:
+def type_problem(kind: Attribute) -> str:
     """Return why a type is not supported; "" if it is."""
     if isinstance(kind, b.TensorType):
         inside = kind.element_type
@@ -76,10 +76,10 @@ def trouble(kind: Attribute) -> str:
     return ""
 
 
-def outside(kind: Attribute) -> str:
+def argument_problem(kind: Attribute) -> str:
     """Return why the type of an argument or result is not supported; "" if it is."""
     double = isinstance(getattr(kind, "element_type", kind), b.Float64Type)
-    return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else trouble(kind)
+    return f"type {kind}: supported are ranked tensors of {SUPPORTED}" if double else type_problem(kind)
 
 
 def constant(value: Attribute, context: Context) -> Values | None:
