@@ -1,6 +1,7 @@
-"""Mixtures of experts of com.microsoft: a token counts what those experts make of it that its router rates highest.
+"""Decomposition of mixtures of experts of com.microsoft: the result of a token is the weighted sum of the experts that
+its router rates highest.
 
-Every expert computes every token, as the run decides which of them count.
+Every expert computes every token, since the run selects the experts.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}), "gelu": ("Gelu", {"approximate": "tanh"}), "identity": ("Identity", {}),
 }  # fmt: skip
 _INTERLEAVED = 1
-"""Value of swiglu_fusion: a column of the gate, a column of what it gates, and so on."""
+"""Value of swiglu_fusion: columns of the gate alternate with those that it multiplies."""
 
 
 def mixture(parts: Decomposition) -> None:
@@ -30,26 +31,26 @@ def mixture(parts: Decomposition) -> None:
     _refuse_inputs(parts, 6, 7)
     first, second = (parts.make("Transpose", parts.input(index), perm=[0, 2, 1]) for index in (2, 4))
     if parts.node.attribute("normalize_routing_weights", 0):
-        weights, chosen = _choose(parts, parts.input(1))
+        weights, selection = _choose(parts, parts.input(1))
         weights = parts.make("Softmax", weights, axis=1)
     else:
-        weights, chosen = _choose(parts, parts.make("Softmax", parts.input(1), axis=1))
-    _compose(parts, (first, 3), (second, 5), weights, chosen)
+        weights, selection = _choose(parts, parts.make("Softmax", parts.input(1), axis=1))
+    _compose(parts, (first, 3), (second, 5), weights, selection)
 
 
 def mixture_of_codes(parts: Decomposition) -> None:
-    """Compose QMoE; its weights are floats on the device. What the router says is always normalized, as onnxruntime
-    does on a CPU."""
+    """Compose QMoE. Its weights are floats on the device. The ratings of the router are always normalized, as in
+    onnxruntime on a CPU."""
     _refuse_inputs(parts, 8, 9, 10, 13, *range(15, 21))
     first, second, node = _numbers(parts, 2, 11), _numbers(parts, 5, 12), parts.node
-    weights, chosen = _choose(parts, parts.input(1))
+    weights, selection = _choose(parts, parts.input(1))
     if node.has(14):
-        weights = parts.make("GatherElements", parts.input(14), chosen, axis=1)
+        weights = parts.make("GatherElements", parts.input(14), selection, axis=1)
         if node.attribute("normalize_routing_weights", 0):
             weights = parts.make("Div", weights, parts.make("ReduceSum", weights, parts.integers(1)))
     else:
         weights = parts.make("Softmax", weights, axis=1)
-    _compose(parts, (first, 4), (second, 7), weights, chosen)
+    _compose(parts, (first, 4), (second, 7), weights, selection)
 
 
 def _refuse_inputs(parts: Decomposition, *indices: int) -> None:
@@ -86,23 +87,23 @@ def _choose(parts: Decomposition, ratings: str) -> tuple[str, str]:
     experts, count = parts.node.shape(1)[1], parts.node.attribute("k", 1)
     if not 1 <= count <= experts:
         parts.node.refuse(f"attribute k={count}: the model has {experts} experts")
-    highest, chosen = parts.several(2, "TopK", ratings, parts.integers(count))
-    return highest, chosen
+    highest, selection = parts.several(2, "TopK", ratings, parts.integers(count))
+    return highest, selection
 
 
 def _compose(
-    parts: Decomposition, first: tuple[str, int], second: tuple[str, int], weights: str, chosen: str
+    parts: Decomposition, first: tuple[str, int], second: tuple[str, int], weights: str, selection: str
 ) -> None:  # fmt: skip
-    """Compose the result from the products of the experts, (weights, input that is the bias) each, of as many tokens
-    as there are. `weights`: what the experts `chosen` count, tokens x k."""
+    """Compose the result from the two products of the experts, each (weights, input that is the bias), for any number
+    of tokens. `weights`: of the experts in `selection`, both of shape (tokens, k)."""
     node = parts.node
     x = parts.reshaped(parts.input(0), 1, -1, node.shape(0)[-1])
     x = _product(parts, _activate(parts, _product(parts, x, *first)), *second)
     experts = parts.constant(np.arange(node.shape(1)[1]).reshape(-1, 1, 1))
     zero = parts.number(0)
-    counts = parts.make("Where", parts.make("Equal", experts, chosen), weights, zero)
-    counts = parts.make("ReduceSum", counts, parts.integers(2))
-    x = parts.make("Where", parts.make("Greater", counts, zero), parts.make("Mul", x, counts), zero)
+    shares = parts.make("Where", parts.make("Equal", experts, selection), weights, zero)
+    shares = parts.make("ReduceSum", shares, parts.integers(2))
+    x = parts.make("Where", parts.make("Greater", shares, zero), parts.make("Mul", x, shares), zero)
     total = parts.make("ReduceSum", x, parts.integers(0))
     parts.result("Reshape", total, parts.make("Shape", parts.input(0)))
 
