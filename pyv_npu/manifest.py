@@ -17,7 +17,7 @@ FILE = MANIFEST
 class Manifest(NamedTuple):
     """Contents of manifest.json."""
 
-    what: str
+    folder_type: str
     """Type of the folder: report, sweep, campaign, compiled model."""
     version: str
     """Version of this package."""
@@ -33,12 +33,12 @@ def file_sha256(path: "str | os.PathLike[str]") -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def write(folder: Path, what: str, inputs: Mapping[str, str], files: "list[str] | None" = None) -> None:
+def write(folder: Path, folder_type: str, inputs: Mapping[str, str], files: "list[str] | None" = None) -> None:
     """Write the manifest of all files in a folder, or of `files`."""
     names = sorted(files_of(folder) if files is None else files)
     document = {
         "format": MANIFEST_FORMAT,
-        "what": what,
+        "what": folder_type,
         "version": version(),
         "inputs_sha256": dict(inputs),
         "files_sha256": {name: file_sha256(folder / name) for name in names if name != FILE},
@@ -107,5 +107,5 @@ def problems(folder: Path, contents: Manifest) -> list[str]:
             lines.append(f"{name}: is not as it was written")
     for name, digest in contents.inputs.items():
         if os.path.isfile(name) and file_sha256(name) != digest:
-            lines.append(f"{name}: is another file than the {contents.what} was made from")
+            lines.append(f"{name}: is another file than the {contents.folder_type} was made from")
     return lines

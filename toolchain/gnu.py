@@ -20,7 +20,7 @@ from pyv_native.files import draft_of, write_text
 from toolchain.errors import CompilerError, ToolchainError
 
 LOOSE, TIGHT = "loose", "tight"
-BOTH = (LOOSE, TIGHT)
+BOTH_MODES = (LOOSE, TIGHT)
 
 
 class Application(NamedTuple):
@@ -28,7 +28,7 @@ class Application(NamedTuple):
 
     name: str
     text: str
-    modes: tuple[str, ...] = BOTH
+    modes: tuple[str, ...] = BOTH_MODES
     """Submission modes that the program supports."""
 
     @property

@@ -278,7 +278,7 @@ def _requests(run: "ServedWorkload") -> list[Part]:
 def _trust(run: "ServedWorkload") -> list[Part]:
     text = ("The cycles of a step are put together from simulations at CA_HYBRID of its parts. These steps were then "
             "simulated whole (pyv-npu docs serving).")  # fmt: skip
-    rows: list[list[Value]] = [[str(check[0]), *check[1:-2], check.simulated, check.used, check.error]
+    rows: list[list[Value]] = [[str(check[0]), *check[1:-2], check.simulated, check.estimate, check.error]
                                for check in run.checks]  # fmt: skip
     heads = ("step", "requests", "tokens", "layers simulated", "cycles simulated", "cycles used", "error")
     units = [*[""] * 6, "share"]

@@ -43,12 +43,12 @@ class Check(NamedTuple):
     layers: int
     """Number of simulated layers; all others take as long as the last."""
     simulated: int
-    used: int
+    estimate: int
 
     @property
     def error(self) -> float:
         """Error of the time in use, relative to the simulated time."""
-        return (self.used - self.simulated) / self.simulated
+        return (self.estimate - self.simulated) / self.simulated
 
 
 class Attention(NamedTuple):

@@ -21,7 +21,7 @@ from toolchain import gnu
 from toolchain.errors import CompilerError, ToolchainError
 from toolchain.gnu import (
     APPLICATIONS,
-    BOTH,
+    BOTH_MODES,
     RUNTIME_SOURCES,
     build,
     build_program,
@@ -56,7 +56,7 @@ def sha256(path: Path) -> str:
 
 def test_the_catalogue_is_what_ships() -> None:
     assert sorted(NAMES) == sorted(path.stem for path in PREBUILT.glob("*.elf")) == sorted(MANIFEST["programs"])
-    assert all(set(row.modes) <= set(BOTH) and row.modes and row.text for row in APPLICATIONS)
+    assert all(set(row.modes) <= set(BOTH_MODES) and row.modes and row.text for row in APPLICATIONS)
 
 
 def test_every_source_is_in_the_catalogue() -> None:

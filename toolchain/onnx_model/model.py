@@ -77,7 +77,7 @@ class OnnxModel:
     def outputs(self) -> list[str]:
         return [value.name for value in self.graph.output]
 
-    def whole(self) -> "OnnxModel":
+    def with_initializers(self) -> "OnnxModel":
         """Return the model with all initializers in its protobuf. ModelError: they exceed the size of a protobuf."""
         if not self.external:
             return self

@@ -36,8 +36,8 @@ class _Terms:
     def _number(self, value: float) -> str:
         return self.parts.constant(np.array(value, np.float32))
 
-    def where(self, condition: str, yes: str | float, no: str | float) -> str:
-        return self("Where", condition, yes, no)
+    def where(self, condition: str, if_true: str | float, if_false: str | float) -> str:
+        return self("Where", condition, if_true, if_false)
 
     def signed(self, size: str) -> str:
         """Return a non-negative value with the sign of x."""

@@ -93,7 +93,7 @@ def quantize_model(
     the model also serves other shapes than those of the samples, so values derived from shapes are not folded.
     ModelError: there is nothing to quantize, or a sample does not match the model."""
     floats = kind is not DataType.INT8
-    model = model.whole()
+    model = model.with_initializers()
     if not (floats or open_shapes):
         model = with_resizes_as_products(model)
     proto, config = without_batchnorm(model), config or QConfig()

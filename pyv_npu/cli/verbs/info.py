@@ -15,7 +15,7 @@ from pyv_npu.config.yaml_file import QCONFIGS
 from pyv_npu.errors import UsageError
 from pyv_npu.text import as_json, lines_of
 from toolchain import gnu
-from toolchain.gnu import APPLICATIONS, BOTH
+from toolchain.gnu import APPLICATIONS, BOTH_MODES
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +133,7 @@ def _firmware() -> list[tuple[str, str]]:
     shipped = shipped_programs()
     rows = []
     for row in APPLICATIONS:
-        modes = "" if row.modes == BOTH else f" ({', '.join(row.modes)} mode only)"
+        modes = "" if row.modes == BOTH_MODES else f" ({', '.join(row.modes)} mode only)"
         built = "" if row.name in shipped else "; not built here: pyv-npu build-firmware DIR"
         rows.append((row.name, f"{row.text}{modes}{built}"))
     return rows

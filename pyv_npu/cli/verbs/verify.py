@@ -22,7 +22,7 @@ def execute(args: argparse.Namespace, call: Call) -> int:
     lines = [*manifest.problems(args.folder, contents), *changed_points(args.folder)]
     present = sum(Path(name).is_file() for name in contents.inputs)
     show(
-        f"{args.folder}: {contents.what} by PyV-NPU {contents.version}, {len(contents.files)} files, "
+        f"{args.folder}: {contents.folder_type} by PyV-NPU {contents.version}, {len(contents.files)} files, "
         f"{len(contents.inputs)} inputs of which {present} are here"
     )
     for line in lines:

@@ -109,9 +109,9 @@ class Submissions(Sequence[Submission]):
 
         return np.concatenate([np.empty(0, np.int64), *(rows[:, COLUMN[name]] for rows in self.chunks())])
 
-    def where(self, chosen: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
-        """Return the rows selected by the mask `chosen(chunk)`."""
-        return Submissions(lambda: (rows[chosen(rows)] for rows in self.chunks()))
+    def where(self, mask_of: "Callable[[Integers], NDArray[np.bool_]]") -> "Submissions":
+        """Return the rows selected by the mask `mask_of(chunk)`."""
+        return Submissions(lambda: (rows[mask_of(rows)] for rows in self.chunks()))
 
     @property
     def failed(self) -> "Submissions":

@@ -85,7 +85,7 @@ RA = 1
 class AccessSide(NamedTuple):
     """One of the two accesses of a finding."""
 
-    what: str
+    access: str
     """Name for messages: `store`, `doorbell`, `load`, `ENQCMD_T`."""
     cycle: int
     """Cycle at whose start the access began."""
@@ -115,12 +115,12 @@ class Findings:
     """Findings of a run of a program."""
 
     program: Program
-    found: Sequence[Finding]
+    findings: Sequence[Finding]
     dropped: int = 0
     """Number of findings beyond `MAX_FINDINGS`."""
 
     def __bool__(self) -> bool:
-        return bool(self.found)
+        return bool(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object `sanitizer` of the JSON result (docs/results.md)."""
@@ -138,7 +138,7 @@ class Findings:
                     "note": finding.note or None,
                     "remedy": finding.rule.remedy,
                 }
-                for finding in self.found
+                for finding in self.findings
             ],
             "dropped": self.dropped,
         }
@@ -154,7 +154,7 @@ class Findings:
 
     def _side_json(self, side: AccessSide) -> dict[str, Any]:
         return {
-            "what": side.what, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
+            "what": side.access, "cycle": side.cycle, "pc": side.pc, "place": self.place(side) or None,
             "caller": self.caller(side) or None, "ticket": side.ticket,
         }  # fmt: skip
 

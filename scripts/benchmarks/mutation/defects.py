@@ -55,7 +55,7 @@ DEFECTS = (
     ),
     Defect(
         "null among words of the extended block", "npu_device/abi/cmdq.py",
-        'yield Fault(Code.TYPE, f"{field}.{name}", one, "must be an integer, or a list of integers")', "pass",
+        'yield Fault(Code.TYPE, f"{field}.{name}", word, "must be an integer, or a list of integers")', "pass",
         "tests/npu_device/levels/test_command_list.py::test_a_broken_list_names_code_field_and_value",
     ),
     Defect(

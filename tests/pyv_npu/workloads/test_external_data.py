@@ -159,10 +159,11 @@ def test_a_decoder_with_weights_out_of_sight_generates(tmp_path: Path) -> None:
 
 def test_a_conversion_of_weights_beside_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = load_model(saved(tmp_path, EXAMPLES["mlp"](), apart=True))
-    assert set(model.whole().initializers) == set(model.initializers) and not model.whole().external
+    whole = model.with_initializers()
+    assert set(whole.initializers) == set(model.initializers) and not whole.external
     monkeypatch.setattr("toolchain.onnx_model.model.MAX_PROTOBUF", 1000)
     with pytest.raises(ModelError, match=r"apart.onnx: a protobuf of \d+ bytes: a conversion of weights takes at most"):
-        model.whole()
+        model.with_initializers()
 
 
 @pytest.mark.parametrize("change", ["short", "missing", "outside"])
