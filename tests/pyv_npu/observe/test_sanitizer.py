@@ -51,7 +51,7 @@ def test_no_false_alarm_on_a_program_that_ships(name: str, mode: str) -> None:
     config = load(overrides={"npu.mode": mode, "run.sanitize": ("boundary",)}).config
     run = run_program(config, name, ARGS.get(name))
     assert run.core is not None and run.core.findings is not None
-    rules = [finding.rule.key for finding in run.core.findings.found]
+    rules = [finding.rule.key for finding in run.core.findings.findings]
     assert rules == (["ticket-reused"] if (name, mode) == ("fault_descriptor", "loose") else [])  # what it is there for
     assert run.exit_code == 0
 
