@@ -422,7 +422,7 @@ _GUARD = """
 def guarded({names}):
     try:
         answer = call({names})
-        return answer if type(answer) is int and {low} <= answer <= {high} else answered(name, answer)
+        return answer if type(answer) is int and {low} <= answer <= {high} else check_result(name, answer)
     except BaseException as error:
         arena.callback_error = error
         arena.words[status] = callback

@@ -67,8 +67,8 @@ def _other_processor(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _other_library(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    original = host._installed
-    patch.setattr(host, "_installed", lambda package: (*original(package), "another"))
+    original = host._library_identity
+    patch.setattr(host, "_library_identity", lambda package: (*original(package), "another"))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_run_without_it_has_next_to_nothing_of_it(mode: str) -> None:
 
     def drive(platform: Platform) -> Stop:
         assert platform.sanitizer is None and platform.bus.shadow is None
-        assert RamAccess(platform.hart, platform.bus).unobserved
+        assert RamAccess(platform.hart, platform.bus).is_unobserved
         platform.run(until=30_000)  # the driver has opened the device
         before = sys.gettrace()
         sys.settrace(trace)
