@@ -53,11 +53,12 @@ class Results:
         """Memory of the blocks."""
         self._issue = self._machine.issue
         issue = self._issue.issue
-        issue.reports_writes = self._memory.reports_writes
+        issue.reports_writes = self._memory.written is not None
         self._youngest = issue.offset // WORD + layout(Issue).fields["youngest_result"].word
 
     def _report(self, _: int, address: int, size: int) -> int:
-        self._memory.report(address, size)
+        if self._memory.written is not None:
+            self._memory.written(address, size)
         return 0
 
     def _write(self, _: int, offset: int) -> int:

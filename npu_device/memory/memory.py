@@ -42,7 +42,8 @@ class Memory:
         """`regions`: (name, base address, writable buffer). Raise NpuDeviceError if one is read-only or two overlap."""
         self._windows: list[_Window] = []
         self._views: dict[Region, tuple[Bytes, Bytes]] = {}
-        self._written = written
+        self.written = written
+        """Reports a write; None if nobody is told."""
         for name, base, buffer in regions:
             data = memoryview(buffer).cast("B")
             if data.readonly:
@@ -58,16 +59,6 @@ class Memory:
     def windows(self) -> list[tuple[int, int, memoryview]]:
         """Base, end and bytes of each region."""
         return [(base, end, content) for _, base, end, content in self._windows]
-
-    @property
-    def reports_writes(self) -> bool:
-        """Check whether writes are reported."""
-        return self._written is not None
-
-    def report(self, address: int, size: int) -> None:
-        """Report a write that others have made."""
-        if self._written is not None:
-            self._written(address, size)
 
     def holds(self, address: int, size: int) -> bool:
         """Check whether `size` bytes at `address` are in one region."""
@@ -111,8 +102,8 @@ class Memory:
             return self.write_bytes(region.address, data.reshape(-1).data)
         views = self._views.get(region) or self._make_views(region)
         views[1][:] = data.reshape(region.rows, region.row_bytes)
-        if self._written is not None:
-            self._written(region.address, region.end - region.address)
+        if self.written is not None:
+            self.written(region.address, region.end - region.address)
 
     def write_bytes(self, address: int, data: bytes | memoryview) -> None:
         """Store contiguous bytes. Raise NpuDeviceError outside memory."""
@@ -120,8 +111,8 @@ class Memory:
         for _, base, top, window in self._windows:
             if base <= address and end <= top:
                 window[address - base : end - base] = data
-                if self._written is not None:
-                    self._written(address, len(data))
+                if self.written is not None:
+                    self.written(address, len(data))
                 return
         raise _no_memory(address, end)
 
