@@ -151,8 +151,8 @@ def queue_text(npu: NpuDevice) -> str:
     waiting = sum(1 for _, state in commands if state is TicketState.QUEUED)
     lines.append(f"device: {len(commands)} commands in flight, {waiting} not started")
     for command, state in commands:
-        unit = "" if command.unit == FRONTEND else f" on {Kind(unit_kind(command.unit)).name}{unit_index(command.unit)}"
         entry = npu.entry(command)
+        unit = "" if entry.unit == FRONTEND else f" on {Kind(unit_kind(entry.unit)).name}{unit_index(entry.unit)}"
         waits = f", hazards: {entry.hazards}" if entry.hazards else ""
         waits += f", barriers: {entry.barriers_pending}" if entry.barriers_pending else ""
         lines.append(

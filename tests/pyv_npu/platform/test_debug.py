@@ -247,9 +247,9 @@ def test_going_back_meets_the_same_points_in_reverse(mode: str) -> None:
     """Breakpoints at their place; watchpoints behind the access, where GDB, going back, steps over it."""
     platform = machine(mode)
     debugger = debugger_of(platform)
-    submit, seen = symbols(f"npu_submit_{mode}", "seen")
+    submit, completions = symbols(f"npu_submit_{mode}", "completions")
     debugger.points.insert(DebugPoint(PointKind.SOFTWARE, submit, 4))
-    debugger.points.insert(DebugPoint(PointKind.WRITE, seen, 4))
+    debugger.points.insert(DebugPoint(PointKind.WRITE, completions, 4))
     debugger.points.insert(DebugPoint(PointKind.ACCESS, NPU + 0x20, 4))
     met = []
     while (halt := debugger.resume(never)).end is None:
