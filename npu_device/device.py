@@ -174,8 +174,8 @@ class NpuDevice:
         if pipeline is None:
             return None
         storage = pipeline.storage
-        due = storage.arena.words[storage.due]
-        return None if due >= LATEST else due
+        deadline = storage.arena.words[storage.deadline]
+        return None if deadline >= LATEST else deadline
 
     def advance(self, now: int) -> None:
         """Process all events due at the start of cycle `now` or earlier."""

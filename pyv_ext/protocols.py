@@ -63,7 +63,7 @@ class Link(Protocol):
         """Host address of the buffer."""
 
     @property
-    def due(self) -> int:
+    def next_deadline(self) -> int:
         """Byte offset in the buffer of a 64-bit integer: the cycle of the next event."""
 
     @property

@@ -17,12 +17,12 @@ class Banks:
         self.count = spm.banks
         self.unit = spm.size // spm.banks if spm.interleave == "block" else _INTERLEAVED
         """Consecutive bytes of a bank."""
-        self.named = [_named(mask, spm.banks) for mask in range(BANK_MASKS)]
+        self.by_mask = [_banks_of_mask(mask, spm.banks) for mask in range(BANK_MASKS)]
         """Banks of each mask: bit b for bank b."""
 
     def mask_error(self, mask: int) -> DescriptorError:
         """Return the error of a mask that names no bank."""
-        useful = sum(1 << bit for bit in range(_MASK_BITS) if self.named[1 << bit])
+        useful = sum(1 << bit for bit in range(_MASK_BITS) if self.by_mask[1 << bit])
         return DescriptorError(
             TicketError.BANK_MASK, f"mask {mask:#04x} of spm.banks {self.count}: bits that do are {useful:#04x}"
         )
@@ -34,7 +34,7 @@ class Banks:
     def error(self, mask: int, name: str, start: int, end: int, remedy: str) -> DescriptorError | None:
         """Return the error of bytes `start`..`end` of the scratchpad, None if they lie in the banks of the mask:
         NoRoomError when they begin there and do not end there."""
-        allowed = self.named[mask]
+        allowed = self.by_mask[mask]
         at = start
         last = min(end, start + self.count * self.unit)  # which has touched every bank
         while at < last:
@@ -53,11 +53,11 @@ class Banks:
         return NoRoomError(TicketError.OPERAND_OUTSIDE_BANKS, name, level, end - start, at - start, remedy)
 
 
-def _named(mask: int, banks: int) -> int:
+def _banks_of_mask(mask: int, banks: int) -> int:
     """Bit b is set when bank b belongs to the mask: bit i of a mask names banks i*n/8 up to (i+1)*n/8."""
-    chosen = 0
+    bits = 0
     for bit in range(_MASK_BITS):
         if mask >> bit & 1:
             for bank in range(bit * banks // _MASK_BITS, (bit + 1) * banks // _MASK_BITS):
-                chosen |= 1 << bank
-    return chosen
+                bits |= 1 << bank
+    return bits

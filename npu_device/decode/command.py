@@ -149,7 +149,7 @@ class Command:
         if self.macro is None:
             regions = self.order.reads
         else:
-            regions = tuple(one.region for one in self.macro.operands if not one.written)
+            regions = tuple(operand.region for operand in self.macro.operands if not operand.written)
         return regions + self.accumulator_regions if self.descriptor.accumulate else regions
 
     def writes(self) -> tuple[Region, ...]:
@@ -157,10 +157,10 @@ class Command:
         order = self.order
         if self.macro is None:
             return self.accumulator_regions if order.holds else order.writes
-        used = () if order.workspace is None else (order.workspace,)
+        workspace = () if order.workspace is None else (order.workspace,)
         if order.holds:
-            return self.accumulator_regions + used
-        return tuple(one.region for one in self.macro.operands if one.written) + used
+            return self.accumulator_regions + workspace
+        return tuple(operand.region for operand in self.macro.operands if operand.written) + workspace
 
     def operands(self) -> bytes:
         """Words of all that it reads and writes."""

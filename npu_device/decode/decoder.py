@@ -102,10 +102,10 @@ class Decoder:
         if order.macro is None:
             return Uses(d, order.reads, order.writes)
         operands = order.macro.operands
-        writes = () if order.holds else tuple([one.region for one in operands if one.written])
-        return Uses(d, tuple([one.region for one in operands if not one.written]), writes)
+        writes = () if order.holds else tuple([operand.region for operand in operands if operand.written])
+        return Uses(d, tuple([operand.region for operand in operands if not operand.written]), writes)
 
-    def restored(self, descriptor: bytes, block: bytes | None, prio: int, stream: int) -> Command:
+    def restore(self, descriptor: bytes, block: bytes | None, prio: int, stream: int) -> Command:
         """Return the command that these bytes became when they were valid, without its sum. StateError if they are
         not."""
         try:
@@ -162,8 +162,8 @@ class Decoder:
                 rule = "must be below, or raise npu.clusters"
                 raise DescriptorError(TicketError.CLUSTER, f"cluster {d.cluster} of {self._config.clusters}: {rule}")
             case DecodeFault.FUNCTION:
-                known = ", ".join(str(int(function)) for function in FUNCTIONS.get(opcode, (0,)))
-                text = f"{opcode.name} has no function {d.function}: must be {known}"
+                functions = ", ".join(str(int(function)) for function in FUNCTIONS.get(opcode, (0,)))
+                text = f"{opcode.name} has no function {d.function}: must be {functions}"
                 raise DescriptorError(TicketError.FUNCTION, text)
             case DecodeFault.OPTION:
                 option = "in1_nk" if not d.accumulate or "accumulate" in operation.options else "accumulate"
@@ -209,8 +209,8 @@ class Decoder:
         total = None
         if macro.accumulator_shape is not None and (d.accumulate or d.function):
             total = Sum(macro.accumulator_shape, d.type_in0 in INTEGERS, holds(d))
-        kept = total is not None and total.hold
-        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=kept, total=total)
+        keeps = total is not None and total.hold
+        return Order(d, opcode, operation.kind, macro=macro, workspace=workspace, holds=keeps, total=total)
 
     def _block(self, d: Descriptor, opcode: Opcode, operation: Operation, data: bytes | None) -> Extended:
         if not operation.macro:
@@ -227,10 +227,10 @@ class Decoder:
             )
         block = Extended.unpack(data)
         try:
-            aligned = block.aligned()
+            alignments = block.aligned()
         except AbiError as error:
             raise DescriptorError(TicketError.RESERVED, f"extended block at {d.param1:#x}: {error}") from None
-        for name, size in aligned.items():
+        for name, size in alignments.items():
             if size & size - 1 or size > max_alignment(self._config):
                 raise self._alignment_error(f"alignment of {name}", size)
         if block.leftover(opcode):

@@ -19,16 +19,16 @@ def nearest_tile(d: Descriptor, check: Check) -> str:
 
     `check` decides, so the tile is legal in every respect, not only in the one that failed first.
     """
-    named = [name for name in DIMENSIONS if getattr(d, name) and (name != "tile_n" or d.opcode not in ALIGNING)]
+    dimensions = [name for name in DIMENSIONS if getattr(d, name) and (name != "tile_n" or d.opcode not in ALIGNING)]
     while True:
-        tried = [(name, _halved(d, name)) for name in named if getattr(d, name) > 1]
-        rated = [(over, name, smaller) for name, smaller in tried if (over := _excess(smaller, check)) is not None]
-        if not rated:
+        halves = [(name, _halve(d, name)) for name in dimensions if getattr(d, name) > 1]
+        scores = [(over, name, smaller) for name, smaller in halves if (over := _excess(smaller, check)) is not None]
+        if not scores:
             return "no tile fits there"
-        over, name, smaller = min(rated, key=lambda one: one[0])
+        over, name, smaller = min(scores, key=lambda one: one[0])
         if not over:
-            found = _grown(smaller, name, getattr(d, name), check)
-            return "legal tile: " + ", ".join(f"{one} {getattr(found, one)}" for one in named)
+            tile = _grow(smaller, name, getattr(d, name), check)
+            return "legal tile: " + ", ".join(f"{one} {getattr(tile, one)}" for one in dimensions)
         d = smaller
 
 
@@ -43,20 +43,20 @@ def _excess(d: Descriptor, check: Check) -> int | None:
     return 0
 
 
-def _halved(d: Descriptor, name: str) -> Descriptor:
+def _halve(d: Descriptor, name: str) -> Descriptor:
     size = getattr(d, name)
     half = -(-size // 2)
     return d.with_(**{name: half if size <= UNIT else -(-half // UNIT) * UNIT})
 
 
-def _grown(d: Descriptor, name: str, limit: int, check: Check) -> Descriptor:
+def _grow(d: Descriptor, name: str, limit: int, check: Check) -> Descriptor:
     """Return the largest size of the dimension below `limit`, which is not legal."""
     unit = UNIT if getattr(d, name) >= UNIT else 1
-    legal, not_legal = getattr(d, name) // unit, -(-limit // unit)
-    while not_legal - legal > 1:
-        middle = (legal + not_legal) // 2
+    legal, illegal = getattr(d, name) // unit, -(-limit // unit)
+    while illegal - legal > 1:
+        middle = (legal + illegal) // 2
         if _excess(d.with_(**{name: middle * unit}), check) == 0:
             legal = middle
         else:
-            not_legal = middle
+            illegal = middle
     return d.with_(**{name: legal * unit})

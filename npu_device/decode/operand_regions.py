@@ -75,10 +75,10 @@ class OperandRegions:
                 TicketError.WORKSPACE, f"{at:#x}..{end:#x}: must be in the scratchpad of cluster {d.cluster}"
             )
         if end > top:
-            room = top - at
+            space = top - at
             raise NoRoomError(
-                TicketError.WORKSPACE, "workspace", f"scratchpad from {at:#x}", size, room,
-                f"give workspace_bytes {room} or begin at {base:#x}",
+                TicketError.WORKSPACE, "workspace", f"scratchpad from {at:#x}", size, space,
+                f"give workspace_bytes {space} or begin at {base:#x}",
             )  # fmt: skip
         remedy = "give fewer workspace_bytes"
         if d.bank_mask and (error := self.banks.error(d.bank_mask, "workspace", at - base, end - base, remedy)):
@@ -116,8 +116,8 @@ class OperandRegions:
 
 
 def _no_memory(name: str, region: Region) -> DescriptorError:
-    where = "must be in DRAM or the scratchpad of its cluster"
-    return DescriptorError(TicketError.ADDRESS, f"{name} {region.address:#x}..{region.end:#x}: {where}")
+    rule = "must be in DRAM or the scratchpad of its cluster"
+    return DescriptorError(TicketError.ADDRESS, f"{name} {region.address:#x}..{region.end:#x}: {rule}")
 
 
 def _misaligned(name: str, region: Region, element: int) -> DescriptorError:

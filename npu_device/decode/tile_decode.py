@@ -260,8 +260,8 @@ def check_header(tile: TileDecoder) -> int:
         return DecodeFault.AFFINITY
     if tile.bank_mask and not tile.named_banks[tile.bank_mask]:
         return DecodeFault.BANK_MASK
-    for each in range(TYPE_IN0, TYPE_KV + 1):
-        if tile.fields[each] > MAX_TYPE:
+    for field in range(TYPE_IN0, TYPE_KV + 1):
+        if tile.fields[field] > MAX_TYPE:
             return DecodeFault.TYPE
     return DecodeFault.NONE
 

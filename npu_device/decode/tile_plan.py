@@ -29,19 +29,19 @@ def tile_step(order: Order, bus: Bus, costs: VeOperations) -> tuple[Piece, int]:
         source, target = first.region, output
         if order.opcode is Opcode.GATHER:
             role, alignment = Role.WEIGHT, 0
-            source = _gathered(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
-        inside, outside = (source, target) if write else (target, source)
-        aligned, bursts = bus.size(outside, write, alignment)
-        moved = Transfer(write, role, outside.payload, aligned, bursts, inside, outside, aux, alignment=alignment)
-        return moved, outside.address
+            source = _gather_region(source, d.tile_m, output.payload // d.tile_m, bus.alignment)
+        spm, dram = (source, target) if write else (target, source)
+        aligned, bursts = bus.size(dram, write, alignment)
+        transfer = Transfer(write, role, dram.payload, aligned, bursts, spm, dram, aux, alignment=alignment)
+        return transfer, dram.address
     bits = BITS[first.kind]
     if order.kind is Kind.TE:
         weights = BITS[order.inputs[1].kind]
         return (
             Compute(Kind.TE, aux, first.rows, d.tile_n, first.columns, bits, weights, 0, order.reads, order.writes), 0
         )  # fmt: skip
-    counted = order.output if order.opcode is Opcode.POOL else first
-    work = counted.rows * counted.columns * _vector_ops(order, costs)
+    operand = order.output if order.opcode is Opcode.POOL else first
+    work = operand.rows * operand.columns * _vector_ops(order, costs)
     return Compute(Kind.VE, aux, 0, 0, 0, bits, bits, work, order.reads, order.writes), 0
 
 
@@ -53,6 +53,6 @@ def _vector_ops(order: Order, costs: VeOperations) -> int:
     return vector_operations(costs, order.opcode, order.descriptor.function)
 
 
-def _gathered(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:
+def _gather_region(table: Region, rows: int, row_bytes: int, alignment: int) -> Region:
     """Rows of a table somewhere in it, as far as transfers are counted: each is an access of its own."""
     return Region(table.address, rows, row_bytes, 2 * alignment * ceil_div(row_bytes, alignment))

@@ -233,7 +233,7 @@ def fill_decoder(tile: Any, config: NpuConfig) -> None:
     _fill(tile.form_operands, _TABLE.operands)
     tile.bits.fill(BITS.get(kind, 0) for kind in DataType)
     banks, dram = Banks(config.spm), config.dram
-    tile.named_banks.fill(banks.named)
+    tile.named_banks.fill(banks.by_mask)
     tile.clusters, tile.spm_size, tile.banks, tile.bank_unit = config.clusters, config.spm.size, banks.count, banks.unit
     tile.max_alignment, tile.pad_bytes = max_alignment(config), config.limits.pad_bytes
     tile.place_mask = 0 if config.spm.port is None else -1

@@ -6,7 +6,7 @@ plan has many steps, or `sampled` is set and it has operands, so that it is comp
 resumes with the function that matches the outcome, such as `begin_command` or `fail_command`.
 """
 
-from npu_device.front_end.acceptance import accept_tile, settle
+from npu_device.front_end.acceptance import accept_tile, apply_effects
 from npu_device.front_end.deadlines import apply_requests, request
 from npu_device.front_end.fetch import announce_next, begin_fetches, plan_acceptance, read_descriptor
 from npu_device.front_end.interrupts import update_line
@@ -96,9 +96,9 @@ def begin(loop: EventLoop, entry: Entry, t: int) -> None:
     entry.slot = run.slot
     loop.running[run.slot] = entry
     unit = loop.units[0]
-    for each in loop.units:
-        if each.code == entry.unit:
-            unit = each
+    for candidate in loop.units:
+        if candidate.code == entry.unit:
+            unit = candidate
     begin_single(loop, run, piece, entry.dram, entry.number, entry.ticket, unit, t)
 
 
@@ -210,20 +210,20 @@ engines, accept a descriptor, reserve records, or handle starting commands."""
 
 
 def next_event_kind(front: FrontEnd) -> int:
-    """Return the kind of the next event, and set `due` to its cycle."""
+    """Return the kind of the next event, and set `next_deadline` to its cycle."""
     kind = 0
-    for each in range(1, EVENT_KINDS):
-        if front.deadlines[each] < front.deadlines[kind]:
-            kind = each
-    front.due = front.deadlines[kind]
+    for candidate in range(1, EVENT_KINDS):
+        if front.deadlines[candidate] < front.deadlines[kind]:
+            kind = candidate
+    front.next_deadline = front.deadlines[kind]
     return kind
 
 
 def horizon(front: FrontEnd) -> int:
     """Return the first cycle in which another event is due, or the first after `until`."""
     cycle = front.until + 1
-    for each in front.deadlines:
-        cycle = min(cycle, each)
+    for deadline in front.deadlines:
+        cycle = min(cycle, deadline)
     return cycle
 
 
@@ -253,8 +253,8 @@ def run_events(loop: EventLoop, until: int) -> int:
     sampled = front.sampled
     inspected = front.inspected
     kind = next_event_kind(front)
-    while front.due <= until:
-        cycle = front.due
+    while front.next_deadline <= until:
+        cycle = front.next_deadline
         front.cycle = cycle
         front.deadlines[kind] = FOREVER
         if kind == END:
@@ -263,7 +263,7 @@ def run_events(loop: EventLoop, until: int) -> int:
             front.cycle = cycle
             if concerns_device(loop, entry, inspected):
                 return STEPPED
-            settle(loop, cycle)
+            apply_effects(loop, cycle)
             request(front, END, loop.next_at)
         elif kind == GRANT:
             return GRANTED
@@ -289,7 +289,7 @@ def run_events(loop: EventLoop, until: int) -> int:
         elif kind == START:
             if concerns_device(loop, start_commands(loop, cycle, sampled), inspected):
                 return STARTED
-            settle(loop, cycle)
+            apply_effects(loop, cycle)
             request(front, END, loop.next_at)
         elif kind == IRQ:
             update_line(loop, cycle)

@@ -124,7 +124,7 @@ class Encoded:
         self.plan, self.pieces, self.piece = plan, pieces, piece
         self._templates: list[_Template] = [] if templates is None else templates
 
-    def moved(self, dram: Column) -> "Encoded":
+    def relocate(self, dram: Column) -> "Encoded":
         """Return the plan with other DRAM addresses, at which its transfers have equal costs."""
         return Encoded(replace(self.plan, dram=dram), self.pieces, self.piece, self._templates)
 
@@ -150,27 +150,27 @@ class Encoded:
 
     def _make_template(self) -> _Template:
         fields, size = layout(Step)
-        place = {name: field.word for name, field in fields.items()}
+        columns = {name: field.word for name, field in fields.items()}
         count, width = len(self.plan), size // WORD
         images = [np.frombuffer(piece.image, np.int64) for piece in self.pieces]
         offsets = np.cumsum([0, *map(len, images)]) * WORD
         words, references = np.zeros((count, width), np.int32), np.zeros((count, width), bool)
-        words[:, place["piece"]] = count * size + offsets[self.piece]
-        references[:, place["piece"]] = True
-        words[:, place["tile"]] = self.plan.tile
-        words[:, place["lane"]] = self.plan.lane
-        words[:, [place["released"], place["done"], place["issued"]]] = NONE
-        after, present = place["after"], self.plan.after != NONE
+        words[:, columns["piece"]] = count * size + offsets[self.piece]
+        references[:, columns["piece"]] = True
+        words[:, columns["tile"]] = self.plan.tile
+        words[:, columns["lane"]] = self.plan.lane
+        words[:, [columns["released"], columns["done"], columns["issued"]]] = NONE
+        after, present = columns["after"], self.plan.after != NONE
         words[:, after] = present.sum(axis=1)
         words[:, after + 1 : after + 1 + present.shape[1]] = np.where(present, self.plan.after * size, 0)
         references[:, after + 1 : after + 1 + present.shape[1]] = present
         classes = np.array([piece.step_class for piece in self.pieces], np.int64)[self.piece]
         heads = []
-        for each in range(CLASSES):
-            members = np.flatnonzero(classes == each)
+        for class_index in range(CLASSES):
+            members = np.flatnonzero(classes == class_index)
             heads.append(int(members[0]) * size if len(members) else NONE)
-            words[members[:-1], place["next"]] = members[1:] * size
-            references[members[:-1], place["next"]] = True
+            words[members[:-1], columns["next"]] = members[1:] * size
+            references[members[:-1], columns["next"]] = True
         indices = np.flatnonzero(references.reshape(-1)).astype(np.int32)
         return _Template(words.reshape(-1), np.concatenate([*images, np.zeros(0, np.int64)]), indices, heads)
 

@@ -41,7 +41,7 @@ class L2:
         self.on_use: Callable[[Iterable[Region]], None] | None = None
         """Receives the regions that a starting command uses, of which the L2 may have lines from then on."""
         if self.incoherent:
-            machine.on_dropped = self._dropped
+            machine.on_dropped = self._remove_lines
 
     # -- memory interface of `Results` -------------------------------------------------------------------------
 
@@ -51,15 +51,15 @@ class L2:
         if not self._lines or region.address < DRAM_BASE:
             return rows
         size = region.end - region.address
-        mine = [number for number in self._numbers(region.address, size) if number in self._lines]
-        if not mine:
+        numbers = [number for number in self._numbers(region.address, size) if number in self._lines]
+        if not numbers:
             return rows
         flat = self._memory.rows(Region(region.address, 1, size, size))[0].copy()
-        for number in mine:
+        for number in numbers:
             low = number * self._line - region.address
             skipped = max(0, -low)
-            there = np.frombuffer(self._lines[number], np.uint8)[skipped : size - low]
-            flat[low + skipped : low + skipped + len(there)] = there
+            content = np.frombuffer(self._lines[number], np.uint8)[skipped : size - low]
+            flat[low + skipped : low + skipped + len(content)] = content
         return np.ndarray((region.rows, region.row_bytes), np.uint8, flat, 0, (region.stride, 1))
 
     def write(self, region: Region, data: Bytes) -> None:
@@ -135,7 +135,7 @@ class L2:
             self._lines[number] = bytearray(self._memory.read(number * self._line, self._line) or bytes(self._line))
             self._machine.mark(number, cache.WATCHED)
 
-    def _dropped(self, tags: Iterable[int]) -> None:
+    def _remove_lines(self, tags: Iterable[int]) -> None:
         for tag in tags:
             data = self._lines.pop(tag >> cache.FLAGS)
             if tag & cache.DIRTY:

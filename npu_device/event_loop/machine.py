@@ -17,7 +17,7 @@ from npu_device.event_loop.encoding import Encoded, Pieces
 from npu_device.event_loop.storage import RECORDS, Storage, compiled_calls, compiled_module, interpreted_calls
 from npu_device.front_end import deadlines
 from npu_device.reservation.buffer import CLASS_LISTS, LINKAGE, IssueBuffer
-from npu_device.reservation.scheduler import take_events
+from npu_device.reservation.scheduler import flush_events
 from npu_device.reservation.state import Entry
 from npu_device.trace.events import Kind, What, unit_code, unit_counts
 from npu_device.trace.stream import EventStream
@@ -131,7 +131,7 @@ class Machine:
         self, config: NpuConfig, timing: Timing, events: EventStream, *, analytic: bool = False,
         external: Collection[int] = (), interpreted: bool = False, prepare: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
-        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end by `tell_end`. `interpreted`: CPython
+        """`analytic`: IA_TIMING. `external`: codes of the units whose steps end by `report_end`. `interpreted`: CPython
         runs the loop, for lock-step and debugging. `prepare(loop)`: initialises the front end after power-up."""
         self._prepare = prepare
         self._external = frozenset(external)
@@ -152,7 +152,7 @@ class Machine:
         """Receives the tags of watched lines that no longer differ from DRAM in the L2."""
         self.storage = Storage(events, power_up(config, analytic, self._external))
         arena = self.storage.arena
-        arena.link_callback(LINKAGE.slots[take_events], take_events, self._take_events)
+        arena.link_callback(LINKAGE.slots[flush_events], flush_events, self._flush_events)
         self._begin()
 
     def reset(self) -> None:
@@ -165,7 +165,7 @@ class Machine:
         if self._prepare is not None:
             self._prepare(self.storage.loop)
 
-    def _take_events(self, _: int) -> int:
+    def _flush_events(self, _: int) -> int:
         self._events.flush()
         return 0
 
@@ -205,7 +205,7 @@ class Machine:
         """Suspend a unit, or resume it."""
         self.storage.units[code].stuck = stuck
 
-    def take_begun(self) -> list[Begun]:
+    def pop_begun(self) -> list[Begun]:
         """Return and clear the steps that have begun on external units since the last call."""
         storage, codes = self.storage, self.storage.loop.begun
         steps = []
@@ -220,7 +220,7 @@ class Machine:
         lost: int = self.storage.units[code].stalled
         return lost
 
-    def tell_end(self, code: int, cycles: int, result: int) -> None:
+    def report_end(self, code: int, cycles: int, result: int) -> None:
         """Set the duration of the step on an external unit in core cycles without bank stalls, and the additional
         cycles until its result."""
         unit = self.storage.units[code]
@@ -275,7 +275,7 @@ class Machine:
     def dispatch(self, function: Definition, *arguments: int) -> int:
         """Call a function of `dispatch`. Return the offset of the entry for Python to handle, or 0."""
         entry = self._calls[function](self.storage.arena, *arguments)
-        self.tell_dropped()
+        self.report_dropped()
         return entry
 
     def schedule(self) -> None:
@@ -304,7 +304,7 @@ class Machine:
         """Call `stepper.start`, and report dropped lines."""
         if not self.idle:
             self._calls[stepper.start](self.storage.arena, cycle)
-            self.tell_dropped()
+            self.report_dropped()
 
     def priority_access(self, cycle: int, address: int, size: int, write: bool = False) -> int:
         """Call `sharing.priority_access`."""
@@ -313,7 +313,7 @@ class Machine:
     def maintain(self, cycle: int, line: int, operation: int) -> None:
         """Call `cache.maintain`."""
         self._calls[cache.maintain](self.storage.arena, cycle, line, operation)
-        self.tell_dropped()
+        self.report_dropped()
 
     def mark(self, line: int, flags: int) -> int:
         """Call `cache.mark`."""
@@ -345,7 +345,7 @@ class Machine:
         """Return the lowest free slot."""
         return next(slot for slot, run in enumerate(self.storage.runs) if not run.number)
 
-    def tell_dropped(self) -> None:
+    def report_dropped(self) -> None:
         """Report the tags of dropped lines to `on_dropped`."""
-        if self.on_dropped is not None and (dropped := self.storage.take_dropped()):
+        if self.on_dropped is not None and (dropped := self.storage.pop_dropped()):
             self.on_dropped(dropped)

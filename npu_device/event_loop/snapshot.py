@@ -170,9 +170,9 @@ def _load_run(storage: Storage, fields: Fields, pieces: Pieces, plan_of: PlanOf)
         steps[:, column] = values
     if ((steps[:, _RELEASED] == NOT_YET) != (steps[:, _DONE] == NOT_YET)).any():
         raise StateError("a step has released its operands and is not over", "released")
-    run.left = int((steps[:, _DONE] == NOT_YET).sum())
+    run.remaining = int((steps[:, _DONE] == NOT_YET).sum())
     run.finish = fields.integer("finish", *_CYCLE)
-    if run.left:
+    if run.remaining:
         for unit in units:
             shared = unit.kind == DMA and storage.loop.outstanding > 1
             if unit.holder is not None or unit.assigned >= storage.loop.outstanding:
@@ -193,17 +193,17 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
     base, count = storage.span(run.slot) if run.number else (0, 0)
     step = storage.arena.view(Step, base + fields.integer("step", 0, count - 1) * layout(Step).size)
     kind = _KIND_OF[step.piece.step_class]
-    own = [each for each in run.units if each.kind == kind]
-    foreign = unit.holder is not None and unit.holder is not run
-    if step.done != NOT_YET or unit.kind != kind or unit.cluster != run.cluster or (own and unit not in own) or foreign:
+    lanes = [lane for lane in run.units if lane.kind == kind]
+    foreign = unit.cluster != run.cluster or (unit.holder is not None and unit.holder is not run)
+    if step.done != NOT_YET or unit.kind != kind or (lanes and unit not in lanes) or foreign:
         raise StateError("does not run on this unit", "step")
     if any(other.busy and other.step is step for other in loop.units):
         raise StateError("runs on two units", "step")
     unit.busy, unit.run, unit.step = 1, run, step
     for name in _ON_UNIT:
         # An end that an external engine has not reported is LATEST plus the stall cycles of its banks.
-        latest = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
-        setattr(unit, name, fields.integer(name, -1 if name in ("length", "rate") else 0, latest))
+        bound = 2 * LATEST - 1 if name == "end" and unit.external else LATEST
+        setattr(unit, name, fields.integer(name, -1 if name in ("length", "rate") else 0, bound))
     if not (LATENCY <= unit.phase <= DRAINING if unit.kind == DMA else unit.phase == 0):
         raise StateError(f"{unit.phase} is no phase of this unit", "phase")
     share = fields.integers("share", 0, LATEST, len(loop.links))
@@ -212,7 +212,7 @@ def _load_step(storage: Storage, unit: Any, fields: Fields) -> None:
 
 def _find_heads(storage: Storage, run: Any) -> None:
     """Set the first step of each class that has not begun. Raise StateError if a later step has begun."""
-    if not run.left:
+    if not run.remaining:
         return
     steps = storage.columns(run.slot)
     base, count = storage.span(run.slot)
@@ -225,23 +225,23 @@ def _find_heads(storage: Storage, run: Any) -> None:
     heads = []
     for step_class in range(CLASSES):
         members = np.flatnonzero(classes == step_class)
-        to_come = members[~begun[members]]
-        if len(to_come) and begun[members[members > to_come[0]]].any():
+        pending = members[~begun[members]]
+        if len(pending) and begun[members[members > pending[0]]].any():
             raise StateError("a step has begun before the one in front of it", "done")
-        heads.append(base + int(to_come[0]) * layout(Step).size if len(to_come) else 0)
+        heads.append(base + int(pending[0]) * layout(Step).size if len(pending) else 0)
     run.heads.fill_offsets(heads)
 
 
 def _load_tags(l2: Any, tags: list[int]) -> None:
-    seen = set()
+    lines = set()
     for index, tag in enumerate(tags):
         line = tag >> FLAGS
         flags = tag & ((1 << FLAGS) - 1)
         if tag and (
-            not line or line in seen or line % l2.sets != index // l2.ways or flags & ~(DIRTY | WATCHED | STALE)
+            not line or line in lines or line % l2.sets != index // l2.ways or flags & ~(DIRTY | WATCHED | STALE)
         ):
             raise StateError(f"{tag:#x} is no line of this set", "tags", index)
-        seen.add(line)
+        lines.add(line)
     l2.tags.fill(tags)
     l2.valid = sum(tag != 0 for tag in tags)
     l2.dirty = sum(tag & DIRTY for tag in tags)

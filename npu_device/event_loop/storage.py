@@ -31,8 +31,8 @@ FUNCTIONS: tuple[Definition, ...] = (
     dispatch.run_events, dispatch.advance_device, submissions.submit, submissions.submit_descriptor,
     submissions.query_ticket, registers.register_value, registers.read_register, registers.write_register,
     submissions.doorbell, interrupts.mask_irq, submissions.ticket_since, acceptance.admit, acceptance.accept_command,
-    acceptance.accept_tile, fetch.cancel_entry, acceptance.fail_ticket, acceptance.settle, deadlines.request_event,
-    deadlines.schedule_step,
+    acceptance.accept_tile, fetch.cancel_entry, acceptance.fail_ticket, acceptance.apply_effects,
+    deadlines.request_event, deadlines.schedule_step,
     fetch.request_fetch, interrupts.acknowledge_irq, interrupts.clear_irq, fetch.append_submission,
     fetch.restore_pipeline, dispatch.start_commands, dispatch.begin_command, dispatch.fail_command,
     dispatch.step_commands, dispatch.end_command, dispatch.resume_command, stepper.start, stepper.admit, stepper.hold,
@@ -118,9 +118,9 @@ class Storage:
         self.runs: Sequence[Any] = list(self.loop.runs)
         events, front, fields = self.loop.issue.events, self.loop.front.offset, layout(FrontEnd).fields
         self._stream.attach(events.reserved(), self.arena.words, events.offset // WORD)
-        self.due, self.cycle, self.response, self.entry, self.answer, self.sampled, self.copied, self.inspected = (
+        self.deadline, self.cycle, self.response, self.entry, self.answer, self.sampled, self.copied, self.inspected = (
             front // WORD + fields[name].word
-            for name in ("due", "cycle", "response", "entry", "answer", "sampled", "copied", "inspected")
+            for name in ("next_deadline", "cycle", "response", "entry", "answer", "sampled", "copied", "inspected")
         )
         """Words of these fields of the front end."""
         self.level = front + fields["irq_level"].offset
@@ -150,22 +150,22 @@ class Storage:
 
     def place_piece(self, image: PieceImage) -> int:
         """Place the piece of a tile command until `drop_pieces`. Return its offset."""
-        placed = self._pieces.get(id(image))
-        if placed is None:
+        entry = self._pieces.get(id(image))
+        if entry is None:
             offset = self.allocate(len(image.image))
             self.arena.bytes[offset : offset + len(image.image)] = image.image
-            placed = self._pieces[id(image)] = image, offset
-        return placed[1]
+            entry = self._pieces[id(image)] = image, offset
+        return entry[1]
 
     @property
     def crowded(self) -> bool:
         """Whether unused pieces should be dropped."""
         return len(self._pieces) > self._max_pieces
 
-    def drop_pieces(self, used: Collection[int]) -> None:
-        """Drop the pieces of tile commands except those at the offsets `used`."""
+    def drop_pieces(self, offsets: Collection[int]) -> None:
+        """Drop the pieces of tile commands except those at `offsets`."""
         for key, (_, offset) in tuple(self._pieces.items()):
-            if offset not in used:
+            if offset not in offsets:
                 self.arena.free(offset)
                 del self._pieces[key]
         self._max_pieces = max(MIN_PIECES, 2 * len(self._pieces))
@@ -208,7 +208,7 @@ class Storage:
         count: int = self.arena.words[self._active]
         return count
 
-    def take_dropped(self) -> list[int]:
+    def pop_dropped(self) -> list[int]:
         """Return and clear the tags of watched lines that ceased to differ from DRAM since the last call."""
         tags = list(self._dropped)
         self._dropped.clear()

@@ -40,15 +40,15 @@ def timed_state(storage: Storage) -> dict[str, Any]:
         while request is not None:
             waiting.append(names[request.offset])
             request = request.next
-        queue = [[names[each.request.offset], each.burst, each.count, each.since] for each in channel.queue]
+        queue = [[names[entry.request.offset], entry.burst, entry.count, entry.since] for entry in channel.queue]
         channels.append([-1 if channel.rank is None else rank_names[channel.rank.offset], queue, waiting])
     flat = {
-        name: [[getattr(each, key) for key in keys] for each in getattr(dram, name)] for name, keys in _FLAT.items()
+        name: [[getattr(entry, key) for key in keys] for entry in getattr(dram, name)] for name, keys in _FLAT.items()
     }
     return flat | {
         "served_until": dram.served_until, "slowdown": dram.times.slowdown, "queues": channels,
         "windows": [list(rank.window) for rank in dram.ranks],
-        "requests": [[slot, step, *(getattr(each, key) for key in _REQUEST)] for slot, step, each in steps.values()],
+        "requests": [[slot, step, *(getattr(entry, key) for key in _REQUEST)] for slot, step, entry in steps.values()],
     }  # fmt: skip
 
 

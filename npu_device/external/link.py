@@ -308,7 +308,7 @@ class External:
             if done is not None:
                 raise ExternalEngineError(_AFTER_DONE)
             last = event.cycle
-            if event.what == Happening.DONE:
+            if event.kind == Happening.DONE:
                 done = event
             else:
                 self._note(step, event)
@@ -326,22 +326,22 @@ class External:
         return None
 
     def _check_order(self, event: Event, last: int, granted: int, until: int) -> None:
-        name = name_of(Happening, event.what)
+        name = name_of(Happening, event.kind)
         if event.cycle > until:
             raise ExternalEngineError(f"{name} in cycle {event.cycle}, and it was granted {until}")
         if event.cycle < last or (granted and event.cycle <= granted):
             raise ExternalEngineError(f"{name} in cycle {event.cycle}, and it had come to {max(last, granted)}")
 
     def _note(self, step: Step, event: Event) -> None:
-        if event.what == Happening.BEGIN:
+        if event.kind == Happening.BEGIN:
             return
-        if event.what == Happening.READ:
+        if event.kind == Happening.READ:
             if event.operand > 1:
                 raise ExternalEngineError(f"READ of operand {event.operand}: 0 and 1 exist")
             self.totals.read_bytes[event.operand] += event.size
             return
-        if event.what != Happening.WRITE:
-            raise ExternalEngineError(f"an event of kind {event.what}: BEGIN, READ, WRITE and DONE are 1 to 4")
+        if event.kind != Happening.WRITE:
+            raise ExternalEngineError(f"an event of kind {event.kind}: BEGIN, READ, WRITE and DONE are 1 to 4")
         rows, columns = step.result.shape
         if event.row + event.rows > rows or event.column + event.columns > columns:
             raise ExternalEngineError(

@@ -131,7 +131,7 @@ class Event(NamedTuple):
     """
 
     cycle: int
-    what: int
+    kind: int
     operand: int
     size: int
     row: int
@@ -144,8 +144,8 @@ class Event(NamedTuple):
     def unpack(cls, body: bytes) -> "Event":
         if len(body) < _EVENT.size:
             raise ExternalEngineError(f"EVENT has {len(body)} bytes, at least {_EVENT.size} are its fields")
-        cycle, event_kind, operand, _, *rest = _EVENT.unpack_from(body)
-        return cls._make((cycle, event_kind, operand, *rest, body[_EVENT.size :]))
+        cycle, event_kind, operand, _, *numbers = _EVENT.unpack_from(body)
+        return cls._make((cycle, event_kind, operand, *numbers, body[_EVENT.size :]))
 
 
 def name_of(kind: type[IntEnum], value: int) -> str:

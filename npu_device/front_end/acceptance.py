@@ -110,8 +110,8 @@ def start_key(issue: Issue, unit_class: int, rank: int, prio: int) -> int:
 def request_sum(issue: Issue, tile: TileDecoder) -> None:
     """Fill in the request of the tile command that was decoded last to the accumulators."""
     request = issue.request
-    used = tile.opcode == Opcode.GEMM_T and (tile.accumulate or tile.function)
-    request.rows = tile.fields[TILE_M] if used else 0
+    has_sum = tile.opcode == Opcode.GEMM_T and (tile.accumulate or tile.function)
+    request.rows = tile.fields[TILE_M] if has_sum else 0
     request.columns = tile.fields[TILE_N]
     request.integer = INTEGER_TYPES >> tile.fields[TYPE_IN0] & 1 != 0
     request.hold = tile.function & Gemm.HOLD != 0
@@ -153,8 +153,8 @@ def accept_tile(loop: EventLoop, submission: Submission, cycle: int) -> Entry | 
         tile.words[index] = submission.words[index]
     if decode_tile(tile) or tile.macro or tile.opcode == Opcode.BARRIER or tile.opcode == Opcode.CORE:
         return None
-    asked = u32(tile.words[DESCRIPTOR_WORDS - 1] >> 32)
-    if not submission.ticket and asked and not is_free(issue, asked):
+    ticket_field = u32(tile.words[DESCRIPTOR_WORDS - 1] >> 32)
+    if not submission.ticket and ticket_field and not is_free(issue, ticket_field):
         return None
     request_sum(issue, tile)
     if not spare_records(issue, tile):
@@ -214,7 +214,7 @@ def end_tickets(loop: EventLoop, cycle: int) -> None:
     issue.last_retired = None
 
 
-def settle(loop: EventLoop, cycle: int) -> None:
+def apply_effects(loop: EventLoop, cycle: int) -> None:
     """Apply the effects of this cycle's commands: freed queue entries, ended tickets, requested events."""
     if loop.started:
         loop.front.depth -= loop.started

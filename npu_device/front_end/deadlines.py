@@ -11,8 +11,8 @@ def request(front: FrontEnd, kind: int, cycle: int) -> None:
     """Plan an event of a kind for a cycle, unless an earlier one is planned; spurious events are harmless."""
     if cycle < front.deadlines[kind]:
         front.deadlines[kind] = cycle
-        if cycle < front.due:
-            front.due = cycle
+        if cycle < front.next_deadline:
+            front.next_deadline = cycle
 
 
 def request_event(loop: EventLoop, kind: int, cycle: int) -> None:

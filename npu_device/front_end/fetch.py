@@ -19,7 +19,7 @@ from npu_device.units.state import ACCEPT, ANNOUNCE, FETCH, FOREVER, NOT_YET, Ev
 from pyv_native.intrinsics import i32, load_i64, u32, unsigned_less
 
 
-def has_room(front: FrontEnd) -> int:
+def has_space(front: FrontEnd) -> int:
     """Check whether the device queue has an entry for one more descriptor."""
     return front.depth + front.reserved < front.capacity
 
@@ -30,13 +30,13 @@ def request_fetch(loop: EventLoop, cycle: int) -> None:
         request(loop.front, FETCH, cycle)
 
 
-def free_entries(loop: EventLoop, cycle: int, room: int) -> None:
+def free_entries(loop: EventLoop, cycle: int, fetch_cycle: int) -> None:
     """Handle entries of the queue that became free in a cycle: set SPACE if a submission was refused, and plan a fetch
-    from the ring for cycle `room`."""
+    from the ring for cycle `fetch_cycle`."""
     if loop.front.queue_refused:
         loop.front.queue_refused = False
         set_irq(loop, cycle, Irq.SPACE)
-    request_fetch(loop, room)
+    request_fetch(loop, fetch_cycle)
 
 
 def cancel_entry(loop: EventLoop, cycle: int) -> None:
@@ -55,8 +55,8 @@ def append_submission(loop: EventLoop, address: int, slot: int, cycle: int) -> S
     issue.free_submissions = submission.next
     issue.spare_submissions -= 1
     front.reserved += 1
-    issue.taken += 1
-    submission.number = issue.taken
+    issue.submission_count += 1
+    submission.number = issue.submission_count
     submission.address = address
     submission.slot = slot
     submission.began = cycle
@@ -135,7 +135,7 @@ def slot_address(front: FrontEnd, index: int) -> int:
 def begin_fetches(loop: EventLoop, cycle: int) -> int:
     """Begin fetches from the ring as long as there is room; 1: a record for the next one is missing."""
     front = loop.front
-    while loop.enabled and front.next_fetch != front.tail and has_room(front):
+    while loop.enabled and front.next_fetch != front.tail and has_space(front):
         if front.fetch_free > cycle:
             request(front, FETCH, front.fetch_free)
             return 0

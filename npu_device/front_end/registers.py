@@ -35,13 +35,13 @@ def register_value(loop: EventLoop, offset: int) -> int:
     return loop.front.head if offset == QUEUE_HEAD else OTHER
 
 
-def notify(loop: EventLoop, place: int, offset: int, value: int, occasion: int, ticket: int, cycle: int) -> None:
+def notify(loop: EventLoop, index: int, offset: int, value: int, occasion: int, ticket: int, cycle: int) -> None:
     """Emit NOTIFY, unless the last one of this register had the same value and `occasion`: the selected ticket, or the
     count of ended tickets."""
-    shown = loop.front.shown
-    if shown[place] != value or shown[place + 1] != occasion:
-        shown[place] = value
-        shown[place + 1] = occasion
+    notified = loop.front.notified
+    if notified[index] != value or notified[index + 1] != occasion:
+        notified[index] = value
+        notified[index + 1] = occasion
         emit(loop.issue, cycle, FRONTEND, What.NOTIFY, ticket, offset, value)
 
 

@@ -8,7 +8,7 @@ from npu_device.front_end.fetch import (
     announce,
     append_submission,
     descriptor_data,
-    has_room,
+    has_space,
     occupy_stages,
     plan_acceptance,
     plan_announcement,
@@ -78,7 +78,7 @@ def submit(loop: EventLoop, address: int, operand: int, arrival: int) -> int:
     if front.observed and not observe_submission(loop.issue, arrival, address):
         refuse(loop, arrival, address, Refusal.RETRY)
         return -ReturnCode.EBUSY
-    if not has_room(front):
+    if not has_space(front):
         return answer_full(loop, arrival, address)
     submission = append_submission(loop, address, TIGHT, max(arrival, front.fetch_free))
     if submission is None:
@@ -107,7 +107,7 @@ def submit_descriptor(loop: EventLoop, address: int, operand: int, arrival: int)
     if front.observed:
         return UNHANDLED
     waits = front.policy == FullPolicy.STALL
-    if not has_room(front) and (waits or front.policy == FullPolicy.TRAP):
+    if not has_space(front) and (waits or front.policy == FullPolicy.TRAP):
         return UNHANDLED
     data = descriptor_data(loop.tile, address)
     if not data:

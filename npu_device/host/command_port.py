@@ -45,8 +45,8 @@ class CommandPort:
         self._deadlines: dict[tuple[int, int], tuple[int, int]] = {}
         """(pc, ticket) -> (`ticket_since` of the ticket, cycle in which TWAIT times out). A restarted TWAIT keeps its
         deadline."""
-        self._looked = 0
-        self._looked_busy = 0
+        self._sample_cycle = 0
+        self._sample_busy = 0
 
     # -- ENQCMD_T ----------------------------------------------------------------------------------------------
 
@@ -125,9 +125,9 @@ class CommandPort:
         counters = self._counters.up_to_date()
         engines = counters.units(Kind.TE)
         busy = sum(counters.busy(unit, until) for unit in engines)
-        offered = (until - self._looked) * len(engines)
-        idle = 100 * (offered - busy + self._looked_busy) // offered if offered else 100
-        self._looked, self._looked_busy = until, busy
+        offered = (until - self._sample_cycle) * len(engines)
+        idle = 100 * (offered - busy + self._sample_busy) // offered if offered else 100
+        self._sample_cycle, self._sample_busy = until, busy
         loop = self._pipeline().loop
         depth = min(loop.front.depth, (1 << TSTAT_DEPTH_BITS) - 1)
         in_flight = min(loop.issue.tickets_in_flight, (1 << TSTAT_IN_FLIGHT_BITS) - 1)
@@ -142,8 +142,8 @@ class CommandPort:
         """Return the state of a snapshot."""
         return {
             "deadlines": [[*key, cycle] for key, (_, cycle) in (self._live_deadlines() if self._deadlines else ())],
-            "looked": self._looked,
-            "looked_busy": self._looked_busy,
+            "looked": self._sample_cycle,
+            "looked_busy": self._sample_busy,
         }
 
     def load_state(self, state: Any) -> None:
@@ -153,7 +153,7 @@ class CommandPort:
         self._deadlines = {
             (pc, ticket): (self._pipeline().ticket_since(ticket), cycle) for pc, ticket, cycle in deadlines
         }
-        self._looked, self._looked_busy = (fields.integer(name, 0, LATEST) for name in ("looked", "looked_busy"))
+        self._sample_cycle, self._sample_busy = (fields.integer(name, 0, LATEST) for name in ("looked", "looked_busy"))
 
     def reset(self) -> None:
         self._deadlines.clear()

@@ -51,7 +51,7 @@ class DeviceLink(NamedTuple):
 
     buffer: int
     """Host address of the records."""
-    due: int
+    next_deadline: int
     """Offset in the buffer of the cycle of the next event, 64 bits."""
     level: int
     """Offset in the buffer of the level of the interrupt line, a byte."""
@@ -168,7 +168,7 @@ class Pipeline:
             dispatch.advance_device, registers.read_register, registers.write_register, submissions.submit_descriptor,
         )  # fmt: skip
         self._report_link(
-            DeviceLink(storage.arena.address, storage.due * WORD, storage.level, *map(module.address, functions))
+            DeviceLink(storage.arena.address, storage.deadline * WORD, storage.level, *map(module.address, functions))
         )
 
     def _observe_submission(self, _: int, arrival: int, address: int) -> int:
@@ -181,7 +181,7 @@ class Pipeline:
         arena, storage = self.storage.arena, self.storage
         if arena.words[STATUS]:
             arena.raise_error()
-        if arena.words[storage.due] > now and not arena.words[storage.answer]:
+        if arena.words[storage.deadline] > now and not arena.words[storage.answer]:
             return
         while answer := self.execution.run(now):
             if answer == dispatch.STARVED:
@@ -214,17 +214,17 @@ class Pipeline:
             return
         d = request_of(descriptor)
         ticket = machine.call(acceptance.admit, cycle)
-        claimed, ticket = ticket > 0, abs(ticket)
+        is_free, ticket = ticket > 0, abs(ticket)
         if not readable:
             reason = f"{address & WORD64:#x}: QUEUE_BASE must lead to DRAM"
             self._fail(cycle, ticket, DescriptorError(TicketError.FETCH, reason), None, number, UNKNOWN)
             return
         status_address = address + STATUS_OFFSET if d.write_status else None
         try:
-            if not claimed:
-                asked = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
+            if not is_free:
+                ticket_field = int.from_bytes(descriptor[TICKET_OFFSET:], "little")
                 rule = f"must be 0 or 1..{MODULUS - 1:#x}, and of no command in flight"
-                raise DescriptorError(TicketError.TICKET, f"{asked:#x}: {rule}")
+                raise DescriptorError(TicketError.TICKET, f"{ticket_field:#x}: {rule}")
             command = self.decoder.decode(d, prio, stream)
         except DescriptorError as invalid:
             self._fail(cycle, ticket, invalid, status_address, number, d.opcode)
@@ -293,14 +293,14 @@ class Pipeline:
                 self._events.emit(cycle, FRONTEND, What.ACCEPT, submission.ticket, 0, began, TIGHT)
                 self.completion.error(cycle, submission.ticket, TicketError.RESET, reason, None, number)
         self.execution.fail(cycle, reason)
-        unchanged, shown = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.shown)
+        unchanged, notified = {name: getattr(self.front, name) for name in _UNCHANGED}, list(self.front.notified)
         ended, completed = ended_tickets(self.loop.issue), self.loop.issue.tickets_ended
         self.execution.reset()
         load_ended(self._machine.issue, ended)
-        self.loop.issue.tickets_ended, self.loop.issue.taken = completed, unchanged["accepted"]
+        self.loop.issue.tickets_ended, self.loop.issue.submission_count = completed, unchanged["accepted"]
         for name, value in unchanged.items():
             setattr(self.front, name, value)
-        self.front.shown.fill(shown)
+        self.front.notified.fill(notified)
         self.call(interrupts.clear_irq, cycle)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -312,16 +312,16 @@ class Pipeline:
         deadlines[ACCEPT] = deadlines[ANNOUNCE] = FOREVER
         return {
             "numbers": {name: int(getattr(front, name)) for name in _LIMITS},
-            "shown": list(front.shown),
+            "shown": list(front.notified),
             "deadlines": deadlines,
             "submissions": [
                 [
-                    [getattr(each, name) & (WORD64 if name == "address" else -1) for name in _SUBMISSION],
-                    bytes(each.words.reserved()),
+                    [getattr(submission, name) & (WORD64 if name == "address" else -1) for name in _SUBMISSION],
+                    bytes(submission.words.reserved()),
                 ]
-                for each in self._submissions()
+                for submission in self._submissions()
             ],
-            "taken": issue.taken,
+            "taken": issue.submission_count,
             "completed": issue.tickets_ended,
             "ended": ended_tickets(issue),
             "completion": self.completion.state(),
@@ -347,7 +347,7 @@ class Pipeline:
         with inside("ended"):
             for command in execution.in_flight():
                 load_in_flight(issue, command.ticket, command.entry)
-        self.loop.issue.taken = fields.integer("taken", 0, LATEST)
+        self.loop.issue.submission_count = fields.integer("taken", 0, LATEST)
         self.loop.issue.tickets_ended = fields.integer("completed", 0, LATEST)
         with inside("submissions"):
             self._load_submissions(fields.listed("submissions"))
@@ -362,30 +362,30 @@ class Pipeline:
                 setattr(front, name, value)
         self.loop.enabled = enabled
         front.irq_level = front.irq_status & front.irq_mask != 0
-        unread = [each.slot for each in self._submissions() if each.slot != TIGHT and each.fetched >= 0]
+        unread = [pending.slot for pending in self._submissions() if pending.slot != TIGHT and pending.fetched >= 0]
         if unread != [(front.head + index) & WORD32 for index in range((front.next_fetch - front.head) & WORD32)]:
             raise StateError("these are not the descriptors of the ring on their way", "submissions")
         with inside("shown"):
-            front.shown.fill(integers(fields["shown"], 0, LATEST, len(front.shown)))
+            front.notified.fill(integers(fields["shown"], 0, LATEST, len(front.notified)))
         with inside("deadlines"):
             cycles = integers(fields["deadlines"], 0, FOREVER, EVENT_KINDS)
             if self._external is None and cycles[GRANT] != FOREVER:
                 raise StateError("is of external engines, which this device does not have", int(GRANT))
         cycles[ACCEPT] = cycles[ANNOUNCE] = FOREVER
         front.deadlines.fill(cycles)
-        front.due = min(cycles)
+        front.next_deadline = min(cycles)
         self.call(fetch.restore_pipeline)
 
     def _load_submissions(self, items: Sequence[Any]) -> None:
         """Restore the pending submissions, which follow the commands in flight. Raise StateError."""
         flight, issue = self.execution.in_flight(), self._machine.issue
-        last, ready, taken = flight[-1].number if flight else 0, 0, self.loop.issue.taken
+        last, ready, count = flight[-1].number if flight else 0, 0, self.loop.issue.submission_count
         for index, item in enumerate(items):
             with inside(index):
                 numbers, content = listed(item, 2)
                 values = dict(zip(_SUBMISSION, row(numbers, *_SUBMISSION.values()), strict=True))
                 tight = values["slot"] == TIGHT
-                if not last < values["number"] <= taken:
+                if not last < values["number"] <= count:
                     raise StateError("is not in the order of acceptance")
                 if bool(values["ticket"]) != tight or (tight and not values["readable"]):
                     raise StateError("is neither of the ring nor of ENQCMD_T")
@@ -402,4 +402,4 @@ class Pipeline:
                 submission.words.reserved()[:] = data(content, DESCRIPTOR_WORDS * WORD)
                 if tight:
                     load_in_flight(issue, values["ticket"])
-        self.loop.issue.taken = taken
+        self.loop.issue.submission_count = count

@@ -47,12 +47,12 @@ class Engines:
         of another configuration are ignored. `interpreted`, `prepare`: as in `Machine`."""
         if external is not None:
             config = external.adopted
-        outside = () if external is None else external.units
+        external_units = () if external is None else external.units
         self._external = external
         self._plans = plans if plans is not None and plans.fit(config) else Plans(config)
         self.machine = Machine(
-            config, self._plans.pieces.timing, events, analytic=analytic, external=outside, interpreted=interpreted,
-            prepare=prepare,
+            config, self._plans.pieces.timing, events, analytic=analytic, external=external_units,
+            interpreted=interpreted, prepare=prepare,
         )  # fmt: skip
         self._config, self._events = config, events
         self._mmu: Mmu | None = None
@@ -94,7 +94,7 @@ class Engines:
         assert unit_class is not None
         units = machine.free_units(*unit_class)
         units = units[: macro.lanes(len(units))]
-        plan = self._planned(macro, len(units))
+        plan = self._encode_plan(macro, len(units))
         slot = machine.add(
             plan, command.number, command.ticket, units, command.descriptor.cluster, cycle, command.entry
         )
@@ -102,13 +102,13 @@ class Engines:
             self._tensor_steps[slot] = _tensor_steps(plan.plan)
         machine.start(cycle)
 
-    def _planned(self, macro: Macro, lanes: int) -> Encoded:
+    def _encode_plan(self, macro: Macro, lanes: int) -> Encoded:
         """Return the encoded plan of a command on `lanes` units."""
         encoded, accesses = self._plans.of(macro, self._setting, lanes), macro.kv_accesses
         if not accesses:
             return encoded
-        plan, pieces = self.mmu.translated(encoded.plan, accesses), self._plans.pieces
-        return encoded.moved(plan.dram) if pieces.timing.turn == 1 else encode(plan, pieces)
+        plan, pieces = self.mmu.translate(encoded.plan, accesses), self._plans.pieces
+        return encoded.relocate(plan.dram) if pieces.timing.turn == 1 else encode(plan, pieces)
 
     @property
     def mmu(self) -> "Mmu":
@@ -129,17 +129,17 @@ class Engines:
     def slow_down(self, cycle: int, factor: int) -> None:
         """Multiply the DRAM's time per byte by `factor`, until it is reset."""
         self.machine.slow_down(factor)
-        self._share_anew(cycle)
+        self._update_rates(cycle)
 
     def dram_at(self, cycle: int, slowdown: int) -> None:
         """Set the DRAM's time per byte to `slowdown` times the configured one, until it is reset."""
         self.machine.dram_at(slowdown)
-        self._share_anew(cycle)
+        self._update_rates(cycle)
 
-    def _share_anew(self, cycle: int) -> None:
+    def _update_rates(self, cycle: int) -> None:
         """Share the changed rates of the DRAM from `cycle` on."""
         self.machine.start(cycle)
-        self.take_begun(cycle)
+        self.start_external_steps(cycle)
         self.machine.schedule()
 
     def reset(self) -> None:
@@ -153,12 +153,12 @@ class Engines:
 
     # -- external engines --------------------------------------------------------------------------------------
 
-    def take_begun(self, cycle: int) -> None:
+    def start_external_steps(self, cycle: int) -> None:
         """Send steps that have begun in this cycle on external engines to these engines."""
         external = self._external
         if external is None:
             return
-        for unit, slot, step in self.machine.take_begun():
+        for unit, slot, step in self.machine.pop_begun():
             command, steps = self.running()[slot], self._tensor_steps.get(slot)
             tensor = 0 if steps is None else int(steps[step])
             end = external.begin(unit, cycle, command, tensor, len(self.machine.storage.runs[slot].units))
@@ -174,7 +174,7 @@ class Engines:
                 self.machine.call(deadlines.request_event, GRANT, deadline)
                 return
             end = external.grant(unit)
-        self.machine.tell_end(unit, *end)
+        self.machine.report_end(unit, *end)
 
     def grant_time(self, cycle: int) -> None:
         """Grant external engines the time that they requested, up to `cycle`."""
@@ -185,9 +185,9 @@ class Engines:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def units(self, place: UnitClass | None) -> tuple[int, ...]:
+    def units(self, unit_class: UnitClass | None) -> tuple[int, ...]:
         """Return the codes of the units of a class; none for None."""
-        return () if place is None else self._units[place]
+        return () if unit_class is None else self._units[unit_class]
 
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot. References to commands are their numbers."""
@@ -206,9 +206,9 @@ class Engines:
         self._mmu = None
         if fields["mmu"] is not None:
             fields.load("mmu", self.mmu)
-        outside = fields["external"] is not None
-        if outside is not (self._external is not None):
-            raise StateError("was taken with engines outside" if outside else "was taken without", "external")
+        has_external = fields["external"] is not None
+        if has_external is not (self._external is not None):
+            raise StateError("was taken with engines outside" if has_external else "was taken without", "external")
         self._stuck.clear()
         loop = self.machine.storage.loop
         loop.requested = fields.integer("requested", 0, LATEST)
@@ -232,7 +232,7 @@ class Engines:
             for slot, command in slots.items():
                 if command.macro is not None:
                     lanes = len(self.machine.storage.runs[slot].units)
-                    self._tensor_steps[slot] = _tensor_steps(self._planned(command.macro, max(1, lanes)).plan)
+                    self._tensor_steps[slot] = _tensor_steps(self._encode_plan(command.macro, max(1, lanes)).plan)
             with inside("external"):
                 self._external.load_state(fields["external"], running, read)
 
@@ -247,7 +247,7 @@ class Engines:
             return CommandPlan(ticket, cluster, None, command.order.step)
         if not set(units) <= set(allowed) or (units and macro.lanes(len(units)) != len(units)):
             raise StateError("are not those of the command", "units")
-        plan = self._planned(macro, max(1, len(units))).plan
+        plan = self._encode_plan(macro, max(1, len(units))).plan
         if bool(len(plan)) != bool(units):
             raise StateError("are not those of the command", "units")
         return CommandPlan(ticket, cluster, plan, None)

@@ -19,7 +19,7 @@ from npu_device.issue.compute import compute
 from npu_device.issue.engines import Engines
 from npu_device.issue.in_flight import InFlight, command_of, state_of
 from npu_device.issue.plans import Plans
-from npu_device.issue.results import Results, sampled
+from npu_device.issue.results import Results, detach
 from npu_device.issue.retirement import Completion
 from npu_device.issue.station import Station
 from npu_device.memory.memory import Memory
@@ -75,26 +75,26 @@ class Execution:
         """Accept the oldest descriptor on its way, if it is a valid tile command."""
         command = self.station.accept_tile(submission, descriptor, decoder, cycle)
         if command is not None:
-            self._report_accepted(cycle, command)
+            self._report_acceptance(cycle, command)
         return command is not None
 
     def accept(self, cycle: int, command: Command) -> None:
         """Accept a valid command, which has its ticket and number, into its reserved entry of the queue."""
         if command.opcode is Opcode.CORE:
-            self._core_worked(cycle, command)
+            self._emit_core_work(cycle, command)
         self.station.accept(cycle, command)
-        self._report_accepted(cycle, command)
+        self._report_acceptance(cycle, command)
 
-    def _report_accepted(self, cycle: int, command: Command) -> None:
+    def _report_acceptance(self, cycle: int, command: Command) -> None:
         if self.injector is not None:
             self.injector.accepted(cycle, command, self.machine.storage.loop.front.depth)
 
-    def _core_worked(self, cycle: int, command: Command) -> None:
+    def _emit_core_work(self, cycle: int, command: Command) -> None:
         """Emit the core's work that a CORE command reports by its first cycle and its number of cycles."""
-        began, took = command.descriptor.tile_m, command.descriptor.tile_n
-        since = cycle - began & WORD32
-        if took and took <= since <= cycle:
-            self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, took, since)
+        began, cycles = command.descriptor.tile_m, command.descriptor.tile_n
+        start = cycle - began & WORD32
+        if cycles and cycles <= start <= cycle:
+            self._events.emit(cycle, CORE, What.CORE, command.ticket, command.descriptor.function, cycles, start)
 
     def request_start(self, cycle: int) -> None:
         """Schedule the start of commands after a change that may permit it."""
@@ -135,18 +135,18 @@ class Execution:
         return {
             "barriers": station.barriers(),
             "sums": station.sums.state(),
-            "accumulators": self._accumulated() if self._values else [],
+            "accumulators": self._accumulator_contents() if self._values else [],
             "commands": commands,
             "freed": [command.number for command in station.released()],
             "engines": self.engines.state(),
         }
 
-    def _accumulated(self) -> list[list[Any]]:
+    def _accumulator_contents(self) -> list[list[Any]]:
         """Return [offset, bytes] of all sums in the accumulators."""
-        used = chain.from_iterable(command.accumulator_regions for command in self.in_flight())
+        regions = chain.from_iterable(command.accumulator_regions for command in self.in_flight())
         return [
             [region.address - ACCUMULATORS_BASE, self._accumulators.bytes_of(region).tobytes()]
-            for region in sorted({*self.station.sums.regions(), *used})
+            for region in sorted({*self.station.sums.regions(), *regions})
         ]
 
     def load_state(self, state: Any, decoder: Decoder) -> None:
@@ -168,9 +168,9 @@ class Execution:
         self._load_commands(restored)
         by_number = {flight.command.number: flight.command for flight in restored if station.startable(flight.command)}
         freed = fields.integers("freed", 0, LATEST)
-        for place, number in enumerate(freed):
+        for position, number in enumerate(freed):
             if number not in by_number or freed.count(number) > 1:
-                raise StateError(f"{number} is no command that is ready", "freed", place)
+                raise StateError(f"{number} is no command that is ready", "freed", position)
         for number, command in by_number.items():
             station.load_ready(command, announced=number not in freed)
         with inside("engines"):
@@ -224,8 +224,8 @@ class Execution:
             or (self.l2 is not None and self.l2.on_use is not None)
         )  # fmt: skip
 
-    def _settle(self, cycle: int) -> None:
-        """Log the failures of retired commands, then call `acceptance.settle`."""
+    def _apply_effects(self, cycle: int) -> None:
+        """Log the failures of retired commands, then call `acceptance.apply_effects`."""
         storage = self.machine.storage
         words = storage.arena.words
         if words[storage.retired]:
@@ -233,7 +233,7 @@ class Execution:
                 self._completion.log_failure(cycle, self.station.command(entry))
         elif not words[storage.started] and not words[storage.requests]:
             return
-        self.machine.call(acceptance.settle, cycle)
+        self.machine.call(acceptance.apply_effects, cycle)
 
     def run(self, until: int) -> int:
         """Run the events due by cycle `until`, up to one that the front end handles. Return its kind, or DONE."""
@@ -259,9 +259,9 @@ class Execution:
     def _start(self, cycle: int, entry: int) -> None:
         """Start the commands that native code hands to Python. `entry`: the first, or 0."""
         dispatched, sampled = self.machine.dispatch, self._sampled
-        self.machine.tell_dropped()
-        self._settle(cycle)
-        self.engines.take_begun(cycle)
+        self.machine.report_dropped()
+        self._apply_effects(cycle)
+        self.engines.start_external_steps(cycle)
         copied = self.machine.storage.arena.words[self.machine.storage.copied]
         while entry:
             if copied and (size := self.machine.call(results.move_size, entry)):  # it lacks a block
@@ -272,18 +272,18 @@ class Execution:
             command = self.station.command(entry)
             if not self._sample(cycle, command):
                 entry = dispatched(dispatch.fail_command, entry, cycle, sampled)
-            elif self._takes(cycle, command):
+            elif self._makes_stuck(cycle, command):
                 entry = dispatched(dispatch.start_commands, cycle, sampled)
             elif command.macro is not None:
                 self.engines.begin(cycle, command, command.macro)
                 entry = dispatched(dispatch.start_commands, cycle, sampled)
             else:
                 entry = dispatched(dispatch.begin_command, entry, cycle, sampled)
-            self._settle(cycle)
-            self.engines.take_begun(cycle)
+            self._apply_effects(cycle)
+            self.engines.start_external_steps(cycle)
         self.machine.schedule()
 
-    def _takes(self, cycle: int, command: Command) -> bool:
+    def _makes_stuck(self, cycle: int, command: Command) -> bool:
         """Check whether an injected fault makes the unit of a starting command stuck."""
         if self.l2 is not None and self.l2.on_use is not None:
             self.l2.on_use((*command.reads(), *command.writes()))
@@ -300,7 +300,7 @@ class Execution:
             self.machine.dispatch(dispatch.resume_command, command.entry, cycle)
         else:
             self.engines.begin(cycle, command, command.macro)
-        self.engines.take_begun(cycle)
+        self.engines.start_external_steps(cycle)
         self.machine.schedule()
         self.request_start(cycle)
 
@@ -315,7 +315,7 @@ class Execution:
                     self.engines.mmu.begin(cycle, command.ticket, accesses)
             if self._values:
                 read = self._results.read if self._external is None else self._external.remembered(self._results.read)
-                command.result = sampled(compute(command, read, self._accumulators))
+                command.result = detach(compute(command, read, self._accumulators))
                 if self._external is not None:
                     command.products = self._external.products(command, read)
             if self.injector is not None:
@@ -331,22 +331,22 @@ class Execution:
     def _end(self, cycle: int, entry: int) -> None:
         """End the commands that native code hands to Python. `entry`: the first, or 0."""
         sampled = self._sampled
-        self.machine.tell_dropped()
-        self.engines.take_begun(cycle)
-        self._settle(cycle)
+        self.machine.report_dropped()
+        self.engines.start_external_steps(cycle)
+        self._apply_effects(cycle)
         while entry:
-            self._ended(self.station.command(entry))
+            self._park_results(self.station.command(entry))
             entry = self.machine.dispatch(dispatch.end_command, entry, sampled)
-            self._settle(cycle)
+            self._apply_effects(cycle)
         self.machine.schedule()
 
-    def _ended(self, command: Command) -> None:
+    def _park_results(self, command: Command) -> None:
         """Park the results of a command whose last step has ended."""
         if command.macro is not None:
             self.engines.release(command)
         if self._external is not None and command.products is not None:
             outputs = self._external.over(command, self._accumulators)
-            command.result = command.result if outputs is None else sampled(outputs)
+            command.result = command.result if outputs is None else detach(outputs)
         result = command.result
         if result is not None:
             self._results.park(command.entry, result.writes)

@@ -75,7 +75,7 @@ def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory,
     fields = Fields(state, *_FIELDS)
     block = None if fields["block"] is None else fields.data("block", EXTENDED_SIZE)
     prio, stream = fields.integer("prio", 0, 15), fields.integer("stream", 0, STREAMS - 1)
-    command = decoder.restored(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream)
+    command = decoder.restore(fields.data("descriptor", DESCRIPTOR_SIZE), block, prio, stream)
     with inside("sum"):
         sums.rebind(command, fields["sum"])
     d = command.descriptor
@@ -111,11 +111,11 @@ def command_of(state: Any, decoder: Decoder, sums: Accumulators, memory: Memory,
 def _load_position(command: Command, position: int, stage: int, memory: Memory) -> None:
     word = np.frombuffer(position.to_bytes(4, "little"), np.uint8)
     operands = () if command.macro is None else command.macro.operands
-    where = {part.region for part in operands if part.name == "pos_addr"}
+    regions = {part.region for part in operands if part.name == "pos_addr"}
 
     def read(region: Region) -> Bytes:
         """Return the sampled position, or memory for all else, which has not changed since the start."""
-        return word if region in where else memory.rows(region)
+        return word if region in regions else memory.rows(region)
 
     try:
         macro = None if command.macro is None else command.macro.start(read)
@@ -142,17 +142,17 @@ def _load_results(command: Command, fields: Fields, stage: int, memory: Memory, 
         return None
     if not values or stage == WAITING:
         raise StateError("there is none yet", "writes")
-    found = []
+    outputs = []
     for index, item in enumerate(fields.listed("writes")):
         with inside("writes", index):
-            where, content = listed(item, 2)
+            bounds, content = listed(item, 2)
             size = (1, WORD32)
-            region = Region(*row(where, (0, WORD64), size, size, size))
+            region = Region(*row(bounds, (0, WORD64), size, size, size))
             if region.end > WORD64 or not memory.holds(region.address, region.end - region.address):
                 raise StateError(f"{region.address:#x}..{region.end:#x} is not in memory")
             content = np.frombuffer(data(content, region.payload), np.uint8)
-            found.append((region, content.reshape(region.rows, region.row_bytes)))
-    writes = tuple(found)
+            outputs.append((region, content.reshape(region.rows, region.row_bytes)))
+    writes = tuple(outputs)
     total, keeps = command.order.total, computed and command.order.holds
     if (fields["accumulated"] is not None) != keeps:
         raise StateError("does not fit what the command does", "accumulated")

@@ -36,8 +36,8 @@ class Mmu:
         """`events` receives allocations and releases of pages."""
         self._events = events
         self._page = config.kv_quant.page_bytes
-        given = config.kv_quant.pool_pages
-        self._pool = config.dram.size // self._page if given is None else given
+        pool = config.kv_quant.pool_pages
+        self._pool = config.dram.size // self._page if pool is None else pool
         self._virtual = config.l2.enabled
         """Whether transfers keep virtual addresses, because an L2 is indexed by them."""
         self._turn = 0
@@ -55,17 +55,17 @@ class Mmu:
         """The same address -> number of pages before these, released because a window has passed their tokens."""
         self._free: list[int] = []
         """Heap of released pages."""
-        self._fresh = 0
+        self._next_page = 0
         """Lowest page that was never allocated."""
 
     @property
-    def used(self) -> int:
+    def allocated(self) -> int:
         """Number of allocated pages."""
-        return self._fresh - len(self._free)
+        return self._next_page - len(self._free)
 
     def tables(self) -> dict[str, int]:
         """Return the number of pages by table."""
-        return {name: sum(map(len, one.values())) for name, one in zip(TABLES, self._tables, strict=True)}
+        return {name: sum(map(len, table.values())) for name, table in zip(TABLES, self._tables, strict=True)}
 
     # -- allocation --------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Mmu:
                 surplus += end - begin - common
                 if (low, high) != (begin, end):
                     changes.append((span.start, span.table, low, high))
-        free = self._pool - self.used + surplus
+        free = self._pool - self.allocated + surplus
         if needed > free:
             raise DescriptorError(
                 TicketError.KV_PAGES,
@@ -95,15 +95,15 @@ class Mmu:
         missing = [self._release(*change) for change in changes]
         for (start, table, low, high), (before, after) in zip(changes, missing, strict=True):
             pages = self._tables[table][start]
-            pages[:0] = array("q", [self._take() for _ in range(before)])
-            pages.extend([self._take() for _ in range(after)])
+            pages[:0] = array("q", [self._allocate() for _ in range(before)])
+            pages.extend([self._allocate() for _ in range(after)])
             self._passed.pop(start, None)
             if low:
                 self._passed[start] = low
             if low == high:
                 del self._tables[table][start]
         if changes and self._events is not None:
-            self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.used, needed)
+            self._events.emit(cycle, UNIT, What.PAGES, ticket, surplus, self.allocated, needed)
 
     def _extent(self, table: int, start: int) -> tuple[int, int]:
         """Return the range of allocated pages of a row: the first, and the last plus 1."""
@@ -141,16 +141,16 @@ class Mmu:
         self._tables[table][start] = pages[first - begin : last - begin]
         return (first - low, high - last) if first < last else (0, high - low)
 
-    def _take(self) -> int:
+    def _allocate(self) -> int:
         """Allocate the lowest free page."""
         if self._free:
             return heappop(self._free)
-        self._fresh += 1
-        return self._fresh - 1
+        self._next_page += 1
+        return self._next_page - 1
 
     # -- translation -------------------------------------------------------------------------------------------
 
-    def translated(self, plan: Plan, accesses: Sequence[KvAccess]) -> Plan:
+    def translate(self, plan: Plan, accesses: Sequence[KvAccess]) -> Plan:
         """Return a plan whose transfers of keys and values use DRAM addresses. Their pages have been allocated."""
         if not accesses or self._virtual:
             return plan
@@ -158,50 +158,50 @@ class Mmu:
         at = np.flatnonzero(np.array(moves, bool)[plan.piece])
         if not len(at):
             return plan
-        rows = {one.start: self._tables[one.table].get(one.start) for access in accesses for one in access.row_bytes()}
+        rows = {row.start: self._tables[row.table].get(row.start) for access in accesses for row in access.row_bytes()}
         row_starts = sorted(start for start, row in rows.items() if row)
         starts = np.array(row_starts, np.int64)
-        which = np.searchsorted(starts, plan.dram[at], side="right") - 1
-        offset = plan.dram[at] - starts[which] + starts[which] % PART_ALIGNMENT
+        row_index = np.searchsorted(starts, plan.dram[at], side="right") - 1
+        offset = plan.dram[at] - starts[row_index] + starts[row_index] % PART_ALIGNMENT
         page_rows = [rows[start] or () for start in row_starts]
         lengths = [len(row) for row in page_rows]
         first = np.cumsum([0, *lengths[:-1]])
         pages = np.concatenate([np.asarray(row, np.int64) for row in page_rows])
         passed = np.array([self._passed.get(start, 0) for start in row_starts], np.int64)
-        index = offset // self._page - passed[which]  # negative if a tile begins before the window
-        entry = first[which] + np.maximum(0, index)
+        index = offset // self._page - passed[row_index]  # negative if a tile begins before the window
+        entry = first[row_index] + np.maximum(0, index)
         dram = plan.dram.copy()
         dram[at] = DRAM_BASE + pages[entry] * self._page + offset % self._page
         moved = replace(plan, dram=dram)
         if not self._turn:
             return moved
-        return self._scattered(moved, at, offset % self._page, first[which], index, pages)
+        return self._split_transfers(moved, at, offset % self._page, first[row_index], index, pages)
 
-    def _scattered(
+    def _split_transfers(
         self, plan: Plan, at: Column, inside_page: Column, first: Column, index: Column, pages: Column
     ) -> Plan:
         """Split transfers over several pages into parts with the addresses that select DRAM channels. `first`: position
         in `pages` of the first page of the transfer's row; `index`: position of its page in the row."""
-        made: dict[Piece, int] = {piece: index for index, piece in enumerate(plan.pieces)}
+        indices: dict[Piece, int] = {piece: index for index, piece in enumerate(plan.pieces)}
         pieces, piece = list(plan.pieces), plan.piece.copy()
         steps = zip(at.tolist(), inside_page.tolist(), first.tolist(), index.tolist(), strict=True)
-        for step, begin, row, ahead in steps:
-            one = plan.pieces[piece[step]]
-            assert isinstance(one, Transfer)
-            last = (begin + one.payload - 1) // self._page
+        for step, begin, row, page in steps:
+            transfer = plan.pieces[piece[step]]
+            assert isinstance(transfer, Transfer)
+            last = (begin + transfer.payload - 1) // self._page
             if last < 1:
                 continue
             parts = []
             for number in range(last + 1):
                 low = begin if number == 0 else 0
-                high = begin + one.payload - number * self._page
-                address = (DRAM_BASE + int(pages[row + max(0, ahead + number)]) * self._page + low) % self._turn
+                high = begin + transfer.payload - number * self._page
+                address = (DRAM_BASE + int(pages[row + max(0, page + number)]) * self._page + low) % self._turn
                 parts.append((address, min(high, self._page) - low))
-            changed = one._replace(parts=tuple(parts))
-            if changed not in made:
-                made[changed] = len(pieces)
-                pieces.append(changed)
-            piece[step] = made[changed]
+            split = transfer._replace(parts=tuple(parts))
+            if split not in indices:
+                indices[split] = len(pieces)
+                pieces.append(split)
+            piece[step] = indices[split]
         return replace(plan, pieces=tuple(pieces), piece=piece)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
@@ -209,16 +209,16 @@ class Mmu:
     def state(self) -> dict[str, Any]:
         """Return the state of a snapshot."""
         rows = sorted(
-            [start, at, pages.tolist()] for at, one in enumerate(self._tables) for start, pages in one.items()
+            [start, at, pages.tolist()] for at, table in enumerate(self._tables) for start, pages in table.items()
         )
         passed = sorted([start, count] for start, count in self._passed.items())
-        return {"streams": rows, "passed": passed, "free": sorted(self._free), "fresh": self._fresh}
+        return {"streams": rows, "passed": passed, "free": sorted(self._free), "fresh": self._next_page}
 
     def load_state(self, state: Any) -> None:
         """Restore a state. Raise StateError if a page belongs to two streams, or to none."""
         fields = Fields(state, "streams", "passed", "free", "fresh")
         self.reset()
-        self._fresh = fields.integer("fresh", 0, self._pool)
+        self._next_page = fields.integer("fresh", 0, self._pool)
         self._free = sorted(fields.integers("free", 0, LATEST))
         starts = set[int]()
         for index, item in enumerate(fields.listed("streams")):
@@ -229,7 +229,7 @@ class Mmu:
                 starts.add(start)
                 if not isinstance(pages, list) or not pages or not all(type(page) is int for page in pages):
                     raise StateError("has no pages")
-                if not all(0 <= page < self._fresh for page in pages):
+                if not all(0 <= page < self._next_page for page in pages):
                     raise StateError("a page belongs to two streams, or to none")
                 self._tables[table][start] = array("q", pages)
         for index, item in enumerate(fields.listed("passed")):
@@ -238,6 +238,6 @@ class Mmu:
                 if type(start) is not int or start in self._passed or type(count) is not int or not 0 < count <= LATEST:
                     raise StateError("is no count of pages of a stream")
                 self._passed[start] = count
-        taken = [page for one in self._tables for pages in one.values() for page in pages]
-        if sorted([*self._free, *taken]) != list(range(self._fresh)):
+        allocated = [page for streams in self._tables for pages in streams.values() for page in pages]
+        if sorted([*self._free, *allocated]) != list(range(self._next_page)):
             raise StateError("a page belongs to two streams, or to none", "streams")

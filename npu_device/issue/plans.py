@@ -22,7 +22,7 @@ from npu_device.operations.macro.base import Macro, Setting
 
 ADDRESS_BYTES = 8
 """Size in bytes of an address word; no other word has it."""
-KEPT_STEPS = 1 << 19
+MAX_CACHED_STEPS = 1 << 19
 """Maximum number of steps of all cached plans, of some 200 bytes each."""
 _ASIDE = dict.fromkeys(("rank", "affinity", "prio", "stream", "irq", "write_status", "param1", "status", "ticket"), 0)
 """Descriptor fields that affect only when a command runs and how its completion is reported."""
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     ends: tuple[int, ...]
 
 
-class _Kept(NamedTuple):
+class _CachedPlan(NamedTuple):
     encoded: Encoded
     group: Column
     """Group of the operand that each step transfers; the number of groups for a step without transfer."""
@@ -57,66 +57,66 @@ class _Kept(NamedTuple):
 class Plans:
     """Cache of the most recently used plans of devices with one configuration."""
 
-    def __init__(self, config: NpuConfig, kept_steps: int = KEPT_STEPS) -> None:
-        self._config = _timed(config)
+    def __init__(self, config: NpuConfig, max_steps: int = MAX_CACHED_STEPS) -> None:
+        self._config = _plan_config(config)
         self.pieces = Pieces(Timing(config))
-        self._room = kept_steps
+        self._max_steps = max_steps
         self.steps = 0
         """Number of steps of the cached plans."""
-        self._kept: dict[Hashable, _Kept] = {}
-        self.made = 0
+        self._cache: dict[Hashable, _CachedPlan] = {}
+        self.misses = 0
         """Number of cache misses."""
 
     def fit(self, config: NpuConfig) -> bool:
         """Check whether commands have the same plans on a device with this configuration."""
-        return self._config == _timed(config)
+        return self._config == _plan_config(config)
 
     def of(self, macro: Macro, setting: Setting, lanes: int) -> Encoded:
         """Return the plan of a command on `lanes` engines; encoded keys and values have virtual addresses."""
-        place = placed(macro, lanes, lcm(self.pieces.timing.turn, setting.bus.alignment, *macro.alignments.values()))
-        found = self._kept.pop(place.key, None)
-        if found is None:
-            self.made += 1
+        place = locate(macro, lanes, lcm(self.pieces.timing.turn, setting.bus.alignment, *macro.alignments.values()))
+        plan = self._cache.pop(place.key, None)
+        if plan is None:
+            self.misses += 1
             encoded = encode(macro.plan(setting, lanes), self.pieces)
-            found = _located(encoded, place)
-            if found is None or len(encoded.plan) > self._room:
+            plan = _group_steps(encoded, place)
+            if plan is None or len(encoded.plan) > self._max_steps:
                 return encoded
             self.steps += len(encoded.plan)
-        self._kept[place.key] = found
-        while self.steps > self._room:
-            self.steps -= len(self._kept.pop(next(iter(self._kept))).encoded.plan)
+        self._cache[place.key] = plan
+        while self.steps > self._max_steps:
+            self.steps -= len(self._cache.pop(next(iter(self._cache))).encoded.plan)
         starts = np.array((*place.starts, 0), np.int64)
-        return found.encoded.moved(found.offset + starts[found.group])
+        return plan.encoded.relocate(plan.offset + starts[plan.group])
 
 
-def _timed(config: NpuConfig) -> NpuConfig:
+def _plan_config(config: NpuConfig) -> NpuConfig:
     """Return a configuration without its submission settings."""
     return replace(config, mode="tight", frontend=FrontEndConfig(), queue=QueueConfig(), submit=SubmitConfig())
 
 
-def placed(macro: Macro, lanes: int, unit: int) -> Place:
+def locate(macro: Macro, lanes: int, unit: int) -> Place:
     """Return the location of a command. `unit`: period in bytes of the alignment to accesses and channels of DRAM."""
     d, block, site = macro.d, macro.block, macro.site
-    own = bytearray(block.per_op)
+    per_op = bytearray(block.per_op)
     for at in _IN_OPERATION.get(d.opcode, ()):
-        own[at : at + ADDRESS_BYTES] = bytes(ADDRESS_BYTES)
-    moved = [one for one in macro.operands if one.moves]
-    outside = sorted((one.region.address, one.region.end) for one in moved if not site.in_spm(one.region))
+        per_op[at : at + ADDRESS_BYTES] = bytes(ADDRESS_BYTES)
+    moves = [operand for operand in macro.operands if operand.moves]
+    spans = sorted((operand.region.address, operand.region.end) for operand in moves if not site.in_spm(operand.region))
     starts, ends = list[int](), list[int]()
-    for start, end in outside:
+    for start, end in spans:
         if ends and start < ends[-1]:
             ends[-1] = max(ends[-1], end)
         else:
             starts.append(start)
             ends.append(end)
-    where = []
-    for one in moved:
-        address = one.region.address
-        group = -1 if site.in_spm(one.region) else _group(starts, address)
-        where.append((one.name, group, address if group < 0 else address - starts[group]))
+    positions = []
+    for operand in moves:
+        address = operand.region.address
+        group = -1 if site.in_spm(operand.region) else _group(starts, address)
+        positions.append((operand.name, group, address if group < 0 else address - starts[group]))
     key = (
-        macro.__class__, lanes, d._replace(**_IN_DESCRIPTOR), block._replace(**_IN_BLOCK, per_op=bytes(own)),
-        macro.position, macro.sampled, tuple(where), tuple(start % unit for start in starts),
+        macro.__class__, lanes, d._replace(**_IN_DESCRIPTOR), block._replace(**_IN_BLOCK, per_op=bytes(per_op)),
+        macro.position, macro.sampled, tuple(positions), tuple(start % unit for start in starts),
     )  # fmt: skip
     return Place(key, tuple(starts), tuple(ends))
 
@@ -126,7 +126,7 @@ def _group(starts: Sequence[int], address: int) -> int:
     return sum(start <= address for start in starts) - 1
 
 
-def _located(encoded: Encoded, place: Place) -> _Kept | None:
+def _group_steps(encoded: Encoded, place: Place) -> _CachedPlan | None:
     """Return a plan with the operand group of each transfer; None if a transfer lies outside all operands."""
     plan: Plan = encoded.plan
     moves = np.array([isinstance(piece, Transfer) for piece in plan.pieces], bool)[plan.piece]
@@ -137,4 +137,4 @@ def _located(encoded: Encoded, place: Place) -> _Kept | None:
     group[moves] = np.searchsorted(starts[:none], at, side="right") - 1
     if (group < 0).any() or (at >= ends[group[moves]]).any():
         return None
-    return _Kept(encoded, group, plan.dram - starts[group])
+    return _CachedPlan(encoded, group, plan.dram - starts[group])

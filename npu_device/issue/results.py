@@ -1,6 +1,6 @@
 """Outputs that wait for their turn to appear in memory, for Python: `reservation.results` has the rules.
 
-Operations see memory through views that cannot be written. What they make of it is `sampled` in the cycle of the start:
+Operations see memory through views that cannot be written. What they make of it is `detach` in the cycle of the start:
 from then on no store changes it.
 """
 
@@ -22,15 +22,15 @@ from pyv_native.intrinsics import address_of
 from pyv_native.records import WORD, layout
 
 
-def sampled(effect: WriteSet) -> WriteSet:
+def detach(effect: WriteSet) -> WriteSet:
     """Detach the results of a command from memory: a copy of each array that is a view."""
     writes, total = effect
     if total is not None:
-        total = _detached(total)
-    return WriteSet(tuple([(region, _detached(data)) for region, data in writes]), total)
+        total = _detach_array(total)
+    return WriteSet(tuple([(region, _detach_array(data)) for region, data in writes]), total)
 
 
-def _detached(data: NDArray[Any]) -> NDArray[Any]:
+def _detach_array(data: NDArray[Any]) -> NDArray[Any]:
     result = data if data.flags.owndata else data.copy()
     result.setflags(write=False)
     return result

@@ -143,7 +143,7 @@ class CriticalPath:
             lanes = 1 if moves else macro.lanes(len(units))
             plan = macro.plan(self._setting, lanes)
             if accesses := macro.kv_accesses:
-                plan = self.mmu.translated(plan, accesses)
+                plan = self.mmu.translate(plan, accesses)
         self._engines.append((kind, lanes))
         pieces, index = locate(plan, self._timing)
         costs = [self._timing.cost(piece) for piece in pieces]

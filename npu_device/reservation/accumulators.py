@@ -64,24 +64,24 @@ def choose_engine(issue: Issue, request: SumRequest, replaced: Span | None) -> i
 def check_sum(issue: Issue, request: SumRequest) -> int:
     """Return the error of a request, or 0: no sum of this shape and type (NO_ACCUMULATOR), a sum on another engine than
     the requested (AFFINITY), too few free bytes (ACC_OVERFLOW)."""
-    held = find_sum(issue, request.cluster, request.address)
+    sum_span = find_sum(issue, request.cluster, request.address)
     if request.accumulate:
         if (
-            held is None or held.rows != request.rows or held.columns != request.columns
-            or held.integer != request.integer
+            sum_span is None or sum_span.rows != request.rows or sum_span.columns != request.columns
+            or sum_span.integer != request.integer
         ):  # fmt: skip
             return TicketError.NO_ACCUMULATOR
-        if request.affinity and request.affinity != held.engine + 1:
+        if request.affinity and request.affinity != sum_span.engine + 1:
             return TicketError.AFFINITY
         return 0
-    free_bytes = count_free(issue, request.cluster, choose_engine(issue, request, held), held)
+    free_bytes = count_free(issue, request.cluster, choose_engine(issue, request, sum_span), sum_span)
     return 0 if request.rows * request.columns * SUM_BYTES <= free_bytes else TicketError.ACC_OVERFLOW
 
 
 def max_spans(issue: Issue, request: SumRequest) -> int:
     """Return an upper bound of the number of spans of a command's sum."""
-    held = find_sum(issue, request.cluster, request.address)
-    engine = held.engine if request.accumulate and held is not None else choose_engine(issue, request, held)
+    sum_span = find_sum(issue, request.cluster, request.address)
+    engine = sum_span.engine if request.accumulate and sum_span is not None else choose_engine(issue, request, sum_span)
     count = 0
     span = accumulator_of(issue, request.cluster, engine).spans
     while span is not None:
@@ -92,18 +92,18 @@ def max_spans(issue: Issue, request: SumRequest) -> int:
 
 def split_span(issue: Issue, span: Span, size: int) -> None:
     """Split a span after `size` bytes. The caller has reserved a Span."""
-    rest = issue.free_spans
-    if rest is None or size >= span.size:
+    tail = issue.free_spans
+    if tail is None or size >= span.size:
         return
-    issue.free_spans = rest.next
+    issue.free_spans = tail.next
     issue.spare_spans -= 1
-    rest.begin = span.begin + size
-    rest.size = span.size - size
-    rest.engine = span.engine
-    rest.address = UNUSED
-    rest.next = span.next
+    tail.begin = span.begin + size
+    tail.size = span.size - size
+    tail.engine = span.engine
+    tail.address = UNUSED
+    tail.next = span.next
     span.size = size
-    span.next = rest
+    span.next = tail
 
 
 def assign_bytes(issue: Issue, request: SumRequest, engine: int) -> None:
@@ -127,20 +127,20 @@ def release_sum(issue: Issue, cluster: int, engine: int, address: int) -> None:
     """Free the bytes of a sum: no later command adds to it."""
     accumulator = accumulator_of(issue, cluster, engine)
     span = accumulator.spans
-    before = span
+    previous = span
     while span is not None:
         following = span.next
         if span.address == address:
             span.address = UNUSED
             accumulator.free_bytes += span.size
-        if before is not None and before is not span and before.address == UNUSED and span.address == UNUSED:
-            before.size += span.size
-            before.next = following
+        if previous is not None and previous is not span and previous.address == UNUSED and span.address == UNUSED:
+            previous.size += span.size
+            previous.next = following
             span.next = issue.free_spans
             issue.free_spans = span
             issue.spare_spans += 1
         else:
-            before = span
+            previous = span
         span = following
 
 
@@ -159,13 +159,13 @@ def bind_sum(issue: Issue, request: SumRequest) -> int:
     """Bind a request that passed `check_sum` to a sum: the existing one with `accumulate`, else a new one that replaces
     any at the address. Append its spans to `issue.operands`. Release it unless the request holds it. Return the engine.
     The caller has reserved a Span."""
-    held = find_sum(issue, request.cluster, request.address)
-    engine = choose_engine(issue, request, held)
-    if held is not None:
+    sum_span = find_sum(issue, request.cluster, request.address)
+    engine = choose_engine(issue, request, sum_span)
+    if sum_span is not None:
         if request.accumulate:
-            engine = held.engine
+            engine = sum_span.engine
         else:
-            release_sum(issue, request.cluster, held.engine, request.address)
+            release_sum(issue, request.cluster, sum_span.engine, request.address)
     if request.accumulate:
         append_spans(issue, request, engine, 0)
     else:

@@ -155,30 +155,30 @@ def complete(issue: Issue, entry: Entry, cycle: int) -> int:
         entry.epochs[scope].in_flight -= 1
         domain = issue.domains[domain_of(entry, scope)]
         while domain.first is not domain.last and not domain.first.in_flight:
-            requests = requests | begin_turn(issue, domain, scope, cycle)
+            requests = requests | advance_epoch(issue, domain, scope, cycle)
     return requests
 
 
-def begin_turn(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
+def advance_epoch(issue: Issue, domain: Domain, scope: int, cycle: int) -> int:
     """Make a domain's next epoch the oldest: close its barriers and release its commands."""
-    over = domain.first
-    epoch = over.next
+    oldest = domain.first
+    epoch = oldest.next
     requests = 0
     if epoch is None:
         return requests
     domain.first = epoch
-    over.next = issue.free_epochs
-    issue.free_epochs = over
+    oldest.next = issue.free_epochs
+    issue.free_epochs = oldest
     issue.spare_epochs += 1
-    lifted = epoch.barriers
+    barrier = epoch.barriers
     epoch.barriers = None
-    while lifted is not None:
-        following = lifted.next
-        emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, lifted.ticket, 0, lifted.aux)
-        lifted.next = issue.free_barriers
-        issue.free_barriers = lifted
+    while barrier is not None:
+        following = barrier.next
+        emit(issue, cycle, FRONTEND, What.BARRIER_CLOSE, barrier.ticket, 0, barrier.aux)
+        barrier.next = issue.free_barriers
+        issue.free_barriers = barrier
         issue.spare_barriers += 1
-        lifted = following
+        barrier = following
     entry = epoch.waiting
     epoch.waiting = None
     while entry is not None:

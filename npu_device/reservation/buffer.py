@@ -42,7 +42,7 @@ FUNCTIONS: tuple[Definition, ...] = (
 )  # fmt: skip
 """Functions of an issue stage that Python calls."""
 LINKAGE = Linkage(
-    hazards.report_dependency, scheduler.take_events, commands.write_status, commands.observe_submission,
+    hazards.report_dependency, scheduler.flush_events, commands.write_status, commands.observe_submission,
     results.report_write, results.write_result,
 )  # fmt: skip
 OPERAND_BYTES = OPERAND_WORDS * WORD

@@ -11,23 +11,23 @@ from pyv_native.intrinsics import i32, u32
 
 
 @callback
-def take_events(issue: Issue) -> int:
+def flush_events(issue: Issue) -> int:
     """Flush the events to the event stream."""
     raise NotImplementedError
 
 
-def emit_step(issue: Issue, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+def emit_step(issue: Issue, cycle: int, unit: int, event: int, ticket: int, tile: int, size: int, aux: int) -> None:
     """Emit an event in the layout of `records.RECORD`."""
     if len(issue.events) == EVENT_WORDS * MAX_EVENTS:
-        take_events(issue)
+        flush_events(issue)
     issue.events.extend(
-        (cycle, unit | what << 16 | i32(ticket) << 32, tile | i32(size) << 32, u32(size >> 32) | i32(aux) << 32)
+        (cycle, unit | event << 16 | i32(ticket) << 32, tile | i32(size) << 32, u32(size >> 32) | i32(aux) << 32)
     )
 
 
-def emit(issue: Issue, cycle: int, unit: int, what: int, ticket: int, size: int, aux: int) -> None:
+def emit(issue: Issue, cycle: int, unit: int, event: int, ticket: int, size: int, aux: int) -> None:
     """Emit an event without a tile."""
-    emit_step(issue, cycle, unit, what, ticket, 0, size, aux)
+    emit_step(issue, cycle, unit, event, ticket, 0, size, aux)
 
 
 # -- ready commands ----------------------------------------------------------------------------------------------------

@@ -399,7 +399,7 @@ class Issue:
     """Number of stored ended tickets, at most `history`."""
     history: int = 0
     tickets_in_flight: int = 0
-    taken: int = 0
+    submission_count: int = 0
     """Number of admitted descriptors, from which the device assigns tickets."""
     tickets_ended: int = 0
     """Number of completions, including errors."""

@@ -50,13 +50,13 @@ class Accumulators:
         code = call(accumulators.check_sum, request.offset)
         if not code:
             return
-        held, address = self._find(request), command.descriptor.out_addr
+        sum_span, address = self._find(request), command.descriptor.out_addr
         if code == TicketError.NO_ACCUMULATOR:
-            raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_describe(held)}; begin it with hold")
+            raise DescriptorError(TicketError.NO_ACCUMULATOR, f"{address:#x} {_describe(sum_span)}; begin it with hold")
         if code == TicketError.AFFINITY:
-            rule = f"must be {held.engine}, which holds the sum"
+            rule = f"must be {sum_span.engine}, which holds the sum"
             raise DescriptorError(TicketError.AFFINITY, f"engine {command.affinity - 1}: {rule}")
-        offset = 0 if held is None else held.offset
+        offset = 0 if sum_span is None else sum_span.offset
         engine = call(accumulators.choose_engine, request.offset, offset)
         raise NoRoomError(
             TicketError.ACC_OVERFLOW, f"the sum of {total.shape[0]} x {total.shape[1]} for out",
@@ -106,20 +106,20 @@ class Accumulators:
 
     def load_state(self, state: Any) -> None:
         """Restore the value of `state`, after a reset. Raise StateError."""
-        buffer, limit, seen = self._buffer, max(1, self._size), dict[tuple[int, int], object]()
+        buffer, limit, shapes = self._buffer, max(1, self._size), dict[tuple[int, int], object]()
         for index, item in enumerate(listed(state, self._clusters * self._engines)):
             with inside(index):
                 parts = rows(item, (1, limit), (UNUSED, LATEST), (0, limit), (0, limit), (0, 1))
                 sizes: Counter[tuple[int, ...]] = Counter()
-                for size, *held in parts:
-                    sizes[tuple(held)] += size
+                for size, *fields in parts:
+                    sizes[tuple(fields)] += size
                 if sizes.total() != self._size:
                     raise StateError(f"are not the {self._size} bytes of an accumulator")
                 for shape, size in sizes.items():
                     address, m, n, _ = shape
-                    place = index // self._engines, address
-                    whole = size == m * n * SUM_BYTES and seen.setdefault(place, (index, shape)) == (index, shape)
-                    if address != UNUSED and not whole:
+                    key = index // self._engines, address
+                    is_complete = size == m * n * SUM_BYTES and shapes.setdefault(key, (index, shape)) == (index, shape)
+                    if address != UNUSED and not is_complete:
                         raise StateError(f"do not hold one sum of {m} x {n}")
                 buffer.reserve(Span, len(parts))
                 accumulator = buffer.issue.accumulators[index]
@@ -159,7 +159,7 @@ def _shape(span: Any) -> tuple[int, int, int]:
     return span.rows, span.columns, int(span.integer)
 
 
-def _describe(held: Any) -> str:
-    if held is None:
+def _describe(sum_span: Any) -> str:
+    if sum_span is None:
         return "has no sum"
-    return f"holds {held.rows} x {held.columns} of {'int32' if held.integer else 'fp32'}"
+    return f"holds {sum_span.rows} x {sum_span.columns} of {'int32' if sum_span.integer else 'fp32'}"

@@ -13,10 +13,10 @@ IN_FLIGHT, UNKNOWN = -1, -2
 
 def find_ticket(issue: Issue, ticket: int) -> Ticket | None:
     """Return the record of a ticket in flight or recently ended, or None."""
-    each = issue.buckets[ticket & (BUCKETS - 1)]
-    while each is not None and each.ticket != ticket:
-        each = each.next
-    return each
+    record = issue.buckets[ticket & (BUCKETS - 1)]
+    while record is not None and record.ticket != ticket:
+        record = record.next
+    return record
 
 
 def unlink_ended(issue: Issue, record: Ticket) -> None:

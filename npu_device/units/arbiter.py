@@ -20,12 +20,12 @@ from npu_device.units.state import (
 
 FRACTION_BITS = 16
 """Fraction bits of a port cycle in sums of demands."""
-WHOLE = 1 << FRACTION_BITS
+PORT_CYCLE = 1 << FRACTION_BITS
 
 
-def emit(loop: EventLoop, cycle: int, unit: int, what: int, ticket: int, tile: int, size: int, aux: int) -> None:
+def emit(loop: EventLoop, cycle: int, unit: int, event: int, ticket: int, tile: int, size: int, aux: int) -> None:
     """Emit an event in the layout of `records.RECORD`."""
-    emit_step(loop.issue, cycle, unit, what, ticket, tile, size, aux)
+    emit_step(loop.issue, cycle, unit, event, ticket, tile, size, aux)
 
 
 def use_banks(loop: EventLoop, unit: Unit, t: int) -> None:
@@ -81,12 +81,12 @@ def resolve_conflict(loop: EventLoop, unit: Unit, access: BankAccess, t: int) ->
         if elapsed < unit.length:
             total += (access.cycles << FRACTION_BITS) // unit.length
             part = min(part, unit.length - elapsed)
-        if total > WHOLE:
-            backlog += part * (total - max(WHOLE, others))
+        if total > PORT_CYCLE:
+            backlog += part * (total - max(PORT_CYCLE, others))
         elif lowest.kind == DMA:
-            backlog = max(0, backlog - part * (WHOLE - total))
+            backlog = max(0, backlog - part * (PORT_CYCLE - total))
         elapsed += part
-    lost = (backlog + WHOLE - 1) >> FRACTION_BITS
+    lost = (backlog + PORT_CYCLE - 1) >> FRACTION_BITS
     if lost:
         delay(loop, lowest, loop.banks[access.bank], t, expected_end(loop, lowest) + lost)
 

@@ -43,13 +43,13 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
         start = step.dram + row * piece.row_stride
         end = start + piece.row_bytes
         for number in range(start // line, (end + line - 1) // line):
-            whole = write and start <= number * line and (number + 1) * line <= end
+            covers = write and start <= number * line and (number + 1) * line <= end
             way = find(l2, number)
             tag = number << FLAGS
             if way != NO_WAY:
                 hits += 1
                 tag = l2.tags[way]
-                if tag & STALE and whole:
+                if tag & STALE and covers:
                     tag -= STALE
                 elif not write:
                     note_stale_read(l2, tag)
@@ -57,7 +57,7 @@ def access(loop: EventLoop, unit: Unit, t: int) -> int:
                 misses += 1
                 way = allocate(loop, t, number)
                 l2.valid += 1
-                if not whole:
+                if not covers:
                     loop.channels[channel_of(loop, number)].filled += line
                     if loop.timed:
                         l2.filled_until = max(l2.filled_until, access_directly(loop.dram, t, number * line, line, 0))

@@ -33,10 +33,10 @@ def foresee(loop: EventLoop, t: int) -> None:
     """Predict the ends of all transfers, after the last one that begins in cycle `t`."""
     flow(loop, t)
     for unit in loop.units:
-        unit.kept = unit.left
+        unit.backup = unit.left
     flow(loop, FOREVER)
     for unit in loop.units:
-        unit.left = unit.kept
+        unit.left = unit.backup
     loop.rates_since = t
 
 
@@ -44,7 +44,7 @@ def flow(loop: EventLoop, until: int) -> None:
     """Move credits from `rates_since` to `until`. Rates change only in cycles in which transfers join or leave."""
     now = loop.rates_since
     while now < until:
-        soonest = until
+        change = until
         if loop.oldest_first:
             serve_oldest_first(loop, FLOWING, now)
         else:
@@ -52,15 +52,15 @@ def flow(loop: EventLoop, until: int) -> None:
         for unit in loop.units:
             if unit.phase == FLOWING and unit.left:
                 if unit.ready > now:
-                    soonest = min(soonest, unit.ready)
+                    change = min(change, unit.ready)
                 elif unit.rate != WAITING:
-                    soonest = min(soonest, now + (unit.left + unit.rate - 1) // unit.rate if unit.rate else now)
+                    change = min(change, now + (unit.left + unit.rate - 1) // unit.rate if unit.rate else now)
         for unit in loop.units:
             if unit.phase == FLOWING and unit.left and unit.ready <= now and unit.rate != WAITING:
-                unit.left = max(0, unit.left - unit.rate * (soonest - now)) if unit.rate else 0
+                unit.left = max(0, unit.left - unit.rate * (change - now)) if unit.rate else 0
                 if not unit.left:
-                    end_data(unit, soonest)
-        now = soonest
+                    end_data(unit, change)
+        now = change
     loop.rates_since = now
 
 

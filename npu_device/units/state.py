@@ -80,7 +80,7 @@ class Run:
     """Unit of each lane."""
     heads: list[Step | None] = array(CLASSES)
     """Next step of each class."""
-    left: int = 0
+    remaining: int = 0
     """Number of steps that have not ended."""
     finish: int = 0
     """Cycle of the latest result of its steps."""
@@ -126,7 +126,7 @@ class Unit:
     """Transfer: LATENCY, MOVING, DRAINING or FLOWING."""
     left: int = 0
     """Transfer: credits not yet moved."""
-    kept: int = 0
+    backup: int = 0
     """Copy of `left` while `fluid.foresee` predicts ends."""
     rate: int = 0
     """Transfer: credits per cycle; 0 for no limit; WAITING for none."""
@@ -248,7 +248,7 @@ class FrontEnd:
 
     deadlines: list[int] = array(EVENT_KINDS)
     """Cycle of the next event of each kind; FOREVER for none."""
-    due: int = FOREVER
+    next_deadline: int = FOREVER
     """Lower bound of `deadlines`."""
     until: int = 0
     """Cycle up to which the device advances."""
@@ -316,7 +316,7 @@ class FrontEnd:
 
     selected: u32 = 0
     """TICKET_SEL."""
-    shown: list[int] = array(6)
+    notified: list[int] = array(6)
     """Value and occasion of the last NOTIFY of TICKET_STATUS, COMPLETED and IRQ_STATUS (`front_end.registers`)."""
     irq_status: int = 0
     irq_mask: int = 0

@@ -85,19 +85,19 @@ def end_step(loop: EventLoop, unit: Unit, t: int) -> None:
     unit.phase = 0
     unit.last_end = t
     run.finish = max(run.finish, step.done)
-    run.left -= 1
-    if not run.left:
+    run.remaining -= 1
+    if not run.remaining:
         loop.finishing += 1
-        for own in run.units:
-            own.holder = None
-            own.assigned = max(0, own.assigned - 1)
+        for lane_unit in run.units:
+            lane_unit.holder = None
+            lane_unit.assigned = max(0, lane_unit.assigned - 1)
 
 
 def complete_runs(loop: EventLoop, t: int) -> None:
     """Complete the commands whose last result is available, by acceptance number."""
-    kept = 0
+    count = 0
     for run in loop.active:
-        if not run.left and run.finish <= t:
+        if not run.remaining and run.finish <= t:
             loop.completed.append(run.slot)
             loop.finishing -= 1
             for bank in loop.banks:
@@ -106,9 +106,9 @@ def complete_runs(loop: EventLoop, t: int) -> None:
                     bank.busy = 0
             report_moved(loop, t, run.ticket)
         else:
-            loop.active[kept] = run
-            kept += 1
-    del loop.active[kept:]
+            loop.active[count] = run
+            count += 1
+    del loop.active[count:]
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ def complete_runs(loop: EventLoop, t: int) -> None:
 def ready_at(step: Step, step_class: int) -> int:
     """Return the cycle in which the predecessors of `step` have completed; FOREVER if one has no end yet."""
     ready = 0
-    for before in step.after:
-        over = before.released if step_class == READ else before.done
-        if over == NOT_YET:
+    for predecessor in step.after:
+        cycle = predecessor.released if step_class == READ else predecessor.done
+        if cycle == NOT_YET:
             return FOREVER
-        ready = max(ready, over)
+        ready = max(ready, cycle)
     return ready
 
 
@@ -134,8 +134,8 @@ def unit_for(loop: EventLoop, run: Run, step_class: int, lane: int) -> Unit | No
     """Return the unit of a step's lane if its command holds units of this kind, else the lowest free unit, or None."""
     kind = TE if step_class == TENSOR else VE if step_class == VECTOR else DMA
     if run.units[0].kind == kind:
-        own = run.units[lane]
-        return own if usable(own, run) else None
+        lane_unit = run.units[lane]
+        return lane_unit if usable(lane_unit, run) else None
     index = 0
     for unit in loop.units:
         if unit.kind == kind and unit.cluster == run.cluster:
@@ -234,12 +234,12 @@ def free_requests(loop: EventLoop, run: Run, step_class: int) -> int:
     if by_class:
         count = loop.outstanding - 1
     for rival in loop.active:
-        if rival.left and rival.cluster == run.cluster:
+        if rival.remaining and rival.cluster == run.cluster:
             first = rival.units[0]
             if first is unit_of_run or (unit_of_run.kind != DMA and first.kind != DMA):
-                for each in range(WRITE + 1):
-                    if each == step_class or not by_class:
-                        step = rival.heads[each]
+                for request_class in range(WRITE + 1):
+                    if request_class == step_class or not by_class:
+                        step = rival.heads[request_class]
                         while step is not None and step.issued != NOT_YET:
                             count -= 1
                             step = step.next
@@ -285,7 +285,7 @@ def admit(loop: EventLoop, run: Run, number: int, ticket: int, cluster: int, cou
     run.number = number
     run.ticket = ticket
     run.cluster = cluster
-    run.left = count
+    run.remaining = count
     run.finish = t
     run.units.clear()
     for step_class in range(CLASSES):
@@ -331,30 +331,30 @@ def begin_single(
 
 def next_cycle(loop: EventLoop) -> int:
     """Return the cycle of the next event, for a timed DRAM a lower bound; FOREVER for none."""
-    soonest = next_event(loop)
+    cycle = next_event(loop)
     if loop.timed and loop.dram.unserved:
         for unit in loop.units:
             if unit.phase == MOVING and unit.request is not None and unit.request.end == FOREVER:
-                soonest = min(soonest, max(loop.time + 1, earliest_end(loop.dram, unit.request)))
-    return soonest
+                cycle = min(cycle, max(loop.time + 1, earliest_end(loop.dram, unit.request)))
+    return cycle
 
 
 def next_event(loop: EventLoop) -> int:
     """Return the cycle of the next event, without the transfers whose end a timed DRAM has not determined."""
-    soonest = loop.wake
+    cycle = loop.wake
     for unit in loop.units:
         if unit.busy:
             if unit.kind != DMA or unit.phase >= DRAINING:
-                soonest = min(soonest, unit.end)
+                cycle = min(cycle, unit.end)
             elif unit.phase == LATENCY:
-                soonest = min(soonest, unit.start)
+                cycle = min(cycle, unit.start)
             else:
-                soonest = min(soonest, moved_at(loop, unit))
+                cycle = min(cycle, moved_at(loop, unit))
     if loop.finishing:
         for run in loop.active:
-            if not run.left:
-                soonest = min(soonest, run.finish)
-    return max(soonest, loop.time)
+            if not run.remaining:
+                cycle = min(cycle, run.finish)
+    return max(cycle, loop.time)
 
 
 def takes_run(loop: EventLoop, unit: Unit) -> int:

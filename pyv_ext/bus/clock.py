@@ -26,7 +26,7 @@ class Clock:
         self._passive: list[bool] = []
         self._shared: list[bool] = []
         self._field_offsets: list[tuple[int, int] | None] = []
-        """Word of `due` and byte of `level` in the buffer, for each device in Python."""
+        """Word of `next_deadline` and byte of `level` in the buffer, for each device in Python."""
         self.mark_return: Callable[[int], int] = self._ignore_mark
         """Makes the engine call `pyv_ext.machine.log.mark` at a return address; set by the engine."""
         self.records = MachineState(
@@ -105,7 +105,7 @@ class Clock:
         """Let native code call a device directly; None ends this."""
         record.buffer = 0
         if link is not None:
-            record.deadline_offset, record.level_offset = link.due, link.level
+            record.deadline_offset, record.level_offset = link.next_deadline, link.level
             record.advance, record.read, record.write = link.advance, link.read, link.write
             record.submit = link.submit
             record.buffer = link.buffer

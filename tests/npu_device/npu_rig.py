@@ -11,7 +11,7 @@ from npu_device.abi.memory_map import DRAM_BASE, SPM_BASE, SPM_CLUSTER_STRIDE
 from npu_device.abi.registers import REGISTERS, TOTALS, TOTALS_OFFSET
 from npu_device.config import NpuConfig, SpmConfig
 from npu_device.device import NpuDevice
-from npu_device.front_end.fetch import has_room
+from npu_device.front_end.fetch import has_space
 from npu_device.memory.memory import Memory
 from npu_device.trace.events import What
 from npu_device.trace.stream import EventStream, records
@@ -113,7 +113,7 @@ class Rig:
             answer = self.enqcmd(descriptor, operand, address)
             if isinstance(answer, PortReply) and answer.value > 0:
                 return answer.value
-            assert self.next() or has_room(self.device.host.front), answer  # it may have emptied meanwhile
+            assert self.next() or has_space(self.device.host.front), answer  # it may have emptied meanwhile
 
     def put(self, descriptors: Sequence[Descriptor]) -> int:
         """Write descriptors into ring slots: the new tail."""

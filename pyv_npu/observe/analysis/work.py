@@ -17,7 +17,7 @@ from npu_device.cost.durations import Timing
 from npu_device.cost.plan import Compute, Piece, Plan, Transfer, single
 from npu_device.decode.command import Command
 from npu_device.decode.decoder import Decoder
-from npu_device.issue.plans import placed
+from npu_device.issue.plans import locate
 from npu_device.levels.runner import Listed, Runner
 from npu_device.memory.region import Region
 from npu_device.operations.macro.base import setting_of
@@ -81,7 +81,7 @@ def works(
             listed.append(_work(command, single(*command.order.step), timing, config))
             continue
         macro = command.macro.start(read)
-        key = placed(macro, 1, lcm(timing.turn, setting.bus.alignment, *macro.alignments.values())).key
+        key = locate(macro, 1, lcm(timing.turn, setting.bus.alignment, *macro.alignments.values())).key
         if key not in equal:
             equal[key] = _work(command, macro.plan(setting), timing, config)
         listed.append(equal[key])

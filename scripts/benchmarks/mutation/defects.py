@@ -96,7 +96,7 @@ DEFECTS = (
     ),
     Defect(
         "a snapshot names a command that is not ready", "npu_device/issue/execution.py",
-        'raise StateError(f"{number} is no command that is ready", "freed", place)', "pass",
+        'raise StateError(f"{number} is no command that is ready", "freed", position)', "pass",
         "tests/pyv_npu/snapshot/test_snapshot.py::test_the_wrong_field_is_named",
     ),
     Defect(

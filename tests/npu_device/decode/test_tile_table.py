@@ -139,7 +139,7 @@ def compare(config: NpuConfig, seed: int, count: int) -> Counter[int]:
         except DescriptorError as error:
             wanted, code = None, error.code
         try:
-            order = table.restored(d.pack(), None, 0, 0).order
+            order = table.restore(d.pack(), None, 0, 0).order
         except Exception as error:
             cause = error.__context__
             assert isinstance(cause, DescriptorError), (d, error)

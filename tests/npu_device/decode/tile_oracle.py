@@ -273,7 +273,7 @@ def decoded(d: Descriptor, config: NpuConfig, memory: Memory) -> Operands:
         (d.accumulate and "accumulate" not in OPTIONS.get(opcode, ()), E.RESERVED),
         (d.in1_nk and "in1_nk" not in OPTIONS.get(opcode, ()), E.RESERVED),
         (d.affinity > units, E.AFFINITY),
-        (d.bank_mask and not banks.named[d.bank_mask], E.BANK_MASK),
+        (d.bank_mask and not banks.by_mask[d.bank_mask], E.BANK_MASK),
         (max(d.type_in0, d.type_in1, d.type_out, d.type_kv) > max(DataType), E.DATA_TYPE),
         (operands is None, E.UNSUPPORTED),
     ):

@@ -56,12 +56,12 @@ def test_pages_are_taken_when_they_are_touched() -> None:
         assert tuple(mmu.tables().values()) == pages(tokens)
     assert pages(1024)[:2] == (64, 16)
     mmu.begin(0, 9, [access(1000, 0)])  # a read gives nothing back
-    assert mmu.used == sum(pages(1024))
+    assert mmu.allocated == sum(pages(1024))
     mmu.begin(0, 10, [access(64, 64)])  # the cache begins anew
-    assert mmu.used == sum(pages(64))
+    assert mmu.allocated == sum(pages(64))
     records = joined(events.batches())
-    assert (records["what"] == What.PAGES).all() and records["bytes"].tolist()[-1] == mmu.used
-    assert int(records["aux"].sum() - records["tile"].sum()) == mmu.used
+    assert (records["what"] == What.PAGES).all() and records["bytes"].tolist()[-1] == mmu.allocated
+    assert int(records["aux"].sum() - records["tile"].sum()) == mmu.allocated
 
 
 def test_tables_of_a_large_batch_are_small() -> None:
@@ -74,7 +74,7 @@ def test_tables_of_a_large_batch_are_small() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sum(mmu.tables().values()) == count * sum(pages(1024))
-    assert used < 8 * mmu.used + 220 * count * (2 * HEADS + 1)
+    assert used < 8 * mmu.allocated + 220 * count * (2 * HEADS + 1)
 
 
 def test_pages_that_a_window_has_passed_are_given_back() -> None:
@@ -94,9 +94,9 @@ def test_pages_that_a_window_has_passed_are_given_back() -> None:
         other.begin(0, 1, [access(1024, 0, first=700)])
     assert caught.value.code is TicketError.KV_PAGES and other.state() == mmu.state()
     other.begin(0, 2, [access(1100, 76)])  # an append reads nothing
-    assert other.used == mmu.used + sum(pages(1100)) - sum(pages(1024))
+    assert other.allocated == mmu.allocated + sum(pages(1100)) - sum(pages(1024))
     other.begin(0, 3, [access(64, 64, first=0)])
-    assert other.used == sum(pages(64)) and not other.state()["passed"]
+    assert other.allocated == sum(pages(64)) and not other.state()["passed"]
 
 
 def test_a_pool_that_is_used_up_changes_nothing() -> None:
@@ -111,7 +111,7 @@ def test_a_pool_that_is_used_up_changes_nothing() -> None:
     assert caught.value.code is TicketError.KV_PAGES and mmu.state() == before
     mmu.reset()
     mmu.begin(0, 3, [access(64, 64, number=1)])
-    assert mmu.used == need
+    assert mmu.allocated == need
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 400), st.booleans(), st.integers(0, 64)), max_size=12))
@@ -133,7 +133,7 @@ def test_every_page_belongs_to_one_stream(steps: list[tuple[int, int, bool, int]
             account = wanted
         except DescriptorError:
             assert not fits
-        assert mmu.used == sum(account.values())
+        assert mmu.allocated == sum(account.values())
         state = mmu.state()
         taken = [page for _, _, row in state["streams"] for page in row]
         assert sorted(taken + state["free"]) == list(range(state["fresh"]))
@@ -154,14 +154,14 @@ def test_transfers_go_where_their_pages_are() -> None:
     moves = [(0, 0, head, ()), (0, 1, head + 4096, ()), (0, 2, head, ())]
     small = one._replace(payload=4096, aligned=4096, dram=make_region(0, 1, 4096))
     plan = columns([(1, *moves[0][1:]), (1, *moves[1][1:]), (0, *moves[2][1:])], (one, small))
-    there = mmu.translated(plan, [access(128, 0, 0)])
+    there = mmu.translate(plan, [access(128, 0, 0)])
     assert there.dram.tolist() == [DRAM_BASE + 4096, DRAM_BASE + 6 * 4096, DRAM_BASE + 4096]
     both = there.pieces[there.piece[2]]
     assert isinstance(both, Transfer) and both.parts == ((4096, 4096), (2 * 4096, 4096)), "modulo four channels"
     timing = Timing(NpuConfig(dram=DramConfig(channels=4)))
     assert timing.cost(both).channels == (0, 4096, 4096, 0)
     assert timing.cost(timing.located(small, DRAM_BASE + 4096)).channels == (0, 4096, 0, 0)
-    assert mmu.translated(plan, ()) is plan
+    assert mmu.translate(plan, ()) is plan
 
 
 def test_an_l2_is_indexed_by_virtual_addresses() -> None:
@@ -170,7 +170,7 @@ def test_an_l2_is_indexed_by_virtual_addresses() -> None:
     mmu.begin(0, 1, [access(64, 64)])
     one = Transfer(False, Role.KV, 64, 64, 1, make_region(0, 1, 64), make_region(0, 1, 64), 0, 128)
     plan = columns([(0, 0, cache().base, ())], (one,))
-    assert mmu.translated(plan, [access(64, 0)]) is plan and mmu.used
+    assert mmu.translate(plan, [access(64, 0)]) is plan and mmu.allocated
 
 
 @pytest.mark.parametrize(

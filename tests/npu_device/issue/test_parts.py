@@ -109,8 +109,8 @@ def test_events_are_found_by_cycle_and_phase(plan: list[tuple[int, int]], until:
     front.until = until
     assert horizon(front) == min([until + 1, *earliest.values()])
     happened = []
-    while (kind := next_event_kind(front)) in earliest and front.due < state.FOREVER:
-        happened.append((front.due, kind))
+    while (kind := next_event_kind(front)) in earliest and front.next_deadline < state.FOREVER:
+        happened.append((front.next_deadline, kind))
         front.deadlines[kind] = state.FOREVER
     assert happened == sorted((cycle, kind) for kind, cycle in earliest.items())
 
@@ -129,8 +129,8 @@ class Tickets:
     def take(self) -> int:
         """Assign a ticket of the device to one more descriptor."""
         self.reserve()
-        self.issue.taken += 1
-        return tickets.assign_ticket(self.issue, self.issue.taken)
+        self.issue.submission_count += 1
+        return tickets.assign_ticket(self.issue, self.issue.submission_count)
 
     def reserve(self) -> None:
         self.buffer.reserve(Ticket, 1)
@@ -186,7 +186,7 @@ class ModelTickets:
 )
 def test_tickets(start: int, steps: list[tuple[str, int]]) -> None:
     real, model = Tickets(history=5), ModelTickets(5)
-    real.issue.taken = model.count = start
+    real.issue.submission_count = model.count = start
     near = [(start + i) % 2**32 for i in range(-3, 12)]
     for what, number in steps:
         if what == "device":
@@ -252,7 +252,7 @@ def test_the_history_holds_the_latest_completions_and_no_more() -> None:
 
 def test_device_tickets_wrap_and_skip_zero() -> None:
     real = Tickets(4)
-    real.issue.taken = MODULUS - 2
+    real.issue.submission_count = MODULUS - 2
     assert [real.take() for _ in range(4)] == [MODULUS - 1, 1, 2, 3]
     entry = real.buffer.arena.view(Entry, real.buffer.add_operands(b""))
     entry.stage = RUNNING
